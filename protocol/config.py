@@ -1,0 +1,126 @@
+"""The pool's configuration document: what is trained, on which tasks, and how it is checked.
+
+Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Money and windows live on chain.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from protocol.encoding import canonical_json
+from protocol.errors import ConfigError
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelConfig(Section):
+    """Which model: a Hugging Face id or a local folder; weights travel by manifest, not by this name."""
+
+    source: str
+    license: str = "unknown"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    prompt_template: str = "{question}"
+    chat_template: bool = False
+    answer_after: str = ""
+
+
+class TaskConfig(Section):
+    """A task of `protocol/tasks`, e.g. name `reasoning_gym/chain_sum` with the generator's own parameters."""
+
+    name: str
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+class WorkConfig(Section):
+    """The shape of one rollout file."""
+
+    problems_per_file: int = Field(16, ge=1, le=4096)
+    samples_per_problem: int = Field(8, ge=1, le=256)
+    max_new_tokens: int = Field(64, ge=1, le=131072)
+    max_prompt_tokens: int = Field(256, ge=1, le=131072)
+    temperature: float = Field(1.0, gt=0, le=10)
+    targets: tuple[int, ...] = ()
+    length_alpha: float = Field(0.0, ge=0)
+
+    @property
+    def rows(self) -> int:
+        return self.problems_per_file * self.samples_per_problem
+
+
+class ChecksConfig(Section):
+    """Thresholds of the validator's checks; defaults are for fp32 compute on the broadcast weights.
+
+    Figures at `*_reject` and beyond are fraud, between `*_unsure` and `*_reject` the vote is `unsure`.
+    """
+
+    audit_fraction: float = Field(1.0, gt=0, le=1)
+    eos_probability_min: float = Field(1e-4, ge=0, le=1)
+    exponent_mismatches_reject: float = Field(1.0, gt=0)
+    mantissa_mean_reject: float = Field(0.5, gt=0)
+    sampling_gap_reject: float = Field(0.05, gt=0)
+    sampling_miss_rate_reject: float = Field(0.01, gt=0)
+    logprob_error_reject: float = Field(0.02, gt=0)
+    unsure_band: float = Field(0.5, gt=0, lt=1, description="an `unsure` starts at this share of a reject threshold")
+
+
+class TrainConfig(Section):
+    """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner."""
+
+    steps: int = Field(30, ge=1)
+    files_per_step: int = Field(4, ge=1)
+    async_level: int = Field(2, ge=0, le=16)
+    learning_rate: float = Field(3e-4, gt=0)
+    warmup_steps: int = Field(3, ge=0)
+    beta1: float = 0.9
+    beta2: float = 0.99
+    weight_decay: float = 0.01
+    grad_clip: float = Field(0.5, gt=0)
+    clip_epsilon: float = 0.2
+    clip_delta: float = 4.0
+    entropy_coefficient: float = 0.0
+    kl_coefficient: float = 0.0
+    minibatches: int = Field(1, ge=1)
+    heldout_problems: int = Field(256, ge=1)
+
+
+class PoolConfig(Section):
+    """Everything a stranger needs to redo a pool's work, besides weights."""
+
+    version: Literal[1] = 1
+    name: str
+    model: ModelConfig
+    task: TaskConfig
+    work: WorkConfig = WorkConfig()
+    checks: ChecksConfig = ChecksConfig()
+    train: TrainConfig = TrainConfig()
+
+    def canonical(self) -> bytes:
+        return canonical_json(self.model_dump(mode="json"))
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical document: the pool's `configHash`."""
+        return hashlib.sha256(self.canonical()).digest()
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> "PoolConfig":
+        try:
+            return cls.model_validate(json.loads(data))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"{where}: `{field}` {first['msg']}", "mend that field") from None
+        except ValueError as error:
+            raise ConfigError(f"{where} is not JSON: {error}", "write the file again") from None
+
+    @classmethod
+    def load(cls, path: Path) -> "PoolConfig":
+        try:
+            return cls.parse(path.read_bytes(), str(path))
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None

@@ -1,0 +1,22 @@
+"""Errors meant for people: what was wrong, and how to mend it, in one line."""
+
+
+class MusterError(Exception):
+    """A failure a user can understand; the command line prints it without a traceback and exits non-zero."""
+
+    def __init__(self, what: str, mend: str = "") -> None:
+        super().__init__(f"{what}; {mend}" if mend else what)
+        self.what = what
+        self.mend = mend
+
+
+class ConfigError(MusterError):
+    """A configuration value, file or option is wrong."""
+
+
+class UnreachableError(MusterError):
+    """A service that should answer does not (chain RPC, S3, orchestrator)."""
+
+
+class IntegrityError(MusterError):
+    """Bytes differ from what a hash, a signature or the chain says they are."""

@@ -1,0 +1,69 @@
+"""What follows from public randomness: work, noise, held-out problems, audit samples (docs/protocol.md, section 3)."""
+
+import math
+from dataclasses import dataclass
+
+from protocol.encoding import tagged_hash, words
+
+
+@dataclass(frozen=True)
+class Work:
+    """One submission's place: everything it must contain follows from this and the pool's configuration."""
+
+    step_seed: bytes
+    node: str
+    step: int
+    counter: int
+
+    @property
+    def seed(self) -> bytes:
+        return tagged_hash("muster/work/1", self.step_seed, self.node, self.counter)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Slot `slot` of a submission: which problem, and how long its answer should be (0: no target)."""
+
+    slot: int
+    problem_seed: int
+    target_length: int
+
+
+def step_seed(block_hash: bytes, chain_id: int, pools: str, pool: int, step: int) -> bytes:
+    """The seed of a policy step, from the hash of the block its StepPublished event names."""
+    return tagged_hash("muster/step-seed/1", block_hash, chain_id, pools, pool, step)
+
+
+def assignments(work: Work, problems: int, targets: tuple[int, ...]) -> list[Assignment]:
+    """The `problems` slots of a submission, in order."""
+    seed = work.seed
+    out = []
+    for slot in range(problems):
+        (problem,) = words(tagged_hash("muster/problem/1", seed, slot), 1)
+        target = 0
+        if targets:
+            (draw,) = words(tagged_hash("muster/target/1", seed, slot), 1)
+            target = targets[draw % len(targets)]
+        out.append(Assignment(slot, problem, target))
+    return out
+
+
+def noise_key(work: Work, slot: int, sample: int) -> tuple[int, int, int]:
+    """Three 64-bit words that key the sampling noise of one completion."""
+    digest = tagged_hash("muster/noise/1", work.step_seed, work.node, work.step, work.counter, slot, sample)
+    k0, k1, k2 = words(digest, 3)
+    return k0, k1, k2
+
+
+def heldout_problem(config_hash: bytes, index: int) -> int:
+    """Problem seed of held-out problem `index` of a pool."""
+    return words(tagged_hash("muster/heldout/1", config_hash, index), 1)[0]
+
+
+def audit_sample(lane_seed: bytes, sequence: int, rows: int, fraction: float) -> list[int]:
+    """Row numbers (ascending) of a submission that every member and juror prefills; at least one."""
+    count = min(rows, max(1, math.ceil(fraction * rows - 1e-9)))
+    if count == rows:
+        return list(range(rows))
+    order = sorted(range(rows), key=lambda row: tagged_hash("muster/audit/1", lane_seed, sequence, row))
+    return sorted(order[:count])

@@ -1,0 +1,68 @@
+"""Bounded waits that say what they wait for: nothing in muster hangs silently."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+from protocol.errors import MusterError
+
+T = TypeVar("T")
+log = logging.getLogger("muster.wait")
+
+
+@dataclass
+class Waits:
+    """What this process waits for at the moment: reason → since (Unix seconds). Shown on status pages."""
+
+    current: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def on(self, what: str) -> Iterator[None]:
+        self.current.setdefault(what, time.time())
+        try:
+            yield
+        finally:
+            self.current.pop(what, None)
+
+    def report(self) -> list[dict[str, object]]:
+        return [{"what": what, "since": since} for what, since in sorted(self.current.items())]
+
+
+WAITS = Waits()
+
+
+def wait_for(
+    what: str,
+    ready: Callable[[], T | None],
+    timeout: float,
+    poll: float = 0.2,
+    remind: float = 10.0,
+    mend: str = "",
+    stop: Callable[[], bool] = lambda: False,
+) -> T:
+    """Poll `ready` until it returns something other than None or False.
+
+    Logs "waiting for <what> since <time>" once it takes longer than a second and every `remind` seconds;
+    raises MusterError after `timeout` seconds or as soon as `stop()` is true.
+    """
+    start = time.monotonic()
+    since = datetime.now().strftime("%H:%M:%S")
+    next_log = start + 1.0
+    with WAITS.on(what):
+        while True:
+            value = ready()
+            if value is not None and value is not False:
+                return value
+            now = time.monotonic()
+            if stop():
+                raise MusterError(f"stopped while waiting for {what}")
+            if now - start > timeout:
+                raise MusterError(f"waited {timeout:.0f} s for {what} in vain", mend)
+            if now >= next_log:
+                log.info("waiting for %s since %s", what, since)
+                next_log = now + remind
+            time.sleep(poll)
