@@ -1,0 +1,44 @@
+# Two commands: `make demo` and `make test`; both set everything up first.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+SEED ?= 7
+STEPS ?= 30
+ARGS ?=
+
+.PHONY: setup demo test test-all test-python test-contracts lint format contracts gas bench lock clean
+
+setup:
+	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11" >&2; exit 2; }
+	@$(PYTHON) tools/setup.py
+
+demo: setup  ## the whole network on this machine: SEED=7 STEPS=30 ARGS="--keep"
+	@$(BIN)/muster demo --seed $(SEED) --steps $(STEPS) $(ARGS)
+
+test: setup test-contracts test-python  ## what every change must pass
+
+test-contracts:
+	node_modules/.bin/forge test
+
+test-python:
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/python tools/import_law.py
+	node_modules/.bin/forge fmt --check contracts
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	node_modules/.bin/forge fmt contracts
+
+contracts: setup
+	node_modules/.bin/forge build
+
+lock:
+	tools/lock.sh
+
+clean:
+	rm -rf build contracts/out contracts/cache .mypy_cache .ruff_cache

@@ -1,0 +1,137 @@
+"""Brings a fresh machine to a working checkout: virtual environment, Foundry and solc from npm, built contracts.
+
+Standard library only. Every step is skipped when its inputs have not changed, so a second run takes a second.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+PYTORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def fail(what: str, mend: str) -> None:
+    print(f"setup: {what}; {mend}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def say(text: str) -> None:
+    print(f"setup: {text}", flush=True)
+
+
+def check_prerequisites() -> None:
+    """Python 3.11, Node 20 with npm, git and a C compiler; one line per missing one."""
+    if sys.version_info[:2] != (3, 11):
+        fail(f"Python {sys.version.split()[0]} runs this, but 3.11 is needed", "run `make PYTHON=python3.11 …`")
+    if not sys.platform.startswith("linux"):
+        fail(f"{sys.platform} is not supported", "use Linux (x86_64)")
+    for tool, mend in {
+        "node": "install Node.js 20 or newer",
+        "npm": "install npm (it comes with Node.js)",
+        "git": "install git",
+    }.items():
+        if shutil.which(tool) is None:
+            fail(f"`{tool}` is not on the PATH", mend)
+    if shutil.which("cc") is None and shutil.which("gcc") is None:
+        fail("no C compiler (`cc`) is on the PATH", "install gcc or clang")
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+        fail("Python's C headers (Python.h) are missing", "install python3.11-dev")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    match = re.match(r"v(\d+)", version)
+    if not match or int(match.group(1)) < 20:
+        fail(f"Node.js {version or 'unknown'} is too old", "install Node.js 20 or newer")
+
+
+def run(argv: list[str], what: str) -> None:
+    """Run a step with its output in build/setup.log; a line every ten seconds, so nobody waits in silence."""
+    log_path = ROOT / "build" / "setup.log"
+    log_path.parent.mkdir(exist_ok=True)
+    start = last = time.monotonic()
+    with log_path.open("a") as log:
+        log.write(f"\n$ {' '.join(argv)}\n")
+        log.flush()
+        process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        while process.poll() is None:
+            time.sleep(0.1)
+            if time.monotonic() - last >= 8:
+                last = time.monotonic()
+                say(f"  … {what}, {last - start:.0f} s")
+    if process.returncode != 0:
+        tail = log_path.read_text().strip().splitlines()[-12:]
+        print("\n".join(tail), file=sys.stderr)
+        fail(f"{what} failed (exit {process.returncode})", f"see {log_path.relative_to(ROOT)} and run again")
+    say(f"{what}: {time.monotonic() - start:.0f} s")
+
+
+def digest(*paths: Path) -> str:
+    sha = hashlib.sha256()
+    for path in paths:
+        sha.update(path.name.encode() + b"\0" + path.read_bytes())
+    return sha.hexdigest()
+
+
+def fresh(stamp: Path, wanted: str) -> bool:
+    return stamp.exists() and stamp.read_text() == wanted
+
+
+def install_python() -> None:
+    locks = [ROOT / "requirements-torch.lock", ROOT / "requirements.lock", ROOT / "pyproject.toml"]
+    stamp, wanted = VENV / ".muster-stamp", digest(*locks) + f" {ROOT}"
+    if PYTHON.exists() and fresh(stamp, wanted):
+        return
+    if not PYTHON.exists():
+        run([sys.executable, "-m", "venv", str(VENV)], "virtual environment")
+    pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps"]
+    install_torch(pip)
+    run([*pip, "--require-hashes", "-r", "requirements.lock"], "Python packages")
+    run([*pip, "--no-build-isolation", "-e", "."], "muster itself")
+    stamp.write_text(wanted)
+
+
+def install_torch(pip: list[str]) -> None:
+    locked = [*pip, "--require-hashes", "-r", "requirements-torch.lock"]
+    probe = subprocess.run([*locked, "--dry-run", "--quiet"], cwd=ROOT, capture_output=True, check=False)
+    if probe.returncode != 0:
+        locked += ["--extra-index-url", PYTORCH_CPU_INDEX]
+    run(locked, "PyTorch")
+
+
+def install_node() -> None:
+    lock = ROOT / "package-lock.json"
+    stamp, wanted = ROOT / "node_modules" / ".muster-stamp", digest(lock)
+    if not fresh(stamp, wanted):
+        run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], "Foundry, solc and OpenZeppelin from npm")
+        stamp.write_text(wanted)
+
+
+def build_contracts() -> None:
+    sources = sorted((ROOT / "contracts" / "src").rglob("*.sol"))
+    stamp = ROOT / "contracts" / "out" / ".muster-stamp"
+    wanted = digest(ROOT / "foundry.toml", ROOT / "package-lock.json", *sources)
+    if not fresh(stamp, wanted):
+        run([str(ROOT / "node_modules" / ".bin" / "forge"), "build", "contracts/src"], "contracts")
+        stamp.write_text(wanted)
+
+
+def main() -> None:
+    os.chdir(ROOT)
+    check_prerequisites()
+    install_python()
+    install_node()
+    build_contracts()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
