@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {FileData} from "../libraries/Types.sol";
+
+/// @title IAppeals
+/// @notice Disputes of a committee's outcome, and appeals against the first jury's verdict. At most two juries.
+interface IAppeals {
+    struct Dispute {
+        /// Who disputed the committee's outcome.
+        address disputer;
+        uint256 deposit;
+        /// Who appealed against the first jury, or zero.
+        address appellant;
+        uint256 appealDeposit;
+        /// The committee's outcome.
+        uint256 code;
+        /// The first jury's verdict: the code that stands after it.
+        uint256 verdict;
+        uint256 trial;
+        uint256 appealTrial;
+        /// After the first verdict: until when it can be appealed.
+        uint256 appealUntil;
+        bool resolved;
+    }
+
+    event Disputed(
+        uint256 indexed pool, uint256 indexed sequence, address indexed disputer, uint256 trial, uint256 deposit
+    );
+    event VerdictReached(uint256 indexed pool, uint256 indexed sequence, uint256 code, uint256 appealUntil);
+    event Appealed(
+        uint256 indexed pool, uint256 indexed sequence, address indexed appellant, uint256 trial, uint256 deposit
+    );
+    /// @notice The final code. `reward` went to the disputer or appellant that was right.
+    event DisputeResolved(
+        uint256 indexed pool, uint256 indexed sequence, uint256 code, bool overturned, uint256 reward
+    );
+    /// @notice A member of a committee whose majority was overturned.
+    event MemberPenalised(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
+
+    error NotDisputable();
+    error AlreadyDisputed();
+    error NoDispute();
+    error AlreadyAppealed();
+    error NoAppeal();
+    error AppealOver(uint256 time);
+    error NotYet(uint256 time);
+    error AlreadyResolved();
+
+    /// @notice Disputes the outcome of a file within its challenge window; takes `depositOf(pool, 0)` (approved before).
+    /// The disputer must make the file's bytes available to the jury.
+    function dispute(uint256 pool, uint256 sequence, FileData calldata file) external;
+    /// @notice Appeals against the first jury's verdict, if the pool has a second jury; takes `depositOf(pool, 1)`.
+    function appeal(uint256 pool, uint256 sequence) external;
+    /// @notice The one call for keepers: after the first jury it records the verdict (final when there is no second
+    /// jury), after the appeal window or the second jury it resolves. Anyone may call.
+    function conclude(uint256 pool, uint256 sequence, FileData calldata file) external;
+
+    function disputeOf(uint256 pool, uint256 sequence) external view returns (Dispute memory);
+    /// @notice Deposit of a dispute (round 0) or an appeal (round 1): jury fees and compensation for delay, doubled in
+    /// round 1.
+    function depositOf(uint256 pool, uint256 round) external view returns (uint256);
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {FileData} from "../libraries/Types.sol";
+
+/// @title ICanaries
+/// @notice Files that a pool owner planted to fail, so that validators who do not look lose money. The owner commits
+/// to them with each step, before its seed is known; opens them after the votes; and the accused may have a jury look.
+interface ICanaries {
+    struct Planted {
+        /// Secret until the opening, so that nobody can guess a step's leaves.
+        bytes32 salt;
+        /// Inclusion in the step's canary root of
+        /// keccak256(keccak256(abi.encode(salt, pool, step, node, counter))), pairs sorted.
+        bytes32[] proof;
+    }
+
+    struct Rollout {
+        /// Row number of a rollout in the audit sample that fails by at least twice the reject threshold.
+        uint256 row;
+        /// keccak256 of the row's bytes; its leaf is the keccak256 of that.
+        bytes32 rowHash;
+        /// Inclusion of the leaf in the file's root, pairs sorted.
+        bytes32[] proof;
+    }
+
+    struct Canary {
+        address owner;
+        uint256 deposit;
+        /// Grains at stake per accused seat.
+        uint256 slash;
+        /// The committee's outcome before the opening.
+        uint256 code;
+        /// Reject reason that the owner claims.
+        uint256 reason;
+        uint256[] accused;
+        uint256 contestUntil;
+        address contester;
+        uint256 contestDeposit;
+        uint256 trial;
+        bool concluded;
+    }
+
+    event CanaryOpened(
+        uint256 indexed pool,
+        uint256 indexed sequence,
+        uint256 row,
+        uint256 reason,
+        uint256[] accused,
+        uint256 deposit,
+        uint256 contestUntil
+    );
+    event CanaryContested(
+        uint256 indexed pool, uint256 indexed sequence, address indexed contester, uint256 trial, uint256 deposit
+    );
+    event CanaryConcluded(uint256 indexed pool, uint256 indexed sequence, bool upheld, uint256 code);
+    event SeatSlashed(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
+
+    error NotPoolOwner();
+    error NotPlanted();
+    error NotInFile();
+    error NotInSample();
+    error BadReason();
+    error NotOpenable();
+    error AlreadyOpened();
+    error NotOpened();
+    error AlreadyContested();
+    error ContestOver(uint256 time);
+    error NotYet(uint256 time);
+    error AlreadyConcluded();
+
+    /// @notice Opens a canary after its lane is settled and within its challenge window. Pool owner only; takes a
+    /// deposit of the bonds at stake (approved before). The file pays no units; its carrier is unfrozen at the end.
+    /// @param reason The reject code that an honest check gives.
+    function open(
+        uint256 pool,
+        uint256 sequence,
+        FileData calldata file,
+        Planted calldata planted,
+        Rollout calldata rollout,
+        uint256 reason
+    ) external;
+    /// @notice Asks a jury, without the owner's seats, to look; anyone may, with a deposit.
+    function contest(uint256 pool, uint256 sequence) external;
+    /// @notice The one call for keepers: after the contest window, or after the jury. Anyone may call.
+    function conclude(uint256 pool, uint256 sequence, FileData calldata file) external;
+
+    function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory);
+    /// @notice Deposit of a contest: the jury's fees and compensation for delay.
+    function contestDepositOf(uint256 pool) external view returns (uint256);
+    /// @notice Whether row `row` is in a file's audit sample: see docs/protocol.md, section 3.
+    function inSample(bytes32 seed, uint256 sequence, uint256 rows, uint256 auditRate, uint256 row)
+        external
+        pure
+        returns (bool);
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {FileRef} from "../libraries/Types.sol";
+
+/// @title ICourt
+/// @notice Committees over lanes: draw, hidden votes, outcome. A lane has up to two rounds: round 1 is a fresh
+/// committee for files that round 0 left undecided; what it leaves undecided is void.
+/// Life of a round: seed block mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
+/// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
+interface ICourt {
+    struct Terms {
+        uint8 committee;
+        uint8 laneBlocks;
+        uint16 drawBlocks;
+        uint32 commitWindow;
+        uint32 revealWindow;
+        uint32 challengeWindow;
+        uint32 fee;
+    }
+
+    struct Round {
+        /// Block whose hash seeds the draw, if drawn now (or the one it was drawn with: 0 once drawn).
+        uint256 seedBlock;
+        /// Seed of the draw and of the audit sample: eight random bytes, left-padded; zero before the draw.
+        bytes32 seed;
+        /// Drawn seats.
+        uint256[] seats;
+        /// Bit j: seat j has committed, revealed, been closed.
+        uint256 committed;
+        uint256 revealed;
+        uint256 closed;
+        /// Time of the draw; after settlement, time of settlement.
+        uint256 time;
+        bool settled;
+        /// Outcomes, sixteen 4-bit codes.
+        uint256 codes;
+        /// Deadlines, 0 before the draw.
+        uint256 commitUntil;
+        uint256 revealUntil;
+    }
+
+    event CommitteeDrawn(
+        uint256 indexed pool,
+        uint256 indexed lane,
+        uint256 indexed round,
+        uint256 seedBlock,
+        bytes32 seed,
+        uint256[] seats
+    );
+    event VoteCommitted(
+        uint256 indexed pool,
+        uint256 indexed lane,
+        uint256 indexed seat,
+        uint256 round,
+        uint256 member,
+        bytes32 commitment
+    );
+    /// @notice `codes`: sixteen 4-bit codes; `verdictHash`: keccak256 of the voter's verdict document.
+    event VoteRevealed(
+        uint256 indexed pool,
+        uint256 indexed lane,
+        uint256 indexed seat,
+        uint256 round,
+        uint256 member,
+        uint256 codes,
+        bytes32 verdictHash
+    );
+    event LaneSettled(uint256 indexed pool, uint256 indexed lane, uint256 indexed round, uint256 codes);
+    /// @notice Round 1 will be seeded by the hash of `seedBlock`.
+    event LaneRedrawn(uint256 indexed pool, uint256 indexed lane, uint256 seedBlock);
+    event OutcomeSet(uint256 indexed pool, uint256 indexed lane, uint256 place, uint256 round, uint256 code);
+    event MemberClosed(
+        uint256 indexed pool,
+        uint256 indexed lane,
+        uint256 indexed seat,
+        uint256 round,
+        uint256 paid,
+        uint256 burnt,
+        uint256 penalty
+    );
+
+    error NotPools();
+    error NotAppeals();
+    error NoSuchLane();
+    error SeedNotMined(uint256 seedBlock);
+    error DrawOver(uint256 lastBlock);
+    error TooFewSeats(uint256 seats);
+    error NotDrawn();
+    error AlreadyDrawn();
+    error NotVoter();
+    error AlreadyCommitted();
+    error EmptyCommitment();
+    error CommitOver(uint256 time);
+    error RevealNotOpen(uint256 time);
+    error RevealOver(uint256 time);
+    error NotCommitted();
+    error AlreadyRevealed();
+    error WrongReveal();
+    error NotSettleable(uint256 time);
+    error AlreadySettled();
+    error NotSettled();
+    error AlreadyClosed();
+    error NotFinal(uint256 time);
+
+    /// @notice Draws the committee of a round and fixes its seed; anyone may call once the seed block is mined. The
+    /// first commit does it too.
+    function draw(uint256 pool, uint256 lane, uint256 round) external;
+
+    /// @notice A member's hidden vote for the whole lane; `member` is its index in the committee.
+    /// @param commitment `ballotHash(pool, lane, round, voter, codes, verdictHash, salt)`.
+    function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external;
+
+    /// @notice Opens a member's vote; the voter itself.
+    function reveal(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        uint256 member,
+        uint256 codes,
+        bytes32 verdictHash,
+        bytes32 salt
+    ) external;
+
+    /// @notice Tallies and writes the outcomes; anyone may call at the last reveal or after the reveal window.
+    /// @param files All files of the lane, in order of their places.
+    function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) external;
+
+    /// @notice Pays one member its fees and takes its penalties, once every outcome of the round is final; anyone may
+    /// call.
+    function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external;
+
+    // Hooks.
+    function registerPool(uint256 pool, Terms calldata terms) external;
+    /// @notice Appeals, Canaries: sets the outcome of one file in the round that decided it.
+    function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;
+
+    // Views.
+    /// @notice The committee of a round, known as soon as the seed block is mined, drawn or not.
+    function committeeOf(uint256 pool, uint256 lane, uint256 round)
+        external
+        view
+        returns (uint256[] memory seats, address[] memory voters, bytes32 seed, bool drawn);
+    function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory);
+    /// @notice A member's ballot: before the reveal its commitment, afterwards its codes.
+    function ballotOf(uint256 pool, uint256 lane, uint256 round, uint256 member)
+        external
+        view
+        returns (bytes32 commitment, uint256 codes, bool revealed);
+    /// @notice The round that decided a file, its committee, seed and votes; reverts while nothing did.
+    function decisionOf(uint256 pool, uint256 sequence)
+        external
+        view
+        returns (uint256 round, uint256[] memory seats, uint256[] memory votes, bytes32 seed, uint256 code);
+    /// @notice keccak256(abi.encode(chainid, this, pool, lane, round, voter, codes, verdictHash, salt)).
+    function ballotHash(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        address voter,
+        uint256 codes,
+        bytes32 verdictHash,
+        bytes32 salt
+    ) external view returns (bytes32);
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title IJuries
+/// @notice Juries of up to fifteen seats that judge one file each, for disputes and canary contests: the same hidden
+/// votes as a committee's, with one code instead of sixteen.
+interface IJuries {
+    struct Case {
+        /// Appeals or Canaries.
+        address bench;
+        uint256 pool;
+        uint256 sequence;
+        /// Seats wanted.
+        uint256 size;
+        uint256 fee;
+        uint256 seedBlock;
+        uint256 commitWindow;
+        uint256 revealWindow;
+        /// Time of the draw, 0 before.
+        uint256 time;
+        uint256[] seats;
+        uint256 committed;
+        uint256 revealed;
+        uint256 closed;
+        bool concluded;
+        /// Final code of the case once concluded (0: none).
+        uint256 code;
+        uint256 commitUntil;
+        uint256 revealUntil;
+    }
+
+    event JurySummoned(
+        uint256 indexed trial, uint256 indexed pool, uint256 indexed sequence, uint256 size, uint256 seedBlock
+    );
+    event JuryDrawn(uint256 indexed trial, uint256 seedBlock, bytes32 seed, uint256[] seats);
+    event JurorCommitted(uint256 indexed trial, uint256 indexed seat, uint256 juror, bytes32 commitment);
+    event JurorRevealed(uint256 indexed trial, uint256 indexed seat, uint256 juror, uint256 code, bytes32 verdictHash);
+    event JuryConcluded(uint256 indexed trial, uint256 code, uint256 feePerJuror);
+    event JurorClosed(uint256 indexed trial, uint256 indexed seat, uint256 paid, uint256 penalty);
+
+    error NotBench();
+    error NoSuchTrial();
+    error SeedNotMined(uint256 seedBlock);
+    error NotDrawn();
+    error AlreadyDrawn();
+    error NotVoter();
+    error AlreadyCommitted();
+    error EmptyCommitment();
+    error CommitOver(uint256 time);
+    error RevealNotOpen(uint256 time);
+    error RevealOver(uint256 time);
+    error NotCommitted();
+    error AlreadyRevealed();
+    error WrongReveal();
+    error BadCode();
+    error NotDone(uint256 time);
+    error AlreadyConcluded();
+    error NotConcluded();
+    error AlreadyClosed();
+
+    /// @notice Draws the jury; anyone may call once the seed block is mined. The first commit does it too.
+    function draw(uint256 trial) external;
+    /// @param commitment `ballotHash(trial, voter, code, verdictHash, salt)`.
+    function commit(uint256 trial, uint256 juror, bytes32 commitment) external;
+    function reveal(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) external;
+    /// @notice Pays one juror or takes its penalty, once the case is concluded; anyone may call.
+    function closeJuror(uint256 trial, uint256 juror) external;
+
+    // Hooks of Appeals and Canaries.
+    function summon(
+        uint256 pool,
+        uint256 sequence,
+        uint256 size,
+        uint256 fee,
+        uint256 commitWindow,
+        uint256 revealWindow,
+        uint256[] calldata excluded,
+        address excludedOwner
+    ) external returns (uint256 trial);
+    /// @notice Ends the case with its final `code`; `funds` (already sent here) pay the jurors who voted with it.
+    /// Returns what is not needed to the bench.
+    function conclude(uint256 trial, uint256 code, uint256 funds) external returns (uint256 returned);
+
+    // Views.
+    function caseOf(uint256 trial) external view returns (Case memory);
+    function trialCount() external view returns (uint256);
+    /// @notice The jury, known as soon as the seed block is mined, drawn or not.
+    function juryOf(uint256 trial)
+        external
+        view
+        returns (uint256[] memory seats, address[] memory voters, bytes32 seed, bool drawn);
+    /// @notice Whether all votes are in or their time is over, and the majority's code (0: no majority).
+    function verdictOf(uint256 trial) external view returns (bool done, uint256 code);
+    function ballotOf(uint256 trial, uint256 juror)
+        external
+        view
+        returns (bytes32 commitment, uint256 code, bool revealed);
+    /// @notice keccak256(abi.encode(chainid, this, trial, voter, code, verdictHash, salt)).
+    function ballotHash(uint256 trial, address voter, uint256 code, bytes32 verdictHash, bytes32 salt)
+        external
+        view
+        returns (bytes32);
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title IParams
+/// @notice What governance may change, each value within bounds that are compiled in.
+/// Governance is one owner (Ownable2Step), meant to be a timelock or multisig. It can pause new entries (node
+/// registration, joins, seats, pools), never exits, submissions, votes, disputes or claims.
+interface IParams {
+    /// @notice Amounts are grains.
+    struct Values {
+        /// Share of a node's stake that a final reject takes, in 1/10000: 5000 to 10000.
+        uint16 slashBps;
+        /// A vindicated disputer's reward as a share of what was slashed: at most 2000, and at most its deposit.
+        uint16 rewardBps;
+        /// What a malformed file costs its submitter, besides the committee's fees.
+        uint56 malformedPenalty;
+        /// Per file: a vote of the other class than the final outcome.
+        uint56 minorityPenalty;
+        /// Per file of the lane: no reveal. Strictly above minorityPenalty.
+        uint56 withheldPenalty;
+        /// Per file: a vote with a majority that a jury overturned, besides minorityPenalty.
+        uint56 overturnPenalty;
+        /// Per lane: accepting a canary.
+        uint56 canarySlash;
+        /// Part of a dispute's deposit that goes to the party it delayed without reason.
+        uint56 delayCompensation;
+    }
+
+    event ValuesSet(Values values);
+    event PausedSet(bool paused);
+
+    /// @notice A value is outside its bounds.
+    error OutOfBounds(string name);
+
+    function set(Values calldata values) external;
+    function setPaused(bool paused) external;
+
+    function values() external view returns (Values memory);
+    function paused() external view returns (bool);
+    /// @notice Shortest window, in seconds, that a pool of this deployment may have.
+    function minWindow() external view returns (uint256);
+    /// @notice Seconds per block that unbonding periods reckon with: at or above the chain's.
+    function blockSeconds() external view returns (uint256);
+    /// @notice Seconds a validator's bond stays after leaving; no pool may need more than this.
+    function unbonding() external view returns (uint256);
+}

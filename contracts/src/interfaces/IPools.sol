@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {FileData, FileRef, PoolTerms, Work} from "../libraries/Types.sol";
+
+/// @title IPools
+/// @notice Pools with escrowed budgets, their nodes' accounts and submissions, and pay. The contract assigns every
+/// submission its sequence in the pool; sixteen places make a lane (`lane = sequence >> 4`, `place = sequence & 15`),
+/// the unit that one committee checks. A lane that closed early leaves unused places.
+interface IPools {
+    enum Status {
+        None,
+        Open,
+        Paused,
+        Closing,
+        Settled
+    }
+
+    enum Phase {
+        None,
+        Pending,
+        Settled,
+        Disputed,
+        Final
+    }
+
+    struct Pool {
+        address owner;
+        Status status;
+        /// Grains of the budget that nothing is reserved from.
+        uint256 free;
+        /// Steps published; the current step is steps − 1.
+        uint256 steps;
+        /// The next submission's sequence, if it still fits the open lane.
+        uint256 sequence;
+        /// Block of the open lane's first submission.
+        uint256 laneStart;
+        /// Block whose hash seeds the current step.
+        uint256 seedBlock;
+        /// Seconds that stake stays locked after leaving this pool.
+        uint256 unbonding;
+        /// When closed: leftovers can be taken from this time on.
+        uint256 settleAt;
+        PoolTerms terms;
+    }
+
+    struct Account {
+        /// Units accepted so far.
+        uint256 earned;
+        /// Units of `earned` that were paid, are held by a dispute, or were forfeited in one.
+        uint256 drawn;
+        /// Units submitted and not settled.
+        uint256 pending;
+        /// Most units that may be pending or earned and not drawn; 0 when not a member.
+        uint256 limit;
+        /// The counter of the next submission.
+        uint256 counter;
+        /// First step it may submit for.
+        uint256 joinedStep;
+        /// When its earliest open or final reject was settled; 0 when there is none.
+        uint256 frozenAt;
+        /// Rejected files that are not final yet.
+        uint256 frozen;
+        bool slashed;
+        bool removed;
+    }
+
+    struct Submission {
+        /// First 20 bytes of the digest; see `digestOf`.
+        bytes20 digest;
+        Phase phase;
+        /// Outcome (Codes), 0 while pending.
+        uint256 code;
+        /// Accepted: the node's `earned` including this file. Otherwise: the file's units.
+        uint256 units;
+        /// Pending: block of submission. Settled: when the outcome becomes final, if nobody disputes it.
+        uint256 time;
+    }
+
+    event PoolCreated(
+        uint256 indexed pool, address indexed owner, bytes32 indexed configHash, PoolTerms terms, uint256 unbonding
+    );
+    event PoolFunded(uint256 indexed pool, address indexed from, uint256 amount);
+    event StatusSet(uint256 indexed pool, Status status);
+    event LeftoverTaken(uint256 indexed pool, address indexed owner, uint256 amount);
+    /// @notice The step's seed is derived from the hash of `seedBlock` (later than this block).
+    event StepPublished(
+        uint256 indexed pool, uint256 indexed step, bytes32 manifestHash, bytes32 canaryRoot, uint256 seedBlock
+    );
+    event NodeJoined(
+        uint256 indexed pool, address indexed node, address indexed operator, uint256 joinedStep, uint256 limit
+    );
+    event LimitSet(uint256 indexed pool, address indexed node, uint256 limit);
+    /// @notice `removed`: by the owner, for good; otherwise the node left by itself.
+    event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
+    event WorkSubmitted(
+        uint256 indexed pool,
+        address indexed node,
+        uint256 indexed sequence,
+        uint256 step,
+        uint256 counter,
+        uint256 units,
+        uint256 rows,
+        bytes32 root,
+        bytes32 fileHash
+    );
+    /// @notice Another place to fetch a file from. Only the submission's own node is to be believed.
+    event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
+    /// @notice A file's outcome by its committee (or void). Final at `time` unless disputed.
+    event FileSettled(
+        uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 units, uint256 time
+    );
+    event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
+    /// @notice A jury or canary replaced or confirmed an outcome. `time`: accepted work can be claimed from then on.
+    event FileResolved(
+        uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time
+    );
+    /// @notice A file that was not accepted is final; `slashed` grains left the node's stake.
+    event FileFinalized(
+        uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 slashed
+    );
+    event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
+    event NodeReleased(uint256 indexed pool, address indexed node);
+    event NodeEjected(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code);
+    event Claimed(uint256 indexed pool, address indexed node, address indexed operator, uint256 units, uint256 amount);
+    event FeePaid(uint256 indexed pool, address indexed to, uint256 paid, uint256 burnt);
+
+    error NoSuchPool();
+    error NotOwner();
+    error NotCourt();
+    error NotNode();
+    error NotOperatorOrNode();
+    error Paused();
+    error BadTerms(string field);
+    error TooFewSeats(uint256 seats, uint256 needed);
+    error WrongStatus(Status status);
+    error AmountTooLarge();
+    error StepMismatch(uint256 expected, uint256 actual);
+    error InviteRequired();
+    error BadInvite();
+    error InviteExpired();
+    error Removed();
+    error AlreadyMember();
+    error NotMember();
+    error NodeIsFrozen();
+    error StillBonded(uint256 releaseAt);
+    /// @notice The submission states counter `expected`, the contract is at `actual`.
+    error CounterMismatch(uint256 expected, uint256 actual);
+    error StepOutOfRange(uint256 step, uint256 first, uint256 last);
+    error BadUnits(uint256 units, uint256 most);
+    error BadRows();
+    error OverLimit(uint256 units, uint256 limit);
+    error EscrowExhausted(uint256 needed, uint256 free);
+    error BadCount();
+    error WrongFile(uint256 sequence);
+    error WrongPhase(uint256 sequence, Phase phase);
+    error NotYet(uint256 time);
+    error WindowOver(uint256 time);
+    error NothingToClaim();
+    error IsFrozen(uint256 frozenAt);
+
+    // ---- Owner
+    /// @notice Creates an open pool and escrows `budget` (approved before). Needs as many active seats as the committee
+    /// and all juries together have members.
+    function createPool(PoolTerms calldata terms, uint256 budget) external returns (uint256 pool);
+    /// @notice Adds to the budget; anyone may pay.
+    function fund(uint256 pool, uint256 amount) external;
+    /// @notice Publishes the next policy step; `step` must be the number of steps so far (the first is 0).
+    /// @param manifestHash SHA-256 of the weight manifest.
+    /// @param canaryRoot Root of the step's salted canary leaves (padded when empty).
+    function publishStep(uint256 pool, uint256 step, bytes32 manifestHash, bytes32 canaryRoot) external;
+    function pausePool(uint256 pool) external;
+    function resumePool(uint256 pool) external;
+    /// @notice For good: no more joins, steps or submissions.
+    function closePool(uint256 pool) external;
+    /// @notice After `settleAt`: sends the free budget to the owner. Can be repeated when late outcomes free more.
+    function settlePool(uint256 pool) external returns (uint256 amount);
+    /// @notice Keeps a node from any later submission; its stake, accepted and pending work are untouched.
+    function removeNode(uint256 pool, address node) external;
+
+    // ---- Node operator
+    /// @notice The node, or its operator for it, joins an open-to-all pool.
+    function join(uint256 pool, address node) external;
+    /// @notice Joins with the pool owner's EIP-712 signature of Invite(uint256 pool,address node,uint256 expiry),
+    /// domain {name "muster-pools", version "1", chainId, this}. Contract owners sign by ERC-1271.
+    function joinWithInvite(uint256 pool, address node, uint256 expiry, bytes calldata invite) external;
+    /// @notice The node or its operator leaves; the stake unlocks `unbonding` seconds later.
+    function leavePool(uint256 pool, address node) external;
+    /// @notice Recomputes a member's limit after its stake grew; anyone may call.
+    function refresh(uint256 pool, address node) external;
+    /// @notice Pays everything of `node` that vested up to its submission `sequence`, to its operator; anyone may call.
+    /// The caller names the latest vested submission; an older one only pays less. Constant cost.
+    function claim(uint256 pool, address node, uint256 sequence, bytes32 inner) external returns (uint256 amount);
+
+    // ---- Node key
+    /// @notice Submits one file. `counter` is the one the work was derived from: it must be the account's.
+    function submit(uint256 pool, uint256 step, uint256 counter, Work calldata work) external returns (uint256 sequence);
+    /// @notice Submits up to sixteen files of one step, with consecutive counters from `counter`.
+    function submitMany(uint256 pool, uint256 step, uint256 counter, Work[] calldata works)
+        external
+        returns (uint256 firstSequence, uint256 lastSequence);
+    /// @notice Says where else a file can be fetched. Emits an event, stores nothing.
+    function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
+
+    // ---- Keepers
+    /// @notice After the challenge window of a file that was not accepted: slashes or charges its submitter, refunds the
+    /// pool; anyone may call.
+    function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external;
+
+    // ---- Hooks of Court, Appeals and Canaries
+    /// @notice Writes outcomes (sixteen 4-bit codes, place 0 lowest; UNDECIDED and NONE are left pending) of a lane.
+    function settleLane(uint256 pool, uint256 lane, uint256 codes, FileRef[] calldata files) external;
+    function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external;
+    /// @notice Begins a dispute or canary: holds the file's pay.
+    function hold(uint256 pool, uint256 sequence, FileData calldata file) external returns (uint256 code);
+    /// @notice Freezes the node of a held file after a first jury's reject.
+    function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external;
+    /// @notice Ends it with the final code; `reward` of a slash goes to Appeals.
+    function resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, uint256 reward)
+        external
+        returns (uint256 rewardPaid);
+
+    // ---- Views
+    function poolOf(uint256 pool) external view returns (Pool memory);
+    function poolCount() external view returns (uint256);
+    function ownerOf(uint256 pool) external view returns (address);
+    function accountOf(uint256 pool, address node) external view returns (Account memory);
+    function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory);
+    /// @notice Units of `node` that a claim with the latest vested submission `sequence` would pay, and grains.
+    function claimable(uint256 pool, address node, uint256 sequence)
+        external
+        view
+        returns (uint256 units, uint256 amount);
+    /// @notice Block of a lane's first submission (0: none), and how many files it has.
+    function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 files);
+    function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
+    /// @notice keccak256(abi.encode(root, fileHash, packed, pool << 32 | sequence)),
+    /// packed = step << 64 | counter << 40 | units << 16 | rows.
+    function innerHash(uint256 pool, uint256 sequence, FileData calldata file) external pure returns (bytes32);
+    /// @notice First 20 bytes of keccak256(abi.encode(inner, node)).
+    function digestOf(bytes32 inner, address node) external pure returns (bytes20);
+    /// @notice The EIP-712 digest that a pool owner signs to invite a node.
+    function inviteDigest(uint256 pool, address node, uint256 expiry) external view returns (bytes32);
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title ISeats
+/// @notice Validators' seats of equal bond, and the uniform draw among them. The set that a draw uses changes only at
+/// epoch boundaries (an epoch is `epochBlocks` blocks): joining and leaving take effect in the next epoch.
+interface ISeats {
+    struct Seat {
+        /// Who posted the bond and receives fees.
+        address owner;
+        /// The hot key that votes.
+        address voter;
+        /// Grains left of the bond.
+        uint256 bond;
+        /// First epoch in which the seat can be drawn; 0 once it is leaving or was evicted.
+        uint256 activeFrom;
+        /// Epoch in which it left; 0 while active.
+        uint256 leftEpoch;
+        /// After `unbondSeat`: when the bond can be withdrawn; 0 before.
+        uint256 releaseAt;
+        /// Open canaries that accuse it.
+        uint256 frozen;
+    }
+
+    event SeatOpened(uint256 indexed seat, address indexed owner, address voter, uint256 bond, uint256 activeFrom);
+    event VoterSet(uint256 indexed seat, address voter);
+    event SeatToppedUp(uint256 indexed seat, uint256 amount, uint256 bond);
+    /// @notice The seat left, or was evicted because its bond fell below `minBond`. Last drawable in `epoch`.
+    event SeatLeft(uint256 indexed seat, uint256 epoch, bool evicted);
+    event SeatUnbonding(uint256 indexed seat, uint256 releaseAt);
+    event SeatClosed(uint256 indexed seat, address indexed owner, uint256 bond);
+    event SeatPenalised(uint256 indexed seat, uint256 amount, uint256 bond);
+    event SeatFrozen(uint256 indexed seat, uint256 frozen);
+    event SeatReleased(uint256 indexed seat, uint256 frozen);
+
+    error NotSeatOwner();
+    error NotCourt();
+    error Paused();
+    error ZeroVoter();
+    error NoSuchSeat();
+    error SeatInactive();
+    error SeatActive();
+    error TooManySeats();
+    error TooEarly(uint256 epoch, uint256 neededEpoch);
+    error SeatLocked(uint256 releaseAt, uint256 frozen);
+    error UnknownEpoch();
+
+    /// @notice Opens a seat with the fixed `bond` (approved before); it can be drawn from the next epoch on.
+    function openSeat(address voter) external returns (uint256 seat);
+    /// @notice Replaces the voting key; takes effect at once, for open lanes too.
+    function setVoter(uint256 seat, address voter) external;
+    /// @notice Restores a penalised bond to its full size; anyone may pay.
+    function topUp(uint256 seat) external;
+    /// @notice Leaves: no draw from the epoch after the next one on. Then `unbondSeat`, then `withdrawSeat`.
+    function leaveSeat(uint256 seat) external;
+    /// @notice Two epochs after leaving: starts the unbonding period.
+    function unbondSeat(uint256 seat) external;
+    /// @notice After the unbonding period: the bond goes to the owner.
+    function withdrawSeat(uint256 seat) external;
+
+    // Hooks of Court, Juries, Appeals, Canaries.
+    /// @notice Takes up to `amount` of a bond and sends it to the caller's choice: the burn address or a jury's fees.
+    function penalise(uint256 seat, uint256 amount, address to) external returns (uint256 taken);
+    function freeze(uint256 seat) external;
+    function release(uint256 seat) external;
+
+    function seatOf(uint256 seat) external view returns (Seat memory);
+    function voterOf(uint256 seat) external view returns (address);
+    function ownerOf(uint256 seat) external view returns (address);
+    function bond() external view returns (uint256);
+    function minBond() external view returns (uint256);
+    function epochBlocks() external view returns (uint256);
+    function currentEpoch() external view returns (uint256);
+    /// @notice Seats that can be drawn in `epoch`: the previous, the current or the next one.
+    function countAt(uint256 epoch) external view returns (uint256);
+    /// @notice The seat in `slot` (0 to countAt − 1) in `epoch`.
+    function seatAt(uint256 slot, uint256 epoch) external view returns (uint256);
+    /// @notice The block whose hash seeds a draw that was fixed to `seedBlock`, if drawn now: itself until the end of
+    /// the epoch after its own; then it moves on by whole epochs, so that it is always in the previous epoch.
+    /// 0 while that block is not mined.
+    function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256);
+    /// @notice Draws up to `size` different seats of `epoch`, none of `excluded` (16-bit ids, one per lane of the
+    /// word array), none owned by `excludedOwner`. Fewer when there are too few.
+    function draw(bytes32 seed, uint256 epoch, uint256 size, uint256[] calldata excluded, address excludedOwner)
+        external
+        view
+        returns (uint256[] memory seats);
+}

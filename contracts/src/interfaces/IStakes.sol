@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title IStakes
+/// @notice Operators' stake, one stake per node. A node key belongs for ever to the operator that registered it first
+/// with the key's own consent. Stake leaves only when the node is in no pool, its last pool's windows have passed, and
+/// none of its files is frozen. Only Pools can bind, freeze or slash, and it does so only on verdicts.
+interface IStakes {
+    struct Permit {
+        uint256 deadline;
+        uint8 v;
+        bytes32 r;
+        bytes32 s;
+    }
+
+    struct Node {
+        /// Who owns the stake and receives pay; zero when unknown.
+        address operator;
+        /// Grains at stake.
+        uint256 stake;
+        /// The pool it is in, or 0.
+        uint256 pool;
+        /// The pool it was in last.
+        uint256 lastPool;
+        /// Rejected files that are not final yet.
+        uint256 frozen;
+        /// Stake can be withdrawn from this time on (when pool and frozen are 0).
+        uint256 releaseAt;
+    }
+
+    event NodeRegistered(address indexed node, address indexed operator, uint256 stake);
+    event StakeDeposited(address indexed node, uint256 amount, uint256 stake);
+    event StakeWithdrawn(address indexed node, address indexed operator, uint256 amount, uint256 stake);
+    event NodeBound(address indexed node, uint256 indexed pool);
+    event NodeUnbound(address indexed node, uint256 indexed pool, uint256 releaseAt);
+    event NodeFrozen(address indexed node, uint256 frozen);
+    event NodeReleased(address indexed node, uint256 frozen);
+    /// @notice `fees` went to the pool (it pays the committee from them), `reward` to Appeals, the rest was burnt.
+    event NodeSlashed(address indexed node, uint256 amount, uint256 fees, uint256 reward, uint256 stake);
+
+    error NotOperator();
+    error NotPools();
+    error Paused();
+    error AlreadyRegistered();
+    error UnknownNode();
+    error BadConsent();
+    error ConsentExpired();
+    error AmountTooLarge();
+    error StakeTooLow(uint256 stake, uint256 needed);
+    error InPool(uint256 pool);
+    error StakeLocked(uint256 releaseAt, uint256 frozen);
+
+    /// @notice Registers `node` under the caller and stakes `amount` (the caller approved it before).
+    /// @param expiry Last second at which the consent may be used.
+    /// @param consent The node key's EIP-712 signature of
+    /// Consent(address node,address operator,uint256 expiry), domain {name "muster-stakes", version "1", chainId, this}.
+    function registerNode(address node, uint256 amount, uint256 expiry, bytes calldata consent) external;
+
+    /// @notice The same in one transaction with an ERC-2612 permit of exactly `amount`.
+    function registerNodeWithPermit(
+        address node,
+        uint256 amount,
+        uint256 expiry,
+        bytes calldata consent,
+        Permit calldata permit
+    ) external;
+
+    /// @notice Adds stake; anyone may pay. The limit in a pool grows after `Pools.refresh`.
+    function deposit(address node, uint256 amount) external;
+
+    /// @notice Takes stake out, to the operator. Operator only; see `withdrawable`.
+    function withdraw(address node, uint256 amount) external;
+
+    // Hooks of Pools.
+    function bind(address node, uint256 pool, uint256 minStake) external returns (address operator, uint256 stake);
+    function unbind(address node, uint256 releaseAt) external;
+    function freeze(address node) external;
+    function release(address node) external;
+    /// @notice Takes up to `amount`: first up to `fees` for the caller (Pools), then up to `reward` for Appeals, rest burnt.
+    function slash(address node, uint256 amount, uint256 fees, uint256 reward)
+        external
+        returns (uint256 feesPaid, uint256 rewardPaid);
+
+    function nodeOf(address node) external view returns (Node memory);
+    function operatorOf(address node) external view returns (address);
+    function stakeOf(address node) external view returns (uint256);
+    function withdrawable(address node) external view returns (uint256);
+    /// @notice The EIP-712 digest that the node key signs.
+    function consentDigest(address node, address operator, uint256 expiry) external view returns (bytes32);
+}

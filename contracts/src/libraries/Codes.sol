@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title Codes
+/// @notice The 4-bit codes of votes and outcomes. Votes use 1 to 11; 12 to 15 exist only as outcomes of a file.
+library Codes {
+    /// No vote, or no file at this place of the lane.
+    uint256 internal constant NONE = 0;
+    /// Every check passed.
+    uint256 internal constant ACCEPT = 1;
+    /// Inside the calibrated band around a threshold: counts as accept, loses only on a canary.
+    uint256 internal constant UNSURE = 2;
+    /// Activations are not those of the published weights (TOPLOC, log-probabilities).
+    uint256 internal constant REJECT_WEIGHTS = 3;
+    /// Tokens are not those that the seeded noise picks.
+    uint256 internal constant REJECT_SAMPLING = 4;
+    /// Problems, prompts, target lengths or counters are not the assigned ones.
+    uint256 internal constant REJECT_ASSIGNMENT = 5;
+    /// Rewards or units are inflated.
+    uint256 internal constant REJECT_REWARD = 6;
+    /// Copies another or an own earlier rollout.
+    uint256 internal constant REJECT_DUPLICATE = 7;
+    /// Cut short or padded: neither a likely EOS nor the length limit.
+    uint256 internal constant REJECT_TERMINATION = 8;
+    /// The bytes under the submission's SHA-256 do not match its Merkle root, or another proven fraud.
+    uint256 internal constant REJECT_COMMITMENT = 9;
+    /// Not a readable rollout file.
+    uint256 internal constant MALFORMED = 10;
+    /// Nowhere to be fetched.
+    uint256 internal constant UNAVAILABLE = 11;
+    /// Outcome only: opened as a canary; unpaid, its carrier free.
+    uint256 internal constant CANARY = 12;
+    /// Outcome only: undecided twice, or never drawn or voted on; unpaid, unslashed.
+    uint256 internal constant VOID = 13;
+    /// Outcome only: this committee did not decide; a second one will.
+    uint256 internal constant UNDECIDED = 14;
+    /// Outcome only: before a jury, or in an opened canary's contest window.
+    uint256 internal constant DISPUTED = 15;
+
+    /// Classes of codes, for fees and penalties.
+    uint256 internal constant KIND_NONE = 0;
+    uint256 internal constant KIND_ACCEPT = 1;
+    uint256 internal constant KIND_REJECT = 2;
+    uint256 internal constant KIND_MALFORMED = 3;
+    uint256 internal constant KIND_UNAVAILABLE = 4;
+
+    /// @notice The class of a code. A canary counts as a reject; void, undecided and disputed have none.
+    function kind(uint256 code) internal pure returns (uint256) {
+        if (code == ACCEPT || code == UNSURE) return KIND_ACCEPT;
+        if (isReject(code) || code == CANARY) return KIND_REJECT;
+        if (code == MALFORMED) return KIND_MALFORMED;
+        if (code == UNAVAILABLE) return KIND_UNAVAILABLE;
+        return KIND_NONE;
+    }
+
+    /// @notice Whether a code is a fraud reason, which slashes.
+    function isReject(uint256 code) internal pure returns (bool) {
+        return code >= REJECT_WEIGHTS && code <= REJECT_COMMITMENT;
+    }
+
+    /// @notice Whether a code can be voted.
+    function isVote(uint256 code) internal pure returns (bool) {
+        return code >= ACCEPT && code <= UNAVAILABLE;
+    }
+
+    /// @notice Code number `index` (0 to 15) of a word of sixteen.
+    function get(uint256 word, uint256 index) internal pure returns (uint256) {
+        return (word >> (index << 2)) & 15;
+    }
+
+    /// @notice `word` with code number `index` replaced.
+    function set(uint256 word, uint256 index, uint256 code) internal pure returns (uint256) {
+        return (word & ~(uint256(15) << (index << 2))) | (code << (index << 2));
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @notice Addresses of one deployment. Every contract gets the same value and keeps what it needs as immutables.
+struct Suite {
+    address token;
+    address params;
+    address stakes;
+    address seats;
+    address pools;
+    address court;
+    address juries;
+    address appeals;
+    address canaries;
+}
+
+/// @notice What a pool promises; nothing of it can change later. Amounts are grains, 1e-9 token.
+struct PoolTerms {
+    /// Pay per verified unit (output token).
+    uint32 rate;
+    /// Fee per seat and file of a committee.
+    uint32 fee;
+    /// Fee per juror and case.
+    uint32 juryFee;
+    /// Stake a node needs to join.
+    uint56 minStake;
+    /// Reserved plus unclaimed pay of a node may reach this multiple of its stake.
+    uint16 leverage;
+    /// Units of one file.
+    uint24 maxUnits;
+    /// Seats per committee: 3 or 5.
+    uint8 committee;
+    /// Seats of the first jury (odd, 3 to 15).
+    uint8 jury;
+    /// Seats of the second jury (odd, up to 15), or 0 when the first jury is final.
+    uint8 appealJury;
+    /// R: a lane takes submissions for this many blocks after its first one.
+    uint8 laneBlocks;
+    /// How many steps behind the newest a submission may be.
+    uint8 maxLag;
+    /// Share of rollouts audited: 1 to 65536; 65536 is every rollout.
+    uint24 auditRate;
+    /// Blocks after the seed block within which a committee must be drawn; later the lane is void.
+    uint16 drawBlocks;
+    /// C: seconds to commit, from the draw.
+    uint32 commitWindow;
+    /// V: seconds to reveal, after the commit window.
+    uint32 revealWindow;
+    /// W: seconds from settlement in which an outcome can be disputed or a canary opened.
+    uint32 challengeWindow;
+    /// A: seconds in which a first jury's verdict can be appealed.
+    uint32 appealWindow;
+    /// Cj: seconds for jurors to commit, from the draw.
+    uint32 juryCommitWindow;
+    /// Vj: seconds for jurors to reveal, after the commit window.
+    uint32 juryRevealWindow;
+    /// Seconds in which an opened canary can be contested.
+    uint32 contestWindow;
+    /// Whether nodes need the owner's signed invite.
+    bool inviteOnly;
+    /// SHA-256 of the pool's canonical JSON configuration.
+    bytes32 configHash;
+}
+
+/// @notice What a node says of its file.
+struct Work {
+    /// Merkle root over the file's rollouts.
+    bytes32 root;
+    /// SHA-256 of the file.
+    bytes32 fileHash;
+    /// Paid units: output tokens, EOS included.
+    uint24 units;
+    /// Rollouts in the file.
+    uint16 rows;
+}
+
+/// @notice Everything that a submission's stored digest binds; `WorkSubmitted` carries it.
+struct FileData {
+    address node;
+    uint24 step;
+    uint24 counter;
+    uint24 units;
+    uint16 rows;
+    bytes32 root;
+    bytes32 fileHash;
+}
+
+/// @notice The short form of the same proof: `inner` is `Pools.innerHash(...)`.
+struct FileRef {
+    bytes32 inner;
+    address node;
+}
