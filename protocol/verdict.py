@@ -1,0 +1,171 @@
+"""Verdicts: the 4-bit codes voters put on chain, and the document of figures behind each (docs/protocol.md, section 7).
+
+The codes mirror `contracts/src/libraries/Codes.sol`. Figures differ between engines and machines, so only the code is
+voted on; the keccak256 of the document is bound into the voter's commitment as its own evidence.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any
+
+from eth_utils.crypto import keccak
+
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
+
+LANE = 16
+"""Submissions of one lane, and codes of one vote."""
+
+
+class Code(IntEnum):
+    """What a vote or an outcome says of one submission; 12 and above are outcomes only."""
+
+    NONE = 0
+    ACCEPT = 1
+    UNSURE = 2
+    REJECT_WEIGHTS = 3
+    REJECT_SAMPLING = 4
+    REJECT_ASSIGNMENT = 5
+    REJECT_REWARD = 6
+    REJECT_DUPLICATE = 7
+    REJECT_TERMINATION = 8
+    REJECT_COMMITMENT = 9
+    MALFORMED = 10
+    UNAVAILABLE = 11
+    CANARY = 12
+    VOID = 13
+    UNDECIDED = 14
+    DISPUTED = 15
+
+    @property
+    def is_reject(self) -> bool:
+        """Whether the code names a fraud, which slashes and ejects."""
+        return Code.REJECT_WEIGHTS <= self <= Code.REJECT_COMMITMENT
+
+    @property
+    def is_accept(self) -> bool:
+        """Whether the file is paid and may be trained on."""
+        return self in (Code.ACCEPT, Code.UNSURE)
+
+    @property
+    def is_vote(self) -> bool:
+        """Whether a voter may use the code."""
+        return Code.ACCEPT <= self <= Code.UNAVAILABLE
+
+    @property
+    def label(self) -> str:
+        """For people: `reject: weights`, `accept`, …"""
+        name = self.name.lower()
+        return "reject: " + name.removeprefix("reject_") if self.is_reject else name
+
+
+Figure = int | float | str | bool | list[int] | list[float] | list[str]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check saw: its code, and the figures it judged by. `note` is one sentence for people."""
+
+    check: str
+    code: Code
+    figures: dict[str, Figure]
+    note: str = ""
+
+    def document(self) -> dict[str, Any]:
+        return {"check": self.check, "code": int(self.code), "figures": _plain(self.figures), "note": self.note}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One voter's judgement of one submission, with everything needed to repeat it.
+
+    Hashes are hex without 0x; `audited` are the row numbers that were prefilled (empty if the file fell earlier);
+    `engine` names the arithmetic of the verifier (docs/protocol.md, section 6).
+    """
+
+    chain_id: int
+    pools: str
+    pool: int
+    sequence: int
+    node: str
+    step: int
+    counter: int
+    sha256: str
+    lane_seed: str
+    config_hash: str
+    code: Code
+    engine: dict[str, str]
+    audited: list[int]
+    findings: tuple[Finding, ...]
+
+    def document(self) -> dict[str, Any]:
+        fields = asdict(self)
+        fields |= {"version": 1, "code": int(self.code), "findings": [f.document() for f in self.findings]}
+        return fields
+
+    def canonical(self) -> bytes:
+        """Canonical JSON, the bytes that are uploaded as `verdicts/<keccak256>.json`."""
+        return canonical_json(self.document())
+
+    @property
+    def digest(self) -> bytes:
+        """keccak256 of the canonical document."""
+        return keccak(self.canonical())
+
+    @classmethod
+    def parse(cls, data: bytes) -> "Verdict":
+        """The reverse of `canonical`. Raises IntegrityError for anything that `canonical` would not have written."""
+        try:
+            fields = json.loads(data)
+            if fields.pop("version") != 1:
+                raise ValueError("version is not 1")
+            findings = tuple(
+                Finding(f["check"], Code(f["code"]), f["figures"], f["note"]) for f in fields.pop("findings")
+            )
+            verdict = cls(**{**fields, "code": Code(fields["code"]), "findings": findings})
+            if verdict.canonical() != data:
+                raise ValueError("not canonical")
+            return verdict
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise IntegrityError(f"not a verdict document: {error}", "ask its voter for the file again") from None
+
+
+def combine(findings: Sequence[Finding]) -> Code:
+    """The worst finding decides: reject before malformed before unavailable before unsure before accept.
+
+    Among frauds the first in order counts, so that voters with the same order of checks give the same reason.
+    """
+    rejects = [finding.code for finding in findings if finding.code.is_reject]
+    if rejects:
+        return rejects[0]
+    codes = {finding.code for finding in findings}
+    for code in (Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE):
+        if code in codes:
+            return code
+    return Code.ACCEPT
+
+
+def pack(codes: Sequence[Code]) -> int:
+    """Up to 16 codes into one word, code i at bits 4i … 4i+3, as `Codes.at` reads them."""
+    if len(codes) > LANE:
+        raise ValueError(f"a lane has at most {LANE} submissions, not {len(codes)}")
+    return sum(int(code) << (4 * i) for i, code in enumerate(codes))
+
+
+def unpack(word: int) -> list[Code]:
+    """The 16 codes of a word; places without a submission hold NONE."""
+    return [Code((word >> (4 * i)) & 15) for i in range(LANE)]
+
+
+def _plain(figures: dict[str, Figure]) -> dict[str, Figure]:
+    """JSON has no NaN or infinity: they are written as text, which still tells a reader what happened."""
+    return {key: _finite(value) for key, value in figures.items()}
+
+
+def _finite(value: Figure) -> Figure:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value

@@ -1,0 +1,81 @@
+"""Codes equal those of the contracts; documents survive a round trip; the worst finding decides."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import IntegrityError
+from protocol.verdict import Code, Finding, Verdict, combine, pack, unpack
+
+CODES = Path(__file__).parents[2] / "contracts/src/libraries/Codes.sol"
+
+
+def verdict(**changes: object) -> Verdict:
+    base = Verdict(
+        31337, "0x" + "11" * 20, 1, 5, "0x" + "22" * 20, 3, 4, "ab" * 32, "cd" * 32, "ef" * 32, Code.ACCEPT,
+        {"name": "transformers"}, [0, 2], (Finding("toploc", Code.ACCEPT, {"mean": 0.1, "rows": [1, 2]}),),
+    )  # fmt: skip
+    return dataclasses.replace(base, **changes)
+
+
+def test_codes_mirror_the_contract() -> None:
+    constants = dict(re.findall(r"uint256 internal constant (?!KIND_)([A-Z_]+) = (\d+);", CODES.read_text()))
+    assert {name: int(value) for name, value in constants.items()} == {code.name: int(code) for code in Code}
+
+
+def test_kinds_mirror_the_contract() -> None:
+    assert [c for c in Code if c.is_accept] == [Code.ACCEPT, Code.UNSURE]
+    assert [int(c) for c in Code if c.is_reject] == list(range(3, 10))
+    assert [int(c) for c in Code if c.is_vote] == list(range(1, 12))
+
+
+def test_document_round_trip() -> None:
+    one = verdict()
+    assert Verdict.parse(one.canonical()) == one
+    assert len(one.digest) == 32
+    assert verdict(code=Code.UNSURE).digest != one.digest
+
+
+def test_nan_figures_are_written_as_text() -> None:
+    one = verdict(findings=(Finding("x", Code.UNSURE, {"a": float("nan"), "b": float("inf")}),))
+    assert b'"nan"' in one.canonical()
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"version":1}', b"\xff", b'{"version":2,"findings":[]}'])
+def test_hostile_documents(data: bytes) -> None:
+    with pytest.raises(IntegrityError, match="not a verdict"):
+        Verdict.parse(data)
+
+
+def test_reordered_document_is_refused() -> None:
+    with pytest.raises(IntegrityError, match="canonical"):
+        Verdict.parse(verdict().canonical().replace(b'{"audited"', b'{ "audited"'))
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([], Code.ACCEPT),
+        ([Code.ACCEPT, Code.UNSURE, Code.ACCEPT], Code.UNSURE),
+        ([Code.UNSURE, Code.MALFORMED], Code.MALFORMED),
+        ([Code.MALFORMED, Code.REJECT_SAMPLING, Code.REJECT_WEIGHTS], Code.REJECT_SAMPLING),
+        ([Code.UNAVAILABLE, Code.UNSURE], Code.UNAVAILABLE),
+    ],
+)
+def test_worst_finding_decides(codes: list[Code], expected: Code) -> None:
+    assert combine([Finding("c", code, {}) for code in codes]) is expected
+
+
+@given(st.lists(st.sampled_from(list(Code)), max_size=16))
+def test_packing(codes: list[Code]) -> None:
+    assert unpack(pack(codes))[: len(codes)] == codes
+    assert pack(codes) < 2**64
+
+
+def test_too_many_codes() -> None:
+    with pytest.raises(ValueError):
+        pack([Code.ACCEPT] * 17)
