@@ -1,0 +1,56 @@
+"""Merkle tree over rollout rows that OpenZeppelin's MerkleProof verifies (docs/protocol.md, section 6).
+
+Leaves are hashed twice, pairs are sorted before hashing, an odd node is promoted unchanged.
+"""
+
+from collections.abc import Sequence
+
+from eth_utils.crypto import keccak
+
+
+def leaf(row_bytes: bytes) -> bytes:
+    """keccak256(keccak256(row bytes)); hashed twice so that no inner node can pass for a leaf."""
+    return keccak(keccak(row_bytes))
+
+
+def _parent(left: bytes, right: bytes) -> bytes:
+    return keccak(left + right if left <= right else right + left)
+
+
+def _levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
+    if not leaves:
+        raise ValueError("a Merkle tree needs at least one leaf")
+    levels = [list(leaves)]
+    while len(levels[-1]) > 1:
+        below = levels[-1]
+        above = [_parent(below[i], below[i + 1]) for i in range(0, len(below) - 1, 2)]
+        levels.append(above + below[len(below) & ~1 :])
+    return levels
+
+
+def root(leaves: Sequence[bytes]) -> bytes:
+    """Root of a non-empty sequence of 32-byte leaves."""
+    return _levels(leaves)[-1][0]
+
+
+def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
+    """Siblings from leaf `index` up to the root; promoted levels contribute none."""
+    if not 0 <= index < len(leaves):
+        raise ValueError(f"no leaf {index} among {len(leaves)}")
+    siblings = []
+    for level in _levels(leaves)[:-1]:
+        sibling = index ^ 1
+        if sibling < len(level):
+            siblings.append(level[sibling])
+        index >>= 1
+    return siblings
+
+
+def verify(expected_root: bytes, leaf_hash: bytes, siblings: Sequence[bytes]) -> bool:
+    """Whether `leaf_hash` (from `leaf`) lies under `expected_root`."""
+    node = leaf_hash
+    for sibling in siblings:
+        if len(sibling) != 32:
+            return False
+        node = _parent(node, sibling)
+    return node == expected_root

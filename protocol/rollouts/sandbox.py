@@ -1,0 +1,117 @@
+"""The trusted side of the sandboxed reader: keeps one `reader.py` process, respawns it, judges how a file ended."""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import protocol
+from protocol.errors import MusterError
+from protocol.rollouts.frames import ANSWER, OK, REFUSED, REQUEST, read_exactly, unpack_body, write_all
+from protocol.rollouts.schema import Limits, MalformedFile
+
+_SLACK_SECONDS = 60.0  # wall time beyond the CPU limit before our own machine, not the file, is blamed
+
+
+class ReaderError(MusterError):
+    """The reader failed for a reason that is not the file's: try again, blame nobody."""
+
+
+class Sandbox:
+    """One reader process, started on first use; one file at a time, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def parse(self, data: bytes, limits: Limits) -> list[bytes]:
+        """Header bytes and row bytes of a file. Raises MalformedFile, or ReaderError after a second failed try."""
+        for _ in range(2):
+            with self._lock:
+                try:
+                    status, body = self._exchange(data, limits)
+                except (OSError, TimeoutError) as error:
+                    self.close()
+                    failure: Exception = error
+                    continue
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and not body:
+                failure = OSError("it was killed")  # the out-of-memory killer or an operator, not our limits
+                continue
+            return _judge(status, body, limits)
+        raise ReaderError(
+            f"the rollout reader failed twice: {failure or type(failure).__name__}", "see this machine's load"
+        )
+
+    def _exchange(self, data: bytes, limits: Limits) -> tuple[int, bytes]:
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        deadline = time.monotonic() + limits.cpu_seconds + _SLACK_SECONDS
+        fields = json.dumps(asdict(limits)).encode()
+        write_all(process.stdin.fileno(), REQUEST.pack(len(fields), len(data)) + fields, deadline)
+        write_all(process.stdin.fileno(), data, deadline)
+        out = process.stdout.fileno()
+        head = read_exactly(out, ANSWER.size, deadline)
+        if head is None:
+            raise OSError("it ended")
+        status, size = ANSWER.unpack(head)
+        body = read_exactly(out, size, deadline)
+        if body is None:
+            raise OSError("it ended")
+        return status, body
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            root = str(Path(protocol.__file__).parents[1])
+            environment = {"PYTHONPATH": root, "PATH": os.defpath, "OMP_NUM_THREADS": "1"}
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "protocol.rollouts.reader"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=environment,
+                bufsize=0,
+                start_new_session=True,
+            )
+        return self._process
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the reader, if it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def close(self) -> None:
+        """End the reader and whatever child it has."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def _judge(status: int, body: bytes, limits: Limits) -> list[bytes]:
+    if os.WIFSIGNALED(status):
+        if os.WTERMSIG(status) == signal.SIGXCPU:
+            raise MalformedFile(f"takes more than {limits.cpu_seconds} s of CPU to unpack")
+        raise MalformedFile(f"crashes the Parquet reader ({signal.Signals(os.WTERMSIG(status)).name})")
+    if not body or body[0] not in (OK, REFUSED):
+        raise MalformedFile(f"takes more than {limits.memory_bytes >> 20} MiB to unpack")
+    if body[0] == REFUSED:
+        raise MalformedFile(body[1:].decode("utf-8", "replace"))
+    return list(unpack_body(body[1:]))
+
+
+SANDBOX = Sandbox()
+atexit.register(SANDBOX.close)
