@@ -27,7 +27,7 @@ from protocol.rollouts.frames import (
 )
 from protocol.rollouts.parquet import METADATA_KEY, SCHEMA
 from protocol.rollouts.rowbytes import encode_row
-from protocol.rollouts.schema import MAX_HEADER_BYTES, Limits, MalformedFile, Rollout
+from protocol.rollouts.schema import MAX_HEADER_BYTES, PROOF_BYTES, Limits, MalformedFile, Rollout
 
 MAX_ROW_GROUPS = 64
 ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
@@ -147,6 +147,8 @@ def parse(data: bytes, limits: Limits) -> bytes:
         for rollout in rows_of(table, limits):
             if min(rollout.slot, rollout.sample, rollout.target_length, rollout.finish) < 0:
                 raise MalformedFile("a negative number")
+            if any(len(proof) != PROOF_BYTES for proof in rollout.proofs):
+                raise MalformedFile(f"a proof that has not {PROOF_BYTES} bytes")
             rows.append(encode_row(rollout))
             if len(rows[-1]) > limits.row_bytes:
                 raise MalformedFile(f"row {len(rows) - 1} is larger than the pool allows")
