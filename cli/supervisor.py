@@ -1,0 +1,139 @@
+"""Runs the network's processes: starts, watches, restarts what dies, stops everything in reverse order."""
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from protocol.errors import MusterError
+
+log = logging.getLogger("muster.supervisor")
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+_MAX_BACKOFF = 10.0
+_HEALTHY_AFTER = 30.0
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@dataclass
+class Child:
+    """One supervised process. `critical` children end the run when they fail `max_restarts` times in a row;
+    `final_exits` are exit codes after which a child has finished its work and is left alone."""
+
+    name: str
+    argv: list[str]
+    log_path: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    max_restarts: int = 5
+    final_exits: frozenset[int] = frozenset({0})
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    failures: int = 0
+    restart_at: float | None = None
+    finished: bool = False
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process and self.process.poll() is None else None
+
+    def start(self) -> None:
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as out:
+            self.process = subprocess.Popen(
+                self.argv,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=dict(self.env) or None,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        self.started, self.restart_at = time.monotonic(), None
+
+    def tail(self, lines: int = 5) -> str:
+        try:
+            return "\n".join(self.log_path.read_text(errors="replace").strip().splitlines()[-lines:])
+        except OSError:
+            return ""
+
+
+class Supervisor:
+    """Owns the children of one network. `notice` receives a line for a person whenever something dies or returns."""
+
+    def __init__(self, notice: Callable[[str], None] = log.warning) -> None:
+        self.children: dict[str, Child] = {}
+        self.notice = notice
+
+    def start(self, child: Child) -> Child:
+        self.children[child.name] = child
+        child.start()
+        return child
+
+    def check(self) -> None:
+        """Restart what died, after a growing pause; MusterError once a child keeps failing."""
+        now = time.monotonic()
+        for child in self.children.values():
+            if child.finished or child.process is None:
+                continue
+            if child.restart_at is not None:
+                if now >= child.restart_at:
+                    child.start()
+                    self.notice(f"{child.name} restarted (pid {child.pid})")
+                continue
+            code = child.process.poll()
+            if code is None:
+                if now - child.started > _HEALTHY_AFTER:
+                    child.failures = 0
+                continue
+            self._died(child, code, now)
+
+    def _died(self, child: Child, code: int, now: float) -> None:
+        if code in child.final_exits:
+            child.finished = True
+            self.notice(f"{child.name} finished (exit {code})")
+            return
+        child.failures += 1
+        if child.failures > child.max_restarts:
+            raise MusterError(
+                f"{child.name} failed {child.failures} times in a row (exit {code}): {child.tail(3)}",
+                f"see {child.log_path}",
+            )
+        pause = min(0.5 * 2 ** (child.failures - 1), _MAX_BACKOFF)
+        child.restart_at = now + pause
+        self.notice(f"{child.name} died ({_exit_text(code)}), restart in {pause:.1f} s")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one child, as a power cut would; `check` restarts it."""
+        child = self.children[name]
+        if child.pid is not None:
+            os.kill(child.pid, signal.SIGKILL)
+
+    def stop(self, names: list[str] | None = None, grace: float = 15.0) -> None:
+        """SIGTERM in reverse order of starting, then SIGKILL whatever is left after `grace` seconds."""
+        chosen = [c for n, c in reversed(self.children.items()) if names is None or n in names]
+        for child in chosen:
+            child.finished = True
+            self._stop_one(child, grace)
+
+    def _stop_one(self, child: Child, grace: float) -> None:
+        if child.process is None or child.process.poll() is not None:
+            return
+        child.process.terminate()
+        try:
+            child.process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self.notice(f"{child.name} did not stop within {grace:.0f} s and is killed")
+            child.process.kill()
+            child.process.wait(10)
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
