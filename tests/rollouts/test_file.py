@@ -39,7 +39,7 @@ def table(**columns: Any) -> pa.Table:
             cells[name] = array
             fields[name] = (
                 field
-                if field is not None and field.type == array.type
+                if field is not None and field.type == array.type and not array.null_count
                 else pa.field(name, array.type, array.null_count > 0)
             )
     names = [name for name in [*SCHEMA.names, *columns] if name in cells]
