@@ -58,7 +58,6 @@ class ChecksConfig(Section):
     Figures at `*_reject` and beyond are fraud, between `*_unsure` and `*_reject` the vote is `unsure`.
     """
 
-    audit_fraction: float = Field(1.0, gt=0, le=1)
     eos_probability_min: float = Field(1e-4, ge=0, le=1)
     exponent_mismatches_reject: float = Field(1.0, gt=0)
     mantissa_mean_reject: float = Field(0.5, gt=0)

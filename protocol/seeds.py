@@ -1,6 +1,5 @@
 """What follows from public randomness: work, noise, held-out problems, audit samples (docs/protocol.md, section 3)."""
 
-import math
 from dataclasses import dataclass
 
 from protocol.encoding import tagged_hash, words
@@ -60,10 +59,17 @@ def heldout_problem(config_hash: bytes, index: int) -> int:
     return words(tagged_hash("muster/heldout/1", config_hash, index), 1)[0]
 
 
-def audit_sample(lane_seed: bytes, sequence: int, rows: int, fraction: float) -> list[int]:
-    """Row numbers (ascending) of a submission that every member and juror prefills; at least one."""
-    count = min(rows, max(1, math.ceil(fraction * rows - 1e-9)))
-    if count == rows:
+AUDIT_EVERYTHING = 65536
+
+
+def audit_sample(lane_seed: bytes, sequence: int, rows: int, audit_rate: int) -> list[int]:
+    """Row numbers (ascending, at least one) that every member and juror prefills; `audit_rate` is in 1/65536."""
+    if audit_rate >= AUDIT_EVERYTHING:
         return list(range(rows))
-    order = sorted(range(rows), key=lambda row: tagged_hash("muster/audit/1", lane_seed, sequence, row))
-    return sorted(order[:count])
+    always = int.from_bytes(tagged_hash("muster/audit-one/1", lane_seed, sequence), "big") % rows
+    return [
+        row
+        for row in range(rows)
+        if row == always
+        or int.from_bytes(tagged_hash("muster/audit/1", lane_seed, sequence, row)[-2:], "big") < audit_rate
+    ]
