@@ -1,0 +1,75 @@
+"""Object keys are content addresses (docs/protocol.md, section 1): nothing in them can be chosen by a stranger."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from eth_utils.crypto import keccak
+
+from protocol.encoding import canonical_json
+from protocol.errors import ConfigError, IntegrityError
+
+Kind = Literal["rollouts", "shards", "manifests", "verdicts", "configs"]
+_SUFFIX: dict[Kind, str] = {
+    "rollouts": ".parquet",
+    "shards": "",
+    "manifests": ".json",
+    "verdicts": ".json",
+    "configs": ".json",
+}
+_KEY = re.compile(r"(rollouts|shards|manifests|verdicts|configs)/([0-9a-f]{64})(\.parquet|\.json|)")
+
+
+@dataclass(frozen=True)
+class ObjectKey:
+    """`kind` and the 32-byte digest that the key's text carries."""
+
+    kind: Kind
+    digest: bytes
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.digest.hex()}{_SUFFIX[self.kind]}"
+
+
+def object_key(kind: Kind, digest: bytes) -> str:
+    """The key of an object: `kind` and its 32-byte digest (SHA-256, for verdicts keccak256)."""
+    if len(digest) != 32:
+        raise ValueError(f"a digest has 32 bytes, not {len(digest)}")
+    return str(ObjectKey(kind, digest))
+
+
+def parse_key(text: str) -> ObjectKey:
+    """A key from a stranger. Raises ConfigError unless it is exactly a content address of a known kind."""
+    match = _KEY.fullmatch(text) if len(text) <= 100 else None
+    if match is None or _SUFFIX[match[1]] != match[3]:  # type: ignore[index]
+        raise ConfigError(
+            f"{text[:100]!r} is not an object key", "use <kind>/<64 hex digits> of docs/protocol.md section 1"
+        )
+    return ObjectKey(match[1], bytes.fromhex(match[2]))  # type: ignore[arg-type]
+
+
+def check_content(key: str, data: bytes) -> None:
+    """Raise IntegrityError unless `data` is what `key` names.
+
+    A manifest's key is the SHA-256 of the canonical manifest inside the stored {manifest, signature}.
+    """
+    parsed = parse_key(key)
+    if parsed.kind == "verdicts":
+        actual = keccak(data)
+    elif parsed.kind == "manifests":
+        actual = hashlib.sha256(_unsigned_manifest(data)).digest()
+    else:
+        actual = hashlib.sha256(data).digest()
+    if actual != parsed.digest:
+        raise IntegrityError(
+            f"{key} holds bytes of another hash ({actual.hex()[:16]}…)", "fetch it from another source"
+        )
+
+
+def _unsigned_manifest(data: bytes) -> bytes:
+    try:
+        return canonical_json(json.loads(data)["manifest"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return b""
