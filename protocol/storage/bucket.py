@@ -12,15 +12,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
 from protocol.storage.keys import check_content, parse_key
+from protocol.storage.missing import MissingObjectError
 from protocol.storage.presign import Presigner, UploadTicket
 from protocol.storage.settings import S3Settings
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 1 << 30
-
-
-class MissingObjectError(MusterError):
-    """No such object in the bucket (yet)."""
 
 
 class Bucket:
