@@ -1,0 +1,1 @@
+"""Tokenizers and model folders in Hugging Face's format; only the modules below import transformers or torch."""

@@ -1,0 +1,82 @@
+"""A byte-level tokenizer without merges, and careful loading of any model folder's tokenizer and EOS ids."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from protocol.errors import IntegrityError
+from protocol.tasks.prompts import Tokenizer
+
+EOS = "<|end|>"
+PAD = "<|pad|>"
+MAX_JSON_BYTES = 64 << 20
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+
+def save_byte_tokenizer(folder: Path, phrases: Sequence[str]) -> int:
+    """Write a fast tokenizer of 256 bytes, each of `phrases` as one token, and EOS and PAD; return its size.
+
+    Any text can be encoded and decoded; ids 0–255 stand for the bytes (in ByteLevel's order), then come the phrases, then EOS and PAD.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {character: index for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens([AddedToken(phrase, normalized=False) for phrase in phrases])
+    tokenizer.add_special_tokens([EOS, PAD])
+    fast_class: Any = PreTrainedTokenizerFast
+    fast = fast_class(tokenizer_object=tokenizer, eos_token=EOS, pad_token=PAD)
+    fast.save_pretrained(str(folder))
+    return len(fast)
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder, offline and without running code from the folder.
+
+    Raises IntegrityError if files are missing, oversized or unreadable.
+    """
+    from transformers import AutoTokenizer
+
+    if not folder.is_dir():
+        raise IntegrityError(f"no model folder at {folder}", "check the path, or fetch the weights again")
+    for name in TOKENIZER_FILES:
+        path = folder / name
+        if path.exists() and path.stat().st_size > MAX_JSON_BYTES:
+            raise IntegrityError(f"{path} exceeds {MAX_JSON_BYTES >> 20} MiB", "fetch the weights again")
+    try:
+        loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # a hostile folder can make the parsers raise anything
+        line = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise IntegrityError(f"the tokenizer in {folder} cannot be read: {line}", "fetch the weights again") from None
+    return cast(Tokenizer, loaded)
+
+
+def eos_ids(folder: Path) -> tuple[int, ...]:
+    """The ids that end a completion, ascending: `eos_token_id` of generation_config.json, else of config.json.
+
+    Raises IntegrityError if neither names one.
+    """
+    for name in ("generation_config.json", "config.json"):
+        value = _read_json(folder / name).get("eos_token_id")
+        ids = value if isinstance(value, list) else [value]
+        if ids and all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in ids):
+            return tuple(sorted(set(ids)))
+    raise IntegrityError(f"{folder} names no eos_token_id", "add it to generation_config.json")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise IntegrityError(f"{path} exceeds {MAX_JSON_BYTES >> 20} MiB", "fetch the weights again")
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise IntegrityError(f"cannot read {path}: {type(error).__name__}", "fetch the weights again") from None
+    if not isinstance(value, dict):
+        raise IntegrityError(f"{path} holds no JSON object", "fetch the weights again")
+    return value
