@@ -55,15 +55,21 @@ class WorkConfig(Section):
 class ChecksConfig(Section):
     """Thresholds of the validator's checks; defaults are for fp32 compute on the broadcast weights.
 
-    Figures at `*_reject` and beyond are fraud, between `*_unsure` and `*_reject` the vote is `unsure`.
+    A figure at its `*_reject` or beyond is fraud; from `unsure_band` times that on the vote is `unsure`. `*_chunk_*`
+    and `gap`, `error` judge the worst chunk or token, the others means over a submission. docs/verification.md says
+    which honest distributions they were chosen from.
     """
 
     eos_probability_min: float = Field(1e-4, ge=0, le=1)
     exponent_mismatches_reject: float = Field(1.0, gt=0)
+    exponent_mismatches_chunk_reject: float = Field(8.0, gt=0)
     mantissa_mean_reject: float = Field(0.5, gt=0)
+    mantissa_mean_chunk_reject: float = Field(4.0, gt=0)
     sampling_gap_reject: float = Field(0.05, gt=0)
     sampling_miss_rate_reject: float = Field(0.01, gt=0)
     logprob_error_reject: float = Field(0.02, gt=0)
+    logprob_mean_reject: float = Field(0.002, gt=0)
+    distribution_nats_reject: float = Field(25.0, gt=0)
     unsure_band: float = Field(0.5, gt=0, lt=1, description="an `unsure` starts at this share of a reject threshold")
 
 

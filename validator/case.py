@@ -1,0 +1,89 @@
+"""What checks judge: a file, what the chain says of it, and the figures of the verifier's own prefill."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.config import PoolConfig
+from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.seeds import Work, audit_sample
+from protocol.workbook import Workbook
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One submission as the chain knows it. Hashes are 32 bytes, addresses EIP-55; `lane_seed` draws the audit sample;
+    `audit_rate` is in 1/65536; `rows` and `units` are what the worker declared."""
+
+    chain_id: int
+    pools: str
+    pool: int
+    sequence: int
+    node: str
+    step: int
+    counter: int
+    units: int
+    rows: int
+    sha256: bytes
+    root: bytes
+    step_seed: bytes
+    manifest: bytes
+    lane_seed: bytes
+    audit_rate: int
+
+    @property
+    def work(self) -> Work:
+        return Work(self.step_seed, self.node, self.step, self.counter)
+
+
+@dataclass(frozen=True)
+class RowFigures:
+    """What one rollout's prefill says.
+
+    Per chunk of 32 tokens: `mismatches` (exponents of the claimed top activations that differ, count) and `mantissas`
+    (mean difference of mantissas, 0 to 127; 128 where no exponent matches). Per token: `gaps` (score of the best token
+    minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token). `surprise` and `dullness` are the
+    logarithms of two e-values (validator/figures.py); `eos_probability` is that of the final token if it is an EOS.
+    """
+
+    row: int
+    mismatches: tuple[int, ...]
+    mantissas: tuple[float, ...]
+    gaps: tuple[float, ...]
+    logprobs: tuple[float, ...]
+    surprise: float
+    dullness: float
+    eos_probability: float | None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a proof was first seen: the submission, and a hash of the tokens that it stands for."""
+
+    sequence: int
+    context: bytes
+
+
+@dataclass(frozen=True)
+class Case:
+    """One submission before a judge. `figures` is None until the audited rows were prefilled; `earlier` maps proofs of
+    accepted earlier submissions to their origin."""
+
+    facts: Facts
+    config: PoolConfig
+    workbook: Workbook
+    data: bytes
+    header: RolloutHeader
+    rollouts: tuple[Rollout, ...]
+    earlier: Mapping[bytes, Origin] = field(default_factory=dict)
+    figures: tuple[RowFigures, ...] | None = None
+
+    @property
+    def audited(self) -> list[int]:
+        """Row numbers every member and juror prefills."""
+        return audit_sample(self.facts.lane_seed, self.facts.sequence, len(self.rollouts), self.facts.audit_rate)
+
+    @property
+    def measured(self) -> tuple[RowFigures, ...]:
+        if self.figures is None:
+            raise ValueError("this check runs after the prefill")
+        return self.figures

@@ -1,0 +1,25 @@
+"""Problems and target lengths are those that the step seed, the node and its counter assign."""
+
+from protocol.seeds import assignments
+from protocol.verdict import Code, Finding
+from validator.case import Case
+from validator.checks.base import Check, Cost, accept, refuse
+
+
+def judge(case: Case) -> Finding:
+    work = case.config.work
+    assigned = assignments(case.facts.work, work.problems_per_file, work.targets)
+    wrong = [
+        number
+        for number, rollout in enumerate(case.rollouts)
+        if (rollout.slot, rollout.sample) != divmod(number, work.samples_per_problem)
+        or rollout.problem_seed != assigned[rollout.slot].problem_seed
+        or rollout.target_length != assigned[rollout.slot].target_length
+    ]
+    if wrong or len(case.rollouts) != work.rows:
+        note = f"{len(wrong)} rows are not the assigned problem or target length"
+        return refuse("assignment", Code.REJECT_ASSIGNMENT, note, rows=wrong)
+    return accept("assignment", problems=work.problems_per_file)
+
+
+CHECK = Check("assignment", Code.REJECT_ASSIGNMENT, Cost.FILE, judge)

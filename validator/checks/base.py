@@ -1,0 +1,59 @@
+"""What a check is, and how a figure becomes a code."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from protocol.verdict import Code, Figure, Finding
+from validator.case import Case
+
+
+class Cost(IntEnum):
+    """When a check runs: on the file alone, or after the model's own pass over the audited rows."""
+
+    FILE = 0
+    PREFILL = 1
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named pure function of a case. `severity` is the worst code that it gives."""
+
+    name: str
+    severity: Code
+    cost: Cost
+    judge: Callable[[Case], Finding]
+
+
+def accept(check: str, **figures: Figure) -> Finding:
+    return Finding(check, Code.ACCEPT, figures)
+
+
+def refuse(check: str, code: Code, note: str, **figures: Figure) -> Finding:
+    return Finding(check, code, figures, note)
+
+
+def largest(values: Iterable[float]) -> float:
+    """The maximum, or NaN as soon as one value is NaN (the built-in `max` may hide it)."""
+    kept = list(values)
+    return math.nan if any(map(math.isnan, kept)) else max(kept)
+
+
+def by_threshold(
+    check: str, code: Code, band: float, measured: Mapping[str, tuple[float, float]], **figures: Figure
+) -> Finding:
+    """Judge figures by their reject thresholds: `measured` is name → (figure, threshold).
+
+    A figure at its threshold or beyond (or not a number) gives `code`; one at `band` times its threshold or beyond is
+    unsure; otherwise accept.
+    """
+    shown: dict[str, Figure] = {name: figure for name, (figure, _) in measured.items()}
+    shown |= {f"{name}_reject": threshold for name, (_, threshold) in measured.items()} | figures
+    over = [name for name, (figure, threshold) in measured.items() if not figure < threshold]
+    if over:
+        return Finding(check, code, shown, f"{', '.join(over)} at the reject threshold or beyond")
+    near = [name for name, (figure, threshold) in measured.items() if figure >= band * threshold]
+    if near:
+        return Finding(check, Code.UNSURE, shown, f"{', '.join(near)} in the unsure band")
+    return Finding(check, Code.ACCEPT, shown)

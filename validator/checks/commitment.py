@@ -1,0 +1,24 @@
+"""The file against its commitment on chain: Merkle root, rows, paid units. (Its SHA-256 is checked when fetched.)"""
+
+from protocol.rollouts.commitment import commit
+from protocol.verdict import Code, Finding
+from validator.case import Case
+from validator.checks.base import Check, Cost, accept, refuse
+
+
+def judge(case: Case) -> Finding:
+    facts = case.facts
+    actual = commit(case.data, case.rollouts)
+    if actual.root != facts.root:
+        note = "the rows do not hash to the committed Merkle root"
+        return refuse("commitment", Code.REJECT_COMMITMENT, note, root=actual.root.hex())
+    if facts.units > actual.units:
+        note = f"{facts.units} units were claimed for {actual.units} output tokens"
+        return refuse("commitment", Code.REJECT_REWARD, note, units=actual.units)
+    if facts.units < actual.units or facts.rows != actual.rows:
+        note = "units or rows on chain are not those of the file"
+        return refuse("commitment", Code.MALFORMED, note, units=actual.units, rows=actual.rows)
+    return accept("commitment", units=actual.units, rows=actual.rows)
+
+
+CHECK = Check("commitment", Code.REJECT_COMMITMENT, Cost.FILE, judge)

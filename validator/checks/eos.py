@@ -1,0 +1,28 @@
+"""An early EOS: improbable by the verifier's logits, and not what the seeded noise picks.
+
+Improbable alone is no fraud: noise picks an EOS of probability p once in 1/p times, and honest workers must not lose
+their stake by it. With the noise known, the two together prove that the EOS was put there.
+"""
+
+from protocol.verdict import Code, Finding
+from validator.case import Case
+from validator.checks.base import Check, Cost, accept, refuse
+
+
+def judge(case: Case) -> Finding:
+    checks = case.config.checks
+    least = 1.0
+    forced = []
+    for figures in case.measured:
+        if figures.eos_probability is None:
+            continue
+        least = min(least, figures.eos_probability)
+        if figures.eos_probability < checks.eos_probability_min and not figures.gaps[-1] < checks.sampling_gap_reject:
+            forced.append(figures.row)
+    if forced:
+        note = f"{len(forced)} completions were cut by an EOS that neither model nor noise chose"
+        return refuse("eos", Code.REJECT_TERMINATION, note, rows=forced, least_probability=least)
+    return accept("eos", least_probability=least)
+
+
+CHECK = Check("eos", Code.REJECT_TERMINATION, Cost.PREFILL, judge)

@@ -1,0 +1,22 @@
+"""Claimed log-probabilities against the verifier's own: the largest difference, and its mean over the audited rows."""
+
+from protocol.verdict import Code, Finding
+from validator.case import Case
+from validator.checks.base import Check, Cost, by_threshold, largest
+
+
+def judge(case: Case) -> Finding:
+    checks = case.config.checks
+    differences = [
+        abs(claimed - own)
+        for figures in case.measured
+        for claimed, own in zip(case.rollouts[figures.row].logprobs, figures.logprobs, strict=True)
+    ]
+    measured = {
+        "largest": (largest(differences), checks.logprob_error_reject),
+        "mean": (sum(differences) / len(differences), checks.logprob_mean_reject),
+    }
+    return by_threshold("logprobs", Code.REJECT_WEIGHTS, checks.unsure_band, measured, tokens=len(differences))
+
+
+CHECK = Check("logprobs", Code.REJECT_WEIGHTS, Cost.PREFILL, judge)

@@ -1,0 +1,20 @@
+"""Prompt tokens derived anew from the assigned problem: nothing added, cut or replaced."""
+
+from protocol.verdict import Code, Finding
+from validator.case import Case
+from validator.checks.base import Check, Cost, accept, refuse
+
+
+def judge(case: Case) -> Finding:
+    wrong = [
+        number
+        for number, rollout in enumerate(case.rollouts)
+        if rollout.prompt_tokens != case.workbook.prompt(rollout.problem_seed, rollout.target_length)
+    ]
+    if wrong:
+        note = f"{len(wrong)} prompts are not the problem's"
+        return refuse("prompts", Code.REJECT_ASSIGNMENT, note, rows=wrong)
+    return accept("prompts", prompts=len(case.rollouts))
+
+
+CHECK = Check("prompts", Code.REJECT_ASSIGNMENT, Cost.FILE, judge)

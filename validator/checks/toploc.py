@@ -1,0 +1,25 @@
+"""TOPLOC: claimed activations against the verifier's own, by the worst chunk and by the mean over all audited chunks.
+
+The mean is the sharper instrument: a small change of the weights moves every chunk a little.
+"""
+
+from protocol.verdict import Code, Finding
+from validator.case import Case
+from validator.checks.base import Check, Cost, by_threshold, largest
+
+
+def judge(case: Case) -> Finding:
+    checks = case.config.checks
+    mismatches = [count for figures in case.measured for count in figures.mismatches]
+    mantissas = [error for figures in case.measured for error in figures.mantissas]
+    chunks = len(mismatches)
+    measured = {
+        "mismatches_mean": (sum(mismatches) / chunks, checks.exponent_mismatches_reject),
+        "mismatches_largest": (float(max(mismatches)), checks.exponent_mismatches_chunk_reject),
+        "mantissa_mean": (sum(mantissas) / chunks, checks.mantissa_mean_reject),
+        "mantissa_largest": (largest(mantissas), checks.mantissa_mean_chunk_reject),
+    }
+    return by_threshold("toploc", Code.REJECT_WEIGHTS, checks.unsure_band, measured, chunks=chunks)
+
+
+CHECK = Check("toploc", Code.REJECT_WEIGHTS, Cost.PREFILL, judge)
