@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import httpx
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.storage.missing import MissingObjectError
 from protocol.storage.keys import check_content, parse_key
+from protocol.storage.missing import MissingObjectError
 from protocol.storage.transfer import Again, check_url, host, http_client, tries
 
 MAX_REDIRECTS = 3
