@@ -1,0 +1,44 @@
+"""What a participant's heartbeats say about it. Pure."""
+
+from enum import Enum
+
+HEARTBEAT_SECONDS = 10.0
+MISSES_UNTIL_DEAD = 3
+
+
+class NodeState(Enum):
+    """WAITING: known from the chain, no heartbeat yet. HEALTHY. UNHEALTHY: one or two missed. DEAD: three or more.
+    EJECTED, LEFT: by the chain, whatever it sends."""
+
+    WAITING = "waiting"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    DEAD = "dead"
+    LEFT = "left"
+    EJECTED = "ejected"
+
+
+def missed(last_seen: float, now: float, interval: float = HEARTBEAT_SECONDS) -> int:
+    """Heartbeats missed since `last_seen` (Unix seconds); half an interval of grace, a clock set back counts as none."""
+    return max(0, int((now - last_seen - interval / 2) // interval))
+
+
+def node_state(
+    last_seen: float | None,
+    now: float,
+    *,
+    ejected: bool = False,
+    left: bool = False,
+    interval: float = HEARTBEAT_SECONDS,
+) -> NodeState:
+    """The state of a participant that was last heard at `last_seen` (None: never)."""
+    if ejected:
+        return NodeState.EJECTED
+    if left:
+        return NodeState.LEFT
+    if last_seen is None:
+        return NodeState.WAITING
+    count = missed(last_seen, now, interval)
+    if count == 0:
+        return NodeState.HEALTHY
+    return NodeState.UNHEALTHY if count < MISSES_UNTIL_DEAD else NodeState.DEAD

@@ -1,0 +1,238 @@
+"""Work slots: who may make which file now. Pure; the shell around it (orchestrator/leases.py) keeps the leases.
+
+At most files_per_step × (async_level + 1) files are in flight, so that no worker makes what nobody will train on, and
+so many that the trainer need not wait for a whole round trip. Staleness: training step k+1 uses files of steps
+≥ k − async_level, k being the newest published step.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FileState(Enum):
+    """A submission as the scheduler sees it: waiting for its outcome, accepted, or of no use (any other outcome)."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`lease_seconds`: a lease without heartbeats; `lease_limit`: a lease with heartbeats; `ask_window`: how long a
+    node that was told to wait counts as waiting; `ahead`: leases per node at a time."""
+
+    files_per_step: int
+    async_level: int
+    steps: int
+    lease_seconds: float = 30.0
+    lease_limit: float = 600.0
+    ask_window: float = 5.0
+    ahead: int = 2
+
+    @property
+    def capacity(self) -> int:
+        return self.files_per_step * (self.async_level + 1)
+
+
+@dataclass(frozen=True)
+class File:
+    sequence: int
+    node: str
+    step: int
+    state: FileState
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A place for the node's file number `counter`; Unix seconds. Heartbeats move `expires`, never beyond `limit`."""
+
+    id: str
+    node: str
+    step: int
+    counter: int
+    granted: float
+    expires: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class Node:
+    """`counter`: the chain's next counter of this node; `barred`: why it may not submit, or empty."""
+
+    address: str
+    counter: int
+    joined_step: int
+    barred: str = ""
+
+
+@dataclass(frozen=True)
+class Supply:
+    """All that decides, at one moment.
+
+    published: newest policy step on chain or None; usable: newest whose seed block has its confirmations, or None;
+    trained: newest step the trainer reported as made; consumed: sequences it reported; leases: open ones;
+    asked: node → when it was last told to wait; granted: node → when it last got a lease; closed: why no more work is
+    wanted, or empty.
+    """
+
+    published: int | None
+    usable: int | None
+    trained: int
+    consumed: Collection[int]
+    files: Collection[File]
+    leases: Collection[Lease]
+    asked: Mapping[str, float]
+    granted: Mapping[str, float]
+    closed: str = ""
+
+
+@dataclass(frozen=True)
+class Grant:
+    step: int
+    counter: int
+    expires: float
+    limit: float
+    replaces: str | None = None
+    """Id of the lease that ends with this grant."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The node already has this lease; it is extended to `expires`."""
+
+    lease: Lease
+    expires: float
+
+
+@dataclass(frozen=True)
+class Wait:
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refuse:
+    reason: str
+
+
+Decision = Grant | Keep | Wait | Refuse
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Files in flight: open leases, waiting for a verdict, accepted and still to be trained on."""
+
+    leased: int
+    pending: int
+    accepted: int
+    needed: int
+    """Files that the training steps still to come can use at most."""
+
+    @property
+    def total(self) -> int:
+        return self.leased + self.pending + self.accepted
+
+
+def decide(rule: Rule, supply: Supply, node: Node, counter: int | None, now: float) -> Decision:
+    """What a node that asks for work at `now` is told; `counter` is the file it wants to make, None for its next."""
+    if node.barred:
+        return Refuse(node.barred)
+    if supply.closed:
+        return Refuse(supply.closed)
+    mine = {lease.counter: lease for lease in live_leases(supply.leases, now) if lease.node == node.address}
+    wanted = node.counter if counter is None else counter
+    if wanted < node.counter and counter is not None:
+        return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
+    if wanted >= node.counter + rule.ahead:
+        return Wait(2.0, f"file {wanted} is too far ahead of file {node.counter}, the next that the chain expects")
+    step = _step(rule, supply, node)
+    if isinstance(step, Wait):
+        return step
+    held = mine.get(wanted)
+    if held is not None and held.step == step:
+        return Keep(held, min(now + rule.lease_seconds, held.limit))
+    if held is None and len(mine) >= rule.ahead:
+        return Wait(2.0, f"this node has {len(mine)} open slots; submit one or let it run out")
+    if held is None or held.step < _oldest(rule, supply):
+        wait = _place(rule, supply, node, now)
+        if wait is not None:
+            return wait
+    limit = held.limit if held else now + rule.lease_limit
+    return Grant(step, wanted, min(now + rule.lease_seconds, limit), limit, held.id if held else None)
+
+
+def renew(rule: Rule, lease: Lease, now: float) -> float:
+    """When a lease ends after a heartbeat at `now`; an expired lease stays expired."""
+    return lease.expires if lease.expires <= now else max(lease.expires, min(now + rule.lease_seconds, lease.limit))
+
+
+def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
+    return [lease for lease in leases if lease.expires > now]
+
+
+def flight(rule: Rule, supply: Supply, now: float) -> Flight:
+    """Count what is in flight.
+
+    The trainer's reports may lag behind the chain: a published step k has consumed k × files_per_step files, and what
+    the reports leave unnamed of these is taken from the oldest accepted files.
+    """
+    published = supply.published or 0
+    oldest = _oldest(rule, supply)
+    made = max(published, supply.trained)
+    accepted = sorted(
+        (f for f in supply.files if f.state is FileState.ACCEPTED and f.sequence not in supply.consumed),
+        key=lambda f: f.sequence,
+    )
+    unnamed = max(0, published * rule.files_per_step - len(supply.consumed))
+    fresh = [f for f in accepted[unnamed:] if f.step >= oldest]
+    pending = sum(1 for f in supply.files if f.state is FileState.PENDING and f.step >= oldest)
+    leased = sum(1 for lease in live_leases(supply.leases, now) if lease.step >= oldest)
+    return Flight(leased, pending, len(fresh), max(0, rule.steps - made) * rule.files_per_step)
+
+
+def _oldest(rule: Rule, supply: Supply) -> int:
+    return max(0, (supply.published or 0) - rule.async_level)
+
+
+def _step(rule: Rule, supply: Supply, node: Node) -> int | Wait:
+    if supply.published is None:
+        return Wait(1.0, "the first policy step is not published yet")
+    if max(supply.published, supply.trained) >= rule.steps:
+        return Wait(10.0, f"all {rule.steps} training steps are done")
+    if supply.usable is None or supply.usable < supply.published - rule.async_level:
+        return Wait(0.5, f"the seed block of policy step {supply.published} is not confirmed yet")
+    if supply.usable < node.joined_step:
+        return Wait(1.0, f"this node joined late: it may work from policy step {node.joined_step} on")
+    return supply.usable
+
+
+def _place(rule: Rule, supply: Supply, node: Node, now: float) -> Wait | None:
+    count = flight(rule, supply, now)
+    free = min(rule.capacity, count.needed) - count.total
+    if free <= 0:
+        if count.needed < rule.capacity:
+            return Wait(2.0, f"the {count.needed} files that the last training steps need are in the making")
+        return Wait(1.0, f"{count.total} files are in flight, as many as training can use ({rule.capacity})")
+    rivals = [other for other, when in supply.asked.items() if other != node.address and now - when <= rule.ask_window]
+    if len(rivals) < free:
+        return None
+    load = _load(rule, supply, now)
+    me = _rank(node.address, load, supply.granted)
+    before = sum(1 for other in rivals if _rank(other, load, supply.granted) < me)
+    if before < free:
+        return None
+    return Wait(0.5, f"{before} nodes with less in flight are served first")
+
+
+def _load(rule: Rule, supply: Supply, now: float) -> Counter[str]:
+    oldest = _oldest(rule, supply)
+    load = Counter(lease.node for lease in live_leases(supply.leases, now))
+    load.update(f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest)
+    return load
+
+
+def _rank(node: str, load: Counter[str], granted: Mapping[str, float]) -> tuple[int, float, str]:
+    return load[node], granted.get(node, 0.0), node
