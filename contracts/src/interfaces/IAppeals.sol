@@ -38,8 +38,6 @@ interface IAppeals {
     /// @notice A member of a committee whose majority was overturned.
     event MemberPenalised(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
 
-    error NotDisputable();
-    error AlreadyDisputed();
     error NoDispute();
     error AlreadyAppealed();
     error NoAppeal();

@@ -10,7 +10,7 @@ interface ICanaries {
     struct Planted {
         /// Secret until the opening, so that nobody can guess a step's leaves.
         bytes32 salt;
-        /// Inclusion in the step's canary root of
+        /// Exactly DEPTH hashes: inclusion in the step's canary root of
         /// keccak256(keccak256(abi.encode(salt, pool, step, node, counter))), pairs sorted.
         bytes32[] proof;
     }
@@ -61,8 +61,6 @@ interface ICanaries {
     error NotInFile();
     error NotInSample();
     error BadReason();
-    error NotOpenable();
-    error AlreadyOpened();
     error NotOpened();
     error AlreadyContested();
     error ContestOver(uint256 time);
@@ -70,7 +68,7 @@ interface ICanaries {
     error AlreadyConcluded();
 
     /// @notice Opens a canary after its lane is settled and within its challenge window. Pool owner only; takes a
-    /// deposit of the bonds at stake (approved before). The file pays no units; its carrier is unfrozen at the end.
+    /// deposit of the bonds at stake and a jury's fees (approved before). The file pays no units; its carrier is unfrozen at the end.
     /// @param reason The reject code that an honest check gives.
     function open(
         uint256 pool,
@@ -85,6 +83,13 @@ interface ICanaries {
     /// @notice The one call for keepers: after the contest window, or after the jury. Anyone may call.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external;
 
+    /// @notice Depth of every step's tree of leaves: 16 leaves, padded with random ones.
+    function DEPTH() external view returns (uint256);
+    /// @notice The leaf of a planted file.
+    function leafOf(bytes32 salt, uint256 pool, uint256 step, address node, uint256 counter)
+        external
+        pure
+        returns (bytes32);
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory);
     /// @notice Deposit of a contest: the jury's fees and compensation for delay.
     function contestDepositOf(uint256 pool) external view returns (uint256);

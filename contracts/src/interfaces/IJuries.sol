@@ -53,7 +53,6 @@ interface IJuries {
     error AlreadyRevealed();
     error WrongReveal();
     error BadCode();
-    error NotDone(uint256 time);
     error AlreadyConcluded();
     error NotConcluded();
     error AlreadyClosed();
@@ -77,9 +76,9 @@ interface IJuries {
         uint256[] calldata excluded,
         address excludedOwner
     ) external returns (uint256 trial);
-    /// @notice Ends the case with its final `code`; `funds` (already sent here) pay the jurors who voted with it.
-    /// Returns what is not needed to the bench.
-    function conclude(uint256 trial, uint256 code, uint256 funds) external returns (uint256 returned);
+    /// @notice Ends the case with its final `code` (0: none). Jurors who voted its kind share `funds`, at most the
+    /// fee each; `used` of them is needed, and the bench sends it here.
+    function conclude(uint256 trial, uint256 code, uint256 funds) external returns (uint256 used);
 
     // Views.
     function caseOf(uint256 trial) external view returns (Case memory);
@@ -91,6 +90,11 @@ interface IJuries {
         returns (uint256[] memory seats, address[] memory voters, bytes32 seed, bool drawn);
     /// @notice Whether all votes are in or their time is over, and the majority's code (0: no majority).
     function verdictOf(uint256 trial) external view returns (bool done, uint256 code);
+    function seatsOf(uint256 trial) external view returns (uint256[] memory);
+    /// @notice The jurors' revealed codes, 0 where there is none.
+    function votesOf(uint256 trial) external view returns (uint256[] memory);
+    /// @notice Full fees of all jurors who voted the kind of `code`.
+    function costOf(uint256 trial, uint256 code) external view returns (uint256);
     function ballotOf(uint256 trial, uint256 juror)
         external
         view

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {PoolTerms} from "../libraries/Types.sol";
+
 /// @title IParams
 /// @notice What governance may change, each value within bounds that are compiled in.
 /// Governance is one owner (Ownable2Step), meant to be a timelock or multisig. It can pause new entries (node
@@ -31,6 +33,8 @@ interface IParams {
 
     /// @notice A value is outside its bounds.
     error OutOfBounds(string name);
+    /// @notice A pool's term is outside its bounds.
+    error BadTerms(string field);
 
     function set(Values calldata values) external;
     function setPaused(bool paused) external;
@@ -43,4 +47,6 @@ interface IParams {
     function blockSeconds() external view returns (uint256);
     /// @notice Seconds a validator's bond stays after leaving; no pool may need more than this.
     function unbonding() external view returns (uint256);
+    /// @notice Reverts on terms out of bounds; returns the pool's unbonding period in seconds.
+    function checkTerms(PoolTerms calldata terms) external view returns (uint256 unbonding);
 }

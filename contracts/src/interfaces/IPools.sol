@@ -71,10 +71,12 @@ interface IPools {
         Phase phase;
         /// Outcome (Codes), 0 while pending.
         uint256 code;
-        /// Accepted: the node's `earned` including this file. Otherwise: the file's units.
+        /// The node's `earned` including this file when `cumulative`. Otherwise: the file's units.
         uint256 units;
         /// Pending: block of submission. Settled: when the outcome becomes final, if nobody disputes it.
         uint256 time;
+        /// It was accepted once, so it can be named in a claim.
+        bool cumulative;
     }
 
     event PoolCreated(
@@ -119,6 +121,8 @@ interface IPools {
     event FileFinalized(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 slashed
     );
+    /// @notice Unvested pay of a slashed node went back to the budget.
+    event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
     event NodeReleased(uint256 indexed pool, address indexed node);
     event NodeEjected(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code);
@@ -131,7 +135,6 @@ interface IPools {
     error NotNode();
     error NotOperatorOrNode();
     error Paused();
-    error BadTerms(string field);
     error TooFewSeats(uint256 seats, uint256 needed);
     error WrongStatus(Status status);
     error AmountTooLarge();
@@ -144,7 +147,7 @@ interface IPools {
     error NotMember();
     error NodeIsFrozen();
     error StillBonded(uint256 releaseAt);
-    /// @notice The submission states counter `expected`, the contract is at `actual`.
+    /// @notice The caller expected counter `expected`, the account is at `actual`.
     error CounterMismatch(uint256 expected, uint256 actual);
     error StepOutOfRange(uint256 step, uint256 first, uint256 last);
     error BadUnits(uint256 units, uint256 most);
@@ -206,6 +209,9 @@ interface IPools {
     /// @notice After the challenge window of a file that was not accepted: slashes or charges its submitter, refunds the
     /// pool; anyone may call.
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external;
+    /// @notice Returns to the budget the pay of an accepted file that had not vested when its node was slashed; anyone
+    /// may call.
+    function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     // ---- Hooks of Court, Appeals and Canaries
     /// @notice Writes outcomes (sixteen 4-bit codes, place 0 lowest; UNDECIDED and NONE are left pending) of a lane.
@@ -218,12 +224,13 @@ interface IPools {
     /// @notice Ends it with the final code; `reward` of a slash goes to Appeals.
     function resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, uint256 reward)
         external
-        returns (uint256 rewardPaid);
+        returns (uint256 slashed, uint256 rewardPaid);
 
     // ---- Views
     function poolOf(uint256 pool) external view returns (Pool memory);
     function poolCount() external view returns (uint256);
     function ownerOf(uint256 pool) external view returns (address);
+    function termsOf(uint256 pool) external view returns (PoolTerms memory);
     function accountOf(uint256 pool, address node) external view returns (Account memory);
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory);
     /// @notice Units of `node` that a claim with the latest vested submission `sequence` would pay, and grains.
@@ -231,8 +238,9 @@ interface IPools {
         external
         view
         returns (uint256 units, uint256 amount);
-    /// @notice Block of a lane's first submission (0: none), and how many files it has.
+    /// @notice Block of a lane's first submission (0: none, or its outcome is known), and how many files it has.
     function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 files);
+    function laneStart(uint256 pool, uint256 lane) external view returns (uint256);
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
     /// @notice keccak256(abi.encode(root, fileHash, packed, pool << 32 | sequence)),
     /// packed = step << 64 | counter << 40 | units << 16 | rows.

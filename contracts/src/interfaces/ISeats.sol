@@ -37,7 +37,6 @@ interface ISeats {
     error NotCourt();
     error Paused();
     error ZeroVoter();
-    error NoSuchSeat();
     error SeatInactive();
     error SeatActive();
     error TooManySeats();
@@ -73,14 +72,13 @@ interface ISeats {
     function currentEpoch() external view returns (uint256);
     /// @notice Seats that can be drawn in `epoch`: the previous, the current or the next one.
     function countAt(uint256 epoch) external view returns (uint256);
-    /// @notice The seat in `slot` (0 to countAt − 1) in `epoch`.
-    function seatAt(uint256 slot, uint256 epoch) external view returns (uint256);
+    /// @notice The seat in `place` (0 to countAt − 1) in `epoch`.
+    function seatAt(uint256 place, uint256 epoch) external view returns (uint256);
     /// @notice The block whose hash seeds a draw that was fixed to `seedBlock`, if drawn now: itself until the end of
     /// the epoch after its own; then it moves on by whole epochs, so that it is always in the previous epoch.
     /// 0 while that block is not mined.
     function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256);
-    /// @notice Draws up to `size` different seats of `epoch`, none of `excluded` (16-bit ids, one per lane of the
-    /// word array), none owned by `excludedOwner`. Fewer when there are too few.
+    /// @notice Draws up to `size` different seats of `epoch`, none of `excluded`, none owned by `excludedOwner`. Fewer when there are too few.
     function draw(bytes32 seed, uint256 epoch, uint256 size, uint256[] calldata excluded, address excludedOwner)
         external
         view

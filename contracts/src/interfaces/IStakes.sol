@@ -76,10 +76,12 @@ interface IStakes {
     function unbind(address node, uint256 releaseAt) external;
     function freeze(address node) external;
     function release(address node) external;
-    /// @notice Takes up to `amount`: first up to `fees` for the caller (Pools), then up to `reward` for Appeals, rest burnt.
-    function slash(address node, uint256 amount, uint256 fees, uint256 reward)
+    /// @notice Takes up to `amount`: first up to `fees` for Pools, then up to `reward` for Appeals, the rest is burnt.
+    /// @param frozen Whether the file was a frozen one, which is released.
+    /// @param ejectUntil When not 0, the node leaves its pool, with this release time.
+    function slash(address node, uint256 amount, uint256 fees, uint256 reward, bool frozen, uint256 ejectUntil)
         external
-        returns (uint256 feesPaid, uint256 rewardPaid);
+        returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid);
 
     function nodeOf(address node) external view returns (Node memory);
     function operatorOf(address node) external view returns (address);

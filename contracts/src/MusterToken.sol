@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IMusterToken} from "./interfaces/IMusterToken.sol";
+import {Ownable, Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step.sol";
+import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
+import {ERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/ERC20Permit.sol";
+import {IERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Permit.sol";
+import {Nonces} from "@openzeppelin/contracts/utils/Nonces.sol";
+
+/// @title MusterToken
+contract MusterToken is IMusterToken, ERC20Permit, Ownable2Step {
+    uint256 public constant FAUCET_GRAINS = 1_000e9;
+    uint256 public constant FAUCET_PERIOD = 1 days;
+
+    /// @notice When an account may use the faucet again.
+    mapping(address account => uint256 time) public nextFaucet;
+
+    constructor(address owner) ERC20("Muster Test", "MUST") ERC20Permit("Muster Test") Ownable(owner) {}
+
+    /// @inheritdoc IMusterToken
+    function mint(address to, uint256 grains) external onlyOwner {
+        _mint(to, grains);
+    }
+
+    /// @inheritdoc IMusterToken
+    function faucet(uint256 grains) external {
+        uint256 next = nextFaucet[msg.sender];
+        if (block.timestamp < next || grains > FAUCET_GRAINS) revert FaucetLimit(next, FAUCET_GRAINS);
+        nextFaucet[msg.sender] = block.timestamp + FAUCET_PERIOD;
+        _mint(msg.sender, grains);
+    }
+
+    /// @notice One base unit is one grain.
+    function decimals() public pure override returns (uint8) {
+        return 9;
+    }
+
+    function nonces(address owner) public view override(ERC20Permit, IERC20Permit) returns (uint256) {
+        return super.nonces(owner);
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "./interfaces/IParams.sol";
+import {ISeats} from "./interfaces/ISeats.sol";
+import {Checkpoint} from "./libraries/Checkpoint.sol";
+import {Epochs} from "./libraries/Epochs.sol";
+import {Lottery} from "./libraries/Lottery.sol";
+import {SuiteLib} from "./libraries/SuiteLib.sol";
+import {Suite} from "./libraries/Types.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+
+/// @title Seats
+contract Seats is ISeats, ReentrancyGuardTransient {
+    using SafeERC20 for IERC20;
+    using Checkpoint for uint256;
+    using Lottery for Lottery.Urn;
+
+    /// Seats ever opened: their ids have 16 bits and are never used again.
+    uint256 public constant MAX_SEATS = type(uint16).max;
+    /// Tries of one draw, so that exclusions cannot make it grow.
+    uint256 public constant MAX_TRIES = 64;
+
+    enum State {
+        None,
+        Active,
+        Left,
+        Closed
+    }
+
+    struct Slot {
+        address owner;
+        uint56 bond;
+        uint16 place;
+        State state;
+    }
+
+    struct Voter {
+        address voter;
+        /// Active: first epoch in which it can be drawn; left: last epoch in which it could.
+        uint32 epoch;
+        uint32 releaseAt;
+        uint16 frozen;
+    }
+
+    IERC20 public immutable token;
+    IParams public immutable params;
+    address public immutable court;
+    address public immutable juries;
+    address public immutable appeals;
+    address public immutable canaries;
+    /// @inheritdoc ISeats
+    uint256 public immutable bond;
+    /// @inheritdoc ISeats
+    uint256 public immutable minBond;
+    /// @inheritdoc ISeats
+    uint256 public immutable epochBlocks;
+
+    /// @notice Seats ever opened; the last seat's id.
+    uint256 public opened;
+    /// @notice Drawable seats (a Checkpoint).
+    uint256 private _count;
+    mapping(uint256 place => uint256 checkpoint) private _places;
+    mapping(uint256 seat => Slot) private _slots;
+    mapping(uint256 seat => Voter) private _voters;
+
+    modifier onlyCourt() {
+        if (msg.sender != court && msg.sender != juries && msg.sender != appeals && msg.sender != canaries) {
+            revert NotCourt();
+        }
+        _;
+    }
+
+    constructor(Suite memory suite, uint256 bond_, uint256 minBond_, uint256 epochBlocks_) {
+        SuiteLib.checkPlace(suite.seats);
+        if (bond_ == 0 || bond_ > type(uint56).max) revert IParams.OutOfBounds("bond");
+        if (minBond_ == 0 || minBond_ > bond_) revert IParams.OutOfBounds("minBond");
+        // Two epochs must fit the history of EIP-2935.
+        if (epochBlocks_ < 2 || epochBlocks_ > 4000) revert IParams.OutOfBounds("epochBlocks");
+        token = IERC20(suite.token);
+        params = IParams(suite.params);
+        court = suite.court;
+        juries = suite.juries;
+        appeals = suite.appeals;
+        canaries = suite.canaries;
+        (bond, minBond, epochBlocks) = (bond_, minBond_, epochBlocks_);
+    }
+
+    /// @inheritdoc ISeats
+    function openSeat(address voter) external nonReentrant returns (uint256 seat) {
+        if (params.paused()) revert Paused();
+        if (voter == address(0)) revert ZeroVoter();
+        seat = ++opened;
+        if (seat > MAX_SEATS) revert TooManySeats();
+        uint256 next = currentEpoch() + 1;
+        uint256 place = _count.latest();
+        _places[place] = _places[place].write(seat, next);
+        _count = _count.write(place + 1, next);
+        _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), place: uint16(place), state: State.Active});
+        _voters[seat] = Voter({voter: voter, epoch: uint32(next), releaseAt: 0, frozen: 0});
+        emit SeatOpened(seat, msg.sender, voter, bond, next);
+        token.safeTransferFrom(msg.sender, address(this), bond);
+    }
+
+    /// @inheritdoc ISeats
+    function setVoter(uint256 seat, address voter) external {
+        _onlyOwner(seat);
+        if (voter == address(0)) revert ZeroVoter();
+        _voters[seat].voter = voter;
+        emit VoterSet(seat, voter);
+    }
+
+    /// @inheritdoc ISeats
+    function topUp(uint256 seat) external nonReentrant {
+        Slot storage slot = _slots[seat];
+        if (slot.state != State.Active) revert SeatInactive();
+        uint256 amount = bond - slot.bond;
+        slot.bond = uint56(bond);
+        emit SeatToppedUp(seat, amount, bond);
+        token.safeTransferFrom(msg.sender, address(this), amount);
+    }
+
+    /// @inheritdoc ISeats
+    function leaveSeat(uint256 seat) external {
+        _onlyOwner(seat);
+        if (_slots[seat].state != State.Active) revert SeatInactive();
+        _leave(seat, false);
+    }
+
+    /// @inheritdoc ISeats
+    function unbondSeat(uint256 seat) external {
+        _onlyOwner(seat);
+        if (_slots[seat].state != State.Left) revert SeatActive();
+        Voter storage voter = _voters[seat];
+        uint256 needed = uint256(voter.epoch) + 2;
+        if (currentEpoch() < needed) revert TooEarly(currentEpoch(), needed);
+        if (voter.releaseAt != 0) revert SeatLocked(voter.releaseAt, voter.frozen);
+        uint256 releaseAt = block.timestamp + params.unbonding();
+        voter.releaseAt = uint32(releaseAt);
+        emit SeatUnbonding(seat, releaseAt);
+    }
+
+    /// @inheritdoc ISeats
+    function withdrawSeat(uint256 seat) external nonReentrant {
+        _onlyOwner(seat);
+        Slot storage slot = _slots[seat];
+        if (slot.state != State.Left) revert SeatActive();
+        Voter memory voter = _voters[seat];
+        if (voter.releaseAt == 0 || block.timestamp < voter.releaseAt || voter.frozen != 0) {
+            revert SeatLocked(voter.releaseAt, voter.frozen);
+        }
+        uint256 amount = slot.bond;
+        slot.bond = 0;
+        slot.state = State.Closed;
+        emit SeatClosed(seat, msg.sender, amount);
+        token.safeTransfer(msg.sender, amount);
+    }
+
+    /// @inheritdoc ISeats
+    function penalise(uint256 seat, uint256 amount, address to)
+        external
+        onlyCourt
+        nonReentrant
+        returns (uint256 taken)
+    {
+        Slot storage slot = _slots[seat];
+        taken = amount < slot.bond ? amount : slot.bond;
+        uint256 left = slot.bond - taken;
+        slot.bond = uint56(left);
+        emit SeatPenalised(seat, taken, left);
+        if (left < minBond && slot.state == State.Active) _leave(seat, true);
+        if (taken != 0) token.safeTransfer(to, taken);
+    }
+
+    /// @inheritdoc ISeats
+    function freeze(uint256 seat) external onlyCourt {
+        emit SeatFrozen(seat, ++_voters[seat].frozen);
+    }
+
+    /// @inheritdoc ISeats
+    function release(uint256 seat) external onlyCourt {
+        emit SeatReleased(seat, --_voters[seat].frozen);
+    }
+
+    /// @inheritdoc ISeats
+    function seatOf(uint256 seat) external view returns (Seat memory) {
+        Slot memory slot = _slots[seat];
+        Voter memory voter = _voters[seat];
+        bool active = slot.state == State.Active;
+        return Seat({
+            owner: slot.owner,
+            voter: voter.voter,
+            bond: slot.bond,
+            activeFrom: active ? voter.epoch : 0,
+            leftEpoch: active ? 0 : voter.epoch,
+            releaseAt: voter.releaseAt,
+            frozen: voter.frozen
+        });
+    }
+
+    /// @inheritdoc ISeats
+    function voterOf(uint256 seat) external view returns (address) {
+        return _voters[seat].voter;
+    }
+
+    /// @inheritdoc ISeats
+    function ownerOf(uint256 seat) external view returns (address) {
+        return _slots[seat].owner;
+    }
+
+    /// @inheritdoc ISeats
+    function currentEpoch() public view returns (uint256) {
+        return block.number / epochBlocks;
+    }
+
+    /// @inheritdoc ISeats
+    function countAt(uint256 epoch) public view returns (uint256) {
+        _known(epoch);
+        return _count.read(epoch);
+    }
+
+    /// @inheritdoc ISeats
+    function seatAt(uint256 place, uint256 epoch) external view returns (uint256) {
+        _known(epoch);
+        return _places[place].read(epoch);
+    }
+
+    /// @inheritdoc ISeats
+    function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256) {
+        return Epochs.effective(seedBlock, epochBlocks, block.number);
+    }
+
+    /// @inheritdoc ISeats
+    function draw(bytes32 seed, uint256 epoch, uint256 size, uint256[] calldata excluded, address excludedOwner)
+        external
+        view
+        returns (uint256[] memory seats)
+    {
+        uint256 count = countAt(epoch);
+        uint256 tries = size;
+        if (excluded.length != 0 || excludedOwner != address(0)) tries = MAX_TRIES;
+        if (tries > count) tries = count;
+        Lottery.Urn memory urn = Lottery.fill(seed, count, tries);
+        seats = new uint256[](size);
+        uint256 found;
+        for (uint256 i = 0; i < tries && found < size; ++i) {
+            uint256 seat = _places[urn.take()].read(epoch);
+            if (_isIn(excluded, seat)) continue;
+            if (excludedOwner != address(0) && _slots[seat].owner == excludedOwner) continue;
+            seats[found++] = seat;
+        }
+        assembly ("memory-safe") {
+            mstore(seats, found)
+        }
+    }
+
+    function _leave(uint256 seat, bool evicted) private {
+        uint256 epoch = currentEpoch();
+        uint256 last = _count.latest() - 1;
+        uint256 place = _slots[seat].place;
+        if (place != last) {
+            uint256 moved = _places[last].latest();
+            _places[place] = _places[place].write(moved, epoch + 1);
+            _slots[moved].place = uint16(place);
+        }
+        _count = _count.write(last, epoch + 1);
+        _slots[seat].state = State.Left;
+        _voters[seat].epoch = uint32(epoch);
+        emit SeatLeft(seat, epoch, evicted);
+    }
+
+    function _onlyOwner(uint256 seat) private view {
+        if (_slots[seat].owner != msg.sender) revert NotSeatOwner();
+    }
+
+    function _known(uint256 epoch) private view {
+        uint256 current = currentEpoch();
+        if (epoch > current + 1 || epoch + 1 < current) revert UnknownEpoch();
+    }
+
+    function _isIn(uint256[] calldata list, uint256 seat) private pure returns (bool) {
+        for (uint256 i = 0; i < list.length; ++i) {
+            if (list[i] == seat) return true;
+        }
+        return false;
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "./interfaces/IParams.sol";
+import {IStakes} from "./interfaces/IStakes.sol";
+import {SuiteLib} from "./libraries/SuiteLib.sol";
+import {Suite} from "./libraries/Types.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {IERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Permit.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
+import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
+
+/// @title Stakes
+contract Stakes is IStakes, EIP712, ReentrancyGuardTransient {
+    using SafeERC20 for IERC20;
+
+    bytes32 public constant CONSENT_TYPEHASH = keccak256("Consent(address node,address operator,uint256 expiry)");
+    uint256 public constant MAX_STAKE = type(uint56).max;
+
+    struct Slot {
+        address operator;
+        uint56 stake;
+        uint24 pool;
+        uint16 frozen;
+    }
+
+    struct Exit {
+        uint40 releaseAt;
+        uint24 lastPool;
+    }
+
+    IERC20 public immutable token;
+    IParams public immutable params;
+    address public immutable pools;
+    address public immutable appeals;
+
+    mapping(address node => Slot) private _nodes;
+    mapping(address node => Exit) private _exits;
+
+    modifier onlyPools() {
+        if (msg.sender != pools) revert NotPools();
+        _;
+    }
+
+    constructor(Suite memory suite) EIP712("muster-stakes", "1") {
+        SuiteLib.checkPlace(suite.stakes);
+        token = IERC20(suite.token);
+        params = IParams(suite.params);
+        pools = suite.pools;
+        appeals = suite.appeals;
+    }
+
+    /// @inheritdoc IStakes
+    function registerNode(address node, uint256 amount, uint256 expiry, bytes calldata consent) external nonReentrant {
+        _register(node, amount, expiry, consent);
+    }
+
+    /// @inheritdoc IStakes
+    function registerNodeWithPermit(
+        address node,
+        uint256 amount,
+        uint256 expiry,
+        bytes calldata consent,
+        Permit calldata permit
+    ) external nonReentrant {
+        // A permit that somebody else used up first has left the allowance it grants: so its failure is no matter.
+        try IERC20Permit(address(token))
+            .permit(msg.sender, address(this), amount, permit.deadline, permit.v, permit.r, permit.s) {}
+            catch {}
+        _register(node, amount, expiry, consent);
+    }
+
+    /// @inheritdoc IStakes
+    function deposit(address node, uint256 amount) external nonReentrant {
+        Slot storage slot = _nodes[node];
+        if (slot.operator == address(0)) revert UnknownNode();
+        uint256 stake = slot.stake + amount;
+        if (stake > MAX_STAKE) revert AmountTooLarge();
+        slot.stake = uint56(stake);
+        emit StakeDeposited(node, amount, stake);
+        token.safeTransferFrom(msg.sender, address(this), amount);
+    }
+
+    /// @inheritdoc IStakes
+    function withdraw(address node, uint256 amount) external nonReentrant {
+        Slot storage slot = _nodes[node];
+        if (slot.operator != msg.sender) revert NotOperator();
+        if (slot.pool != 0) revert InPool(slot.pool);
+        uint256 releaseAt = _exits[node].releaseAt;
+        if (block.timestamp < releaseAt || slot.frozen != 0) revert StakeLocked(releaseAt, slot.frozen);
+        if (amount > slot.stake) revert StakeTooLow(slot.stake, amount);
+        uint256 stake = slot.stake - amount;
+        slot.stake = uint56(stake);
+        emit StakeWithdrawn(node, msg.sender, amount, stake);
+        token.safeTransfer(msg.sender, amount);
+    }
+
+    /// @inheritdoc IStakes
+    function bind(address node, uint256 pool, uint256 minStake)
+        external
+        onlyPools
+        returns (address operator, uint256 stake)
+    {
+        Slot memory slot = _nodes[node];
+        (operator, stake) = (slot.operator, slot.stake);
+        if (operator == address(0)) revert UnknownNode();
+        if (slot.pool != 0) revert InPool(slot.pool);
+        if (stake < minStake) revert StakeTooLow(stake, minStake);
+        Exit memory exit = _exits[node];
+        if (exit.lastPool != pool && (block.timestamp < exit.releaseAt || slot.frozen != 0)) {
+            revert StakeLocked(exit.releaseAt, slot.frozen);
+        }
+        slot.pool = uint24(pool);
+        _nodes[node] = slot;
+        emit NodeBound(node, pool);
+    }
+
+    /// @inheritdoc IStakes
+    function unbind(address node, uint256 releaseAt) external onlyPools {
+        _unbind(node, releaseAt);
+    }
+
+    /// @inheritdoc IStakes
+    function freeze(address node) external onlyPools {
+        // A count that has reached its end stays there: the stake is then locked for good, never free too early.
+        uint256 frozen = _nodes[node].frozen;
+        if (frozen != type(uint16).max) _nodes[node].frozen = uint16(++frozen);
+        emit NodeFrozen(node, frozen);
+    }
+
+    /// @inheritdoc IStakes
+    function release(address node) external onlyPools {
+        _release(node);
+    }
+
+    /// @inheritdoc IStakes
+    function slash(address node, uint256 amount, uint256 fees, uint256 reward, bool frozen, uint256 ejectUntil)
+        external
+        onlyPools
+        nonReentrant
+        returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid)
+    {
+        Slot storage slot = _nodes[node];
+        uint256 stake = slot.stake;
+        taken = amount < stake ? amount : stake;
+        feesPaid = fees < taken ? fees : taken;
+        rewardPaid = reward < taken - feesPaid ? reward : taken - feesPaid;
+        stake -= taken;
+        slot.stake = uint56(stake);
+        if (frozen) _release(node);
+        if (ejectUntil != 0 && slot.pool != 0) _unbind(node, ejectUntil);
+        emit NodeSlashed(node, taken, feesPaid, rewardPaid, stake);
+        if (feesPaid != 0) token.safeTransfer(pools, feesPaid);
+        if (rewardPaid != 0) token.safeTransfer(appeals, rewardPaid);
+        uint256 burnt = taken - feesPaid - rewardPaid;
+        if (burnt != 0) token.safeTransfer(SuiteLib.SINK, burnt);
+    }
+
+    /// @inheritdoc IStakes
+    function nodeOf(address node) external view returns (Node memory) {
+        Slot memory slot = _nodes[node];
+        Exit memory exit = _exits[node];
+        return Node({
+            operator: slot.operator,
+            stake: slot.stake,
+            pool: slot.pool,
+            lastPool: exit.lastPool,
+            frozen: slot.frozen,
+            releaseAt: exit.releaseAt
+        });
+    }
+
+    /// @inheritdoc IStakes
+    function operatorOf(address node) external view returns (address) {
+        return _nodes[node].operator;
+    }
+
+    /// @inheritdoc IStakes
+    function stakeOf(address node) external view returns (uint256) {
+        return _nodes[node].stake;
+    }
+
+    /// @inheritdoc IStakes
+    function withdrawable(address node) external view returns (uint256) {
+        Slot memory slot = _nodes[node];
+        bool locked = slot.pool != 0 || slot.frozen != 0 || block.timestamp < _exits[node].releaseAt;
+        return locked ? 0 : slot.stake;
+    }
+
+    /// @inheritdoc IStakes
+    function consentDigest(address node, address operator, uint256 expiry) public view returns (bytes32) {
+        return _hashTypedDataV4(keccak256(abi.encode(CONSENT_TYPEHASH, node, operator, expiry)));
+    }
+
+    function _register(address node, uint256 amount, uint256 expiry, bytes calldata consent) private {
+        if (params.paused()) revert Paused();
+        if (_nodes[node].operator != address(0)) revert AlreadyRegistered();
+        if (amount > MAX_STAKE) revert AmountTooLarge();
+        if (block.timestamp > expiry) revert ConsentExpired();
+        if (!SignatureChecker.isValidSignatureNowCalldata(node, consentDigest(node, msg.sender, expiry), consent)) {
+            revert BadConsent();
+        }
+        _nodes[node] = Slot({operator: msg.sender, stake: uint56(amount), pool: 0, frozen: 0});
+        emit NodeRegistered(node, msg.sender, amount);
+        token.safeTransferFrom(msg.sender, address(this), amount);
+    }
+
+    function _release(address node) private {
+        uint256 frozen = _nodes[node].frozen;
+        if (frozen != type(uint16).max) _nodes[node].frozen = uint16(--frozen);
+        emit NodeReleased(node, frozen);
+    }
+
+    function _unbind(address node, uint256 releaseAt) private {
+        uint24 pool = _nodes[node].pool;
+        _nodes[node].pool = 0;
+        _exits[node] = Exit({releaseAt: uint40(releaseAt), lastPool: pool});
+        emit NodeUnbound(node, pool, releaseAt);
+    }
+}

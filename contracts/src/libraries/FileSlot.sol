@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title FileSlot
+/// @notice A submission in one word: digest 160 | amount 48 | time 32 | code 4 | (4 unused) | phase 4 | flags 4, lowest
+/// first. Pending: amount = units, time = block. Settled: amount = the node's earned units including this file when
+/// CUMULATIVE is set, the file's units otherwise; time = when it becomes final or vests.
+library FileSlot {
+    /// The amount is cumulative: the file was accepted once, and can stand as a claim's hint.
+    uint256 internal constant CUMULATIVE = 1 << 252;
+    /// The file counts as a frozen one in its node's account.
+    uint256 internal constant FROZEN = 1 << 253;
+
+    uint256 internal constant PENDING = 1;
+    uint256 internal constant SETTLED = 2;
+    uint256 internal constant DISPUTED = 3;
+    uint256 internal constant FINAL = 4;
+
+    function pack(uint160 digest_, uint256 amount_, uint256 time_, uint256 code_, uint256 phase_)
+        internal
+        pure
+        returns (uint256)
+    {
+        return uint256(digest_) | (amount_ << 160) | (time_ << 208) | (code_ << 240) | (phase_ << 248);
+    }
+
+    function digest(uint256 w) internal pure returns (uint160) {
+        return uint160(w);
+    }
+
+    function amount(uint256 w) internal pure returns (uint256) {
+        return (w >> 160) & 0xffffffffffff;
+    }
+
+    function time(uint256 w) internal pure returns (uint256) {
+        return (w >> 208) & 0xffffffff;
+    }
+
+    function code(uint256 w) internal pure returns (uint256) {
+        return (w >> 240) & 0xf;
+    }
+
+    function phase(uint256 w) internal pure returns (uint256) {
+        return (w >> 248) & 0xf;
+    }
+
+    function flags(uint256 w) internal pure returns (uint256) {
+        return w & (CUMULATIVE | FROZEN);
+    }
+
+    function withPhase(uint256 w, uint256 value) internal pure returns (uint256) {
+        return (w & ~(uint256(0xf) << 248)) | (value << 248);
+    }
+
+    function withCode(uint256 w, uint256 value) internal pure returns (uint256) {
+        return (w & ~(uint256(0xf) << 240)) | (value << 240);
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title LaneSlot
+/// @notice One committee round of a lane in one word: seed 64 | five members of 16 | time 32 | codes 64 | committed 5 |
+/// revealed 5 | closed 5 | settled 1, lowest first. The time is the round's own seed block before the draw (round 1
+/// only), the time of the draw until settlement, and the time of settlement afterwards.
+library LaneSlot {
+    uint256 internal constant MOST = 5;
+    uint256 internal constant SETTLED = 1 << 255;
+
+    function seed(uint256 w) internal pure returns (uint256) {
+        return w & type(uint64).max;
+    }
+
+    function member(uint256 w, uint256 index) internal pure returns (uint256) {
+        return (w >> (64 + (index << 4))) & 0xffff;
+    }
+
+    function time(uint256 w) internal pure returns (uint256) {
+        return (w >> 144) & 0xffffffff;
+    }
+
+    function codes(uint256 w) internal pure returns (uint256) {
+        return (w >> 176) & type(uint64).max;
+    }
+
+    function committed(uint256 w) internal pure returns (uint256) {
+        return (w >> 240) & 0x1f;
+    }
+
+    function revealed(uint256 w) internal pure returns (uint256) {
+        return (w >> 245) & 0x1f;
+    }
+
+    function closed(uint256 w) internal pure returns (uint256) {
+        return (w >> 250) & 0x1f;
+    }
+
+    function settled(uint256 w) internal pure returns (bool) {
+        return w >> 255 == 1;
+    }
+
+    function withMember(uint256 w, uint256 index, uint256 seat) internal pure returns (uint256) {
+        return w | (seat << (64 + (index << 4)));
+    }
+
+    function withCommitted(uint256 w, uint256 index) internal pure returns (uint256) {
+        return w | (uint256(1) << (240 + index));
+    }
+
+    function withRevealed(uint256 w, uint256 index) internal pure returns (uint256) {
+        return w | (uint256(1) << (245 + index));
+    }
+
+    function withClosed(uint256 w, uint256 index) internal pure returns (uint256) {
+        return w | (uint256(1) << (250 + index));
+    }
+
+    function withTime(uint256 w, uint256 value) internal pure returns (uint256) {
+        return (w & ~(uint256(0xffffffff) << 144)) | (value << 144);
+    }
+
+    function withCodes(uint256 w, uint256 value) internal pure returns (uint256) {
+        return (w & ~(uint256(type(uint64).max) << 176)) | (value << 176);
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {Codes} from "./Codes.sol";
+
+/// @title Reckoning
+/// @notice What a committee member is owed and owes once all outcomes of its round are final.
+library Reckoning {
+    /// @notice Per decided file one fee: paid for a vote of the outcome's kind, burnt otherwise. A vote of the other
+    /// class (accept against not-accept) costs `minority`, no valid vote `withheld`, each per file.
+    /// @param votes Sixteen codes, 0 where there is no vote. @param codes Final outcomes.
+    function member(uint256 votes, uint256 codes, uint256 fee, uint256 minority, uint256 withheld)
+        internal
+        pure
+        returns (uint256 paid, uint256 burnt, uint256 penalty)
+    {
+        for (uint256 place = 0; place < 16; ++place) {
+            uint256 code = Codes.get(codes, place);
+            if (code == Codes.NONE) continue;
+            uint256 vote = Codes.get(votes, place);
+            uint256 kind = Codes.kind(code);
+            // unavailable earns an attempt's worth; the rest went back to the pool
+            uint256 share = kind == Codes.KIND_UNAVAILABLE ? fee >> 2 : kind == Codes.KIND_NONE ? 0 : fee;
+            if (!Codes.isVote(vote)) {
+                penalty += withheld;
+                burnt += share;
+            } else if (Codes.kind(vote) == kind) {
+                paid += share;
+            } else {
+                burnt += share;
+                bool other = (Codes.kind(vote) == Codes.KIND_ACCEPT) != (kind == Codes.KIND_ACCEPT);
+                // on a canary the slash is the penalty
+                if (other && kind != Codes.KIND_NONE && code != Codes.CANARY) penalty += minority;
+            }
+        }
+    }
+
+    /// @notice Whether one of sixteen codes is `code`.
+    function has(uint256 codes, uint256 code) internal pure returns (bool) {
+        for (uint256 place = 0; place < 16; ++place) {
+            if (Codes.get(codes, place) == code) return true;
+        }
+        return false;
+    }
+}

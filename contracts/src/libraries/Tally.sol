@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {Codes} from "./Codes.sol";
+
+/// @title Tally
+/// @notice From votes to outcomes. Accept against not-accept is decided first; a fraud reason needs a majority of fraud
+/// votes; otherwise the most lenient reason among the not-accepting votes.
+library Tally {
+    /// @notice Outcome of one file. `votes`: sixteen-code words of those who revealed, read at `place`.
+    /// @param seats Seats of the whole committee; a majority is more than half of them.
+    function outcome(uint256[] memory votes, uint256 place, uint256 seats) internal pure returns (uint256) {
+        uint256 majority = seats / 2 + 1;
+        uint256 accepts;
+        uint256 others;
+        uint256 rejects;
+        uint256 reasons; // sixteen 4-bit counters
+        for (uint256 i = 0; i < votes.length; ++i) {
+            uint256 code = Codes.get(votes[i], place);
+            if (!Codes.isVote(code)) continue;
+            if (Codes.kind(code) == Codes.KIND_ACCEPT) {
+                ++accepts;
+            } else {
+                ++others;
+                if (Codes.isReject(code)) ++rejects;
+                reasons = Codes.set(reasons, code, Codes.get(reasons, code) + 1);
+            }
+        }
+        if (accepts >= majority) return Codes.ACCEPT;
+        if (others < majority) return Codes.UNDECIDED;
+        if (rejects >= majority) return mostNamed(reasons);
+        return Codes.get(reasons, Codes.UNAVAILABLE) > 0 ? Codes.UNAVAILABLE : Codes.MALFORMED;
+    }
+
+    /// @notice The fraud reason named most often; the lowest code on a tie.
+    function mostNamed(uint256 reasons) internal pure returns (uint256 best) {
+        uint256 most;
+        for (uint256 code = Codes.REJECT_WEIGHTS; code <= Codes.REJECT_COMMITMENT; ++code) {
+            uint256 count = Codes.get(reasons, code);
+            if (count > most) (most, best) = (count, code);
+        }
+    }
+
+    /// @notice Outcomes of the first `files` places of a lane.
+    function lane(uint256[] memory votes, uint256 files, uint256 seats) internal pure returns (uint256 codes) {
+        for (uint256 place = 0; place < files; ++place) {
+            codes |= outcome(votes, place, seats) << (place << 2);
+        }
+    }
+}

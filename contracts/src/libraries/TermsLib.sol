@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "../interfaces/IParams.sol";
+import {PoolTerms} from "./Types.sol";
+
+/// @title TermsLib
+/// @notice Bounds of a pool's terms, and how long stake has to stay after leaving it.
+library TermsLib {
+    uint256 internal constant MAX_WINDOW = 30 days;
+
+    /// @notice Reverts on terms out of bounds; returns the unbonding period U in seconds.
+    /// U = (R + 1 + 4 draws) blocks + 2 (C + V) + W + contest + 2 (A + Cj + Vj), and an eighth more.
+    function check(PoolTerms calldata t, uint256 minWindow, uint256 blockSeconds, uint256 maxUnbonding)
+        internal
+        pure
+        returns (uint256 unbonding)
+    {
+        if (t.rate == 0) revert IParams.BadTerms("rate");
+        if (t.fee == 0) revert IParams.BadTerms("fee");
+        if (t.juryFee < t.fee) revert IParams.BadTerms("juryFee");
+        if (t.leverage == 0) revert IParams.BadTerms("leverage");
+        if (t.minStake == 0) revert IParams.BadTerms("minStake");
+        if (t.maxUnits == 0) revert IParams.BadTerms("maxUnits");
+        if (t.committee != 3 && t.committee != 5) revert IParams.BadTerms("committee");
+        if (t.jury <= t.committee || t.jury > 15 || t.jury % 2 == 0) revert IParams.BadTerms("jury");
+        if (t.appealJury != 0 && (t.appealJury <= t.jury || t.appealJury > 15 || t.appealJury % 2 == 0)) {
+            revert IParams.BadTerms("appealJury");
+        }
+        if (t.laneBlocks == 0) revert IParams.BadTerms("laneBlocks");
+        if (t.maxLag > 15) revert IParams.BadTerms("maxLag");
+        if (t.auditRate == 0 || t.auditRate > 65536) revert IParams.BadTerms("auditRate");
+        if (t.drawBlocks < 8) revert IParams.BadTerms("drawBlocks");
+        _window(t.commitWindow, minWindow, "commitWindow");
+        _window(t.revealWindow, minWindow, "revealWindow");
+        _window(t.challengeWindow, minWindow, "challengeWindow");
+        _window(t.appealWindow, minWindow, "appealWindow");
+        _window(t.juryCommitWindow, minWindow, "juryCommitWindow");
+        _window(t.juryRevealWindow, minWindow, "juryRevealWindow");
+        _window(t.contestWindow, minWindow, "contestWindow");
+        unbonding = (uint256(t.laneBlocks) + 1 + 4 * uint256(t.drawBlocks)) * blockSeconds + 2
+            * (uint256(t.commitWindow) + t.revealWindow) + t.challengeWindow + t.contestWindow + 2
+            * (uint256(t.appealWindow) + t.juryCommitWindow + t.juryRevealWindow);
+        unbonding += unbonding / 8;
+        if (unbonding > maxUnbonding) revert IParams.BadTerms("unbonding");
+    }
+
+    function _window(uint256 value, uint256 least, string memory name) private pure {
+        if (value < least || value > MAX_WINDOW) revert IParams.BadTerms(name);
+    }
+}

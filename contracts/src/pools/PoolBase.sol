@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IParams} from "../interfaces/IParams.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
+import {AccountSlot} from "../libraries/AccountSlot.sol";
+import {FileSlot} from "../libraries/FileSlot.sol";
+import {PoolSlot} from "../libraries/PoolSlot.sol";
+import {SuiteLib} from "../libraries/SuiteLib.sol";
+import {FileData, PoolTerms, Suite} from "../libraries/Types.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+
+/// @title PoolBase
+/// @notice Storage and shared helpers of Pools.
+abstract contract PoolBase is IPools, ReentrancyGuardTransient {
+    using PoolSlot for uint256;
+    using AccountSlot for uint256;
+    using FileSlot for uint256;
+
+    struct Desk {
+        address owner;
+        uint32 seedBlock;
+        uint32 unbonding;
+        uint32 settleAt;
+    }
+
+    IERC20 public immutable token;
+    IParams public immutable params;
+    IStakes public immutable stakes;
+    ISeats public immutable seats;
+    ICourt public immutable court;
+    address public immutable appeals;
+    address public immutable canaries;
+
+    /// @inheritdoc IPools
+    uint256 public poolCount;
+    mapping(uint256 pool => uint256 slot) internal _pools;
+    mapping(uint256 pool => Desk) internal _desks;
+    mapping(uint256 pool => PoolTerms) internal _terms;
+    mapping(uint256 pool => mapping(uint256 step => bytes32)) internal _canaryRoots;
+    mapping(uint256 pool => mapping(address node => uint256 slot)) internal _accounts;
+    /// By pool << 32 | sequence.
+    mapping(uint256 id => uint256 slot) internal _files;
+
+    modifier onlyOwner(uint256 pool) {
+        if (_desks[pool].owner != msg.sender) revert NotOwner();
+        _;
+    }
+
+    modifier onlyCourt() {
+        if (msg.sender != address(court)) revert NotCourt();
+        _;
+    }
+
+    modifier onlyBench() {
+        if (msg.sender != appeals && msg.sender != canaries) revert NotCourt();
+        _;
+    }
+
+    constructor(Suite memory suite) {
+        SuiteLib.checkPlace(suite.pools);
+        token = IERC20(suite.token);
+        params = IParams(suite.params);
+        stakes = IStakes(suite.stakes);
+        seats = ISeats(suite.seats);
+        court = ICourt(suite.court);
+        appeals = suite.appeals;
+        canaries = suite.canaries;
+    }
+
+    /// @inheritdoc IPools
+    function innerHash(uint256 pool, uint256 sequence, FileData calldata file) public pure returns (bytes32) {
+        return
+            _inner(
+                file.root, file.fileHash, _packed(file.step, file.counter, file.units, file.rows), _id(pool, sequence)
+            );
+    }
+
+    /// @inheritdoc IPools
+    function digestOf(bytes32 inner, address node) public pure returns (bytes20) {
+        return bytes20(_digest(inner, node));
+    }
+
+    function _id(uint256 pool, uint256 sequence) internal pure returns (uint256) {
+        return (pool << 32) | sequence;
+    }
+
+    function _packed(uint256 step, uint256 counter, uint256 units, uint256 rows) internal pure returns (uint256) {
+        return (step << 64) | (counter << 40) | (units << 16) | rows;
+    }
+
+    function _inner(bytes32 root, bytes32 fileHash, uint256 packed, uint256 id) internal pure returns (bytes32 hash) {
+        // keccak256(abi.encode(root, fileHash, packed, id)) without allocating memory for good
+        assembly ("memory-safe") {
+            let p := mload(0x40)
+            mstore(p, root)
+            mstore(add(p, 0x20), fileHash)
+            mstore(add(p, 0x40), packed)
+            mstore(add(p, 0x60), id)
+            hash := keccak256(p, 0x80)
+        }
+    }
+
+    function _digest(bytes32 inner, address node) internal pure returns (uint160 digest) {
+        bytes32 hash;
+        assembly ("memory-safe") {
+            mstore(0, inner)
+            mstore(0x20, node)
+            hash := keccak256(0, 0x40)
+        }
+        digest = uint160(uint256(hash) >> 96);
+    }
+
+    /// @dev The file's slot, after checking that `inner` and `node` are what it binds.
+    function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node) internal view returns (uint256 f) {
+        f = _files[_id(pool, sequence)];
+        if (f.phase() == 0 || f.digest() != _digest(inner, node)) revert WrongFile(sequence);
+    }
+}

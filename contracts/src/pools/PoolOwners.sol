@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {PoolSlot} from "../libraries/PoolSlot.sol";
+import {PoolTerms} from "../libraries/Types.sol";
+import {PoolBase} from "./PoolBase.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+
+/// @title PoolOwners
+/// @notice Creating, funding, stepping, pausing, closing and settling a pool.
+abstract contract PoolOwners is PoolBase {
+    using SafeERC20 for IERC20;
+    using PoolSlot for uint256;
+
+    /// @inheritdoc IPools
+    function createPool(PoolTerms calldata terms, uint256 budget) external nonReentrant returns (uint256 pool) {
+        if (params.paused()) revert Paused();
+        uint256 unbonding = params.checkTerms(terms);
+        uint256 needed = uint256(terms.committee) + terms.jury + terms.appealJury;
+        uint256 count = seats.countAt(seats.currentEpoch());
+        if (count < needed) revert TooFewSeats(count, needed);
+        if (budget > PoolSlot.MAX_FREE) revert AmountTooLarge();
+
+        pool = ++poolCount;
+        if (pool > type(uint24).max) revert AmountTooLarge();
+        _pools[pool] = PoolSlot.pack(
+                terms.rate,
+                terms.fee,
+                terms.maxUnits,
+                terms.laneBlocks,
+                terms.maxLag,
+                terms.committee,
+                uint256(Status.Open)
+            ).withFree(budget);
+        _desks[pool] = Desk({owner: msg.sender, seedBlock: 0, unbonding: uint32(unbonding), settleAt: 0});
+        _terms[pool] = terms;
+        emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
+        emit PoolFunded(pool, msg.sender, budget);
+        court.registerPool(
+            pool,
+            ICourt.Terms({
+                committee: terms.committee,
+                laneBlocks: terms.laneBlocks,
+                drawBlocks: terms.drawBlocks,
+                commitWindow: terms.commitWindow,
+                revealWindow: terms.revealWindow,
+                challengeWindow: terms.challengeWindow,
+                fee: terms.fee
+            })
+        );
+        token.safeTransferFrom(msg.sender, address(this), budget);
+    }
+
+    /// @inheritdoc IPools
+    function fund(uint256 pool, uint256 amount) external nonReentrant {
+        uint256 p = _pools[pool];
+        if (p.status() == uint256(Status.None)) revert NoSuchPool();
+        uint256 free = p.free() + amount;
+        if (free > PoolSlot.MAX_FREE) revert AmountTooLarge();
+        _pools[pool] = p.withFree(free);
+        emit PoolFunded(pool, msg.sender, amount);
+        token.safeTransferFrom(msg.sender, address(this), amount);
+    }
+
+    /// @inheritdoc IPools
+    function publishStep(uint256 pool, uint256 step, bytes32 manifestHash, bytes32 canaryRoot)
+        external
+        onlyOwner(pool)
+    {
+        uint256 p = _pools[pool];
+        uint256 status = p.status();
+        if (status != uint256(Status.Open) && status != uint256(Status.Paused)) revert WrongStatus(Status(status));
+        uint256 steps = p.steps();
+        if (step != steps) revert StepMismatch(steps, step);
+        if (steps == PoolSlot.MAX_STEPS) revert AmountTooLarge();
+        _pools[pool] = p.withSteps(steps + 1);
+        uint256 seedBlock = block.number + 1;
+        _desks[pool].seedBlock = uint32(seedBlock);
+        _canaryRoots[pool][step] = canaryRoot;
+        emit StepPublished(pool, step, manifestHash, canaryRoot, seedBlock);
+    }
+
+    /// @inheritdoc IPools
+    function pausePool(uint256 pool) external onlyOwner(pool) {
+        _setStatus(pool, Status.Open, Status.Paused);
+    }
+
+    /// @inheritdoc IPools
+    function resumePool(uint256 pool) external onlyOwner(pool) {
+        _setStatus(pool, Status.Paused, Status.Open);
+    }
+
+    /// @inheritdoc IPools
+    function closePool(uint256 pool) external onlyOwner(pool) {
+        uint256 status = _pools[pool].status();
+        if (status != uint256(Status.Open) && status != uint256(Status.Paused)) revert WrongStatus(Status(status));
+        Desk storage desk = _desks[pool];
+        desk.settleAt = uint32(block.timestamp + desk.unbonding);
+        _setStatus(pool, Status(status), Status.Closing);
+    }
+
+    /// @inheritdoc IPools
+    function settlePool(uint256 pool) external onlyOwner(pool) nonReentrant returns (uint256 amount) {
+        uint256 p = _pools[pool];
+        uint256 status = p.status();
+        if (status != uint256(Status.Closing) && status != uint256(Status.Settled)) revert WrongStatus(Status(status));
+        uint256 settleAt = _desks[pool].settleAt;
+        if (block.timestamp < settleAt) revert NotYet(settleAt);
+        amount = p.free();
+        _pools[pool] = p.withFree(0).withStatus(uint256(Status.Settled));
+        if (status == uint256(Status.Closing)) emit StatusSet(pool, Status.Settled);
+        emit LeftoverTaken(pool, msg.sender, amount);
+        token.safeTransfer(msg.sender, amount);
+    }
+
+    function _setStatus(uint256 pool, Status from, Status to) private {
+        uint256 p = _pools[pool];
+        if (p.status() != uint256(from)) revert WrongStatus(Status(p.status()));
+        _pools[pool] = p.withStatus(uint256(to));
+        emit StatusSet(pool, to);
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "../interfaces/IParams.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {AccountSlot} from "../libraries/AccountSlot.sol";
+import {Codes} from "../libraries/Codes.sol";
+import {FileSlot} from "../libraries/FileSlot.sol";
+import {PoolSlot} from "../libraries/PoolSlot.sol";
+import {SuiteLib} from "../libraries/SuiteLib.sol";
+import {FileData, FileRef} from "../libraries/Types.sol";
+import {PoolBase} from "./PoolBase.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+
+/// @title PoolVerdicts
+/// @notice What outcomes do to files, accounts, budget and stake.
+abstract contract PoolVerdicts is PoolBase {
+    using SafeERC20 for IERC20;
+    using AccountSlot for uint256;
+    using FileSlot for uint256;
+    using PoolSlot for uint256;
+
+    /// @inheritdoc IPools
+    function settleLane(uint256 pool, uint256 lane, uint256 codes, FileRef[] calldata files) external onlyCourt {
+        uint256 p = _pools[pool];
+        uint256 before = p;
+        uint256 time = block.timestamp + _terms[pool].challengeWindow;
+        uint256 sequence = lane << 4;
+        if (files.length == 0 || files.length > 16) revert BadCount();
+        if (files.length < 16 && _files[_id(pool, sequence + files.length)] != 0) revert BadCount();
+        for (uint256 i = 0; i < files.length; ++i) {
+            uint256 code = Codes.get(codes, i);
+            if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
+            p = _settleFile(p, pool, sequence + i, files[i], code, time);
+        }
+        if (p != before) _pools[pool] = p;
+    }
+
+    /// @inheritdoc IPools
+    function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external onlyCourt nonReentrant {
+        emit FeePaid(pool, to, paid, burnt);
+        if (paid != 0) token.safeTransfer(to, paid);
+        if (burnt != 0) token.safeTransfer(SuiteLib.SINK, burnt);
+    }
+
+    /// @inheritdoc IPools
+    function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external {
+        uint256 f = _checked(pool, sequence, file.inner, file.node);
+        uint256 code = f.code();
+        if (f.phase() != FileSlot.SETTLED || Codes.kind(code) <= Codes.KIND_ACCEPT) {
+            revert WrongPhase(sequence, Phase(f.phase()));
+        }
+        if (block.timestamp < f.time()) revert NotYet(f.time());
+        _files[_id(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
+        uint256 frozenAt = f.time() - _terms[pool].challengeWindow;
+        _charge(pool, sequence, file.node, f, code, f.amount(), frozenAt, Codes.isReject(code), 0);
+    }
+
+    /// @inheritdoc IPools
+    function hold(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench returns (uint256 code) {
+        uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        if (f.phase() != FileSlot.SETTLED) revert WrongPhase(sequence, Phase(f.phase()));
+        if (block.timestamp >= f.time()) revert WindowOver(f.time());
+        code = f.code();
+        _files[_id(pool, sequence)] = f.withPhase(FileSlot.DISPUTED);
+        if (Codes.kind(code) == Codes.KIND_ACCEPT) {
+            uint256 a = _accounts[pool][file.node];
+            _accounts[pool][file.node] = a.withDrawn(a.drawn() + file.units);
+        }
+        emit FileDisputed(pool, file.node, sequence);
+        // A reject has frozen the stake already; any other file must not let it go while a jury may reject it.
+        if (!Codes.isReject(code)) stakes.freeze(file.node);
+    }
+
+    /// @inheritdoc IPools
+    function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench {
+        uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        if (f.phase() != FileSlot.DISPUTED) revert WrongPhase(sequence, Phase(f.phase()));
+        if (f & FileSlot.FROZEN != 0) return;
+        _files[_id(pool, sequence)] = f | FileSlot.FROZEN;
+        _accounts[pool][file.node] = _accounts[pool][file.node].frozenMore(block.timestamp);
+        emit NodeFrozen(pool, file.node, block.timestamp);
+    }
+
+    /// @inheritdoc IPools
+    function resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, uint256 reward)
+        external
+        onlyBench
+        returns (uint256 slashed, uint256 rewardPaid)
+    {
+        uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        if (f.phase() != FileSlot.DISPUTED) revert WrongPhase(sequence, Phase(f.phase()));
+        bool was = Codes.kind(f.code()) == Codes.KIND_ACCEPT;
+        bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
+        uint256 a = _accounts[pool][file.node];
+        uint256 time = f.time();
+        uint256 amount = f.amount();
+        uint256 flags = f.flags() & ~FileSlot.FROZEN;
+        if (accepted && was) {
+            // its pay is free again; it vests when it would have
+            a = a.withDrawn(a.drawn() - file.units);
+        } else if (accepted) {
+            // accepted only now: it vests as work settled now would, so that vesting times never decrease
+            amount = a.earned() + file.units;
+            a = a.withEarned(amount);
+            time = block.timestamp + _terms[pool].challengeWindow;
+            flags |= FileSlot.CUMULATIVE;
+        }
+        // A node that was frozen when the committee rejected it was so since then; an overturned acceptance slashes now.
+        uint256 frozenAt = was ? block.timestamp : f.time() - _terms[pool].challengeWindow;
+        _accounts[pool][file.node] = a;
+        _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
+        emit FileResolved(pool, file.node, sequence, code, time);
+        if (accepted) {
+            if (f & FileSlot.FROZEN != 0) _thaw(pool, file.node);
+            stakes.release(file.node);
+        } else {
+            (slashed, rewardPaid) = _charge(pool, sequence, file.node, f, code, file.units, frozenAt, true, reward);
+        }
+    }
+
+    /// @inheritdoc IPools
+    function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external {
+        uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        uint256 a = _accounts[pool][file.node];
+        bool lost = a.slashed() && f.time() > a.limitField();
+        if (!lost || f & FileSlot.CUMULATIVE == 0 || f.phase() == FileSlot.DISPUTED) {
+            revert WrongPhase(sequence, Phase(f.phase()));
+        }
+        _files[_id(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.CUMULATIVE;
+        a = a.withEarned(a.earned() - file.units);
+        uint256 amount;
+        if (Codes.kind(f.code()) == Codes.KIND_ACCEPT) {
+            amount = file.units * _pools[pool].rate();
+            _pools[pool] = _credit(_pools[pool], amount);
+        } else {
+            // its pay went back to the pool when it was overturned
+            a = a.withDrawn(a.drawn() - file.units);
+        }
+        _accounts[pool][file.node] = a;
+        emit FileForfeited(pool, file.node, sequence, amount);
+    }
+
+    /// @dev A pending file gets its committee's outcome.
+    function _settleFile(uint256 p, uint256 pool, uint256 sequence, FileRef calldata file, uint256 code, uint256 time)
+        private
+        returns (uint256)
+    {
+        address node = file.node;
+        uint256 f = _checked(pool, sequence, file.inner, node);
+        if (f.phase() != FileSlot.PENDING) revert WrongPhase(sequence, Phase(f.phase()));
+        uint256 units = f.amount();
+        uint256 a = _accounts[pool][node];
+        a = a.withPending(a.pending() - units);
+        uint256 amount = units;
+        uint256 flags;
+        uint256 phase = FileSlot.SETTLED;
+        if (code == Codes.ACCEPT) {
+            amount = a.earned() + units;
+            a = a.withEarned(amount);
+            flags = FileSlot.CUMULATIVE;
+        } else if (code == Codes.VOID) {
+            p = _credit(p, units * p.rate() + p.fees());
+            phase = FileSlot.FINAL;
+        } else if (Codes.isReject(code)) {
+            a = a.frozenMore(block.timestamp);
+            flags = FileSlot.FROZEN;
+        }
+        _accounts[pool][node] = a;
+        _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
+        emit FileSettled(pool, node, sequence, code, units, time);
+        if (flags == FileSlot.FROZEN) {
+            emit NodeFrozen(pool, node, block.timestamp);
+            stakes.freeze(node);
+        }
+        return p;
+    }
+
+    /// @dev A file that is finally not accepted: the budget gets its pay back; who erred pays the fees.
+    /// @param f The file's slot before it became final.
+    /// @param stakeFrozen Whether Stakes counts this file as frozen.
+    function _charge(
+        uint256 pool,
+        uint256 sequence,
+        address node,
+        uint256 f,
+        uint256 code,
+        uint256 units,
+        uint256 frozenAt,
+        bool stakeFrozen,
+        uint256 reward
+    ) private returns (uint256 taken, uint256 rewardPaid) {
+        uint256 p = _pools[pool];
+        uint256 fees = p.fees();
+        uint256 back = units * p.rate();
+        uint256 amount;
+        uint256 ejectUntil;
+        if (Codes.isReject(code)) {
+            uint256 a = _accounts[pool][node];
+            if (a.limit() != 0) ejectUntil = block.timestamp + _desks[pool].unbonding;
+            _accounts[pool][node] = a.slashedAt(frozenAt);
+            IParams.Values memory v = params.values();
+            amount = stakes.stakeOf(node) * v.slashBps / 10_000;
+            uint256 most = amount * v.rewardBps / 10_000;
+            if (reward > most) reward = most;
+            emit NodeEjected(pool, node, sequence, code);
+        } else if (code == Codes.MALFORMED) {
+            amount = fees + params.values().malformedPenalty;
+            reward = 0;
+        } else if (code == Codes.UNAVAILABLE) {
+            // validators earn a quarter of the fee for an attempt, at the submitter's cost
+            uint256 quarter = p.committee() * (p.fee() >> 2);
+            back += fees - quarter;
+            fees = amount = quarter;
+            reward = 0;
+        } // a canary's fees stay its owner's cost
+        if (f & FileSlot.FROZEN != 0) _thaw(pool, node);
+        if (amount != 0) {
+            uint256 feesPaid;
+            (taken, feesPaid, rewardPaid) = stakes.slash(node, amount, fees, reward, stakeFrozen, ejectUntil);
+            back += feesPaid;
+        } else if (stakeFrozen) {
+            stakes.release(node);
+        }
+        // The budget's word is read again: the token may have called back.
+        _pools[pool] = _credit(_pools[pool], back);
+        emit FileFinalized(pool, node, sequence, code, taken);
+    }
+
+    /// @dev One frozen file less.
+    function _thaw(uint256 pool, address node) private {
+        uint256 a = _accounts[pool][node].frozenLess();
+        _accounts[pool][node] = a;
+        if (a.frozen() == 0) emit NodeReleased(pool, node);
+    }
+
+    /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.
+    function _credit(uint256 p, uint256 amount) private pure returns (uint256) {
+        uint256 free = p.free() + amount;
+        return p.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
+    }
+}

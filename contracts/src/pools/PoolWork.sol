@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../interfaces/IPools.sol";
+import {AccountSlot} from "../libraries/AccountSlot.sol";
+import {FileSlot} from "../libraries/FileSlot.sol";
+import {PoolSlot} from "../libraries/PoolSlot.sol";
+import {Work} from "../libraries/Types.sol";
+import {PoolBase} from "./PoolBase.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+
+/// @title PoolWork
+/// @notice Submissions and pay: the hot path.
+abstract contract PoolWork is PoolBase {
+    using SafeERC20 for IERC20;
+    using AccountSlot for uint256;
+    using FileSlot for uint256;
+    using PoolSlot for uint256;
+
+    /// @inheritdoc IPools
+    function submit(uint256 pool, uint256 step, uint256 counter, Work calldata work)
+        external
+        returns (uint256 sequence)
+    {
+        (uint256 p, uint256 a) = _enter(pool, step, counter);
+        (p, a, sequence) = _place(p, a, pool, step, counter, work);
+        _pools[pool] = p;
+        _accounts[pool][msg.sender] = a;
+    }
+
+    /// @inheritdoc IPools
+    function submitMany(uint256 pool, uint256 step, uint256 counter, Work[] calldata works)
+        external
+        returns (uint256 firstSequence, uint256 lastSequence)
+    {
+        if (works.length == 0 || works.length > 16) revert BadCount();
+        (uint256 p, uint256 a) = _enter(pool, step, counter);
+        for (uint256 i = 0; i < works.length; ++i) {
+            (p, a, lastSequence) = _place(p, a, pool, step, counter + i, works[i]);
+            if (i == 0) firstSequence = lastSequence;
+        }
+        _pools[pool] = p;
+        _accounts[pool][msg.sender] = a;
+    }
+
+    /// @inheritdoc IPools
+    function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external {
+        emit MirrorAnnounced(pool, sequence, msg.sender, uri);
+    }
+
+    /// @inheritdoc IPools
+    function claim(uint256 pool, address node, uint256 sequence, bytes32 inner)
+        external
+        nonReentrant
+        returns (uint256 amount)
+    {
+        uint256 a = _accounts[pool][node];
+        uint256 upTo = _vested(a, _checked(pool, sequence, inner, node));
+        uint256 drawn = a.drawn();
+        if (upTo <= drawn) revert NothingToClaim();
+        uint256 units = upTo - drawn;
+        _accounts[pool][node] = a.withDrawn(upTo);
+        amount = units * _pools[pool].rate();
+        address operator = stakes.operatorOf(node);
+        emit Claimed(pool, node, operator, units, amount);
+        token.safeTransfer(operator, amount);
+    }
+
+    /// @inheritdoc IPools
+    function claimable(uint256 pool, address node, uint256 sequence)
+        external
+        view
+        returns (uint256 units, uint256 amount)
+    {
+        uint256 a = _accounts[pool][node];
+        uint256 f = _files[_id(pool, sequence)];
+        uint256 barrier = a.barrier();
+        bool vested =
+            f & FileSlot.CUMULATIVE != 0 && block.timestamp >= f.time() && (barrier == 0 || f.time() <= barrier);
+        if (vested && f.amount() > a.drawn()) units = f.amount() - a.drawn();
+        amount = units * _pools[pool].rate();
+    }
+
+    /// @dev Cumulative units of the hint, if it is one.
+    function _vested(uint256 a, uint256 f) private view returns (uint256) {
+        if (f & FileSlot.CUMULATIVE == 0) revert NothingToClaim();
+        uint256 time = f.time();
+        if (block.timestamp < time) revert NotYet(time);
+        uint256 barrier = a.barrier();
+        if (barrier != 0 && time > barrier) revert IsFrozen(barrier);
+        return f.amount();
+    }
+
+    /// @dev What holds for all files of one call.
+    function _enter(uint256 pool, uint256 step, uint256 counter) private view returns (uint256 p, uint256 a) {
+        p = _pools[pool];
+        if (p.status() != uint256(Status.Open)) revert WrongStatus(Status(p.status()));
+        a = _accounts[pool][msg.sender];
+        if (a.limit() == 0) revert NotMember();
+        if (a.frozen() != 0) revert NodeIsFrozen();
+        if (a.counter() != counter) revert CounterMismatch(counter, a.counter());
+        uint256 steps = p.steps();
+        uint256 first = a.joinedStep();
+        unchecked {
+            uint256 oldest = steps > p.maxLag() ? steps - 1 - p.maxLag() : 0;
+            if (oldest > first) first = oldest;
+            if (step < first || step >= steps) revert StepOutOfRange(step, first, steps);
+        }
+    }
+
+    /// @dev One file: next place, limits, reservation, storage, event.
+    function _place(uint256 p, uint256 a, uint256 pool, uint256 step, uint256 counter, Work calldata work)
+        private
+        returns (uint256, uint256, uint256 sequence)
+    {
+        uint256 units = work.units;
+        uint256 rows = work.rows;
+        if (units == 0 || units > p.maxUnits()) revert BadUnits(units, p.maxUnits());
+        if (rows == 0) revert BadRows();
+        unchecked {
+            if (a.open() + units > a.limitField()) revert OverLimit(a.open() + units, a.limitField());
+            if (counter == AccountSlot.MAX_COUNTER) revert AmountTooLarge();
+            uint256 cost = units * p.rate() + p.fees();
+            if (cost > p.free()) revert EscrowExhausted(cost, p.free());
+            p -= cost;
+
+            sequence = p.sequence();
+            uint256 start = p.laneStart();
+            if (sequence & 15 != 0 && block.number > start + p.laneBlocks()) sequence = (sequence | 15) + 1;
+            if (sequence & 15 == 0) start = block.number;
+            if (sequence >= PoolSlot.MAX_SEQUENCE) revert AmountTooLarge();
+            p = p.withLane(sequence + 1, start);
+        }
+        bytes32 root = work.root;
+        bytes32 fileHash = work.fileHash;
+        uint256 id = _id(pool, sequence);
+        uint160 digest = _digest(_inner(root, fileHash, _packed(step, counter, units, rows), id), msg.sender);
+        _files[id] = FileSlot.pack(digest, units, block.number, 0, FileSlot.PENDING);
+        emit WorkSubmitted(pool, msg.sender, sequence, step, counter, units, rows, root, fileHash);
+        return (p, a.submitted(units), sequence);
+    }
+}
