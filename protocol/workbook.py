@@ -1,15 +1,19 @@
 """What worker, validator and trainer derive alike from a pool's configuration: prompts, and rewards bit for bit."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from protocol.config import PoolConfig
+from protocol.errors import IntegrityError
 from protocol.tasks import Problem, load_task
 from protocol.tasks.prompts import Tokenizer, completion_text, prompt_tokens
 from protocol.tasks.rewards import length_penalty, reward, task_reward
 
 _KEPT_PROBLEMS = 4096
+_MAX_CONFIG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,13 @@ class Workbook:
         self._task = load_task(config.task)
         self.problem = lru_cache(_KEPT_PROBLEMS)(self._problem)
 
+    @classmethod
+    def of(cls, config: PoolConfig, folder: Path) -> "Workbook":
+        """The workbook of a model folder. Raises IntegrityError for a folder without tokenizer, EOS or vocabulary."""
+        from protocol.models.tokenizer import eos_ids, load_tokenizer
+
+        return cls(config, load_tokenizer(folder), eos_ids(folder), _vocabulary(folder))
+
     def _problem(self, seed: int) -> Problem:
         return self._task.problem(seed)
 
@@ -49,3 +60,18 @@ class Workbook:
         task = task_reward(self._task, self.problem(problem_seed), text)
         penalty = length_penalty(self.config.work.length_alpha, target_length, len(output))
         return Score(task, penalty, reward(task, penalty))
+
+
+def _vocabulary(folder: Path) -> int:
+    """Rows of the output layer, as config.json says (for composite models in `text_config`)."""
+    path = folder / "config.json"
+    try:
+        if path.stat().st_size > _MAX_CONFIG_BYTES:
+            raise ValueError("it is too large")
+        document = json.loads(path.read_bytes())
+        size = document["text_config"]["vocab_size"] if "text_config" in document else document["vocab_size"]
+        if type(size) is not int or size <= 0:
+            raise ValueError("`vocab_size` is not a positive number")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise IntegrityError(f"{path} cannot be used: {error!r}", "fetch the weights again") from None
+    return int(size)

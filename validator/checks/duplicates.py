@@ -2,7 +2,8 @@
 
 Honest rows may repeat: two samples of an easy problem are often equal, and then so are their proofs. A proof under
 other tokens, or a long unlikely completion met twice, is a copy. The later one is blamed; `earlier` holds only
-submissions that were accepted, so a thief who commits a stolen file first (its seeds are wrong) never blames the victim.
+submissions that were accepted, so a thief who commits a stolen file first (its seeds are wrong) cannot blame the
+victim.
 """
 
 from collections.abc import Iterator
@@ -29,7 +30,9 @@ def fingerprints(rollout: Rollout) -> Iterator[tuple[bytes, bytes, float]]:
             return
         # The row that makes token t has read tokens up to t − 1, so the chunk's last token is not in the proof.
         seen = rollout.output_tokens[: (number + 1) * CHUNK_TOKENS][:-1]
-        text = b"".join(token.to_bytes(4, "big") for token in (len(rollout.prompt_tokens), *rollout.prompt_tokens, *seen))
+        text = b"".join(
+            token.to_bytes(4, "big") for token in (len(rollout.prompt_tokens), *rollout.prompt_tokens, *seen)
+        )
         yield proof, keccak(text), surprisal
 
 

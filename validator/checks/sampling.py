@@ -19,9 +19,7 @@ def judge(case: Case) -> Finding:
         "gap": (largest(gaps), checks.sampling_gap_reject),
         "miss_rate": (rate, checks.sampling_miss_rate_reject),
     }
-    return by_threshold(
-        "sampling", Code.REJECT_SAMPLING, checks.unsure_band, measured, tokens=len(gaps), misses=misses
-    )
+    return by_threshold("sampling", Code.REJECT_SAMPLING, checks.unsure_band, measured, tokens=len(gaps), misses=misses)
 
 
 CHECK = Check("sampling", Code.REJECT_SAMPLING, Cost.PREFILL, judge)

@@ -1,0 +1,151 @@
+"""Making one rollout file: plan, complete, score, seal. Pure but for the engine; each stage can be replaced.
+
+`attacks/` replaces stages to show what checks catch; an honest worker uses `Producer` as it is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.config import PoolConfig
+from protocol.engines.base import Completion, Engine, Request, Sampling
+from protocol.rollouts.commitment import Commitment, commit
+from protocol.rollouts.file import write
+from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.seeds import Assignment, Work, assignments, noise_key
+from protocol.workbook import Workbook
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which file to make: the node's `counter`-th in the pool, from policy step `step` (hashes have 32 bytes)."""
+
+    chain_id: int
+    pools: str
+    pool: int
+    node: str
+    step: int
+    counter: int
+    step_seed: bytes
+    manifest: bytes
+
+    @property
+    def work(self) -> Work:
+        return Work(self.step_seed, self.node, self.step, self.counter)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One completion to make: sample `sample` of an assigned problem."""
+
+    assignment: Assignment
+    sample: int
+    prompt: tuple[int, ...]
+    noise_key: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Produced:
+    """A finished file, and what goes on chain about it."""
+
+    header: RolloutHeader
+    rollouts: tuple[Rollout, ...]
+    data: bytes
+    commitment: Commitment
+
+
+class Producer:
+    """Makes rollout files of one pool with one engine."""
+
+    def __init__(self, config: PoolConfig, engine: Engine) -> None:
+        self.config = config
+        self.engine = engine
+        self._workbook: Workbook | None = None
+
+    @property
+    def workbook(self) -> Workbook:
+        if self._workbook is None:
+            raise ValueError("load weights first")
+        return self._workbook
+
+    def load(self, weights: Path) -> None:
+        """Load (or hot-reload) a step's model folder. Raises IntegrityError if it is not usable."""
+        if self._workbook is None:
+            self._workbook = Workbook.of(self.config, weights)
+        self.engine.load(weights)
+
+    def make(self, order: Order) -> Produced:
+        """The file of an order: the same on every call, up to the engine's arithmetic."""
+        plan = self.plan(order)
+        rollouts = self.score(plan, self.complete(order, plan))
+        return self.seal(order, rollouts)
+
+    def plan(self, order: Order) -> list[Planned]:
+        """Every completion of the file, in row order."""
+        work = self.config.work
+        return [
+            Planned(
+                assignment,
+                sample,
+                self.workbook.prompt(assignment.problem_seed, assignment.target_length),
+                noise_key(order.work, assignment.slot, sample),
+            )
+            for assignment in assignments(order.work, work.problems_per_file, work.targets)
+            for sample in range(work.samples_per_problem)
+        ]
+
+    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+        """Completions with proofs, in the plan's order."""
+        limit = self.config.work.max_new_tokens
+        requests = [Request(planned.prompt, planned.noise_key, limit) for planned in plan]
+        return self.engine.generate(requests, self.sampling)
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.config.work.temperature, self.workbook.eos_ids)
+
+    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
+        """Rows of the file, rewards included."""
+        rows = []
+        for planned, done in zip(plan, completions, strict=True):
+            problem = planned.assignment
+            score = self.workbook.score(problem.problem_seed, problem.target_length, done.tokens)
+            rows.append(
+                Rollout(
+                    slot=problem.slot,
+                    sample=planned.sample,
+                    problem_seed=problem.problem_seed,
+                    target_length=problem.target_length,
+                    prompt_tokens=planned.prompt,
+                    output_tokens=done.tokens,
+                    finish=done.finish,
+                    logprobs=done.logprobs,
+                    task_reward=score.task_reward,
+                    length_penalty=score.length_penalty,
+                    reward=score.reward,
+                    proofs=done.proofs,
+                )
+            )
+        return rows
+
+    def header(self, order: Order) -> RolloutHeader:
+        info = self.engine.info
+        return RolloutHeader(
+            chain_id=order.chain_id,
+            pools=order.pools,
+            pool=order.pool,
+            node=order.node,
+            step=order.step,
+            counter=order.counter,
+            step_seed=order.step_seed,
+            manifest=order.manifest,
+            engine=f"{info.name} {info.version}",
+            dtype=info.dtype,
+            device=info.device,
+        )
+
+    def seal(self, order: Order, rollouts: Sequence[Rollout]) -> Produced:
+        """File bytes and commitment. Raises MalformedFile if a stage broke the format."""
+        header = self.header(order)
+        data = write(header, rollouts)
+        return Produced(header, tuple(rollouts), data, commit(data, rollouts))
