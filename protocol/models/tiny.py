@@ -1,13 +1,46 @@
 """The demo's tiny Qwen2: an ordinary Hugging Face model, small enough to train on one CPU core."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from protocol.config import ModelConfig
+from protocol.models.tokenizer import save_byte_tokenizer
 
 if TYPE_CHECKING:
     from transformers import Qwen2Config
 
+START_OF_THOUGHT = "<think>"
+END_OF_THOUGHT = "</think>"
+PHRASES = (
+    START_OF_THOUGHT,
+    END_OF_THOUGHT,
+    "State the final answer to the following arithmetic problem: ",
+    " + ",
+    " - ",
+    " =",
+    " Think for ",
+    " tokens before giving a response.",
+)
+TINY_SOURCE = "muster/tiny-qwen2"
+
+
+def tiny_model_config() -> ModelConfig:
+    """What a pool's configuration says about this model."""
+    return ModelConfig(
+        source=TINY_SOURCE,
+        license="Apache-2.0",
+        prompt_template="{question}" + START_OF_THOUGHT,
+        answer_after=END_OF_THOUGHT,
+    )
+
+
+def save_tiny_tokenizer(folder: Path) -> int:
+    """Write the tokenizer: 256 bytes, the phrases of chain sums and thinking budgets, EOS, PAD. Returns its size."""
+    return save_byte_tokenizer(folder, PHRASES)
+
 
 def tiny_qwen2(vocabulary: int, eos: int, pad: int, max_positions: int = 512) -> "Qwen2Config":
-    """Hidden 128, 2 layers, 4 heads, 2 KV heads, FFN 256, tied embeddings, fp32: 333k parameters at 265 tokens."""
+    """Hidden 128, 2 layers, 4 heads, 2 KV heads, FFN 256, tied embeddings, fp32: 333k parameters."""
     from transformers import Qwen2Config
 
     return Qwen2Config(

@@ -1,0 +1,66 @@
+"""From sequences to tensors: right-padded micro-batches of similar lengths within a budget of tokens."""
+
+from collections.abc import Sequence as Sequences
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer.rollouts import Sequence
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """B sequences padded to length L, holding N output tokens in all.
+
+    tokens: [B, L] int64. rows, columns: [N] int64, where the logits that predict output tokens stand (one before each
+    token). targets: [N] int64, those tokens. advantages: [N] float32. index: the sequences' places in the whole
+    batch. Padding is on the right, so causal attention never sees it and no mask is needed.
+    """
+
+    tokens: Tensor
+    rows: Tensor
+    columns: Tensor
+    targets: Tensor
+    advantages: Tensor
+    index: tuple[int, ...]
+
+
+def micro_batches(sequences: Sequences[Sequence], max_tokens: int, device: torch.device) -> list[MicroBatch]:
+    """Split into micro-batches of at most `max_tokens` padded tokens (a longer single sequence gets its own)."""
+    order = sorted(range(len(sequences)), key=lambda place: (sequences[place].length, place))
+    batches: list[MicroBatch] = []
+    chosen: list[int] = []
+    for place in order:
+        if chosen and sequences[place].length * (len(chosen) + 1) > max_tokens:
+            batches.append(_stack(sequences, chosen, device))
+            chosen = []
+        chosen.append(place)
+    if chosen:
+        batches.append(_stack(sequences, chosen, device))
+    return batches
+
+
+def _stack(sequences: Sequences[Sequence], chosen: list[int], device: torch.device) -> MicroBatch:
+    width = max(sequences[place].length for place in chosen)
+    tokens = torch.zeros((len(chosen), width), dtype=torch.int64)
+    rows: list[int] = []
+    columns: list[int] = []
+    targets: list[int] = []
+    advantages: list[float] = []
+    for row, place in enumerate(chosen):
+        item = sequences[place]
+        tokens[row, : item.length] = torch.tensor(item.prompt + item.output)
+        first = len(item.prompt) - 1
+        rows.extend([row] * len(item.output))
+        columns.extend(range(first, first + len(item.output)))
+        targets.extend(item.output)
+        advantages.extend([item.advantage] * len(item.output))
+    return MicroBatch(
+        tokens.to(device),
+        torch.tensor(rows).to(device),
+        torch.tensor(columns).to(device),
+        torch.tensor(targets).to(device),
+        torch.tensor(advantages, dtype=torch.float32).to(device),
+        tuple(chosen),
+    )

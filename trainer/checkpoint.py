@@ -1,0 +1,83 @@
+"""Checkpoints of the trainer: weights, optimizer, generator and counters, with their hashes, written atomically."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
+from trainer.folders import file_digests, write_folder
+
+VERSION = 1
+STATE = "state.json"
+WEIGHTS = "weights.safetensors"
+OPTIMIZER = "optimizer.pt"
+_NAME = re.compile(r"step-(\d{6})")
+
+
+@dataclass(frozen=True)
+class LearnerState:
+    """Counters, the generator's state (uint8 tensor) and whatever else must be as old as the weights (`extra`)."""
+
+    step: int
+    updates: int
+    generator: torch.Tensor
+    extra: dict[str, Any]
+
+
+def write_checkpoint(folder: Path, model: Any, optimizer: torch.optim.Optimizer, state: LearnerState) -> None:
+    """Put a complete checkpoint at `folder`, or nothing."""
+
+    def fill(aside: Path) -> None:
+        weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+        save_file(weights, str(aside / WEIGHTS))
+        torch.save(optimizer.state_dict(), aside / OPTIMIZER)
+        document = {
+            "version": VERSION,
+            "step": state.step,
+            "updates": state.updates,
+            "generator": bytes(state.generator.tolist()).hex(),
+            "extra": state.extra,
+            "files": file_digests(aside),
+        }
+        (aside / STATE).write_bytes(canonical_json(document))
+
+    write_folder(folder, fill)
+
+
+def read_checkpoint(folder: Path, model: Any, optimizer: torch.optim.Optimizer) -> LearnerState:
+    """Load weights and optimizer in place and return the rest. Raises IntegrityError on anything amiss."""
+    try:
+        document = json.loads((folder / STATE).read_bytes())
+        if document["version"] != VERSION or file_digests(folder, (STATE,)) != document["files"]:
+            raise ValueError("its files differ from their recorded hashes")
+        weights = load_file(str(folder / WEIGHTS))
+        saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(weights[name])
+        optimizer.load_state_dict(saved)
+        generator = torch.tensor(list(bytes.fromhex(document["generator"])), dtype=torch.uint8)
+        return LearnerState(document["step"], document["updates"], generator, document["extra"])
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        line = (str(error).splitlines() or [""])[0][:200]
+        raise IntegrityError(
+            f"the checkpoint {folder} is damaged: {line}", "remove it; training resumes from the one before"
+        ) from None
+
+
+def checkpoint_path(home: Path, step: int) -> Path:
+    """Where the checkpoint of a policy step lies."""
+    return home / f"step-{step:06d}"
+
+
+def checkpoints(home: Path) -> list[Path]:
+    """Complete checkpoints, oldest first."""
+    if not home.is_dir():
+        return []
+    return sorted(path for path in home.iterdir() if _NAME.fullmatch(path.name) and (path / STATE).is_file())

@@ -1,0 +1,69 @@
+"""Folders that are either complete or absent: filled aside, synced, renamed into place."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
+    """Let `fill` write files into a fresh folder, sync them, and put the folder at `target`, replacing any other.
+
+    A crash at any point leaves either the old folder, the new one, or none; leftovers are named `.<name>.<random>`.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.parent / f".{target.name}.{uuid.uuid4().hex[:12]}"
+    aside.mkdir()
+    try:
+        fill(aside)
+        _sync(aside)
+        if target.exists():
+            old = aside.with_suffix(".old")
+            target.rename(old)
+            aside.rename(target)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            aside.rename(target)
+        sync_directory(target.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Delete what an interrupted `write_folder` left in `parent`; only for a folder that one process owns."""
+    if parent.is_dir():
+        for path in parent.glob(".*.*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def file_digests(folder: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
+    """SHA-256 (hex) of each plain file directly in `folder`, by name."""
+    out = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.name not in skip:
+            with path.open("rb") as stream:
+                out[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return out
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames in `path` durable, where the platform can sync folders."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+    sync_directory(folder)

@@ -1,0 +1,34 @@
+"""What the trainer needs of a rollout, whichever file or engine it came from."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TrainRollout:
+    """One completion: `output` includes EOS; `reward` is the trainer's own (float32), never the file's."""
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    reward: float
+    task_reward: float = 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """All completions of one problem by one submission; `step` is the policy step that generated them."""
+
+    rollouts: tuple[TrainRollout, ...]
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """A rollout with its advantage, ready to train on."""
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    advantage: float
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.output)
