@@ -1,4 +1,4 @@
-"""What a seat does next in a round of a lane (or in a jury): a pure function of the chain's state and its own ballot."""
+"""What a seat does next in a round of a lane (or in a jury): a pure function of the chain and its own ballot."""
 
 from dataclasses import dataclass
 from enum import Enum

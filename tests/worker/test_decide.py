@@ -1,0 +1,92 @@
+"""A worker's next step after kills, reorganisations, ejection: for every state there is one right answer."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from protocol.chain.state import Account, Pool, State, Step, Terms
+from worker.decide import Do, decide
+
+NODE = "0x" + "11" * 20
+SEEDS = {0: b"\x00" * 32, 1: b"\x01" * 32, 2: b"\x02" * 32}
+
+
+@dataclass(frozen=True)
+class File:
+    counter: int
+    step: int
+    step_seed: bytes
+
+
+def chain(**account: object) -> State:
+    values = dict.fromkeys(Terms.__dataclass_fields__, 1) | {"maxLag": 2, "configHash": b"", "inviteOnly": False}
+    steps = [Step(n, b"m" * 32, b"", 10 + n, 9 + n, 0, "") for n in range(3)]
+    pool = Pool(1, "0x" + "22" * 20, b"", Terms.of(values), 3600, 1, steps=steps)
+    member = replace(Account(1, NODE, "0x" + "33" * 20, member=True, counter=4), **account)  # type: ignore[arg-type]
+    return State(pools={1: pool}, accounts={(1, NODE): member})
+
+
+def test_makes_the_file_that_is_due() -> None:
+    decision = decide(chain(), 1, NODE, [], SEEDS)
+    assert (decision.do, decision.counter, decision.steps) == (Do.MAKE, 4, (0, 1, 2))
+
+
+def test_killed_after_the_file_was_made_resumes_it() -> None:
+    mine = File(4, 2, SEEDS[2])
+    decision = decide(chain(), 1, NODE, [File(3, 2, SEEDS[2]), mine], SEEDS)
+    assert (decision.do, decision.entry) == (Do.RESUME, mine)
+
+
+def test_killed_after_the_transaction_makes_the_next() -> None:
+    assert decide(chain(counter=5), 1, NODE, [File(4, 2, SEEDS[2])], SEEDS).do is Do.MAKE
+
+
+def test_reorganisation_that_drops_a_submission_hands_the_same_file_in_again() -> None:
+    older, dropped = File(3, 1, SEEDS[1]), File(4, 2, SEEDS[2])
+    assert decide(chain(counter=4), 1, NODE, [older, dropped], SEEDS).entry == dropped
+
+
+def test_reorganisation_that_changes_the_seed_makes_the_file_anew() -> None:
+    assert decide(chain(), 1, NODE, [File(4, 2, b"\x09" * 32)], SEEDS).do is Do.MAKE
+
+
+def test_a_file_of_a_step_too_old_is_made_anew() -> None:
+    state = chain()
+    state.pools[1].steps += [Step(n, b"m" * 32, b"", 10 + n, 9 + n, 0, "") for n in (3, 4)]
+    seeds = SEEDS | {3: b"\x03" * 32, 4: b"\x04" * 32}
+    decision = decide(state, 1, NODE, [File(4, 1, SEEDS[1])], seeds)
+    assert (decision.do, decision.steps) == (Do.MAKE, (2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("account", "do", "words"),
+    [
+        ({"ejected": True, "eject_sequence": 7}, Do.STOP, "ejected from pool 1: its submission 7"),
+        ({"removed": True}, Do.STOP, "removed"),
+        ({"member": False}, Do.WAIT, "not joined"),
+        ({"frozen_at": 5}, Do.WAIT, "not final"),
+        ({"joined_step": 3}, Do.WAIT, "no policy step"),
+    ],
+)
+def test_reasons_not_to_work(account: dict[str, object], do: Do, words: str) -> None:
+    decision = decide(chain(**account), 1, NODE, [], SEEDS)
+    assert decision.do is do
+    assert words in decision.reason
+
+
+def test_unconfirmed_seeds_are_not_built_on() -> None:
+    assert decide(chain(), 1, NODE, [], {}).do is Do.WAIT
+    assert decide(chain(), 1, NODE, [], {0: SEEDS[0]}).steps == (0,)
+
+
+@pytest.mark.parametrize(("status", "do"), [("paused", Do.WAIT), ("closing", Do.STOP), ("settled", Do.STOP)])
+def test_pool_status(status: str, do: Do) -> None:
+    state = chain()
+    state.pools[1].status = status
+    decision = decide(state, 1, NODE, [], SEEDS)
+    assert decision.do is do
+    assert not decision.failed
+
+
+def test_unknown_pool() -> None:
+    assert decide(State(), 1, NODE, [], SEEDS).do is Do.WAIT

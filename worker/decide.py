@@ -1,0 +1,85 @@
+"""What a worker does next: a pure function of the chain's state and its journal.
+
+Kills and reorganisations need no cases of their own: whatever happened, the account's counter on chain says which file
+is due, and the journal says whether it exists already.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from protocol.chain.state import Account, Pool, State
+
+
+class Do(Enum):
+    """Stop for good, wait and look again, hand in a file made before, or make the next one."""
+
+    STOP = "stop"
+    WAIT = "wait"
+    RESUME = "resume"
+    MAKE = "make"
+
+
+class Entry(Protocol):
+    """What decisions need of a journal entry: a finished file, handed in or not."""
+
+    @property
+    def counter(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def step_seed(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`reason` is a sentence for people. `counter` is the due file's; `entry` the one to resume; `steps` the steps for
+    which a new file may be made, newest last. `failed` tells a stop by ejection from one by a closed pool."""
+
+    do: Do
+    reason: str = ""
+    counter: int = 0
+    entry: Entry | None = None
+    steps: tuple[int, ...] = ()
+    failed: bool = False
+
+
+def usable_steps(pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> tuple[int, ...]:
+    """Steps that the contract takes files for, and whose seed is known and deep enough to be built on."""
+    oldest = max(account.joined_step, pool.step - pool.terms.maxLag, 0)
+    return tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
+
+
+def decide(state: State, pool_id: int, node: str, entries: Iterable[Entry], seeds: Mapping[int, bytes]) -> Decision:
+    """The next thing to do. `seeds`: step → its seed, only of confirmed seed blocks; `entries`: the journal's."""
+    pool, account = state.pools.get(pool_id), state.accounts.get((pool_id, node))
+    stop = _stop(pool_id, pool, account)
+    if stop:
+        return stop
+    if pool is None:
+        return Decision(Do.WAIT, f"pool {pool_id} is not on this chain (yet)")
+    if account is None or not account.member:
+        return Decision(Do.WAIT, f"the node has not joined pool {pool_id}")
+    if account.frozen_at:
+        return Decision(Do.WAIT, "one of the node's files was refused and is not final: no submissions until it is")
+    if pool.status == "paused":
+        return Decision(Do.WAIT, f"pool {pool_id} is paused by its owner")
+    steps = usable_steps(pool, account, seeds)
+    if not steps:
+        return Decision(Do.WAIT, "no policy step with a confirmed seed that this node may work for")
+    for entry in entries:
+        if entry.counter == account.counter and entry.step in steps and seeds[entry.step] == entry.step_seed:
+            return Decision(Do.RESUME, "a finished file is not on chain", entry.counter, entry, steps)
+    return Decision(Do.MAKE, "", account.counter, None, steps)
+
+
+def _stop(pool_id: int, pool: Pool | None, account: Account | None) -> Decision | None:
+    if account is not None and account.ejected:
+        reason = f"the node was ejected from pool {pool_id}: its submission {account.eject_sequence} was refused"
+        return Decision(Do.STOP, reason, failed=True)
+    if account is not None and account.removed:
+        return Decision(Do.STOP, f"the owner removed the node from pool {pool_id}", failed=True)
+    if pool is not None and pool.status in ("closing", "settled"):
+        return Decision(Do.STOP, f"pool {pool_id} is {pool.status}: no more files are taken")
+    return None
