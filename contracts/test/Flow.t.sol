@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../src/interfaces/IPools.sol";
+import {Codes} from "../src/libraries/Codes.sol";
+import {FileRef} from "../src/libraries/Types.sol";
+import {Network} from "./helpers/Network.sol";
+
+/// @notice The main story: submission, votes, outcome, pay.
+contract FlowTest is Network {
+    function test_acceptedWorkIsPaid() public {
+        uint256 sequence = _submit();
+        uint256 free = pools.poolOf(pool).free;
+        assertEq(free, BUDGET - 1_000 * 1e6 - 3 * 1e7);
+        _voteAll(0, Codes.ACCEPT);
+        assertEq(_code(sequence), Codes.ACCEPT);
+        vm.expectRevert();
+        this.claimOut(sequence);
+        _passWindow();
+        assertEq(_claim(sequence), 1_000 * 1e6);
+        assertEq(token.balanceOf(operator), 1_000 * 1e6);
+        for (uint256 i = 0; i < 3; ++i) {
+            uint256 seat = court.roundOf(pool, 0, 0).seats[i];
+            court.closeMember(pool, 0, 0, i);
+            assertEq(token.balanceOf(_seatOwner(seat)), 1e7);
+        }
+        assertEq(token.balanceOf(address(pools)), free);
+    }
+
+    function claimOut(uint256 sequence) external {
+        _claim(sequence);
+    }
+
+    function test_rejectedWorkIsSlashed() public {
+        uint256 sequence = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        assertEq(_code(sequence), Codes.REJECT_WEIGHTS);
+        assertEq(pools.accountOf(pool, node).frozen, 1);
+        FileRef memory file = _ref(sequence);
+        vm.expectRevert();
+        pools.finalize(pool, sequence, file);
+        _passWindow();
+        pools.finalize(pool, sequence, file);
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).pool, 0);
+        assertTrue(pools.accountOf(pool, node).slashed);
+        assertEq(token.balanceOf(SINK), STAKE - 3e7);
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        _closeAll(0, 0);
+        assertEq(token.balanceOf(address(pools)), BUDGET);
+    }
+
+    function test_disputeWonByWrongedWorker() public {
+        uint256 sequence = _submit();
+        _voteAll(0, Codes.REJECT_SAMPLING);
+        uint256 trial = _dispute(operator, sequence);
+        uint256 before = token.balanceOf(operator);
+        _juryVotes(trial, Codes.ACCEPT);
+        _conclude(sequence);
+        assertEq(_code(sequence), Codes.ACCEPT);
+        assertGt(token.balanceOf(operator), before);
+        assertEq(pools.accountOf(pool, node).frozen, 0);
+        assertEq(pools.accountOf(pool, node).frozenAt, 0);
+        _passWindow();
+        assertEq(_claim(sequence), 1_000 * 1e6);
+        for (uint256 i = 0; i < 5; ++i) {
+            juries.closeJuror(trial, i);
+        }
+        _closeAll(0, 0);
+        assertEq(token.balanceOf(address(juries)), 0);
+        assertEq(token.balanceOf(address(appeals)), 0);
+        assertEq(token.balanceOf(address(pools)), pools.poolOf(pool).free);
+    }
+
+    function test_redrawThenVoid() public {
+        uint256 sequence = _submit();
+        _vote(0, 0, _three(_all(1), _all(3), 0));
+        assertEq(uint256(pools.submissionOf(pool, sequence).phase), uint256(IPools.Phase.Pending));
+        _vote(0, 1, _three(_all(1), 0, 0));
+        assertEq(_code(sequence), Codes.VOID);
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        _passWindow();
+        _closeAll(0, 0);
+        _closeAll(0, 1);
+        assertEq(token.balanceOf(address(pools)), BUDGET);
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {PRBTest} from "@prb/test/PRBTest.sol";
+import {Appeals} from "../../src/Appeals.sol";
+import {Canaries} from "../../src/Canaries.sol";
+import {Court} from "../../src/Court.sol";
+import {Juries} from "../../src/Juries.sol";
+import {MusterToken} from "../../src/MusterToken.sol";
+import {Params} from "../../src/Params.sol";
+import {Pools} from "../../src/Pools.sol";
+import {Seats} from "../../src/Seats.sol";
+import {Stakes} from "../../src/Stakes.sol";
+import {IParams} from "../../src/interfaces/IParams.sol";
+import {PoolTerms, Suite} from "../../src/libraries/Types.sol";
+
+/// @notice Deploys a whole suite the way the deploy command does: addresses computed from nonces beforehand.
+contract Deployer is PRBTest {
+    MusterToken public token;
+    Params public params;
+    Stakes public stakes;
+    Seats public seats;
+    Pools public pools;
+    Court public court;
+    Juries public juries;
+    Appeals public appeals;
+    Canaries public canaries;
+
+    uint256 internal constant BOND = 1_000e9;
+    uint256 internal constant EPOCH = 100;
+
+    function _at(uint256 nonce) internal view returns (address) {
+        // nonces below 128 only
+        return address(uint160(uint256(keccak256(abi.encodePacked(bytes2(0xd694), address(this), uint8(nonce))))));
+    }
+
+    /// @dev From the artifact: naming the contract with `new` would compile it again for every test.
+    function _new(string memory name, bytes memory args) internal returns (address made) {
+        bytes memory code = abi.encodePacked(vm.getCode(string.concat(name, ".sol:", name)), args);
+        assembly ("memory-safe") {
+            made := create(0, add(code, 0x20), mload(code))
+            if iszero(made) {
+                returndatacopy(0, 0, returndatasize())
+                revert(0, returndatasize())
+            }
+        }
+    }
+
+    /// @param first The nonce of this contract's next CREATE.
+    /// @param other A token to use instead of MusterToken, or zero.
+    function _deploy(uint256 first, address other) internal {
+        uint256 n = first;
+        token = MusterToken(_new("MusterToken", abi.encode(address(this))));
+        Suite memory s = Suite({
+            token: other == address(0) ? address(token) : other,
+            params: _at(n + 1),
+            stakes: _at(n + 2),
+            seats: _at(n + 3),
+            pools: _at(n + 4),
+            court: _at(n + 5),
+            juries: _at(n + 6),
+            appeals: _at(n + 7),
+            canaries: _at(n + 8)
+        });
+        params = Params(_new("Params", abi.encode(address(this), 1, 1, 30 days, defaultValues())));
+        stakes = Stakes(_new("Stakes", abi.encode(s)));
+        seats = Seats(_new("Seats", abi.encode(s, BOND, BOND / 2, EPOCH)));
+        pools = Pools(_new("Pools", abi.encode(s)));
+        court = Court(_new("Court", abi.encode(s)));
+        juries = Juries(_new("Juries", abi.encode(s)));
+        appeals = Appeals(_new("Appeals", abi.encode(s)));
+        canaries = Canaries(_new("Canaries", abi.encode(s)));
+    }
+
+    function defaultValues() public pure returns (IParams.Values memory) {
+        return IParams.Values({
+            slashBps: 10_000,
+            rewardBps: 2_000,
+            malformedPenalty: 1e9,
+            minorityPenalty: 1e9,
+            withheldPenalty: 2e9,
+            overturnPenalty: 50e9,
+            canarySlash: 200e9,
+            delayCompensation: 5e9
+        });
+    }
+
+    function defaultTerms() public pure returns (PoolTerms memory) {
+        return PoolTerms({
+            rate: 1e6,
+            fee: 1e7,
+            juryFee: 5e8,
+            minStake: 100e9,
+            leverage: 4,
+            maxUnits: 100_000,
+            committee: 3,
+            jury: 5,
+            appealJury: 0,
+            laneBlocks: 2,
+            maxLag: 2,
+            auditRate: 65536,
+            drawBlocks: 64,
+            commitWindow: 60,
+            revealWindow: 60,
+            challengeWindow: 3600,
+            appealWindow: 600,
+            juryCommitWindow: 60,
+            juryRevealWindow: 60,
+            contestWindow: 600,
+            inviteOnly: false,
+            configHash: keccak256("config")
+        });
+    }
+}

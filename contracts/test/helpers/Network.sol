@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData, FileRef, PoolTerms, Work} from "../../src/libraries/Types.sol";
+import {Deployer} from "./Deploy.sol";
+
+/// @notice A whole network with an own clock, and one short call per thing that people do.
+contract Network is Deployer {
+    address internal constant SINK = 0x000000000000000000000000000000000000dEaD;
+    uint256 internal constant BUDGET = 1_000_000e9;
+    uint256 internal constant STAKE = 1_000e9;
+
+    uint256 internal clock = 1_700_000_000;
+    uint256 internal height = 1_000;
+    /// The file at each pool's place, as its event said.
+    mapping(uint256 pool => mapping(uint256 sequence => FileData)) internal files;
+
+    address internal owner = account("owner");
+    address internal operator = account("operator");
+    address internal node = account("node");
+    address internal stranger = account("stranger");
+    uint256 internal pool;
+
+    function setUp() public virtual {
+        _start(address(0));
+        _openSeats(8);
+        _nextEpoch();
+        pool = _createPool(defaultTerms());
+        _register(operator, "node", STAKE);
+        vm.prank(operator);
+        pools.join(pool, node);
+        _step();
+    }
+
+    function _start(address other) internal {
+        vm.warp(clock);
+        vm.roll(height);
+        _deploy(vm.getNonce(address(this)), other);
+    }
+
+    // ---- Time
+
+    function _blocks(uint256 n) internal {
+        height += n;
+        vm.roll(height);
+        _wait(n);
+    }
+
+    function _wait(uint256 secs) internal {
+        clock += secs;
+        vm.warp(clock);
+    }
+
+    function _nextEpoch() internal {
+        _blocks(EPOCH - height % EPOCH);
+    }
+
+    // ---- Accounts
+
+    function account(string memory name) internal pure returns (address) {
+        return vm.addr(key(name));
+    }
+
+    function key(string memory name) internal pure returns (uint256) {
+        return uint256(keccak256(bytes(name))) >> 1;
+    }
+
+    function _sign(uint256 signer, bytes32 digest) internal pure returns (bytes memory) {
+        (uint8 v, bytes32 r, bytes32 s) = vm.sign(signer, digest);
+        return abi.encodePacked(r, s, v);
+    }
+
+    function _give(address who, address spender, uint256 amount) internal {
+        token.mint(who, amount);
+        vm.prank(who);
+        token.approve(spender, type(uint256).max);
+    }
+
+    // ---- Roles
+
+    function _seatOwner(uint256 i) internal pure returns (address) {
+        return account(string.concat("seat owner ", _text(i)));
+    }
+
+    function _voter(uint256 seat) internal pure returns (address) {
+        return account(string.concat("voter ", _text(seat)));
+    }
+
+    function _openSeats(uint256 n) internal {
+        for (uint256 i = 0; i < n; ++i) {
+            uint256 seat = seats.opened() + 1;
+            _give(_seatOwner(seat), address(seats), BOND);
+            vm.prank(_seatOwner(seat));
+            seats.openSeat(_voter(seat));
+        }
+    }
+
+    function _createPool(PoolTerms memory terms) internal returns (uint256) {
+        _give(owner, address(pools), BUDGET);
+        vm.prank(owner);
+        return pools.createPool(terms, BUDGET);
+    }
+
+    function _register(address op, string memory nodeName, uint256 amount) internal returns (address n) {
+        n = account(nodeName);
+        _give(op, address(stakes), amount);
+        bytes memory consent = _sign(key(nodeName), stakes.consentDigest(n, op, clock + 60));
+        vm.prank(op);
+        stakes.registerNode(n, amount, clock + 60, consent);
+    }
+
+    function _step() internal {
+        uint256 steps = pools.poolOf(pool).steps;
+        vm.prank(owner);
+        pools.publishStep(pool, steps, keccak256("manifest"), keccak256("canaries"));
+        _blocks(2);
+    }
+
+    // ---- Work
+
+    function _submit() internal returns (uint256) {
+        return _submitFrom(node, 1_000);
+    }
+
+    function _submitFrom(address n, uint24 units) internal returns (uint256 sequence) {
+        IPools.Account memory a = pools.accountOf(pool, n);
+        uint256 step = pools.poolOf(pool).steps - 1;
+        bytes32 salt = keccak256(abi.encode(n, a.counter));
+        Work memory w = Work({root: salt, fileHash: keccak256(abi.encode(salt)), units: units, rows: 8});
+        vm.prank(n);
+        sequence = pools.submit(pool, step, a.counter, w);
+        files[pool][sequence] = FileData({
+            node: n,
+            step: uint24(step),
+            counter: uint24(a.counter),
+            units: units,
+            rows: 8,
+            root: w.root,
+            fileHash: w.fileHash
+        });
+    }
+
+    function _inner(uint256 sequence) internal view returns (bytes32) {
+        return pools.innerHash(pool, sequence, files[pool][sequence]);
+    }
+
+    function _ref(uint256 sequence) internal view returns (FileRef memory) {
+        return FileRef({inner: _inner(sequence), node: files[pool][sequence].node});
+    }
+
+    function _refs(uint256 lane) internal view returns (FileRef[] memory refs) {
+        uint256 n;
+        while (n < 16 && files[pool][lane * 16 + n].node != address(0)) ++n;
+        refs = new FileRef[](n);
+        for (uint256 i = 0; i < n; ++i) {
+            refs[i] = _ref(lane * 16 + i);
+        }
+    }
+
+    // ---- Votes
+
+    /// @dev Sixteen times one code.
+    function _all(uint256 code) internal pure returns (uint256) {
+        return code * 0x1111111111111111;
+    }
+
+    function _three(uint256 a, uint256 b, uint256 c) internal pure returns (uint256[] memory votes) {
+        votes = new uint256[](3);
+        (votes[0], votes[1], votes[2]) = (a, b, c);
+    }
+
+    /// @dev Moves past the seed block and draws.
+    function _draw(uint256 lane, uint256 round) internal {
+        uint256 seedBlock = court.roundOf(pool, lane, round).seedBlock;
+        if (height <= seedBlock) _blocks(seedBlock + 1 - height);
+        court.draw(pool, lane, round);
+    }
+
+    function _commit(uint256 lane, uint256 round, uint256 member, uint256 codes) internal {
+        (, address[] memory voters,,) = court.committeeOf(pool, lane, round);
+        address voter = voters[member];
+        bytes32 hash = court.ballotHash(pool, lane, round, voter, codes, keccak256("verdict"), keccak256("salt"));
+        vm.prank(voter);
+        court.commit(pool, lane, round, member, hash);
+    }
+
+    function _reveal(uint256 lane, uint256 round, uint256 member, uint256 codes) internal {
+        (, address[] memory voters,,) = court.committeeOf(pool, lane, round);
+        vm.prank(voters[member]);
+        court.reveal(pool, lane, round, member, codes, keccak256("verdict"), keccak256("salt"));
+    }
+
+    /// @dev Draw, commits, reveals and settlement; a vote of 0 is an absent member.
+    function _vote(uint256 lane, uint256 round, uint256[] memory votes) internal {
+        _draw(lane, round);
+        bool absent;
+        for (uint256 i = 0; i < votes.length; ++i) {
+            if (votes[i] == 0) absent = true;
+            else _commit(lane, round, i, votes[i]);
+        }
+        if (absent) _wait(60);
+        for (uint256 i = 0; i < votes.length; ++i) {
+            if (votes[i] != 0) _reveal(lane, round, i, votes[i]);
+        }
+        court.settle(pool, lane, round, _refs(lane));
+    }
+
+    /// @dev One lane in which all three members vote one code for every file.
+    function _voteAll(uint256 lane, uint256 code) internal {
+        _vote(lane, 0, _three(_all(code), _all(code), _all(code)));
+    }
+
+    function _passWindow() internal {
+        _wait(3600);
+    }
+
+    function _claim(uint256 sequence) internal returns (uint256) {
+        return pools.claim(pool, files[pool][sequence].node, sequence, _inner(sequence));
+    }
+
+    function _closeAll(uint256 lane, uint256 round) internal {
+        for (uint256 i = 0; i < 3; ++i) {
+            court.closeMember(pool, lane, round, i);
+        }
+    }
+
+    // ---- Juries
+
+    /// @dev Draw, commits and reveals of one code by every juror.
+    function _juryVotes(uint256 trial, uint256 code) internal {
+        _juryVotes(trial, code, type(uint256).max, code);
+    }
+
+    /// @dev The first `some` jurors vote `code`, the others `rest`; 0 is an absent juror.
+    function _juryVotes(uint256 trial, uint256 code, uint256 some, uint256 rest) internal {
+        uint256 seedBlock = juries.caseOf(trial).seedBlock;
+        if (juries.caseOf(trial).time == 0) {
+            if (height <= seedBlock) _blocks(seedBlock + 1 - height);
+            juries.draw(trial);
+        }
+        (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
+        for (uint256 i = 0; i < jurors.length; ++i) {
+            uint256 vote = i < some ? code : rest;
+            if (vote == 0) continue;
+            bytes32 hash = juries.ballotHash(trial, voters[i], vote, keccak256("verdict"), keccak256("salt"));
+            vm.prank(voters[i]);
+            juries.commit(trial, i, hash);
+        }
+        if (juries.caseOf(trial).committed != (1 << jurors.length) - 1) _wait(60);
+        for (uint256 i = 0; i < jurors.length; ++i) {
+            uint256 vote = i < some ? code : rest;
+            if (vote == 0) continue;
+            vm.prank(voters[i]);
+            juries.reveal(trial, i, vote, keccak256("verdict"), keccak256("salt"));
+        }
+    }
+
+    function _dispute(address who, uint256 sequence) internal returns (uint256 trial) {
+        _give(who, address(appeals), 10_000e9);
+        vm.prank(who);
+        appeals.dispute(pool, sequence, files[pool][sequence]);
+        return appeals.disputeOf(pool, sequence).trial;
+    }
+
+    function _conclude(uint256 sequence) internal {
+        appeals.conclude(pool, sequence, files[pool][sequence]);
+    }
+
+    function _text(uint256 n) internal pure returns (string memory) {
+        if (n == 0) return "0";
+        bytes memory out;
+        for (; n > 0; n /= 10) {
+            out = abi.encodePacked(bytes1(uint8(48 + n % 10)), out);
+        }
+        return string(out);
+    }
+
+    function _code(uint256 sequence) internal view returns (uint256) {
+        return pools.submissionOf(pool, sequence).code;
+    }
+}
