@@ -1,0 +1,193 @@
+"""Every check accepts the honest case, and refuses what it is there for with the right code."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from protocol.verdict import Code
+from tests.validator import world
+from tests.validator.world import case, with_figures, with_row
+from validator.case import Case
+from validator.checks import CHECKS
+from validator.checks.base import Check, largest
+from validator.checks.duplicates import origins
+
+BY_NAME = {check.name: check for check in CHECKS}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_the_honest_case_is_accepted(check: Check) -> None:
+    finding = check.judge(case())
+    assert finding.code is Code.ACCEPT
+    assert finding.check == check.name
+    assert finding.figures
+
+
+def facts(**changes: object) -> Case:
+    base = case()
+    return replace(base, facts=replace(base.facts, **changes))  # type: ignore[arg-type]
+
+
+def header(**changes: object) -> Case:
+    base = case()
+    return replace(base, header=replace(base.header, **changes))  # type: ignore[arg-type]
+
+
+def swapped_slots() -> Case:
+    base = case()
+    rows = list(base.rollouts)
+    rows[0], rows[2] = replace(rows[2], slot=0), replace(rows[0], slot=1)
+    return world.with_rows(base, rows)
+
+
+def early_eos() -> Case:
+    base = case()
+    row = base.rollouts[1]
+    return with_row(base, 1, output_tokens=(*row.output_tokens[:3], world.EOS, *row.output_tokens[4:]))
+
+
+def spread(**changes: object) -> Case:
+    """The same change of figures in every row."""
+    base = case()
+    for number in range(len(base.rollouts)):
+        base = with_figures(base, number, **changes)
+    return base
+
+
+def shifted_logprobs(by: float) -> Case:
+    base = case()
+    for number, row in enumerate(base.rollouts):
+        base = with_figures(base, number, logprobs=tuple(value + by for value in row.logprobs))
+    return base
+
+
+def missing_tokens(every: int, gap: float) -> Case:
+    base = case()
+    for number, row in enumerate(base.rollouts):
+        gaps = tuple(gap if place % every == 0 else 0.0 for place in range(len(row.output_tokens)))
+        base = with_figures(base, number, gaps=gaps)
+    return base
+
+
+def one_gap(gap: float) -> Case:
+    base = case()
+    return with_figures(base, 2, gaps=(gap, *base.measured[2].gaps[1:]))
+
+
+def own_proof_under_other_tokens() -> Case:
+    base = case()
+    return with_row(base, 2, proofs=base.rollouts[0].proofs[:1] + base.rollouts[2].proofs[1:])
+
+
+def earlier_copy() -> Case:
+    base = case(sequence=9)
+    return replace(base, earlier=origins(case(sequence=7)))
+
+
+def improbable_eos(gap: float) -> Case:
+    base = case()
+    return with_figures(base, 0, eos_probability=1e-6, gaps=(*base.measured[0].gaps[:-1], gap))
+
+
+BAD_PROOF = b"\x00\x00" + b"\x00" * 256
+
+REFUSALS: list[tuple[str, Callable[[], Case], Code]] = [
+    ("schema", lambda: with_row(case(), 1, output_tokens=(99999,) * 40), Code.MALFORMED),
+    ("schema", lambda: with_row(case(), 1, logprobs=(0.5,) * 40), Code.MALFORMED),
+    ("header", lambda: header(node="0x" + "33" * 20), Code.REJECT_ASSIGNMENT),
+    ("header", lambda: header(step=2), Code.REJECT_ASSIGNMENT),
+    ("header", lambda: header(counter=4), Code.REJECT_ASSIGNMENT),
+    ("header", lambda: header(step_seed=b"\x01" * 32), Code.MALFORMED),
+    ("header", lambda: header(manifest=b"\x01" * 32), Code.MALFORMED),
+    ("header", lambda: header(chain_id=1), Code.MALFORMED),
+    ("header", lambda: header(pool=2), Code.MALFORMED),
+    ("commitment", lambda: facts(root=b"\x01" * 32), Code.REJECT_COMMITMENT),
+    ("commitment", lambda: facts(units=100_000), Code.REJECT_REWARD),
+    ("commitment", lambda: facts(units=1), Code.MALFORMED),
+    ("commitment", lambda: facts(rows=5), Code.MALFORMED),
+    ("assignment", lambda: with_row(case(), 0, problem_seed=1), Code.REJECT_ASSIGNMENT),
+    ("assignment", lambda: with_row(case(), 0, target_length=17), Code.REJECT_ASSIGNMENT),
+    ("assignment", swapped_slots, Code.REJECT_ASSIGNMENT),
+    (
+        "prompts",
+        lambda: with_row(case(), 3, prompt_tokens=case().rollouts[3].prompt_tokens[:-1]),
+        Code.REJECT_ASSIGNMENT,
+    ),
+    ("prompts", lambda: with_row(case(), 3, prompt_tokens=case().rollouts[0].prompt_tokens), Code.REJECT_ASSIGNMENT),
+    ("termination", early_eos, Code.REJECT_TERMINATION),
+    ("termination", lambda: with_row(case(), 1, output_tokens=(65,) * 39), Code.REJECT_TERMINATION),
+    ("termination", lambda: with_row(case(), 1, finish=0), Code.REJECT_TERMINATION),
+    ("termination", lambda: with_row(case(), 0, finish=1), Code.REJECT_TERMINATION),
+    ("rewards", lambda: with_row(case(), 0, task_reward=0.5), Code.REJECT_REWARD),
+    ("rewards", lambda: with_row(case(), 0, length_penalty=0.0), Code.REJECT_REWARD),
+    ("rewards", lambda: with_row(case(), 0, reward=1.0), Code.REJECT_REWARD),
+    ("proofs", lambda: with_row(case(), 0, proofs=(BAD_PROOF, *case().rollouts[0].proofs[1:])), Code.REJECT_WEIGHTS),
+    ("proofs", lambda: with_row(case(), 1, proofs=(b"\xff\xff" * 129,) * 2), Code.REJECT_WEIGHTS),
+    ("proofs", lambda: with_row(case(), 1, proofs=case().rollouts[1].proofs[:1]), Code.REJECT_WEIGHTS),
+    ("duplicates", own_proof_under_other_tokens, Code.REJECT_DUPLICATE),
+    ("duplicates", earlier_copy, Code.REJECT_DUPLICATE),
+    ("logprobs", lambda: shifted_logprobs(0.01), Code.REJECT_WEIGHTS),
+    (
+        "logprobs",
+        lambda: with_figures(case(), 0, logprobs=(0.0,) * len(case().measured[0].logprobs)),
+        Code.REJECT_WEIGHTS,
+    ),
+    (
+        "toploc",
+        lambda: with_figures(case(), 0, mismatches=(20,) * len(case().measured[0].mismatches)),
+        Code.REJECT_WEIGHTS,
+    ),
+    ("toploc", lambda: with_figures(case(), 1, mantissas=(0.0, 30.0)), Code.REJECT_WEIGHTS),
+    ("toploc", lambda: with_figures(case(), 1, mantissas=(0.0, float("nan"))), Code.REJECT_WEIGHTS),
+    ("eos", lambda: improbable_eos(3.0), Code.REJECT_TERMINATION),
+    ("sampling", lambda: one_gap(1.0), Code.REJECT_SAMPLING),
+    ("sampling", lambda: one_gap(float("inf")), Code.REJECT_SAMPLING),
+    ("sampling", lambda: missing_tokens(10, 1e-4), Code.REJECT_SAMPLING),
+    ("distribution", lambda: spread(surprise=10.0), Code.REJECT_SAMPLING),
+    ("distribution", lambda: spread(dullness=10.0), Code.REJECT_SAMPLING),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "code"), REFUSALS)
+def test_refusals(name: str, make: Callable[[], Case], code: Code) -> None:
+    finding = BY_NAME[name].judge(make())
+    assert finding.code is code
+    assert finding.note
+
+
+def test_every_check_has_a_refusal() -> None:
+    assert {name for name, _, _ in REFUSALS} == set(BY_NAME)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("logprobs", lambda: shifted_logprobs(0.0015)),
+        ("sampling", lambda: one_gap(0.03)),
+        ("distribution", lambda: spread(surprise=2.2)),
+    ],
+)
+def test_unsure_band(name: str, make: Callable[[], Case]) -> None:
+    assert BY_NAME[name].judge(make()).code is Code.UNSURE
+
+
+def test_an_improbable_eos_that_the_noise_picked_is_honest() -> None:
+    assert BY_NAME["eos"].judge(improbable_eos(0.0)).code is Code.ACCEPT
+
+
+def test_a_single_near_tie_is_no_rate() -> None:
+    assert BY_NAME["sampling"].judge(one_gap(1e-6)).code is Code.ACCEPT
+
+
+def test_probable_repetitions_are_no_copies() -> None:
+    """A peaked model answers an easy problem the same way twice, in one file or in two."""
+    sure = replace(case().rollouts[0], logprobs=(-1e-4,) * len(case().rollouts[0].output_tokens))
+    first, second = (world.with_rows(case(sequence=n), [sure, replace(sure, sample=1)]) for n in (7, 9))
+    second = replace(second, earlier=origins(first))
+    assert BY_NAME["duplicates"].judge(first).code is Code.ACCEPT
+    assert BY_NAME["duplicates"].judge(second).code is Code.ACCEPT
+
+
+def test_a_nan_among_figures_is_not_hidden() -> None:
+    assert largest([1.0, float("nan"), 0.5]) != largest([1.0, float("nan"), 0.5])

@@ -1,0 +1,125 @@
+"""A small pool, its tokenizer, and an honest-looking submission, for tests of single checks."""
+
+import json
+import random
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.engines.base import FINISH_EOS, FINISH_LENGTH
+from protocol.models.tokenizer import save_byte_tokenizer
+from protocol.rollouts.commitment import commit
+from protocol.rollouts.file import write
+from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.seeds import AUDIT_EVERYTHING, Work, assignments
+from protocol.workbook import Workbook
+from validator.case import Case, Facts, RowFigures
+
+NODE = "0x" + "11" * 20
+POOLS = "0x" + "22" * 20
+CONFIG = PoolConfig(
+    name="test",
+    model=ModelConfig(source="local", prompt_template="{question}<think>", answer_after="</think>"),
+    task=TaskConfig(name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4}),
+    work=WorkConfig(problems_per_file=3, samples_per_problem=2, max_new_tokens=40, targets=(16, 24), length_alpha=0.02),
+)
+EOS = 258
+
+
+@cache
+def tokenizer_folder() -> Path:
+    """A folder with tokenizer and config.json, without weights: enough for a workbook."""
+    folder = Path(mkdtemp(prefix="muster-test-"))
+    size = save_byte_tokenizer(folder, ["<think>", "</think>"])
+    (folder / "config.json").write_text(json.dumps({"vocab_size": size, "eos_token_id": EOS}))
+    return folder
+
+
+@cache
+def workbook() -> Workbook:
+    return Workbook.of(CONFIG, tokenizer_folder())
+
+
+def proof(rng: random.Random) -> bytes:
+    """A well-formed proof of nothing."""
+    return b"".join(value.to_bytes(2, "big") for value in (65497, *(rng.randrange(65497) for _ in range(128))))
+
+
+def rollouts(work: Work, seed: int = 0) -> list[Rollout]:
+    rng, book, rows = random.Random(seed), workbook(), []
+    for task in assignments(work, CONFIG.work.problems_per_file, CONFIG.work.targets):
+        for sample in range(CONFIG.work.samples_per_problem):
+            length = CONFIG.work.max_new_tokens if sample else rng.randrange(10, 38)
+            output = tuple(rng.randrange(256) for _ in range(length - 1)) + ((65,) if sample else (EOS,))
+            score = book.score(task.problem_seed, task.target_length, output)
+            row = Rollout(
+                slot=task.slot,
+                sample=sample,
+                problem_seed=task.problem_seed,
+                target_length=task.target_length,
+                prompt_tokens=book.prompt(task.problem_seed, task.target_length),
+                output_tokens=output,
+                finish=FINISH_LENGTH if sample else FINISH_EOS,
+                logprobs=tuple(-rng.random() * 8 for _ in output),
+                task_reward=score.task_reward,
+                length_penalty=score.length_penalty,
+                reward=score.reward,
+                proofs=tuple(proof(rng) for _ in range(-(-length // 32))),
+            )
+            rows.append(row)
+    return rows
+
+
+def case(seed: int = 0, sequence: int = 7) -> Case:
+    """An honest case with perfect figures; `seed` changes its outputs."""
+    work = Work(b"\x07" * 32, NODE, 3, 5)
+    rows = rollouts(work, seed)
+    header = RolloutHeader(31337, POOLS, 1, NODE, 3, 5, work.step_seed, b"\x08" * 32, "hf 1", "float32", "cpu")
+    data = write(header, rows)
+    done = commit(data, rows)
+    facts = Facts(
+        chain_id=31337,
+        pools=POOLS,
+        pool=1,
+        sequence=sequence,
+        node=NODE,
+        step=3,
+        counter=5,
+        units=done.units,
+        rows=done.rows,
+        sha256=done.sha256,
+        root=done.root,
+        step_seed=work.step_seed,
+        manifest=b"\x08" * 32,
+        lane_seed=b"\x09" * 32,
+        audit_rate=AUDIT_EVERYTHING,
+    )
+    return Case(facts, CONFIG, workbook(), data, header, tuple(rows), {}, tuple(map(perfect, range(len(rows)), rows)))
+
+
+def perfect(number: int, row: Rollout) -> RowFigures:
+    count = len(row.output_tokens)
+    ended = 0.9 if row.finish == FINISH_EOS else None
+    chunks = len(row.proofs)
+    return RowFigures(number, (0,) * chunks, (0.0,) * chunks, (0.0,) * count, row.logprobs, 0.0, 0.0, ended)
+
+
+def with_rows(base: Case, rows: list[Rollout]) -> Case:
+    """The same submission, honestly committed, with other rows."""
+    done = commit(base.data, rows)
+    facts = replace(base.facts, root=done.root, units=done.units, rows=done.rows)
+    return replace(base, rollouts=tuple(rows), facts=facts)
+
+
+def with_row(base: Case, number: int, **changes: object) -> Case:
+    rows = list(base.rollouts)
+    rows[number] = replace(rows[number], **changes)  # type: ignore[arg-type]
+    return with_rows(base, rows)
+
+
+def with_figures(base: Case, number: int, **changes: object) -> Case:
+    figures = list(base.measured)
+    figures[number] = replace(figures[number], **changes)  # type: ignore[arg-type]
+    return replace(base, figures=tuple(figures))

@@ -1,0 +1,18 @@
+"""Proofs are well formed: their number, a possible modulus, coefficients of the field. Found before any arithmetic."""
+
+from protocol.proofs.codec import MalformedProof, parse_many
+from protocol.verdict import Code, Finding
+from validator.case import Case
+from validator.checks.base import Check, Cost, accept, refuse
+
+
+def judge(case: Case) -> Finding:
+    for number, rollout in enumerate(case.rollouts):
+        try:
+            parse_many(rollout.proofs, len(rollout.output_tokens))
+        except MalformedProof as error:
+            return refuse("proofs", Code.REJECT_WEIGHTS, f"row {number}: {error.what}", row=number)
+    return accept("proofs", proofs=sum(len(rollout.proofs) for rollout in case.rollouts))
+
+
+CHECK = Check("proofs", Code.REJECT_WEIGHTS, Cost.FILE, judge)

@@ -1,0 +1,99 @@
+"""From a submission's bytes to a verdict: read, check, prefill once, check again.
+
+Total on hostile input: whatever the bytes, the result is a verdict. Only faults of this machine (the reader's sandbox,
+the engine) raise. Time is bounded by the pool's limits: the reader's, and one prefill of at most a full file.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from protocol.config import PoolConfig
+from protocol.engines.base import Engine, EngineInfo
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits, MalformedFile
+from protocol.verdict import Code, Finding, Verdict, combine
+from protocol.workbook import Workbook
+from validator.case import Case, Facts, Origin
+from validator.checks import CHECKS
+from validator.checks.base import Check, Cost, refuse
+from validator.checks.duplicates import origins
+from validator.figures import measure
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict, and what later files are compared with if it was an acceptance."""
+
+    verdict: Verdict
+    origins: Mapping[bytes, Origin]
+
+
+def judge(
+    facts: Facts,
+    data: bytes | None,
+    config: PoolConfig,
+    workbook: Workbook,
+    engine: Engine,
+    earlier: Mapping[bytes, Origin] | None = None,
+    checks: Iterable[Check] = CHECKS,
+) -> Judgement:
+    """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's weights;
+    `earlier` the proofs of accepted files before it in its lane. Raises ReaderError or the engine's MusterError."""
+    case, findings = _open(facts, data, config, workbook, earlier or {})
+    if case is not None:
+        findings = _cheap(case, checks)
+        if _open_to_doubt(findings):
+            case = replace(case, figures=measure(case, engine))
+            findings += [check.judge(case) for check in checks if check.cost is Cost.PREFILL]
+    verdict = _verdict(facts, config, case, engine.info, findings)
+    return Judgement(verdict, origins(case) if case is not None and verdict.code.is_accept else {})
+
+
+def _open(
+    facts: Facts, data: bytes | None, config: PoolConfig, workbook: Workbook, earlier: Mapping[bytes, Origin]
+) -> tuple[Case | None, list[Finding]]:
+    if data is None:
+        return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves the file")]
+    if hashlib.sha256(data).digest() != facts.sha256:
+        return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves bytes of the committed SHA-256")]
+    try:
+        header, rollouts = read(data, Limits.of(config.work))
+    except MalformedFile as error:
+        return None, [refuse("read", Code.MALFORMED, error.what[:300])]
+    return Case(facts, config, workbook, data, header, tuple(rollouts), earlier), []
+
+
+def _cheap(case: Case, checks: Iterable[Check]) -> list[Finding]:
+    """Checks on the file alone, up to the first refusal: what follows it would rest on false ground."""
+    findings = []
+    for check in checks:
+        if check.cost is Cost.FILE:
+            findings.append(check.judge(case))
+            if not findings[-1].code.is_accept:
+                break
+    return findings
+
+
+def _open_to_doubt(findings: list[Finding]) -> bool:
+    return all(finding.code.is_accept for finding in findings)
+
+
+def _verdict(facts: Facts, config: PoolConfig, case: Case | None, info: EngineInfo, findings: list[Finding]) -> Verdict:
+    audited = case.audited if case is not None and case.figures is not None else []
+    return Verdict(
+        chain_id=facts.chain_id,
+        pools=facts.pools,
+        pool=facts.pool,
+        sequence=facts.sequence,
+        node=facts.node,
+        step=facts.step,
+        counter=facts.counter,
+        sha256=facts.sha256.hex(),
+        lane_seed=facts.lane_seed.hex(),
+        config_hash=config.digest.hex(),
+        code=combine(findings),
+        engine={"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device},
+        audited=audited,
+        findings=tuple(findings),
+    )
