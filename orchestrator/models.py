@@ -1,4 +1,4 @@
-"""Tables of the orchestrator's database. Money is text, times are Unix seconds, addresses are lower-case hex."""
+"""Tables of the orchestrator's database. Money is text, times are Unix seconds, addresses checksum hex."""
 
 from typing import Any
 
@@ -120,23 +120,16 @@ class Consumed(Base):
     step: Mapped[int] = mapped_column(index=True)
 
 
-class Nonce(Base):
-    """A used request nonce, kept until no request with it could still be in time."""
-
-    __tablename__ = "nonces"
-    address: Mapped[str] = mapped_column(String(42), primary_key=True)
-    nonce: Mapped[str] = mapped_column(String(66), primary_key=True)
-    expires: Mapped[float] = mapped_column(index=True)
-
-
 class LedgerRow(Base):
     """One account of the ledger as of the last indexed block."""
 
     __tablename__ = "ledger"
     address: Mapped[str] = mapped_column(String(42), primary_key=True)
     role: Mapped[str] = mapped_column(String(16), primary_key=True)
+    payee: Mapped[str] = mapped_column(String(42))
     earned: Mapped[int] = mapped_column(Grains)
     pending: Mapped[int] = mapped_column(Grains)
+    locked: Mapped[int] = mapped_column(Grains)
     vested: Mapped[int] = mapped_column(Grains)
     claimed: Mapped[int] = mapped_column(Grains)
     fees: Mapped[int] = mapped_column(Grains)

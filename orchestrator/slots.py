@@ -74,8 +74,8 @@ class Supply:
 
     published: newest policy step on chain or None; usable: newest whose seed block has its confirmations, or None;
     trained: newest step the trainer reported as made; consumed: sequences it reported; leases: open ones;
-    asked: node → when it was last told to wait; granted: node → when it last got a lease; closed: why no more work is
-    wanted, or empty.
+    asked: node → when it was last told to wait; granted: node → when it last got a lease; closed: why no more work will
+    ever be wanted, or empty; paused: by the pool's owner; affordable: further files that the free budget covers.
     """
 
     published: int | None
@@ -87,6 +87,8 @@ class Supply:
     asked: Mapping[str, float]
     granted: Mapping[str, float]
     closed: str = ""
+    paused: bool = False
+    affordable: int = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ def decide(rule: Rule, supply: Supply, node: Node, counter: int | None, now: flo
         return Refuse(node.barred)
     if supply.closed:
         return Refuse(supply.closed)
+    if supply.paused:
+        return Wait(5.0, "the pool's owner has paused it")
     mine = {lease.counter: lease for lease in live_leases(supply.leases, now) if lease.node == node.address}
     wanted = node.counter if counter is None else counter
     if wanted < node.counter and counter is not None:
@@ -211,6 +215,8 @@ def _step(rule: Rule, supply: Supply, node: Node) -> int | Wait:
 
 def _place(rule: Rule, supply: Supply, node: Node, now: float) -> Wait | None:
     count = flight(rule, supply, now)
+    if count.leased >= supply.affordable:
+        return Wait(5.0, "the pool's free budget covers no further file")
     free = min(rule.capacity, count.needed) - count.total
     if free <= 0:
         if count.needed < rule.capacity:

@@ -1,0 +1,154 @@
+"""The shell around the scheduler: leases in the database, the rest from the chain's state."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from sqlalchemy import func, select, update
+
+from orchestrator.db import Database
+from orchestrator.ledger import escrow
+from orchestrator.models import Consumed, SlotLease, StepReport
+from orchestrator.slots import (
+    Decision,
+    File,
+    FileState,
+    Flight,
+    Grant,
+    Keep,
+    Lease,
+    Node,
+    Rule,
+    Supply,
+    Wait,
+    decide,
+    flight,
+    renew,
+)
+from orchestrator.watch import Watch, barred
+from protocol.chain.records import Status, Submission
+from protocol.chain.state import State
+
+HISTORY_SECONDS = 86400.0
+
+
+class Leases:
+    """Grants and keeps work slots; one decision at a time. Survives restarts: leases are in the database."""
+
+    def __init__(
+        self, db: Database, watch: Watch, rule: Rule, file_units: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._db, self._watch, self._rule, self._file_units, self._clock = db, watch, rule, file_units, clock
+        self._lock = threading.Lock()
+        self._asked: dict[str, float] = {}
+        self._files: tuple[int, list[File], int] = (-1, [], 0)
+        with db.session() as session:
+            last = select(SlotLease.node, func.max(SlotLease.granted)).group_by(SlotLease.node)
+            self._granted: dict[str, float] = {node: granted for node, granted in session.execute(last)}
+
+    def ask(self, address: str, counter: int | None) -> tuple[Decision, str | None]:
+        """Decide for a node; the second value is the id of the lease it holds now."""
+        now = self._clock()
+        with self._lock, self._watch.reading() as state:
+            account = self._watch.account(state, address)
+            why = barred(account, self._watch.pool_id)
+            node = Node(address, account.counter if account else 0, account.joined_step if account else 0, why)
+            decision = decide(self._rule, self._supply(state, now), node, counter, now)
+            return decision, self._carry_out(address, decision, now)
+
+    def renew(self, address: str, slot: str) -> float | None:
+        """A heartbeat for a lease; when it ends now, or None if the node has no such open lease."""
+        now = self._clock()
+        with self._lock, self._db.session() as session:
+            row = session.get(SlotLease, slot)
+            if row is None or row.node != address or not row.open or row.expires <= now:
+                return None
+            row.expires = renew(self._rule, _lease(row), now)
+            return row.expires
+
+    def flight(self) -> Flight:
+        now = self._clock()
+        with self._lock, self._watch.reading() as state:
+            return flight(self._rule, self._supply(state, now), now)
+
+    def _carry_out(self, address: str, decision: Decision, now: float) -> str | None:
+        if isinstance(decision, Wait):
+            self._asked[address] = now
+            return None
+        self._asked.pop(address, None)
+        if isinstance(decision, Keep):
+            with self._db.session() as session:
+                session.execute(
+                    update(SlotLease).where(SlotLease.id == decision.lease.id).values(expires=decision.expires)
+                )
+            return decision.lease.id
+        if not isinstance(decision, Grant):
+            return None
+        slot = secrets.token_hex(16)
+        with self._db.session() as session:
+            if decision.replaces is not None:
+                session.execute(update(SlotLease).where(SlotLease.id == decision.replaces).values(open=False))
+            session.add(
+                SlotLease(
+                    id=slot,
+                    node=address,
+                    step=decision.step,
+                    counter=decision.counter,
+                    granted=now,
+                    expires=decision.expires,
+                    limit=decision.limit,
+                )
+            )
+        self._granted[address] = now
+        return slot
+
+    def _supply(self, state: State, now: float) -> Supply:
+        pool = self._watch.pool(state)
+        files, affordable = self._known(state)
+        with self._db.session() as session:
+            consumed = set(session.scalars(select(Consumed.sequence)))
+            trained = session.scalar(select(func.max(StepReport.step)))
+            rows = list(session.scalars(select(SlotLease).where(SlotLease.open)))
+            for row in rows:
+                account = self._watch.account(state, row.node)
+                # The file that this lease was for is on chain, or its time is over.
+                if row.expires <= now or (account is not None and account.counter > row.counter):
+                    row.open = False
+            leases = [_lease(row) for row in rows if row.open]
+        self._asked = {n: t for n, t in self._asked.items() if now - t <= self._rule.ask_window}
+        closed = "" if pool is None or pool.status in ("open", "paused") else f"the pool is {pool.status}"
+        return Supply(
+            published=pool.step if pool and pool.steps else None,
+            usable=self._watch.usable_step(state),
+            trained=trained or 0,
+            consumed=consumed,
+            files=files,
+            leases=leases,
+            asked=self._asked,
+            granted=self._granted,
+            closed=closed,
+            paused=pool is not None and pool.status == "paused",
+            affordable=affordable,
+        )
+
+    def _known(self, state: State) -> tuple[list[File], int]:
+        if self._files[0] != self._watch.version:
+            pool = self._watch.pool(state)
+            files = [_file(sub) for sub in state.submissions_of(self._watch.pool_id)]
+            affordable = 0
+            if pool is not None:
+                terms = pool.terms
+                cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
+                affordable = max(0, escrow(state, pool.pool).free) // max(1, cost)
+            self._files = (self._watch.version, files, affordable)
+        return self._files[1], self._files[2]
+
+
+def _file(sub: Submission) -> File:
+    states = {Status.PENDING: FileState.PENDING, Status.ACCEPTED: FileState.ACCEPTED}
+    return File(sub.sequence, sub.node, sub.step, states.get(sub.status, FileState.DEAD))
+
+
+def _lease(row: SlotLease) -> Lease:
+    return Lease(row.id, row.node, row.step, row.counter, row.granted, row.expires, row.limit)

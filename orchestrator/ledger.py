@@ -1,0 +1,160 @@
+"""The contribution ledger of one pool: who earned, was paid, was slashed, and where every grain of its escrow is.
+
+Pure functions of the projected state (which follows from events alone). Comparing their results with the contracts' own
+account and with token balances is `orchestrator/audit.py`; it can fail, and that is its use.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from protocol.chain.records import Account, Pool, Status, Submission
+from protocol.chain.state import State
+from protocol.verdict import Code
+
+
+@dataclass(frozen=True)
+class Row:
+    """One account of the ledger; grains. earned = pending excluded, all that was accepted or voted for; pending: submitted,
+    undecided; locked: accepted, not vested; vested: can be claimed now; claimed, fees: paid out; slashed: taken from
+    stake or bond. `payee` receives the money: a node's operator, a seat's owner."""
+
+    address: str
+    role: str
+    payee: str
+    earned: int = 0
+    pending: int = 0
+    locked: int = 0
+    vested: int = 0
+    claimed: int = 0
+    fees: int = 0
+    slashed: int = 0
+
+
+@dataclass(frozen=True)
+class Escrow:
+    """Grains of one pool. deposits (funded + recovered from erring stakes) =
+    free + reserved + unpaid + owed_fees + claimed + fees + burnt + refunded."""
+
+    funded: int
+    recovered: int
+    reserved: int
+    """Pay of files without a final outcome."""
+    unpaid: int
+    """Accepted and not claimed."""
+    owed_fees: int
+    """Fees of committees that were not closed yet."""
+    claimed: int
+    fees: int
+    burnt: int
+    refunded: int
+
+    @property
+    def held(self) -> int:
+        """What the contract must hold for the pool."""
+        return self.funded + self.recovered - self.claimed - self.fees - self.burnt - self.refunded
+
+    @property
+    def free(self) -> int:
+        """What must be left of the budget, by the events; the contract keeps its own account of it."""
+        return self.held - self.reserved - self.unpaid - self.owed_fees
+
+
+def escrow(state: State, pool_id: int) -> Escrow:
+    """The pool's escrow; KeyError if the pool is not in the state."""
+    pool = state.pools[pool_id]
+    reserved = unpaid = fees = 0
+    for sub in state.submissions_of(pool_id):
+        pay = sub.units * pool.terms.rate
+        if sub.status is Status.ACCEPTED:
+            unpaid += 0 if sub.forfeited else pay
+        elif not sub.finalized and sub.status is not Status.VOID:
+            reserved += pay
+        fees += _committee_share(pool, sub)
+    return Escrow(
+        funded=pool.funded,
+        recovered=pool.from_stakes,
+        reserved=reserved,
+        unpaid=unpaid - pool.claimed,
+        owed_fees=fees - pool.fees_paid - pool.fees_burnt,
+        claimed=pool.claimed,
+        fees=pool.fees_paid,
+        burnt=pool.fees_burnt,
+        refunded=pool.leftover,
+    )
+
+
+def _committee_share(pool: Pool, sub: Submission) -> int:
+    if sub.status is Status.VOID:
+        return 0
+    # A committee earns a quarter for a file it could not fetch (contracts/src/libraries/Reckoning.sol).
+    attempt = sub.status is Status.UNAVAILABLE and sub.finalized
+    return (pool.terms.fee >> 2 if attempt else pool.terms.fee) * pool.terms.committee
+
+
+def vested_units(state: State, account: Account, now: int) -> int:
+    """Units that a claim would pay at chain time `now` (as `Pools.claimable` with the latest vested submission)."""
+    total = 0
+    for sub in state.submissions_of(account.pool, account.node):
+        barred = account.frozen_at and sub.final_time > account.frozen_at
+        if sub.status is Status.ACCEPTED and not sub.forfeited and sub.final_time <= now and not barred:
+            total += 0 if held(state, sub) else sub.units
+    return max(0, total - account.units_claimed)
+
+
+def held(state: State, sub: Submission) -> bool:
+    """Whether a dispute or canary holds the file's pay now."""
+    key = (sub.pool, sub.sequence)
+    dispute, canary = state.disputes.get(key), state.canaries.get(key)
+    return (dispute is not None and not dispute.resolved) or (canary is not None and not canary.concluded)
+
+
+def rows(state: State, pool_id: int, now: int) -> list[Row]:
+    """One row per node that joined the pool, then one per seat owner; `now` is chain time."""
+    pool = state.pools[pool_id]
+    accounts = [account for (of, _), account in state.accounts.items() if of == pool_id]
+    return [_worker(state, pool, account, now) for account in accounts] + _validators(state, pool_id)
+
+
+def _worker(state: State, pool: Pool, account: Account, now: int) -> Row:
+    rate = pool.terms.rate
+    files = state.submissions_of(pool.pool, account.node)
+    accepted = sum(sub.units for sub in files if sub.status is Status.ACCEPTED and not sub.forfeited)
+    vested = vested_units(state, account, now)
+    return Row(
+        address=account.node,
+        role="worker",
+        payee=account.operator,
+        earned=accepted * rate,
+        pending=sum(sub.units for sub in files if sub.status is Status.PENDING) * rate,
+        locked=(accepted - vested) * rate - account.paid,
+        vested=vested * rate,
+        claimed=account.paid,
+        slashed=account.slashed,
+    )
+
+
+def _validators(state: State, pool_id: int) -> list[Row]:
+    fees: dict[str, int] = defaultdict(int)
+    slashed: dict[str, int] = defaultdict(int)
+    for payment in state.payments:
+        if payment.kind == "fee" and payment.pool == pool_id:
+            fees[payment.to] += payment.amount
+    for seat in state.seats.values():
+        slashed[seat.owner] += seat.penalised
+    return [
+        Row(owner, "validator", owner, earned=fees[owner], fees=fees[owner], slashed=slashed[owner])
+        for owner in sorted({*slashed, *fees})
+    ]
+
+
+def received(state: State) -> dict[str, int]:
+    """What each address was paid by Pools in all pools, by its own events (claims, fees, leftovers)."""
+    out: dict[str, int] = defaultdict(int)
+    for payment in state.payments:
+        out[payment.to] += payment.amount
+    return dict(out)
+
+
+def reason(code: int) -> str:
+    """An outcome for people."""
+    return Code(code).label

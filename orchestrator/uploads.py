@@ -1,0 +1,130 @@
+"""Upload tickets and receipts: who may put which bytes into the pool's bucket, and proof that they arrived."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from eth_account.signers.local import LocalAccount
+from sqlalchemy import func, select
+
+from orchestrator.bodies import HttpError, ReceiptRequest, UploadRequest
+from orchestrator.db import Database
+from orchestrator.models import Receipt, Upload
+from orchestrator.watch import Watch, barred
+from protocol.http.signing import Realm
+from protocol.keys import eip712
+from protocol.storage.keys import Kind, object_key
+from protocol.storage.presign import UploadTicket
+
+RECEIPT = "UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)"
+TICKET_SECONDS = 900
+TICKETS_AT_ONCE = 64
+MAX_VERDICT_BYTES = 4 << 20
+
+
+class Store(Protocol):
+    """What is needed of a bucket; `protocol.storage.bucket.Bucket` is one."""
+
+    def size(self, key: str) -> int | None: ...
+    def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket: ...
+    def presign_get(self, key: str, expires: int = 900) -> str: ...
+
+
+class Uploads:
+    def __init__(
+        self,
+        db: Database,
+        watch: Watch,
+        store: Store,
+        signer: LocalAccount,
+        realm: Realm,
+        max_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._db, self._watch, self._store, self._signer, self._realm = db, watch, store, signer, realm
+        self._max_bytes, self._clock = max_bytes, clock
+
+    def ticket(self, address: str, body: UploadRequest) -> dict[str, Any]:
+        """Leave to upload, or word that the bytes are there. Raises HttpError 403, 413, 422, 429."""
+        key = self._allowed(address, body)
+        there = self._store.size(key)
+        if there is not None:
+            if there != body.size:
+                raise HttpError(409, f"{key} is in the bucket with {there} bytes, not {body.size}", "check your hash")
+            receipt = self._receipt(address, body.sha256, body.size) if body.kind == "rollouts" else None
+            return {"key": key, "exists": True, "receipt": receipt}
+        now = self._clock()
+        self._remember(address, key, body, now)
+        ticket = self._store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
+        return {
+            "key": key,
+            "exists": False,
+            "method": "PUT",
+            "url": ticket.url,
+            "headers": ticket.headers,
+            "expires": ticket.expires,
+        }
+
+    def receipt(self, address: str, body: ReceiptRequest) -> dict[str, Any]:
+        """A signed statement that the node's rollout file is in the bucket. Raises HttpError 404 or 409."""
+        key = object_key("rollouts", bytes.fromhex(body.sha256))
+        there = self._store.size(key)
+        if there is None:
+            raise HttpError(404, f"{key} is not in the bucket", "upload it first")
+        if there != body.size:
+            raise HttpError(409, f"{key} has {there} bytes, not {body.size}", "name its size")
+        return {"receipt": self._receipt(address, body.sha256, body.size)}
+
+    def _allowed(self, address: str, body: UploadRequest) -> str:
+        kind: Kind = body.kind
+        with self._watch.reading() as state:
+            if kind == "rollouts":
+                why = barred(self._watch.account(state, address), self._watch.pool_id)
+                if why:
+                    raise HttpError(403, why, "join the pool with this node key")
+            elif not any(seat.active for seat in state.seats_of_voter(address)):
+                raise HttpError(403, f"{address} votes for no active seat", "bond a seat with this voting key")
+        limit = self._max_bytes if kind == "rollouts" else MAX_VERDICT_BYTES
+        if body.size > limit:
+            raise HttpError(413, f"{body.size} bytes are too many for {kind}: at most {limit}", "send less")
+        if kind == "verdicts" and body.keccak256 is None:
+            raise HttpError(422, "a verdict's name is its keccak256", "send the field `keccak256`")
+        name = body.keccak256 if kind == "verdicts" and body.keccak256 else body.sha256
+        return object_key(kind, bytes.fromhex(name))
+
+    def _remember(self, address: str, key: str, body: UploadRequest, now: float) -> None:
+        with self._db.session() as session:
+            recent = select(func.count()).where(Upload.node == address, Upload.issued > now - TICKET_SECONDS)
+            row = session.get(Upload, (key, address))
+            if row is None and (session.scalar(recent) or 0) >= TICKETS_AT_ONCE:
+                raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
+            if row is None:
+                row = Upload(key=key, node=address, kind=body.kind, sha256=body.sha256, size=body.size, issued=now)
+                session.add(row)
+            row.issued = now
+
+    def _receipt(self, address: str, sha256: str, size: int) -> dict[str, Any]:
+        pool = self._watch.pool_id
+        with self._db.session() as session:
+            row = session.get(Receipt, (sha256, address))
+            if row is None:
+                time = int(self._clock())
+                values = (pool, address, bytes.fromhex(sha256), size, time)
+                signature = eip712.sign(self._signer, eip712.digest(self._realm.domain, RECEIPT, *values))
+                row = Receipt(sha256=sha256, node=address, size=size, time=time, signature="0x" + signature.hex())
+                session.add(row)
+            return {
+                "pool": pool,
+                "node": address,
+                "sha256": sha256,
+                "size": row.size,
+                "time": row.time,
+                "signer": self._signer.address,
+                "signature": row.signature,
+            }
+
+
+def receipt_signer(realm: Realm, receipt: dict[str, Any]) -> str:
+    """Who signed a receipt. Raises IntegrityError or ValueError for anything but a well-formed one."""
+    values = (receipt["pool"], receipt["node"], bytes.fromhex(receipt["sha256"]), receipt["size"], receipt["time"])
+    digest = eip712.digest(realm.domain, RECEIPT, *values)
+    return eip712.recover(digest, bytes.fromhex(str(receipt["signature"]).removeprefix("0x")))
