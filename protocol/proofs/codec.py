@@ -1,0 +1,73 @@
+"""The bytes of a TOPLOC proof: 258 bytes, big-endian u16 modulus and 128 coefficients (docs/protocol.md, section 5)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import MusterError
+
+PRIME = 65497
+TOP_K = 128
+CHUNK = 32
+PROOF_BYTES = 2 + 2 * TOP_K
+MODULUS_MIN = 1 << 15
+
+
+class MalformedProof(MusterError):
+    """Bytes that no prover writes: wrong length, number, modulus or coefficient. Found before any arithmetic."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"malformed TOPLOC proof: {what}", "build it with protocol.proofs.toploc.build")
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """n proofs side by side: `moduli` int64 [n], `coefficients` int64 [n, 128], ascending powers."""
+
+    moduli: npt.NDArray[np.int64]
+    coefficients: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.moduli)
+
+
+def proof_count(tokens: int) -> int:
+    """How many proofs a completion of `tokens` tokens carries: ⌈tokens / 32⌉."""
+    return -(-tokens // CHUNK)
+
+
+def parse(proof: bytes) -> Proofs:
+    """One proof. Raises MalformedProof."""
+    return parse_many([proof])
+
+
+def parse_many(proofs: Sequence[bytes], tokens: int | None = None) -> Proofs:
+    """Proofs in order; with `tokens`, their number must be that of a completion so long. Raises MalformedProof.
+
+    A modulus is in [32768, 65497]: provers scan down from 65497 and stop far earlier.
+    """
+    if tokens is not None and len(proofs) != proof_count(tokens):
+        raise MalformedProof(f"{len(proofs)} proofs for {tokens} tokens, which need {proof_count(tokens)}")
+    for number, proof in enumerate(proofs):
+        if not isinstance(proof, bytes | bytearray | memoryview):
+            raise MalformedProof(f"proof {number} is not bytes")
+        if len(proof) != PROOF_BYTES:
+            raise MalformedProof(f"proof {number} has {len(proof)} bytes instead of {PROOF_BYTES}")
+    table = np.frombuffer(b"".join(bytes(proof) for proof in proofs), dtype=">u2").astype(np.int64)
+    table = table.reshape(len(proofs), 1 + TOP_K)
+    moduli, coefficients = table[:, 0], table[:, 1:]
+    bad = np.flatnonzero((moduli < MODULUS_MIN) | (moduli > PRIME))
+    if len(bad):
+        raise MalformedProof(f"proof {bad[0]} has modulus {moduli[bad[0]]}, outside {MODULUS_MIN} to {PRIME}")
+    bad = np.flatnonzero((coefficients >= PRIME).any(axis=1))
+    if len(bad):
+        raise MalformedProof(f"proof {bad[0]} has a coefficient of {PRIME} or more")
+    return Proofs(moduli, coefficients)
+
+
+def serialise(proofs: Proofs) -> list[bytes]:
+    """258 bytes for each proof."""
+    table = np.concatenate([proofs.moduli[:, None], proofs.coefficients], axis=1).astype(">u2").tobytes()
+    return [table[at : at + PROOF_BYTES] for at in range(0, len(table), PROOF_BYTES)]

@@ -1,0 +1,190 @@
+"""TOPLOC proofs of hidden states, byte-identical with reference toploc 0.1.6 (docs/protocol.md, section 5).
+
+Algorithm: Ong et al., "TOPLOC: a locality sensitive hashing scheme for trustless verifiable inference" (2025);
+constants read off the reference library. Many chunks are handled at once on one thread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from protocol.errors import MusterError
+from protocol.proofs.codec import CHUNK, PRIME, TOP_K, Proofs, parse_many, serialise
+from protocol.proofs.field import canonical, evaluate, interpolate
+from protocol.proofs.select import cuts, top_indices
+
+BLOCK = 64
+# One more than the largest possible difference of two 7-bit mantissas: nothing matched at all.
+NO_MANTISSA = 128.0
+
+
+@dataclass(frozen=True)
+class ChunkErrors:
+    """How far a chunk's proof is from the verifier's own activations.
+
+    positions: how many of the verifier's top 128 were compared (those inside a tie at the cut are not: a prover may
+    have kept other members of the tie). exponent_mismatches: count over them. mantissa_mean, mantissa_median: absolute
+    differences of 7-bit mantissas where the exponent matches, 128 if it matches nowhere, 0 if nothing was compared.
+    """
+
+    exponent_mismatches: int
+    mantissa_mean: float
+    mantissa_median: float
+    positions: int = TOP_K
+
+
+def build(hidden: torch.Tensor) -> list[bytes]:
+    """⌈T/32⌉ proofs of one completion. hidden: [T, d] bfloat16, T ≥ 1, 32·d ≥ 128. See `build_many`."""
+    return build_many([hidden])[0]
+
+
+def build_many(hidden: Sequence[torch.Tensor]) -> list[list[bytes]]:
+    """Proofs of many completions, each [T_i, d] bfloat16.
+
+    Raises MusterError for another dtype or shape, for NaN, and for a chunk of fewer than 128 values.
+    """
+    bits, places = _chunks(hidden)
+    indices = np.empty((sum(map(len, places)), TOP_K), dtype=np.int64)
+    values = np.empty_like(indices)
+    order: list[tuple[int, int]] = []
+    done = 0
+    for group, where in zip(bits, places, strict=True):
+        for start in range(0, len(group), BLOCK):
+            raw = group[start : start + BLOCK]
+            top = top_indices(raw & np.int16(0x7FFF))
+            indices[done : done + len(raw)] = top
+            values[done : done + len(raw)] = np.take_along_axis(raw.view(np.uint16), top, axis=1)
+            done += len(raw)
+        order += where
+    moduli = _injective_moduli(indices)
+    coefficients = np.empty_like(indices)
+    for start in range(0, done, BLOCK):
+        rows = slice(start, start + BLOCK)
+        points = torch.from_numpy((indices[rows] % moduli[rows, None]).astype(np.float64))
+        coefficients[rows] = canonical(interpolate(points, torch.from_numpy(values[rows]).double())).numpy()
+    out: list[list[bytes]] = [[b""] * -(-len(states) // CHUNK) for states in hidden]
+    for (sequence, chunk), proof in zip(order, serialise(Proofs(moduli, coefficients)), strict=True):
+        out[sequence][chunk] = proof
+    return out
+
+
+def verify(hidden: torch.Tensor, proofs: Sequence[bytes]) -> list[ChunkErrors]:
+    """Errors of each chunk of one completion against the verifier's own hidden [T, d] bfloat16.
+
+    Raises MalformedProof for a wrong number of proofs or bytes that no prover writes.
+    """
+    return verify_many([hidden], [proofs])[0]
+
+
+def verify_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]]) -> list[list[ChunkErrors]]:
+    """`verify` for many completions at once."""
+    if len(hidden) != len(proofs):
+        raise MusterError(f"{len(proofs)} lists of proofs for {len(hidden)} completions", "give one list for each")
+    parsed = [parse_many(own, tokens=len(states)) for states, own in zip(hidden, proofs, strict=True)]
+    bits, places = _chunks(hidden)
+    out: list[list[ChunkErrors]] = [[ChunkErrors(0, 0.0, 0.0)] * len(own) for own in parsed]
+    for group, where in zip(bits, places, strict=True):
+        for start in range(0, len(group), BLOCK):
+            spots = where[start : start + BLOCK]
+            moduli = np.array([parsed[s].moduli[c] for s, c in spots])
+            coefficients = np.stack([parsed[s].coefficients[c] for s, c in spots])
+            errors = _compare(group[start : start + BLOCK], Proofs(moduli, coefficients))
+            for (sequence, chunk), error in zip(spots, errors, strict=True):
+                out[sequence][chunk] = error
+    return out
+
+
+def _compare(raw: npt.NDArray[np.int16], proofs: Proofs) -> list[ChunkErrors]:
+    """Errors of n chunks of equal length; raw: bf16 patterns [n, w]."""
+    bits = raw & np.int16(0x7FFF)
+    cut = cuts(bits)
+    rows, columns = np.nonzero(bits >= cut[:, None])
+    magnitudes = bits[rows, columns]
+    counts = np.bincount(rows, minlength=len(bits))
+    # More than 128 at or above the cut: a tie straddles it, and its members are left out.
+    keep = (counts[rows] == TOP_K) | (magnitudes > cut[rows])
+    rows, columns, magnitudes = rows[keep], columns[keep], magnitudes[keep]
+    counts = np.bincount(rows, minlength=len(bits))
+    slots = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    points = np.zeros((len(bits), TOP_K))
+    points[rows, slots] = columns % proofs.moduli[rows]
+    claimed = canonical(evaluate(torch.from_numpy(proofs.coefficients.astype(np.float64)), torch.from_numpy(points)))
+    found = claimed.numpy()[rows, slots] & 0x7FFF
+    own = magnitudes.astype(np.int64)
+    return _statistics(rows, slots, counts, found, own)
+
+
+def _statistics(
+    rows: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    found: npt.NDArray[np.int64],
+    own: npt.NDArray[np.int64],
+) -> list[ChunkErrors]:
+    same = (found >> 7) == (own >> 7)
+    size = len(counts)
+    matched = np.bincount(rows[same], minlength=size)
+    difference = np.full((size, TOP_K), np.int64(1 << 20))
+    difference[rows[same], slots[same]] = np.abs((found & 0x7F) - (own & 0x7F))[same]
+    difference.sort(axis=1)
+    safe = np.maximum(matched, 1)
+    total = np.where(difference < 1 << 20, difference, 0).sum(axis=1)
+    # The reference's C++ path takes the upper of two middle values.
+    median = difference[np.arange(size), np.minimum(safe // 2, TOP_K - 1)]
+    out = []
+    for row in range(size):
+        if matched[row]:
+            mean, middle = float(total[row] / matched[row]), float(median[row] if matched[row] > 1 else total[row])
+        else:
+            mean = middle = NO_MANTISSA if counts[row] else 0.0
+        out.append(ChunkErrors(int(counts[row] - matched[row]), mean, middle, int(counts[row])))
+    return out
+
+
+def _chunks(
+    hidden: Sequence[torch.Tensor],
+) -> tuple[list[npt.NDArray[np.int16]], list[list[tuple[int, int]]]]:
+    """Chunks grouped by length: bf16 patterns int16 [n, w] and, for each chunk, (completion, chunk number)."""
+    groups: dict[int, list[npt.NDArray[np.int16]]] = {}
+    places: dict[int, list[tuple[int, int]]] = {}
+    for sequence, states in enumerate(hidden):
+        if states.dtype != torch.bfloat16 or states.ndim != 2 or not len(states):
+            raise MusterError(f"hidden states of shape {tuple(states.shape)}, {states.dtype}", "give bfloat16 [T, d]")
+        flat = states.detach().cpu().contiguous().view(torch.int16).numpy()
+        width = flat.shape[1]
+        full = len(flat) // CHUNK
+        if full:
+            groups.setdefault(CHUNK * width, []).append(flat[: full * CHUNK].reshape(full, -1))
+            places.setdefault(CHUNK * width, []).extend((sequence, chunk) for chunk in range(full))
+        if len(flat) % CHUNK:
+            tail = flat[full * CHUNK :].reshape(1, -1)
+            groups.setdefault(tail.shape[1], []).append(tail)
+            places.setdefault(tail.shape[1], []).append((sequence, full))
+    bits = [part[0] if len(part) == 1 else np.concatenate(part) for part in groups.values()]
+    for group in bits:
+        if group.shape[1] < TOP_K:
+            raise MusterError(
+                f"a chunk of {group.shape[1]} values, a proof takes {TOP_K}", "use a hidden size of 128 up"
+            )
+        _refuse_nan(group)
+    return bits, list(places.values())
+
+
+def _refuse_nan(group: npt.NDArray[np.int16]) -> None:
+    for start in range(0, len(group), BLOCK):
+        if int((group[start : start + BLOCK] & np.int16(0x7FFF)).max()) > 0x7F80:
+            raise MusterError("the hidden states contain NaN", "the model's weights are broken; load them again")
+
+
+def _injective_moduli(indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each row, the largest modulus ≤ 65497 that keeps its 128 indices distinct: int64 [n]."""
+    moduli = np.full(len(indices), PRIME, dtype=np.int64)
+    open_rows = np.flatnonzero(indices.max(axis=1, initial=0) >= PRIME)
+    while len(open_rows):
+        residues = np.sort(indices[open_rows] % moduli[open_rows, None], axis=1)
+        open_rows = open_rows[(residues[:, 1:] == residues[:, :-1]).any(axis=1)]
+        moduli[open_rows] -= 1
+    return moduli

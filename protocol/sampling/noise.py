@@ -1,0 +1,204 @@
+"""Sampling that anyone can recompute: counter-based noise and the token it chooses (docs/protocol.md, section 4).
+
+NumPy only. A token wins the exponential race argmin E/p, which is argmax logit/T − ln E. Because E ≥ u, the race is
+decided exactly (float64) among the few tokens with u/p below the best known E/p; the rest is sieved out in float32.
+Random numbers: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), Philox4x64-10.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import MusterError
+
+NoiseKey = tuple[int, int, int]
+Floats = npt.NDArray[np.float64]
+Floats32 = npt.NDArray[np.float32]
+
+MASK64 = (1 << 64) - 1
+U32 = 2.0**-32
+U_MAX = 1.0 - 2.0**-24
+LOWEST = np.float32(np.finfo(np.float32).tiny)
+# Relative slack of the float32 sieve: exponents within reach of winning are below 26, so errors stay under 1e-5.
+SLACK = 1.0 + 1e-4
+
+
+@dataclass(frozen=True)
+class Choices:
+    """`tokens` int64 [B] and `logprobs` float64 [B] = ln softmax(logits / T)[token]."""
+
+    tokens: npt.NDArray[np.int64]
+    logprobs: Floats
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """What a verifier measures per row: `gaps` float64 [T] = best score − chosen score ≥ 0, `logprobs` float64 [T] of
+    the chosen tokens, `best` int64 [T] the tokens that its own logits would have chosen."""
+
+    gaps: Floats
+    logprobs: Floats
+    best: npt.NDArray[np.int64]
+
+
+def _words(key: NoiseKey, position: int, vocab: int, out: npt.NDArray[np.uint32]) -> None:
+    """Fill out[:vocab] with the first `vocab` little-endian u32 numbers of the stream of (key, position)."""
+    k0, k1, k2 = key
+    # NumPy increments the counter before its first block, so block j gets j + 1.
+    counter = np.array([0, position, k1, k2], dtype=np.uint64)
+    stream = np.random.Philox(counter=counter, key=np.array([k0, 0], dtype=np.uint64))
+    out[:vocab] = stream.random_raw((vocab + 1) // 2).astype("<u8", copy=False).view("<u4")[:vocab]
+
+
+def _check_key(key: NoiseKey, position: int) -> None:
+    if len(key) != 3 or not all(0 <= word <= MASK64 for word in key) or not 0 <= position <= MASK64:
+        raise MusterError(
+            "a noise key has three words of 64 bits and a position is not negative", "see seeds.noise_key"
+        )
+
+
+def _uniform(x: Any) -> Floats:
+    u: Floats = np.minimum((np.asarray(x, dtype=np.float64) + 0.5) * U32, U_MAX)
+    return u
+
+
+def uniforms(key: NoiseKey, position: int, vocab: int) -> Floats:
+    """u of tokens 0 … vocab − 1 at output position `position` (0-based): float64 [vocab], in (0, 1 − 2⁻²⁴]."""
+    _check_key(key, position)
+    out = np.empty(vocab, dtype=np.uint32)
+    _words(key, position, vocab, out)
+    return _uniform(out)
+
+
+def scores(logits: Any, key: NoiseKey, position: int, temperature: float) -> Floats:
+    """The plain definition, without a sieve: logit / T − ln E for every token, float64 [V]."""
+    values = np.asarray(logits, dtype=np.float32).astype(np.float64)
+    exact: Floats = values / temperature - np.log(-np.log1p(-uniforms(key, position, len(values))))
+    return exact
+
+
+def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float) -> Choices:
+    """Sample one token per row.
+
+    logits: [B, V] float32 (array or CPU tensor). keys, positions: one per row. A row's token depends on that row alone.
+    Raises MusterError if a row has a NaN or no finite logit.
+    """
+    matrix = _matrix(logits, len(keys), temperature)
+    if len(positions) != len(keys):
+        raise MusterError(f"{len(positions)} positions for {len(keys)} noise keys", "give one of each per row")
+    tokens = np.empty(len(keys), dtype=np.int64)
+    logprobs = np.empty(len(keys), dtype=np.float64)
+    for rows in _blocks(*matrix.shape):
+        race = _Race(matrix[rows], keys[rows], positions[rows], temperature)
+        with np.errstate(divide="ignore", over="ignore"):
+            leader = np.argmin(race.noise / race.weights, axis=1)
+        # Any token is a valid bound; the sieve's own leader is a tight one.
+        for row, (token, _) in enumerate(race.winners(leader)):
+            tokens[rows.start + row] = token
+            logprobs[rows.start + row] = race.logprob(row, token)
+    return Choices(tokens, logprobs)
+
+
+def verify_choices(
+    logits: Any, tokens: Sequence[int], key: NoiseKey, temperature: float, first_position: int = 0
+) -> Gaps:
+    """Recompute the race of one completion from a verifier's logits.
+
+    logits: [T, V] float32, row t produced tokens[t] at position first_position + t.
+    Raises MusterError on a token outside the vocabulary, a wrong count or broken logits.
+    """
+    matrix = _matrix(logits, len(tokens), temperature)
+    chosen = np.asarray(tokens, dtype=np.int64)
+    if chosen.size and (chosen.min() < 0 or chosen.max() >= matrix.shape[1]):
+        raise MusterError(f"a token outside the vocabulary of {matrix.shape[1]}", "check the tokens before sampling")
+    out = Gaps(np.empty(len(chosen)), np.empty(len(chosen)), np.empty(len(chosen), dtype=np.int64))
+    keys = [key] * len(chosen)
+    positions = list(range(first_position, first_position + len(chosen)))
+    for rows in _blocks(*matrix.shape):
+        race = _Race(matrix[rows], keys[rows], positions[rows], temperature)
+        for row, (token, best) in enumerate(race.winners(chosen[rows])):
+            at = rows.start + row
+            mine = race.exact(row, chosen[at : at + 1])[0]
+            out.gaps[at], out.best[at] = best - mine, token
+            out.logprobs[at] = race.logprob(row, int(chosen[at]))
+    return out
+
+
+def score_gaps(logits: Any, tokens: Sequence[int], key: NoiseKey, temperature: float) -> Floats:
+    """best score − chosen score ≥ 0 for each token of one completion: float64 [T] (see `verify_choices`)."""
+    return verify_choices(logits, tokens, key, temperature).gaps
+
+
+class _Race:
+    """The race of some rows: float32 weights p relative to the largest logit, raw noise, exact scores on demand."""
+
+    def __init__(
+        self, logits: Floats32, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float
+    ) -> None:
+        self.logits, self.temperature = logits, temperature
+        rows, vocab = logits.shape
+        self.top = logits.max(axis=1, keepdims=True)
+        if not np.isfinite(self.top).all():
+            raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
+        self.weights = logits - self.top
+        self.weights *= np.float32(1.0 / temperature)
+        np.exp(self.weights, out=self.weights)
+        self.total = self.weights.sum(axis=1, dtype=np.float64)
+        self.raw = np.empty((rows, vocab), dtype=np.uint32)
+        for row in range(rows):
+            _check_key(keys[row], positions[row])
+            _words(keys[row], positions[row], vocab, self.raw[row])
+        self.noise = self.raw.astype(np.float32)
+        self.noise += np.float32(0.5)
+
+    def exact(self, row: int, tokens: npt.NDArray[np.int64]) -> Floats:
+        """Scores of some tokens as the protocol defines them, in float64."""
+        values = self.logits[row, tokens].astype(np.float64) / self.temperature
+        out: Floats = values - np.log(-np.log1p(-_uniform(self.raw[row, tokens])))
+        return out
+
+    def logprob(self, row: int, token: int) -> float:
+        gap = float(self.logits[row, token]) - float(self.top[row, 0])
+        return gap / self.temperature - float(np.log(self.total[row]))
+
+    def winners(self, bounds: npt.NDArray[np.int64]) -> list[tuple[int, float]]:
+        """(token, score) of each row's winner; bounds[row] is any token of the row, its score bounds the search."""
+        out = []
+        limits = np.empty((len(bounds), 1), dtype=np.float32)
+        for row in range(len(bounds)):
+            score = self.exact(row, bounds[row : row + 1])[0]
+            # E/p ≤ bound, with p relative to the top logit, and 2³² to compare raw numbers.
+            with np.errstate(over="ignore"):
+                bound = np.exp(np.float64(self.top[row, 0]) / self.temperature - score) * SLACK / U32
+            limits[row] = min(bound, float(np.finfo(np.float32).max))
+        near = self.noise <= self.weights * limits
+        for row in range(len(bounds)):
+            candidates = np.flatnonzero(near[row])
+            exact = self.exact(row, candidates)
+            best = int(np.argmax(exact)) if len(exact) else -1
+            out.append((int(candidates[best]), float(exact[best])) if best >= 0 else self._plain(row))
+        return out
+
+    def _plain(self, row: int) -> tuple[int, float]:
+        exact = self.exact(row, np.arange(self.logits.shape[1]))
+        return int(np.argmax(exact)), float(exact.max())
+
+
+def _matrix(logits: Any, rows: int, temperature: float) -> Floats32:
+    matrix = np.asarray(logits)
+    if matrix.dtype != np.float32 or matrix.ndim != 2 or matrix.shape[0] != rows or matrix.shape[1] == 0:
+        raise MusterError(
+            f"logits of shape {matrix.shape} and type {matrix.dtype} for {rows} rows", "give float32 [rows, vocabulary]"
+        )
+    if not temperature > 0:
+        raise MusterError(f"temperature {temperature} is not positive", "set sampling.temperature above 0")
+    return matrix
+
+
+def _blocks(rows: int, vocab: int) -> list[slice]:
+    """Rows taken together: small enough for the processor's cache, many enough to amortise Python."""
+    size = max(1, (1 << 17) // vocab)
+    return [slice(start, min(rows, start + size)) for start in range(0, rows, size)]

@@ -1,0 +1,147 @@
+"""The noise stream against a plain-Python Philox, and the sieve against the plain definition."""
+
+import math
+
+import numpy as np
+import pytest
+
+from protocol.errors import MusterError
+from protocol.sampling import noise
+
+M = (1 << 64) - 1
+KEY = (0x0123456789ABCDEF, 0xFEDCBA9876543210, 0xFFFFFFFFFFFFFFFF)
+
+
+def philox(counter: list[int], key: list[int]) -> list[int]:
+    """Philox4x64-10 written from the paper, with Python's integers."""
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        low0, low1 = 0xD2E7470EE14C6C93 * c[0], 0xCA5A826395121157 * c[2]
+        c = [(low1 >> 64) ^ c[1] ^ k[0], low1 & M, (low0 >> 64) ^ c[3] ^ k[1], low0 & M]
+        k = [(k[0] + 0x9E3779B97F4A7C15) & M, (k[1] + 0xBB67AE8584CAA73B) & M]
+    return c
+
+
+def plain_uniforms(key: tuple[int, int, int], position: int, vocab: int) -> list[float]:
+    out: list[float] = []
+    block = 0
+    while len(out) < vocab:
+        for word in philox([block + 1, position, key[1], key[2]], [key[0], 0]):
+            out += [(word & 0xFFFFFFFF), (word >> 32)]
+        block += 1
+    return [min((x + 0.5) * 2.0**-32, 1 - 2.0**-24) for x in out[:vocab]]
+
+
+def test_known_answer() -> None:
+    """Random123's published vector for Philox4x64-10 with all bits zero."""
+    assert philox([0] * 4, [0] * 2) == [
+        0x16554D9ECA36314C,
+        0xDB20FE9D672D0FDC,
+        0xD7E772CEE186176B,
+        0x7E68B68AEC7BA23B,
+    ]
+
+
+@pytest.mark.parametrize("vocab", [1, 7, 8, 9, 265])
+@pytest.mark.parametrize("position", [0, 1, 4095, 2**40])
+def test_stream(position: int, vocab: int) -> None:
+    assert noise.uniforms(KEY, position, vocab).tolist() == plain_uniforms(KEY, position, vocab)
+
+
+def test_uniforms_never_reach_the_ends() -> None:
+    top = noise._uniform(np.array([0xFFFFFFFF, 0], dtype=np.uint32))
+    assert top[0] == 1 - 2.0**-24
+    assert top[1] == 0.5 * 2.0**-32
+    assert np.isfinite(np.log(-np.log1p(-top))).all()
+
+
+def plain_choice(logits: np.ndarray, key: tuple[int, int, int], position: int, temperature: float) -> tuple[int, list]:
+    us = plain_uniforms(key, position, len(logits))
+    scores = [float(x) / temperature - math.log(-math.log1p(-u)) for x, u in zip(logits, us, strict=True)]
+    return max(range(len(scores)), key=lambda v: (scores[v], -v)), scores
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 7.5])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e4])
+def test_choice_is_the_plain_argmax(temperature: float, scale: float) -> None:
+    rng = np.random.default_rng(int(scale))
+    logits = (rng.standard_normal((40, 265)) * scale).astype(np.float32)
+    keys = [(row, 2, 3) for row in range(40)]
+    chosen = noise.choose(logits, keys, list(range(40)), temperature)
+    for row in range(40):
+        token, scores = plain_choice(logits[row], keys[row], row, temperature)
+        assert chosen.tokens[row] == token
+        other = (token + 1) % 265
+        measured = noise.verify_choices(logits[row : row + 1], [other], keys[row], temperature, first_position=row)
+        assert measured.gaps[0] == pytest.approx(scores[token] - scores[other], rel=1e-12, abs=1e-12)
+        assert measured.best[0] == token
+        shifted = logits[row].astype(np.float64) / temperature
+        shifted -= shifted.max()
+        assert chosen.logprobs[row] == pytest.approx(shifted[token] - np.log(np.exp(shifted).sum()), abs=1e-4)
+
+
+def test_ties_go_to_the_lowest_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    def equal(key: noise.NoiseKey, position: int, vocab: int, out: np.ndarray) -> None:
+        out[:vocab] = 7
+
+    monkeypatch.setattr(noise, "_words", equal)
+    logits = np.zeros((1, 50), dtype=np.float32)
+    logits[0, 10:] = 1.0
+    assert noise.choose(logits, [KEY], [0], 1.0).tokens[0] == 10
+
+
+def test_rows_are_independent_of_the_batch() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((9, 70000)).astype(np.float32)
+    keys = [(row, row, row) for row in range(9)]
+    whole = noise.choose(logits, keys, [5] * 9, 1.0)
+    for row in range(9):
+        alone = noise.choose(logits[row : row + 1], keys[row : row + 1], [5], 1.0)
+        assert alone.tokens[0] == whole.tokens[row]
+        assert alone.logprobs[0] == pytest.approx(whole.logprobs[row], abs=1e-5)
+
+
+def test_masked_tokens_are_never_chosen() -> None:
+    logits = np.full((200, 16), -np.inf, dtype=np.float32)
+    logits[:, 3] = -5.0
+    chosen = noise.choose(logits, [KEY] * 200, list(range(200)), 1.0)
+    assert set(chosen.tokens.tolist()) == {3}
+    assert chosen.logprobs == pytest.approx(0.0)
+
+
+def test_frequencies_follow_softmax() -> None:
+    logits = np.log(np.array([[0.5, 0.3, 0.15, 0.05]], dtype=np.float32)).repeat(20000, axis=0)
+    chosen = noise.choose(logits, [(1, 2, n) for n in range(20000)], [0] * 20000, 1.0)
+    shares = np.bincount(chosen.tokens, minlength=4) / 20000
+    assert shares == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.015)
+
+
+def test_gaps_are_zero_for_the_own_choice_and_catch_another_key() -> None:
+    rng = np.random.default_rng(1)
+    logits = rng.standard_normal((64, 265)).astype(np.float32) * 2
+    tokens = noise.choose(logits, [KEY] * 64, list(range(64)), 1.0).tokens
+    assert noise.score_gaps(logits, tokens.tolist(), KEY, 1.0).tolist() == [0.0] * 64
+    assert (noise.score_gaps(logits, tokens.tolist(), (1, 2, 3), 1.0) > 0.05).mean() > 0.5
+    shifted = noise.verify_choices(logits, tokens.tolist(), KEY, 1.0, first_position=1)
+    assert (shifted.gaps > 0.05).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("logits", "keys", "temperature", "said"),
+    [
+        (np.full((1, 4), np.nan, dtype=np.float32), [KEY], 1.0, "not finite"),
+        (np.full((1, 4), -np.inf, dtype=np.float32), [KEY], 1.0, "not finite"),
+        (np.zeros((1, 4)), [KEY], 1.0, "float32"),
+        (np.zeros((2, 4), dtype=np.float32), [KEY], 1.0, "1 rows"),
+        (np.zeros((1, 4), dtype=np.float32), [KEY], 0.0, "temperature"),
+        (np.zeros((1, 4), dtype=np.float32), [(1 << 64, 0, 0)], 1.0, "64 bits"),
+    ],
+)
+def test_bad_input_is_named(logits: np.ndarray, keys: list, temperature: float, said: str) -> None:
+    with pytest.raises(MusterError, match=said):
+        noise.choose(logits, keys, [0] * len(keys), temperature)
+
+
+def test_foreign_tokens_are_refused() -> None:
+    with pytest.raises(MusterError, match="outside the vocabulary"):
+        noise.score_gaps(np.zeros((1, 4), dtype=np.float32), [4], KEY, 1.0)
