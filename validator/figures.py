@@ -6,17 +6,18 @@ it reaches exp(x) with probability at most exp(−x). λ = ½ grows when tokens 
 they are more probable.
 """
 
-from typing import TYPE_CHECKING
+import math
+from dataclasses import replace
+
+import torch
 
 from protocol.engines.base import Engine, Prefilled
-from protocol.proofs.toploc import verify
+from protocol.proofs.toploc import verify_many
 from protocol.sampling.noise import verify_choices
 from protocol.seeds import noise_key
 from validator.case import Case, RowFigures
 
-if TYPE_CHECKING:
-    import torch
-
+_TOGETHER = 64
 _BLOCK = 1 << 22
 """Logits whose exponentials are held at once."""
 
@@ -25,32 +26,50 @@ def measure(case: Case, engine: Engine) -> tuple[RowFigures, ...]:
     """Figures of the audited rows, in order. Raises MusterError if the engine cannot prefill."""
     rows = case.audited
     sequences = [(case.rollouts[row].prompt_tokens, case.rollouts[row].output_tokens) for row in rows]
-    return tuple(_row(case, row, prefilled) for row, prefilled in zip(rows, engine.prefill(sequences), strict=True))
+    out: list[RowFigures] = []
+    waiting: list[tuple[RowFigures, torch.Tensor]] = []
+    # Logits are large and used up row by row; hidden states are small and wait to be verified together.
+    for row, prefilled in zip(rows, engine.prefill(sequences), strict=True):
+        waiting.append((_row(case, row, prefilled), prefilled.hidden))
+        if len(waiting) == _TOGETHER:
+            out += _with_errors(case, waiting)
+            waiting.clear()
+    return (*out, *_with_errors(case, waiting))
+
+
+def _with_errors(case: Case, waiting: list[tuple[RowFigures, torch.Tensor]]) -> list[RowFigures]:
+    """The rows with their TOPLOC errors filled in."""
+    errors = verify_many([hidden for _, hidden in waiting], [case.rollouts[row.row].proofs for row, _ in waiting])
+    return [
+        replace(
+            row,
+            mismatches=tuple(error.exponent_mismatches for error in chunks),
+            mantissas=tuple(error.mantissa_mean for error in chunks),
+        )
+        for (row, _), chunks in zip(waiting, errors, strict=True)
+    ]
 
 
 def _row(case: Case, row: int, prefilled: Prefilled) -> RowFigures:
     rollout, temperature = case.rollouts[row], case.config.work.temperature
-    errors = verify(prefilled.hidden, rollout.proofs)
     key = noise_key(case.facts.work, rollout.slot, rollout.sample)
     choices = verify_choices(prefilled.logits.numpy(), rollout.output_tokens, key, temperature)
     surprise, dullness = betting(prefilled.logits, rollout.output_tokens, temperature)
     ended = rollout.output_tokens[-1] in case.workbook.eos_ids
     return RowFigures(
         row=row,
-        mismatches=tuple(error.exponent_mismatches for error in errors),
-        mantissas=tuple(error.mantissa_mean for error in errors),
+        mismatches=(),
+        mantissas=(),
         gaps=tuple(choices.gaps.tolist()),
         logprobs=tuple(choices.logprobs.tolist()),
         surprise=surprise,
         dullness=dullness,
-        eos_probability=float(_exp(choices.logprobs[-1])) if ended else None,
+        eos_probability=math.exp(min(0.0, choices.logprobs[-1])) if ended else None,
     )
 
 
-def betting(logits: "torch.Tensor", tokens: tuple[int, ...], temperature: float) -> tuple[float, float]:
+def betting(logits: torch.Tensor, tokens: tuple[int, ...], temperature: float) -> tuple[float, float]:
     """The two log e-values of one completion. logits: [T, V] float32, before temperature."""
-    import torch
-
     surprise = dullness = 0.0
     size = max(1, _BLOCK // logits.shape[1])
     for start in range(0, len(tokens), size):
@@ -65,9 +84,3 @@ def betting(logits: "torch.Tensor", tokens: tuple[int, ...], temperature: float)
         surprise += float((-logprob / 2 - log_sum_half).sum())
         dullness += float((logprob - two.log() + 2 * one.log()).sum())
     return surprise, dullness
-
-
-def _exp(value: float) -> float:
-    import math
-
-    return math.exp(min(0.0, value))

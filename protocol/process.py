@@ -1,0 +1,75 @@
+"""What the configuration files of workers and validators have in common, and how they are read."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from protocol.errors import ConfigError
+
+_MAX_BYTES = 1 << 20
+
+
+class ProcessSection(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KeyConfig(ProcessSection):
+    """An encrypted key file and the file (mode 0600) with its password; without one the terminal is asked."""
+
+    keystore: Path
+    password_file: Path | None = None
+
+
+class EngineConfig(ProcessSection):
+    """Which engine computes, in which dtype, on how many threads; `batch` is the most sequences at once."""
+
+    name: Literal["transformers", "vllm"] = "transformers"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"
+    threads: int = Field(1, ge=1, le=1024)
+    batch: int = Field(64, ge=1, le=65536)
+
+
+class ProcessConfig(ProcessSection):
+    """A process of one pool. `home` keeps its state, `cache` the weights (shared by processes of one machine),
+    `deployment` is the file written by the deploy command. `mirrors` are bases of `<base>/<object key>` besides the
+    orchestrator's. Seconds everywhere; `confirmations` in blocks."""
+
+    home: Path
+    deployment: Path
+    rpc: tuple[str, ...] = Field(min_length=1)
+    pool: int = Field(ge=0)
+    orchestrator: str
+    mirrors: tuple[str, ...] = ()
+    cache: Path
+    engine: EngineConfig = EngineConfig()
+    confirmations: int = Field(2, ge=0, le=1000)
+    poll_seconds: float = Field(0.5, gt=0, le=60)
+    name: str = Field("", max_length=64)
+
+
+T = TypeVar("T", bound=BaseModel)
+
+
+def load_process(path: Path, kind: type[T]) -> T:
+    """A process configuration from JSON or (by its suffix) TOML. Raises ConfigError naming the field to mend."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
+    if len(raw) > _MAX_BYTES:
+        raise ConfigError(f"{path} is too large for a configuration", "name the right file")
+    try:
+        values: Any = tomllib.loads(raw.decode()) if path.suffix == ".toml" else json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        language = "TOML" if path.suffix == ".toml" else "JSON"
+        raise ConfigError(f"{path} is not {language}: {error}", "write the file again") from None
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise ConfigError(f"{path}: `{field}`: {first['msg']}", "mend that field") from None
