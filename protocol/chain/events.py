@@ -6,8 +6,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Event:
-    """`contract` and `name` as in the ABIs, e.g. `Pools`, `WorkSubmitted`. `args` by the ABI's names: integers, checksum
-    addresses, bytes, booleans, strings, lists of them, and dicts for structs. `timestamp` is the block's, Unix seconds."""
+    """`contract` and `name` as in the ABIs, e.g. `Pools`, `WorkSubmitted`.
+
+    `args` by the ABI's names: integers, checksum addresses, bytes, booleans, strings, lists of them, and dicts for
+    structs. `timestamp` is the block's, Unix seconds.
+    """
 
     block: int
     block_hash: bytes

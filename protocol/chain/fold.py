@@ -314,20 +314,18 @@ def _file_forfeited(state: State, event: Event) -> None:
 @on("Pools", "NodeFrozen")
 def _account_frozen(state: State, event: Event) -> None:
     account = _account(state, event)
-    account.frozen_at = _earliest(account.frozen_at, event.args["frozenAt"])
+    account.frozen_at = account.frozen_at or event.args["frozenAt"]
 
 
 @on("Pools", "NodeReleased")
 def _account_released(state: State, event: Event) -> None:
-    account = _account(state, event)
-    if not account.ejected:
-        account.frozen_at = 0
+    _account(state, event).frozen_at = 0
 
 
 @on("Pools", "NodeEjected")
 def _node_ejected(state: State, event: Event) -> None:
     account, sub = _account(state, event), _submission(state, event)
-    account.frozen_at = _earliest(account.frozen_at, sub.decided_time)
+    account.slashed_at = min(account.slashed_at or sub.decided_time, sub.decided_time)
     if not account.ejected:
         account.eject_code, account.eject_sequence = event.args["code"], sub.sequence
     account.ejected, account.member, account.limit = True, False, 0
@@ -549,17 +547,14 @@ def _dispute(state: State, event: Event) -> Dispute:
 
 
 def _round(state: State, event: Event) -> Round:
-    return state.lanes[event.args["pool"], event.args["lane"]].rounds[event.args["round"]]
+    number: int = event.args["round"]
+    return state.lanes[event.args["pool"], event.args["lane"]].rounds[number]
 
 
 def _earn(account: Account, sub: Submission) -> None:
     account.units_accepted += sub.units
     account.units_earned += sub.units
     sub.cumulative = account.units_earned
-
-
-def _earliest(known: int, other: int) -> int:
-    return min(known, other) if known else other
 
 
 def _slash(event: Event, kind: str, who: str, code: int, amount: int, sequence: int | None = None) -> Slash:

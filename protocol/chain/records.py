@@ -1,7 +1,7 @@
 """The records of the projected state: plain data, filled by `protocol.chain.fold` from events only.
 
-Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings. `sequence`, `lane`, `place`, `round`
-and the codes are those of docs/contracts.md.
+Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings. `sequence`, `lane`, `place`,
+`round` and the codes are those of docs/contracts.md.
 """
 
 from dataclasses import dataclass, field, fields
@@ -129,7 +129,7 @@ class Account:
     """A node in a pool. `counter` is that of its next submission; `units_*` count output tokens, `paid` grains.
 
     `units_accepted`: in files accepted at present. `units_earned`, `units_drawn`: the contract's running totals behind
-    claims. `frozen_at`: nothing that vests later can be claimed (0: no such limit).
+    claims. `barrier`: nothing that vests later can be claimed (0: no such limit).
     """
 
     pool: int
@@ -146,12 +146,18 @@ class Account:
     units_drawn: int = 0
     paid: int = 0
     frozen_at: int = 0
+    slashed_at: int = 0
     removed: bool = False
     ejected: bool = False
     eject_code: int = 0
     eject_sequence: int = -1
     slashed: int = 0
     sequences: list[int] = field(default_factory=list)
+
+    @property
+    def barrier(self) -> int:
+        times = [time for time in (self.frozen_at, self.slashed_at) if time]
+        return min(times, default=0)
 
 
 @dataclass

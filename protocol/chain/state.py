@@ -127,8 +127,9 @@ class State:
         ]
 
     def claim_hint(self, pool: int, node: str, now: int) -> Submission | None:
-        """The submission to name in `claim`, so that all that vested by `now` (chain time) is paid; None if nothing would
-        be."""
+        """The submission to name in `claim`, so that all that vested by `now` (chain time) is paid.
+
+        None if nothing would be."""
         account = self.accounts.get((pool, node))
         if account is None:
             return None
@@ -137,7 +138,7 @@ class State:
             for sub in (self.submissions[pool, sequence] for sequence in account.sequences)
             if sub.cumulative > account.units_drawn
             and sub.final_time <= now
-            and (not account.frozen_at or sub.final_time <= account.frozen_at)
+            and (not account.barrier or sub.final_time <= account.barrier)
         ]
         return max(vested, key=lambda sub: sub.cumulative, default=None)
 
