@@ -1,0 +1,103 @@
+"""`muster keys`: encrypted key files. A private key or a password never appears on a command line."""
+
+import getpass
+import os
+import re
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.options import JsonOption, KeystoreOption, PasswordFileOption, key_path, open_key
+from cli.output import emit
+from protocol.errors import ConfigError
+
+app = typer.Typer(help="Encrypted key files.", no_args_is_help=True)
+_KEY = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
+_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+
+NewPasswordOption = Annotated[
+    Path | None,
+    typer.Option("--new-password-file", help="File (mode 0600) with the new password; asked for if missing."),
+]
+
+
+@app.command()
+def create(keystore: KeystoreOption = None, password_file: PasswordFileOption = None, json: JsonOption = False) -> None:
+    """Make a new key, encrypted with a password, in a new file that only you can read."""
+    from protocol.keys import keystore as keys
+
+    path = _new_path(keystore)
+    account = keys.create(path, keys.read_password(password_file, prompt="New password: ", confirm=True))
+    _report(account.address, path, json)
+
+
+@app.command("import")
+def import_key(
+    keystore: KeystoreOption = None, password_file: PasswordFileOption = None, json: JsonOption = False
+) -> None:
+    """Encrypt a private key you already have; it is asked for on the terminal, or read as one line of a pipe."""
+    from protocol.keys import keystore as keys
+
+    path = _new_path(keystore)
+    key = _read_private_key()
+    account = keys.store(path, key, keys.read_password(password_file, prompt="New password: ", confirm=True))
+    _report(account.address, path, json)
+
+
+@app.command()
+def address(keystore: KeystoreOption = None, json: JsonOption = False) -> None:
+    """Print a key file's address; needs no password."""
+    from protocol.keys import keystore as keys
+
+    path = key_path(keystore)
+    found = keys.address_of(path)
+    emit({"address": found, "keystore": str(path)}, json, lambda: found)
+
+
+@app.command("change-password")
+def change_password(
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    new_password_file: NewPasswordOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Encrypt a key anew with another password. The old file stays until the new one is complete and was read back."""
+    from protocol.keys import keystore as keys
+    from protocol.keys.files import sync_folder
+
+    path = key_path(keystore)
+    account = open_key(path, password_file)
+    password = keys.read_password(new_password_file, prompt="New password: ", confirm=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        keys.store(draft, bytes(account.key), password)
+        if keys.load(draft, password).address != account.address:
+            raise ConfigError(f"the new copy of {path} is not readable", "check the disk; the old file is unchanged")
+        os.replace(draft, path)
+        sync_folder(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+    _report(account.address, path, json)
+
+
+def _new_path(keystore: Path | None) -> Path:
+    """The path of a key file to be made, refused before anything is typed if it is taken."""
+    path = key_path(keystore)
+    if path.exists():
+        raise ConfigError(f"{path} already holds a key", "choose another path, or move that file away first")
+    return path
+
+
+def _read_private_key() -> bytes:
+    text = getpass.getpass("Private key (64 hex digits): ") if sys.stdin.isatty() else sys.stdin.readline(200)
+    match = _KEY.fullmatch(text.strip())
+    if match is None or not 0 < int(match[1], 16) < _ORDER:
+        raise ConfigError("that is not a private key (64 hex digits)", "type it again; nothing was written")
+    return bytes.fromhex(match[1])
+
+
+def _report(found: str, path: Path, as_json: bool) -> None:
+    emit({"address": found, "keystore": str(path)}, as_json, lambda: f"{found}\nkey file: {path}")

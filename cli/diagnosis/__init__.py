@@ -1,0 +1,1 @@
+"""The checks behind `muster doctor`: each looks at one prerequisite and says how to mend it."""

@@ -1,0 +1,55 @@
+"""What commands print: results on standard output, as text for people or as one JSON document for programs."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import typer
+
+
+def emit(document: Any, as_json: bool, text: Callable[[], str]) -> None:
+    """Print `document` as indented JSON (amounts in it are integers, in grains), or what `text` makes of it."""
+    typer.echo(json.dumps(document, indent=2, sort_keys=True, default=_plain) if as_json else text())
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str = "none") -> str:
+    """Columns padded to their widest cell; numbers to the right. `empty` when there is no row."""
+    if not rows:
+        return empty
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
+    right = [all(isinstance(row[i], int) for row in rows) for i in range(len(headers))]
+    lines = [list(headers), ["-" * width for width in widths], *cells]
+    return "\n".join(_line(line, widths, right) for line in lines)
+
+
+def fields(values: Mapping[str, object]) -> str:
+    """One `name  value` line each, values in one column."""
+    width = max((len(name) for name in values), default=0)
+    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in values.items())
+
+
+def clock(when: int | float) -> str:
+    """A Unix time for people, in this machine's zone; a dash for 0."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when)) if when else "-"
+
+
+def seconds(value: float) -> str:
+    """A duration for people: `45 s`, `3 min`, `2.5 h`, `14 d`."""
+    if value < 90:
+        return f"{value:.0f} s"
+    if value < 5400:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.1f} h" if value < 172800 else f"{value / 86400:.0f} d"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True)]
+    return "  ".join(padded).rstrip()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)

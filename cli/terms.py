@@ -1,0 +1,80 @@
+"""A pool's terms as its owner writes them: TOML with amounts in tokens, windows in seconds. See docs/cli.md."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from cli.amounts import parse_tokens
+from protocol.chain.records import Terms
+from protocol.errors import ConfigError
+
+
+def _grains(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError('must be a number of tokens in quotes, such as "0.5"')
+    try:
+        return parse_tokens(str(value))
+    except ConfigError as error:
+        raise ValueError(error.what) from None
+
+
+SmallAmount = Annotated[int, BeforeValidator(_grains), Field(lt=1 << 32)]
+Amount = Annotated[int, BeforeValidator(_grains), Field(lt=1 << 56)]
+U8 = Annotated[int, Field(ge=0, lt=1 << 8, strict=True)]
+U16 = Annotated[int, Field(ge=0, lt=1 << 16, strict=True)]
+U24 = Annotated[int, Field(ge=0, lt=1 << 24, strict=True)]
+Seconds = Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]
+
+
+class TermsFile(BaseModel):
+    """Members of `PoolTerms` by their names in snake case; the contract checks them against its bounds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rate: SmallAmount
+    fee: SmallAmount
+    jury_fee: SmallAmount
+    min_stake: Amount
+    leverage: U16
+    max_units: U24
+    committee: U8 = 3
+    jury: U8 = 7
+    appeal_jury: U8 = 15
+    lane_blocks: U8 = 8
+    max_lag: U8 = 2
+    audit_rate: U24 = 65536
+    draw_blocks: U16 = 1800
+    commit_window: Seconds
+    reveal_window: Seconds
+    challenge_window: Seconds
+    appeal_window: Seconds
+    jury_commit_window: Seconds
+    jury_reveal_window: Seconds
+    contest_window: Seconds
+    invite_only: Annotated[bool, Field(strict=True)] = False
+
+    def terms(self, config_hash: bytes) -> Terms:
+        values = {_camel(name): value for name, value in self.model_dump().items()}
+        return Terms.of({**values, "configHash": config_hash})
+
+
+def load_terms(path: Path, config_hash: bytes) -> Terms:
+    """The terms in a TOML file, for the pool configuration with that SHA-256. Raises ConfigError naming the field."""
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+        return TermsFile.model_validate(values).terms(config_hash)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: `{name}` {first['msg']}", "mend that field") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}", "write the file again") from None
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.title() for part in rest)

@@ -1,0 +1,85 @@
+"""A node operator's view: stake, pools, earned, pending and claimable pay, every submission and its fate."""
+
+from typing import Any
+
+from cli.views.progress import reason, waiting
+from protocol.chain.records import Account, Submission
+from protocol.chain.state import State
+from protocol.verdict import Code
+
+
+def node_view(state: State, node: str, now: int, pool: int | None = None) -> dict[str, Any] | None:
+    """One node; `now` is chain time. None when it is not registered. With `pool`, only that pool's account."""
+    known = state.nodes.get(node)
+    if known is None:
+        return None
+    accounts = [a for (of, who), a in sorted(state.accounts.items()) if who == node and pool in (None, of)]
+    return {
+        "node": node,
+        "operator": known.operator,
+        "stake": known.stake,
+        "slashed": known.slashed,
+        "pool": known.pool,
+        "release_at": known.release_at,
+        "withdrawable": withdrawable(state, node, now),
+        "accounts": [account_view(state, account, now) for account in accounts],
+    }
+
+
+def withdrawable(state: State, node: str, now: int) -> int:
+    """Grains of stake that the operator could take out now: all or nothing, as `Stakes.withdrawable`."""
+    known = state.nodes[node]
+    return 0 if known.pool or known.frozen or now < known.release_at else known.stake
+
+
+def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
+    """Units and grains of one node in one pool. `earned`: accepted so far; `pending`: submitted, not judged;
+    `vesting`: accepted, not claimable yet; `claimable`: what `claim` would pay now."""
+    rate = state.pools[account.pool].terms.rate
+    hint = state.claim_hint(account.pool, account.node, now)
+    units = hint.cumulative - account.units_drawn if hint else 0
+    unclaimed = max(account.units_earned - account.units_drawn - units, 0)
+    subs = state.submissions_of(account.pool, account.node)
+    return {
+        "pool": account.pool,
+        "standing": standing(account),
+        "joined_step": account.joined_step,
+        "next_counter": account.counter,
+        "units": {"pending": account.units_pending, "accepted": account.units_accepted, "claimable": units},
+        "earned": account.units_accepted * rate,
+        "pending": account.units_pending * rate,
+        "vesting": unclaimed * rate,
+        "claimable": units * rate,
+        "paid": account.paid,
+        "slashed": account.slashed,
+        "submissions": [submission_view(state, sub, now) for sub in subs],
+    }
+
+
+def standing(account: Account) -> str:
+    """What the node may do in the pool: member, ejected, removed, frozen or left."""
+    if account.ejected:
+        return f"ejected ({Code(account.eject_code).label}, submission {account.eject_sequence})"
+    if account.removed:
+        return "removed by the pool's owner"
+    if account.frozen_at:
+        return "frozen until a rejection is final"
+    return "member" if account.member else "left"
+
+
+def submission_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
+    return {
+        "sequence": sub.sequence,
+        "step": sub.step,
+        "counter": sub.counter,
+        "units": sub.units,
+        "status": str(sub.status),
+        "code": sub.code,
+        "reason": reason(state, sub),
+        "final": sub.is_final(now),
+        "waiting": waiting(state, sub, now),
+        "slashed": sub.slashed,
+        "sha256": sub.sha256.hex(),
+        "time": sub.time,
+        "tx": sub.tx,
+    }

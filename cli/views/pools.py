@@ -1,0 +1,95 @@
+"""A pool owner's and an onlooker's view of a pool: phase, step, money, nodes, files, and what everything waits for."""
+
+from collections import Counter
+from typing import Any
+
+from cli.views.nodes import standing
+from cli.views.progress import waiting
+from protocol.chain.records import Pool
+from protocol.chain.state import State, Status
+
+_NEWEST_WAITS = 20
+
+
+def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
+    """One pool; None when there is none of that number. `free` is the budget that is neither reserved nor owed."""
+    pool = state.pools.get(number)
+    if pool is None:
+        return None
+    subs = state.submissions_of(number)
+    counts = Counter(str(sub.status) for sub in subs)
+    pending = [sub for sub in subs if not sub.is_final(now)]
+    return {
+        "pool": number,
+        "owner": pool.owner,
+        "status": pool.status,
+        "step": pool.step,
+        "steps": [{"step": s.step, "time": s.time, "manifest": s.manifest.hex()} for s in pool.steps],
+        "config_hash": pool.config_hash.hex(),
+        "terms": {name: _plain(value) for name, value in vars(pool.terms).items()},
+        "money": money(state, pool),
+        "nodes": nodes(state, number),
+        "submissions": {str(status): counts.get(str(status), 0) for status in Status},
+        "units_accepted": sum(sub.units for sub in state.accepted(number)),
+        "waits": [
+            {"sequence": sub.sequence, "node": sub.node, "waiting": waiting(state, sub, now)}
+            for sub in pending[-_NEWEST_WAITS:]
+        ],
+    }
+
+
+def money(state: State, pool: Pool) -> dict[str, int]:
+    """Where the pool's grains are and went. `owed`: accepted and not claimed; `pending`: reserved for unjudged units
+    (pay only, fees come on top)."""
+    accounts = [a for (of, _), a in state.accounts.items() if of == pool.pool]
+    rate = pool.terms.rate
+    return {
+        "escrow": pool.escrow,
+        "funded": pool.funded,
+        "claimed": pool.claimed,
+        "fees_paid": pool.fees_paid,
+        "fees_burnt": pool.fees_burnt,
+        "from_stakes": pool.from_stakes,
+        "leftover": pool.leftover,
+        "owed": sum(a.units_earned - a.units_drawn for a in accounts) * rate,
+        "pending": sum(a.units_pending for a in accounts) * rate,
+    }
+
+
+def nodes(state: State, number: int) -> list[dict[str, Any]]:
+    """Every node that ever joined, in order of address."""
+    out = []
+    for (of, node), account in sorted(state.accounts.items()):
+        if of != number:
+            continue
+        known = state.nodes.get(node)
+        out.append(
+            {
+                "node": node,
+                "operator": account.operator,
+                "standing": standing(account),
+                "stake": known.stake if known else 0,
+                "submitted": account.counter,
+                "units_accepted": account.units_accepted,
+                "units_pending": account.units_pending,
+                "paid": account.paid,
+                "slashed": account.slashed,
+            }
+        )
+    return out
+
+
+def phase(pool: dict[str, Any]) -> str:
+    """One sentence on what the pool is doing, from its view."""
+    closed = {"paused": "paused by its owner", "closing": "closing: no new work", "settled": "settled"}
+    if pool["status"] in closed:
+        return closed[pool["status"]]
+    if pool["step"] < 0:
+        return "waiting for its owner to publish policy step 0"
+    if not any(node["standing"] == "member" for node in pool["nodes"]):
+        return "waiting for nodes to join"
+    return f"working on policy step {pool['step']}"
+
+
+def _plain(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value

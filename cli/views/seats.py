@@ -1,0 +1,73 @@
+"""A validator's view: seats, votes, fees due and penalties."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from protocol.chain.records import Lane, Round, Seat
+from protocol.chain.state import State
+from protocol.verdict import LANE, Code
+
+
+def seats_of(state: State, address: str) -> list[Seat]:
+    """Seats that `address` owns or votes for, closed ones included."""
+    return [seat for _, seat in sorted(state.seats.items()) if address in (seat.owner, seat.voter)]
+
+
+def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
+    """One seat. `due`: memberships whose fees and penalties can be settled by `claim` now."""
+    memberships = list(memberships_of(state, seat.seat))
+    return {
+        "seat": seat.seat,
+        "owner": seat.owner,
+        "voter": seat.voter,
+        "standing": standing(seat),
+        "bond": seat.bond,
+        "earned": seat.earned,
+        "penalised": seat.penalised,
+        "release_at": seat.release_at,
+        "drawn": len(memberships),
+        "voted": sum(1 for _, turn, member in memberships if member in turn.reveals),
+        "due": len(list(due(state, seat.seat, now))),
+        "penalties": [
+            {"pool": s.pool, "sequence": s.sequence, "code": s.code, "amount": s.amount, "time": s.time, "tx": s.tx}
+            for s in state.slashes
+            if s.kind == "seat" and s.who == str(seat.seat)
+        ],
+    }
+
+
+def standing(seat: Seat) -> str:
+    """active, leaving (with the epoch), evicted, unbonding or closed."""
+    if seat.closed:
+        return "closed"
+    if seat.release_at:
+        return "unbonding"
+    if seat.left_epoch:
+        return f"{'evicted' if seat.evicted else 'leaving'} in epoch {seat.left_epoch}"
+    return "active"
+
+
+def memberships_of(state: State, seat: int) -> Iterator[tuple[Lane, Round, int]]:
+    """Every committee the seat was drawn into: lane, round, member."""
+    for _, lane in sorted(state.lanes.items()):
+        for turn in lane.rounds:
+            if seat in turn.seats:
+                yield lane, turn, turn.seats.index(seat)
+
+
+def due(state: State, seat: int, now: int) -> Iterator[tuple[int, int, int, int]]:
+    """(pool, lane, round, member) of every membership that `Court.closeMember` would close at chain time `now`: its
+    round is settled, the challenge window over, no file before a jury."""
+    for lane, turn, member in memberships_of(state, seat):
+        window = state.pools[lane.pool].terms.challengeWindow
+        disputed = any(turn.codes >> (4 * place) & 15 == Code.DISPUTED for place in range(LANE))
+        final = turn.settled and now >= turn.settled_time + window and not disputed
+        if final and member not in turn.closed:
+            yield lane.pool, lane.lane, turn.round, member
+
+
+def jury_duties(state: State, seat: int) -> Iterator[tuple[int, int]]:
+    """(trial, juror) of every concluded jury whose juror's fee or penalty is still open."""
+    for number, trial in sorted(state.trials.items()):
+        if seat in trial.seats and trial.concluded and trial.seats.index(seat) not in trial.closed:
+            yield number, trial.seats.index(seat)

@@ -1,0 +1,43 @@
+"""Amounts: exact in both directions, and nothing but plain decimals is taken."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.amounts import parse_tokens, show_tokens
+from protocol.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "grains"),
+    [
+        ("12", 12_000_000_000),
+        ("12.5", 12_500_000_000),
+        ("0.000000001", 1),
+        (" 3.10 ", 3_100_000_000),
+        ("0.1000000000000", 100_000_000),
+        ("123456789012345678901.000000009", 123456789012345678901000000009),
+    ],
+)
+def test_decimal_tokens_become_grains(text: str, grains: int) -> None:
+    assert parse_tokens(text) == grains
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "+1", "1e3", "0x10", "1,5", ".5", "5.", "1_000", "NaN", "٣", "0.0000000001"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_tokens(text)
+
+
+@given(st.integers(0, 2**256 - 1))
+def test_what_is_shown_can_be_typed(grains: int) -> None:
+    if grains < 10**39:
+        assert parse_tokens(show_tokens(grains)) == grains
+    whole, _, fraction = show_tokens(grains).partition(".")
+    assert int(whole) * 10**9 + int(fraction.ljust(9, "0")) == grains
+
+
+def test_negative_amounts_are_shown_with_their_sign() -> None:
+    assert show_tokens(-1_500_000_000) == "-1.5"
