@@ -1,0 +1,119 @@
+"""The worker's journal: every finished file is on disk before anybody hears of it.
+
+Two files per entry: the rollout file, then a small JSON note whose existence makes the entry. Both are synced, so that
+a worker killed at any moment finds either the whole entry or none.
+"""
+
+import hashlib
+import json
+import logging
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
+from protocol.keys.files import write_atomic
+from protocol.rollouts.commitment import Commitment
+from worker.produce import Order, Produced
+
+log = logging.getLogger("muster.worker")
+_HASHES = ("step_seed", "manifest", "sha256", "root")
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """A finished file. Hashes have 32 bytes; `uploaded` once the bucket has it, with the service's receipt if any."""
+
+    counter: int
+    step: int
+    step_seed: bytes
+    manifest: bytes
+    sha256: bytes
+    root: bytes
+    units: int
+    rows: int
+    uploaded: bool = False
+    receipt: dict[str, Any] | None = None
+
+    @property
+    def commitment(self) -> Commitment:
+        return Commitment(self.sha256, self.root, self.units, self.rows)
+
+    @property
+    def stem(self) -> str:
+        return f"{self.counter:08d}-{self.sha256.hex()[:16]}"
+
+
+class Journal:
+    """Entries under `folder`, by counter. One process at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.entries: dict[str, JournalEntry] = {}
+        for note in sorted(folder.glob("*.json")):
+            try:
+                entry = _parse(note.read_bytes())
+                self.entries[entry.stem] = entry
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.warning("journal note %s is damaged (%s): its file will be made again", note, error)
+                note.rename(note.with_suffix(".damaged"))
+
+    def all(self) -> list[JournalEntry]:
+        return [self.entries[stem] for stem in sorted(self.entries)]
+
+    def add(self, order: Order, produced: Produced) -> JournalEntry:
+        """Durably keep a new file."""
+        done = produced.commitment
+        entry = JournalEntry(
+            order.counter, order.step, order.step_seed, order.manifest, done.sha256, done.root, done.units, done.rows
+        )
+        write_atomic(self._data(entry), produced.data)
+        self._note(entry)
+        return entry
+
+    def mark_uploaded(self, entry: JournalEntry, receipt: dict[str, Any] | None) -> JournalEntry:
+        done = replace(entry, uploaded=True, receipt=receipt)
+        self._note(done)
+        return done
+
+    def data(self, entry: JournalEntry) -> bytes:
+        """The file's bytes. Raises IntegrityError if the disk lost or changed them; the entry is then forgotten."""
+        try:
+            data = self._data(entry).read_bytes()
+        except OSError:
+            data = b""
+        if hashlib.sha256(data).digest() != entry.sha256:
+            self.forget(entry)
+            raise IntegrityError(f"the journal's file {self._data(entry)} is damaged", "it will be made again")
+        return data
+
+    def forget(self, entry: JournalEntry) -> None:
+        """Remove an entry, note first."""
+        self.entries.pop(entry.stem, None)
+        (self._folder / f"{entry.stem}.json").unlink(missing_ok=True)
+        self._data(entry).unlink(missing_ok=True)
+
+    def prune(self, before: int) -> None:
+        """Drop entries with a counter below `before` (those whose outcome is final)."""
+        for entry in self.all():
+            if entry.counter < before:
+                self.forget(entry)
+
+    def _data(self, entry: JournalEntry) -> Path:
+        return self._folder / f"{entry.stem}.parquet"
+
+    def _note(self, entry: JournalEntry) -> None:
+        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in asdict(entry).items()}
+        write_atomic(self._folder / f"{entry.stem}.json", canonical_json(fields))
+        self.entries[entry.stem] = entry
+
+
+def _parse(raw: bytes) -> JournalEntry:
+    fields = json.loads(raw)
+    for name in _HASHES:
+        fields[name] = bytes.fromhex(fields[name])
+        if len(fields[name]) != 32:
+            raise ValueError(f"{name} is not 32 bytes")
+    return JournalEntry(**fields)
