@@ -1,0 +1,176 @@
+"""The transformers engine: own batched decoding, and the prefill that verifies (protocol/engines/base.py)."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from protocol.engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
+from protocol.engines.decoding import Wave
+from protocol.engines.loading import load_model, read_config, reload_weights, torch_dtype, warm_up
+from protocol.errors import MusterError
+
+# Prefill holds this many bytes of logits, and of hidden states, at a time.
+LOGITS_BYTES = 128 << 20
+HIDDEN_BYTES = 256 << 20
+# Tokens, padding included, in one forward pass of a prefill.
+PREFILL_TOKENS = 4096
+
+Sequences = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+class TransformersEngine:
+    """One model on one device.
+
+    dtype: compute type, "float32" or "bfloat16" (weights are cast to it). threads: torch's, for the whole process.
+    max_batch: rows decoded together.
+    """
+
+    def __init__(self, dtype: str = "float32", device: str = "cpu", threads: int = 1, max_batch: int = 64) -> None:
+        torch_dtype(dtype)
+        if max_batch < 1 or threads < 1:
+            raise MusterError(f"threads {threads}, max_batch {max_batch}", "both are at least 1")
+        torch.set_num_threads(threads)
+        warm_up()
+        self.dtype, self.device, self.max_batch = dtype, device, max_batch
+        self._model: Any = None
+        self._config: dict[str, Any] = {}
+
+    @property
+    def info(self) -> EngineInfo:
+        import transformers
+
+        return EngineInfo("transformers", transformers.__version__, self.dtype, self.device)
+
+    def load(self, weights: Path) -> None:
+        """Load a Hugging Face folder, or swap weights in place when the model is of the same kind as the loaded one.
+
+        Raises IntegrityError if the folder is not a usable model; the engine then keeps the weights it had.
+        """
+        config = read_config(weights)
+        if self._model is not None and config == self._config:
+            reload_weights(self._model, weights)
+            return
+        self._model, self._config = load_model(weights, self.dtype, self.device), config
+
+    @property
+    def model(self) -> Any:
+        """The loaded transformers model. Raises MusterError before `load`."""
+        if self._model is None:
+            raise MusterError("the engine has no weights yet", "call load with a model folder first")
+        return self._model
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
+        for request in requests:
+            self._check(request.prompt, request.max_new_tokens)
+        out: list[Completion | None] = [None] * len(requests)
+        # Equal prompts, then equal lengths, stay together: less to prefill, less padding.
+        order = sorted(range(len(requests)), key=lambda at: (len(requests[at].prompt), requests[at].prompt))
+        for start in range(0, len(order), self.max_batch):
+            part = order[start : start + self.max_batch]
+            wave = Wave(self._forward, self._head, self._cache(), self.device)
+            for at, completion in zip(part, wave.run([requests[at] for at in part], sampling), strict=True):
+                out[at] = completion
+        return [completion for completion in out if completion is not None]
+
+    @torch.inference_mode()
+    def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
+        """For each (prompt, output), in order: hidden bf16 [T, d] and logits float32 [T, V] of rows P−1 … P+T−2."""
+        for prompt, output in sequences:
+            self._check(prompt, len(output), output)
+        width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)
+        for window in _windows(sequences, HIDDEN_BYTES // width):
+            states = self._hidden(sequences[window])
+            lengths = [len(output) for _, output in sequences[window]]
+            rows = max(1, LOGITS_BYTES // (4 * self._vocabulary))
+            yield from self._with_logits(states, lengths, rows)
+
+    def _with_logits(self, states: list[torch.Tensor], lengths: list[int], rows: int) -> Iterator[Prefilled]:
+        """Projections of many short completions together, of a long one by itself."""
+        start = 0
+        while start < len(states):
+            end, total = start + 1, lengths[start]
+            while end < len(states) and total + lengths[end] <= rows:
+                total += lengths[end]
+                end += 1
+            logits = self._head(torch.cat(states[start:end]))
+            for hidden, own in zip(states[start:end], logits.split(lengths[start:end]), strict=True):
+                yield Prefilled(hidden.to(torch.bfloat16), own)
+            start = end
+
+    def _hidden(self, sequences: Sequences) -> list[torch.Tensor]:
+        """Rows P−1 … P+T−2 of the final-norm output for each sequence, compute dtype, in order.
+
+        Padding is on the right: causal attention keeps it away from every row that is used, so no mask is needed.
+        """
+        out: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
+        # The last output token produced nothing: it is not fed.
+        texts = [prompt + output[:-1] for prompt, output in sequences]
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        while order:
+            longest = len(texts[order[-1]])
+            count = max(1, PREFILL_TOKENS // longest)
+            part, order = order[-count:], order[:-count]
+            ids = torch.zeros(len(part), longest, dtype=torch.long)
+            for row, at in enumerate(part):
+                ids[row, : len(texts[at])] = torch.tensor(texts[at])
+            positions = torch.arange(longest).expand(len(part), -1)
+            hidden = self._forward(ids.to(self.device), None, positions.to(self.device), None)
+            for row, at in enumerate(part):
+                prompt, output = sequences[at]
+                first = len(prompt) - 1
+                out[at] = hidden[row, first : first + len(output)].clone()
+        return out
+
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> Any:
+        decoder = self.model.get_decoder()
+        out = decoder(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+        return out.last_hidden_state
+
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model.get_output_embeddings()(hidden)
+        return logits.float()
+
+    def _cache(self) -> Any:
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.model.config)
+
+    @property
+    def _vocabulary(self) -> int:
+        return int(self.model.get_output_embeddings().weight.shape[0])
+
+    def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
+        if not prompt or tokens < 1:
+            raise MusterError("an empty prompt or no output", "give at least one token of each")
+        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or 0)
+        if limit and len(prompt) + tokens > limit:
+            raise MusterError(
+                f"{len(prompt)} prompt and {tokens} output tokens exceed the model's {limit} positions",
+                "lower max_new_tokens or the prompt's length",
+            )
+        if min(prompt) < 0 or max(prompt + output) >= self._vocabulary or min(output, default=0) < 0:
+            raise MusterError(f"a token outside the vocabulary of {self._vocabulary}", "check the tokens first")
+
+
+def _windows(sequences: Sequences, tokens: int) -> Iterator[slice]:
+    """Consecutive sequences whose outputs together stay within `tokens` (one at least)."""
+    start, total = 0, 0
+    for at, (_, output) in enumerate(sequences):
+        if at > start and total + len(output) > tokens:
+            yield slice(start, at)
+            start, total = at, 0
+        total += len(output)
+    if start < len(sequences):
+        yield slice(start, len(sequences))
+
+
+__all__ = ["TransformersEngine", "load_model"]

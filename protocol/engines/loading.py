@@ -1,0 +1,132 @@
+"""Loading model folders: safetensors and config only, local files only, nothing from the folder is executed."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from protocol.errors import ConfigError, IntegrityError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+MAX_CONFIG_BYTES = 1 << 20
+MEND = "fetch the weights again"
+# Settings that change logits after the output projection; the verifier's split of decoder and projection ignores them.
+UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """float32 or bfloat16. Raises ConfigError."""
+    if name not in DTYPES:
+        raise ConfigError(f"compute dtype {name!r}", f"choose one of {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def warm_up() -> None:
+    """Call torch's vector mathematics once, alone: its first call can race (pytorch issue 188792)."""
+    one = torch.ones(1)
+    for function in (torch.cos, torch.sin, torch.exp, torch.log, torch.sqrt):
+        function(one)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json as a dictionary. Raises IntegrityError if it is missing, too large, or not a usable model's."""
+    path = folder / "config.json"
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise IntegrityError(f"{path} is larger than {MAX_CONFIG_BYTES >> 10} KiB", MEND)
+        config = json.loads(path.read_bytes())
+    except OSError as error:
+        raise IntegrityError(f"{folder} is not a model folder: {error.strerror or error} ({path.name})", MEND) from None
+    except (ValueError, RecursionError):
+        raise IntegrityError(f"{path} is not JSON", MEND) from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise IntegrityError(f"{path} names no model_type", MEND)
+    if "auto_map" in config:
+        raise IntegrityError(
+            f"{path} asks to run code of its own (auto_map)", "use a model of the transformers library"
+        )
+    for name in UNSUPPORTED:
+        if config.get(name) not in (None, 1, 1.0):
+            raise IntegrityError(f"{path} sets {name}, which verification does not support", "use another model")
+    return config
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder, sorted. Raises IntegrityError if there is none."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise IntegrityError(f"{folder} holds no safetensors file", MEND)
+    return files
+
+
+def read_weights(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, tensor) of every tensor of a folder, one at a time. Raises IntegrityError."""
+    from safetensors import safe_open
+
+    for path in weight_files(folder):
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 (not a dictionary)
+                    yield name, file.get_tensor(name)
+        except Exception as error:  # safetensors' own class is not exported to type checkers
+            raise IntegrityError(f"{path} cannot be read: {_line(error)}", MEND) from None
+
+
+def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
+    """A transformers causal language model in evaluation mode, weights cast to `dtype`.
+
+    Raises ConfigError for an unknown dtype, IntegrityError if the folder is not a complete model.
+    """
+    wanted = torch_dtype(dtype)
+    read_config(folder)
+    weight_files(folder)
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging as noise
+
+    noise.disable_progress_bar()
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            str(folder),
+            dtype=wanted,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+        )
+    except Exception as error:  # a hostile folder can make the library raise anything
+        raise IntegrityError(f"{folder} is not a usable model: {_line(error)}", MEND) from None
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if report.get(kind):
+            first = sorted(map(str, report[kind]))[0]
+            raise IntegrityError(f"the weights in {folder} do not fit their config: {kind} {first}", MEND)
+    return model.to(device).eval().requires_grad_(False)
+
+
+def reload_weights(model: Any, folder: Path) -> None:
+    """Replace a loaded model's weights by those of a folder of the same shape; all of them, or none.
+
+    Raises IntegrityError if a tensor is missing, unknown or of another shape; the model then keeps what it had.
+    """
+    # Tied parameters appear under several names with one storage: any of the names will do.
+    own = dict(model.named_parameters(remove_duplicate=False))
+    fresh: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    for name, tensor in read_weights(folder):
+        if name not in own:
+            raise IntegrityError(f"the weights in {folder} hold an unknown tensor {name[:100]!r}", MEND)
+        target = own[name]
+        if target.shape != tensor.shape:
+            raise IntegrityError(f"{name} in {folder} has shape {list(tensor.shape)}, not {list(target.shape)}", MEND)
+        fresh[id(target)] = (target, tensor)
+    missing = sorted(name for name, target in own.items() if id(target) not in fresh)
+    if missing:
+        raise IntegrityError(f"the weights in {folder} lack {missing[0]}", MEND)
+    with torch.no_grad():
+        for target, tensor in fresh.values():
+            target.copy_(tensor)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
