@@ -15,6 +15,7 @@ from protocol.storage.keys import check_content, parse_key
 from protocol.storage.missing import MissingObjectError
 from protocol.storage.presign import Presigner, UploadTicket
 from protocol.storage.settings import S3Settings
+from protocol.storage.sigv4 import AccessKey
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 1 << 30
@@ -27,9 +28,9 @@ class Bucket:
     refuses the access key, MissingObjectError and IntegrityError as named.
     """
 
-    def __init__(self, settings: S3Settings) -> None:
+    def __init__(self, settings: S3Settings, access: AccessKey | None = None) -> None:
         self.settings = settings
-        access = settings.access()
+        access = access or settings.access()
         self.presigner = Presigner(settings, access)
         self._client: Any = boto3.client(
             "s3",

@@ -55,7 +55,7 @@ def _body(answer: httpx.Response, limit: int, deadline: float) -> bytes:
     if status != 200:
         raise UnreachableError(f"{where} refuses to serve the object (status {status})", "ask for a fresh URL")
     chunks, size = [], 0
-    for chunk in answer.iter_raw(1 << 20):
+    for chunk in answer.iter_raw():
         size += len(chunk)
         if size > limit:
             raise IntegrityError(f"{where} sends more than the {limit} bytes expected", "use another source")

@@ -57,7 +57,7 @@ class S3Settings(BaseModel):
         try:
             fields = json.loads(text)
             access, secret = fields["access_key"], fields["secret_key"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             access = secret = None
         if not (isinstance(access, str) and access and isinstance(secret, str) and secret):
             raise ConfigError(f'{path} is not {{"access_key": …, "secret_key": …}}', "write it again")

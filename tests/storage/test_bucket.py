@@ -1,0 +1,148 @@
+import hashlib
+import json
+import os
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from protocol.storage.bucket import Bucket
+from protocol.storage.download import download
+from protocol.storage.keys import object_key
+from protocol.storage.missing import MissingObjectError
+from protocol.storage.settings import S3Settings
+from protocol.storage.upload import TicketRefusedError, upload
+from tests.services.running import Service, free_port, running, settings_of
+
+
+def fresh(size: int = 1000) -> tuple[str, bytes]:
+    data = os.urandom(size)
+    return object_key("shards", hashlib.sha256(data).digest()), data
+
+
+def test_put_get_list_delete(bucket: Bucket) -> None:
+    key, data = fresh()
+    assert bucket.size(key) is None
+    with pytest.raises(MissingObjectError):
+        bucket.get(key)
+    assert bucket.put(key, data)
+    assert not bucket.put(key, data), "a second time changes nothing"
+    assert bucket.get(key) == data
+    assert bucket.size(key) == 1000
+    assert key in list(bucket.list("shards/"))
+    bucket.create()
+    assert bucket.get(key) == data, "making the bucket again keeps what is in it"
+    bucket.delete(key)
+    assert bucket.size(key) is None
+
+
+def test_refuses_what_the_key_does_not_name(bucket: Bucket) -> None:
+    key, data = fresh()
+    with pytest.raises(IntegrityError):
+        bucket.put(key, data + b"x")
+    with pytest.raises(ConfigError):
+        bucket.put("shards/../etc/passwd", data)
+    bucket.put(key, data)
+    with pytest.raises(IntegrityError):
+        bucket.get(key, limit=999)
+
+
+def test_tampered_on_disk(s3: Service, bucket: Bucket) -> None:
+    key, data = fresh(5000)
+    bucket.put(key, data)
+    held = [path for path in (s3.data / "srv").rglob("*.data") if path.read_bytes() == data]
+    assert held
+    held[0].chmod(0o600)
+    with held[0].open("r+b") as file:
+        file.write(b"poison")
+    with pytest.raises((IntegrityError, UnreachableError)):
+        bucket.get(key)
+    with pytest.raises((IntegrityError, UnreachableError, MissingObjectError)):
+        download(bucket.presign_get(key), key, 5000)
+    assert bucket.put(key, data), "the server has put the damaged copy aside: storing it again heals it"
+    assert bucket.get(key) == data
+
+
+def test_ticket_round_trip(bucket: Bucket) -> None:
+    key, data = fresh()
+    ticket = bucket.presign_put(key, len(data), hashlib.sha256(data).digest())
+    assert type(ticket).model_validate_json(ticket.model_dump_json()) == ticket
+    assert upload(ticket, data)
+    assert not upload(ticket, data), "after a crash the same upload is known to be done"
+    assert download(bucket.presign_get(key), key, 1000) == data
+    with pytest.raises(IntegrityError):
+        upload(ticket, data + b"x")
+    with pytest.raises(IntegrityError, match="more than"):
+        download(bucket.presign_get(key), key, 999)
+    other, _ = fresh()
+    with pytest.raises(IntegrityError, match="another hash"):
+        download(bucket.presign_get(key), other, 1000)
+    with pytest.raises(MissingObjectError):
+        download(bucket.presign_get(other), other, 1000)
+
+
+def test_expired_ticket(bucket: Bucket) -> None:
+    key, data = fresh()
+    old = datetime.now(UTC) - timedelta(hours=2)
+    ticket = bucket.presigner.put(key, len(data), hashlib.sha256(data).digest(), 60, old)
+    with pytest.raises(TicketRefusedError, match="expired"):
+        upload(ticket, data)
+    with pytest.raises(UnreachableError, match="refuses"):
+        download(bucket.presigner.get(key, 60, old), key, 1000)
+
+
+def test_unreachable_is_one_clear_line(s3: Service) -> None:
+    settings = settings_of(s3).model_copy(update={"endpoint": f"http://127.0.0.1:{free_port()}"})
+    with pytest.raises(UnreachableError, match="does not answer"):
+        Bucket(settings).size(fresh()[0])
+
+
+def test_missing_bucket(s3: Service) -> None:
+    bucket = Bucket(settings_of(s3, "elsewhere"))
+    with pytest.raises(MissingObjectError, match="elsewhere"):
+        bucket.get(fresh()[0])
+    bucket.create()
+    key, data = fresh()
+    assert bucket.put(key, data)
+
+
+def test_credentials_file(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    settings = S3Settings(endpoint="http://127.0.0.1:1", bucket="muster", credentials=path)
+    with pytest.raises(ConfigError, match="cannot read"):
+        settings.access()
+    path.write_text(json.dumps({"access_key": "a", "secret_key": "hidden"}))
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        settings.access()
+    path.chmod(stat.S_IRUSR)
+    assert "hidden" not in repr(settings.access())
+    for damaged in ("", "[]", '{"access_key": 1, "secret_key": "x"}', "[" * 10_000):
+        path.chmod(0o600)
+        path.write_text(damaged)
+        with pytest.raises(ConfigError):
+            settings.access()
+
+
+@pytest.mark.parametrize("endpoint", ["", "ftp://x", "http://", "http://h/path", "127.0.0.1:9000"])
+def test_endpoint(endpoint: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        S3Settings(endpoint=endpoint or "x", bucket="muster", credentials=tmp_path)
+
+
+def test_data_survive_kill(tmp_path: Path) -> None:
+    service = Service("s3", tmp_path / "data")
+    with running(service):
+        bucket = Bucket(settings_of(service))
+        stored = [fresh(3000) for _ in range(8)]
+        for key, data in stored:
+            bucket.put(key, data)
+        service.kill()
+        with pytest.raises(UnreachableError):
+            bucket.size(stored[0][0])
+        service.start()
+        for key, data in stored:
+            assert bucket.get(key) == data
+        assert sorted(bucket.list("shards/")) == sorted(key for key, _ in stored)
