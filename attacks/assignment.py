@@ -1,0 +1,57 @@
+"""Other work than the assigned one: chosen problems, repeated problems, targets, prompts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from attacks.base import Cheat, attack
+from protocol.engines.base import Completion
+from protocol.rollouts.schema import Rollout
+from worker.produce import Order, Planned
+
+
+class _Reassigned(Cheat):
+    """Cheats in the plan; a changed assignment brings the prompt that belongs to it."""
+
+    def with_problem(self, planned: Planned, seed: int, target: int) -> Planned:
+        assignment = replace(planned.assignment, problem_seed=seed, target_length=target)
+        return replace(planned, assignment=assignment, prompt=self.workbook.prompt(seed, target))
+
+
+@attack("chosen-problems", "works on problems of its own choice")
+class ChosenProblems(_Reassigned):
+    def plan(self, order: Order) -> list[Planned]:
+        return [self.with_problem(p, 1000 + p.assignment.slot, p.assignment.target_length) for p in super().plan(order)]
+
+
+@attack("repeated-problem", "works on its first problem again and again")
+class RepeatedProblem(_Reassigned):
+    def plan(self, order: Order) -> list[Planned]:
+        plan = super().plan(order)
+        return [self.with_problem(p, plan[0].assignment.problem_seed, p.assignment.target_length) for p in plan]
+
+
+@attack("wrong-target", "takes the shortest target length everywhere")
+class WrongTarget(_Reassigned):
+    def plan(self, order: Order) -> list[Planned]:
+        targets = self.config.work.targets or (1, 2)
+
+        def other(target: int) -> int:
+            return min(targets) if target != min(targets) else max(targets)
+
+        return [
+            self.with_problem(p, p.assignment.problem_seed, other(p.assignment.target_length))
+            for p in super().plan(order)
+        ]
+
+
+@attack("truncated-prompt", "leaves out the middle of every prompt")
+class TruncatedPrompt(Cheat):
+    def plan(self, order: Order) -> list[Planned]:
+        return [replace(p, prompt=p.prompt[: len(p.prompt) // 2] + p.prompt[-2:]) for p in super().plan(order)]
+
+
+@attack("hidden-prompt", "computes on a shortened prompt and reports the right one")
+class HiddenPrompt(TruncatedPrompt):
+    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
+        rows = super().score(plan, completions)
+        return [replace(row, prompt_tokens=self.workbook.prompt(row.problem_seed, row.target_length)) for row in rows]

@@ -1,0 +1,74 @@
+"""The registry of attacks: each is a producer that cheats in one stage and is honest in the others."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from protocol.config import PoolConfig
+from protocol.engines.base import Completion, Engine
+from protocol.errors import ConfigError
+from worker.produce import Producer
+
+Build = Callable[[PoolConfig, Engine, float], Producer]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A named way to cheat. `build(config, engine, strength)` makes the producer; `default` is the strength if none is
+    given, and what it means stands in `help`."""
+
+    name: str
+    help: str
+    build: Build
+    default: float = 0.0
+
+
+REGISTRY: dict[str, Attack] = {}
+
+
+def attack(name: str, help: str, default: float = 0.0) -> Callable[[type["Cheat"]], type["Cheat"]]:
+    """Register a producer class under a name."""
+
+    def register(kind: type[Cheat]) -> type[Cheat]:
+        REGISTRY[name] = Attack(name, help, kind, default)
+        return kind
+
+    return register
+
+
+class Cheat(Producer):
+    """A producer with a strength; subclasses replace the stage in which they cheat."""
+
+    def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
+        super().__init__(config, engine)
+        self.strength = strength
+
+
+def find(text: str) -> tuple[Attack, float]:
+    """An attack from `name` or `name=strength`. Raises ConfigError listing the known ones."""
+    import attacks.all  # noqa: F401  (fills the registry)
+
+    name, _, value = text.partition("=")
+    if name not in REGISTRY:
+        raise ConfigError(f"unknown attack `{name}`", "known are " + ", ".join(sorted(REGISTRY)))
+    try:
+        return REGISTRY[name], float(value) if value else REGISTRY[name].default
+    except ValueError:
+        raise ConfigError(f"`{value}` is not a strength", f"write {name}=<number>") from None
+
+
+def reprove(
+    engine: Engine, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], finish: Sequence[int], temperature: float
+) -> list[Completion]:
+    """Honest proofs and log-probabilities for given text: prefill it with the true model (prompt, output)."""
+    from protocol.proofs.toploc import build
+
+    done = []
+    for (_, output), ended, prefilled in zip(pairs, finish, engine.prefill(pairs), strict=True):
+        logprobs = (prefilled.logits / temperature).log_softmax(-1)
+        chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
+        done.append(Completion(output, chosen, ended, tuple(build(prefilled.hidden))))
+    return done
+
+
+def changed(completion: Completion, **changes: object) -> Completion:
+    return replace(completion, **changes)  # type: ignore[arg-type]

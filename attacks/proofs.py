@@ -1,0 +1,94 @@
+"""Forged TOPLOC proofs: bytes that stand for nothing, and proofs of something else."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from attacks.base import Cheat, attack
+from protocol.engines.base import Completion
+from protocol.proofs.codec import PRIME, PROOF_BYTES
+from protocol.rollouts.schema import Rollout
+from worker.produce import Order, Planned, Produced
+
+Proofs = tuple[bytes, ...]
+
+
+class _Forged(Cheat):
+    """Replaces every row's proofs."""
+
+    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
+        raise NotImplementedError
+
+    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
+        rng = random.Random(plan[0].assignment.problem_seed)
+        rows = super().score(plan, completions)
+        return [replace(row, proofs=self.forge(row.proofs, rng)) for row in rows]
+
+
+def encode(modulus: int, coefficients: Sequence[int]) -> bytes:
+    return b"".join(value.to_bytes(2, "big") for value in (modulus, *coefficients))
+
+
+@attack("proofs-zero", "all proofs are zero bytes")
+class ZeroProofs(_Forged):
+    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
+        return (b"\x00" * PROOF_BYTES,) * len(proofs)
+
+
+@attack("proofs-modulus-0", "honest coefficients under modulus 0")
+class ModulusZero(_Forged):
+    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
+        return tuple(b"\x00\x00" + proof[2:] for proof in proofs)
+
+
+@attack("proofs-constant", "polynomials that are constant: every activation claimed equal")
+class ConstantProofs(_Forged):
+    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
+        return (encode(PRIME, [0x4040, *([0] * 127)]),) * len(proofs)
+
+
+@attack("proofs-random", "random polynomials")
+class RandomProofs(_Forged):
+    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
+        return tuple(encode(PRIME, [rng.randrange(PRIME) for _ in range(128)]) for _ in proofs)
+
+
+@attack("proofs-swapped", "proofs of the neighbouring rollout")
+class SwappedProofs(Cheat):
+    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
+        rows = super().score(plan, completions)
+        pool = [proof for row in rows for proof in row.proofs]
+        pool = pool[1:] + pool[:1]
+        out = []
+        for row in rows:
+            out.append(replace(row, proofs=tuple(pool[: len(row.proofs)])))
+            pool = pool[len(row.proofs) :]
+        return out
+
+
+class _WrongCount(Cheat):
+    """Writes a file whose proofs do not fit its tokens; the format's own writer refuses that, so it is bypassed."""
+
+    def forge(self, proofs: Proofs) -> Proofs:
+        raise NotImplementedError
+
+    def seal(self, order: Order, rollouts: Sequence[Rollout]) -> Produced:
+        from protocol.rollouts.commitment import commit
+        from protocol.rollouts.parquet import to_parquet
+
+        rows = [replace(row, proofs=self.forge(row.proofs)) for row in rollouts]
+        header = self.header(order)
+        data = to_parquet(header, rows)
+        return Produced(header, tuple(rows), data, commit(data, rows))
+
+
+@attack("proofs-too-few", "leaves the last proof of every rollout out")
+class TooFewProofs(_WrongCount):
+    def forge(self, proofs: Proofs) -> Proofs:
+        return proofs[:-1]
+
+
+@attack("proofs-too-many", "adds a proof to every rollout")
+class TooManyProofs(_WrongCount):
+    def forge(self, proofs: Proofs) -> Proofs:
+        return (*proofs, proofs[-1])

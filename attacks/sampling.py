@@ -1,0 +1,49 @@
+"""Other tokens than the seeded noise picks: greedy, another temperature, re-rolled luck."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+from attacks.base import Cheat, attack, reprove
+from protocol.engines.base import Completion, Request, Sampling
+from worker.produce import Order, Planned
+
+
+@attack("greedy", "always takes the most probable token; proofs and log-probabilities are honest")
+class Greedy(Cheat):
+    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+        requests = [Request(p.prompt, p.noise_key, self.config.work.max_new_tokens) for p in plan]
+        done = self.engine.generate(requests, Sampling(1e-4, self.workbook.eos_ids))
+        pairs = [(p.prompt, completion.tokens) for p, completion in zip(plan, done, strict=True)]
+        return reprove(self.engine, pairs, [c.finish for c in done], self.config.work.temperature)
+
+
+@attack("temperature", "samples at another temperature; strength: its factor", 0.7)
+class Temperature(Cheat):
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.config.work.temperature * self.strength, self.workbook.eos_ids)
+
+
+@attack("reroll", "draws each completion several times and keeps the best rewarded; strength: draws", 4)
+class Reroll(Cheat):
+    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+        draws = [super().complete(order, plan)]
+        for _ in range(int(self.strength) - 1):
+            luck = [replace(p, noise_key=self._random_key()) for p in plan]
+            draws.append(super().complete(order, luck))
+        best = []
+        for planned, tries in zip(plan, zip(*draws, strict=True), strict=True):
+            seed, target = planned.assignment.problem_seed, planned.assignment.target_length
+            best.append(max(tries, key=lambda c: self.workbook.score(seed, target, c.tokens).reward))
+        return best
+
+    @staticmethod
+    def _random_key() -> tuple[int, int, int]:
+        return secrets.randbits(64), secrets.randbits(64), secrets.randbits(64)
+
+
+@attack("seed", "draws its noise from a seed of its own")
+class OwnSeed(Cheat):
+    def plan(self, order: Order) -> list[Planned]:
+        return [replace(p, noise_key=Reroll._random_key()) for p in super().plan(order)]

@@ -1,0 +1,75 @@
+"""Text changed after it was generated: a swapped token, an early EOS, padding to the limit."""
+
+import random
+from collections.abc import Sequence
+
+from attacks.base import Cheat, attack, changed, reprove
+from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion
+from worker.produce import Order, Planned
+
+
+class _Edited(Cheat):
+    """Edits completions; with `strength` ≥ 1 the edited text is proven anew with the true model."""
+
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        raise NotImplementedError
+
+    def victims(self, completions: Sequence[Completion], rng: random.Random) -> set[int]:
+        return set(range(len(completions)))
+
+    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+        done = super().complete(order, plan)
+        rng = random.Random(order.work.seed)
+        chosen = self.victims(done, rng)
+        done = [self.edit(c, rng) if n in chosen else c for n, c in enumerate(done)]
+        if self.strength < 1:
+            return done
+        pairs = [(p.prompt, c.tokens) for p, c in zip(plan, done, strict=True)]
+        return reprove(self.engine, pairs, [c.finish for c in done], self.config.work.temperature)
+
+
+def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Completion:
+    """The completion with other tokens, its proofs and log-probabilities cut or repeated to fit."""
+    chunks = -(-len(tokens) // 32)
+    proofs = (completion.proofs * chunks)[:chunks]
+    logprobs = (completion.logprobs * len(tokens))[: len(tokens)]
+    return changed(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
+
+
+@attack("token-swap", "replaces one token of one completion; strength 1: proves the result anew")
+class TokenSwap(_Edited):
+    def victims(self, completions: Sequence[Completion], rng: random.Random) -> set[int]:
+        # A swapped last token leaves no trace in activations: only log-probability and noise show it.
+        longer = [n for n, c in enumerate(completions) if len(c.tokens) > 1]
+        return {rng.choice(longer)} if longer else set()
+
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        place = rng.randrange(len(completion.tokens) - 1)
+        other = [
+            t for t in range(self.workbook.vocabulary) if t not in (completion.tokens[place], *self.workbook.eos_ids)
+        ]
+        tokens = (*completion.tokens[:place], rng.choice(other), *completion.tokens[place + 1 :])
+        return changed(completion, tokens=tokens)
+
+
+@attack("early-eos", "cuts completions short with an EOS; strength 1: proves the result anew")
+class EarlyEos(_Edited):
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        half = max(1, len(completion.tokens) // 2)
+        return fitted(completion, (*completion.tokens[: half - 1], self.workbook.eos_ids[0]), FINISH_EOS)
+
+
+@attack("padding", "goes on after the end up to the length limit, which is paid; strength 1: proves the result anew")
+class Padding(_Edited):
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        body = completion.tokens[:-1] if completion.finish == FINISH_EOS else completion.tokens
+        limit = self.config.work.max_new_tokens
+        tokens = ((*body, *body, 65) * limit)[:limit]
+        return fitted(completion, tokens, FINISH_LENGTH)
+
+
+@attack("truncated", "drops the second half of completions")
+class Truncated(_Edited):
+    def edit(self, completion: Completion, rng: random.Random) -> Completion:
+        half = max(1, len(completion.tokens) // 2)
+        return fitted(completion, completion.tokens[:half], FINISH_LENGTH)
