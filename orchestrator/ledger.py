@@ -14,9 +14,9 @@ from protocol.verdict import Code
 
 @dataclass(frozen=True)
 class Row:
-    """One account of the ledger; grains. earned = pending excluded, all that was accepted or voted for; pending: submitted,
-    undecided; locked: accepted, not vested; vested: can be claimed now; claimed, fees: paid out; slashed: taken from
-    stake or bond. `payee` receives the money: a node's operator, a seat's owner."""
+    """One account of the ledger; grains. earned: all that was accepted, or paid for votes; pending: submitted, undecided;
+    locked: accepted, not vested; vested: can be claimed now; claimed, fees: paid out; slashed: taken from stake or
+    bond. `payee` receives the money: a node's operator, a seat's owner."""
 
     address: str
     role: str
@@ -92,20 +92,9 @@ def _committee_share(pool: Pool, sub: Submission) -> int:
 
 
 def vested_units(state: State, account: Account, now: int) -> int:
-    """Units that a claim would pay at chain time `now` (as `Pools.claimable` with the latest vested submission)."""
-    total = 0
-    for sub in state.submissions_of(account.pool, account.node):
-        barred = account.frozen_at and sub.final_time > account.frozen_at
-        if sub.status is Status.ACCEPTED and not sub.forfeited and sub.final_time <= now and not barred:
-            total += 0 if held(state, sub) else sub.units
-    return max(0, total - account.units_claimed)
-
-
-def held(state: State, sub: Submission) -> bool:
-    """Whether a dispute or canary holds the file's pay now."""
-    key = (sub.pool, sub.sequence)
-    dispute, canary = state.disputes.get(key), state.canaries.get(key)
-    return (dispute is not None and not dispute.resolved) or (canary is not None and not canary.concluded)
+    """Units that a claim would pay at chain time `now`."""
+    hint = state.claim_hint(account.pool, account.node, now)
+    return hint.cumulative - account.units_drawn if hint else 0
 
 
 def rows(state: State, pool_id: int, now: int) -> list[Row]:
@@ -117,16 +106,14 @@ def rows(state: State, pool_id: int, now: int) -> list[Row]:
 
 def _worker(state: State, pool: Pool, account: Account, now: int) -> Row:
     rate = pool.terms.rate
-    files = state.submissions_of(pool.pool, account.node)
-    accepted = sum(sub.units for sub in files if sub.status is Status.ACCEPTED and not sub.forfeited)
     vested = vested_units(state, account, now)
     return Row(
         address=account.node,
         role="worker",
         payee=account.operator,
-        earned=accepted * rate,
-        pending=sum(sub.units for sub in files if sub.status is Status.PENDING) * rate,
-        locked=(accepted - vested) * rate - account.paid,
+        earned=account.units_accepted * rate,
+        pending=account.units_pending * rate,
+        locked=(account.units_accepted - vested) * rate - account.paid,
         vested=vested * rate,
         claimed=account.paid,
         slashed=account.slashed,

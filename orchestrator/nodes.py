@@ -19,7 +19,7 @@ class NodeState(Enum):
 
 
 def missed(last_seen: float, now: float, interval: float = HEARTBEAT_SECONDS) -> int:
-    """Heartbeats missed since `last_seen` (Unix seconds), half an interval of grace; a clock set back counts as none."""
+    """Heartbeats missed since `last_seen` (Unix seconds) less half an interval; 0 when the clock was set back."""
     return max(0, int((now - last_seen - interval / 2) // interval))
 
 

@@ -3,18 +3,10 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from protocol.chain.records import Account, Pool
 from protocol.chain.state import EventSource, Projection, State
 from protocol.verdict import Code
-
-
-class Tip(Protocol):
-    """The chain's newest followed block and its timestamp."""
-
-    @property
-    def head(self) -> int: ...
 
 
 class Watch:
@@ -27,6 +19,8 @@ class Watch:
         self._projection = Projection(follower)
         self.version = 0
         """Grows with every change of the state."""
+        self.error = ""
+        """Why the chain could not be followed at the last try, or empty."""
 
     def refresh(self) -> bool:
         """Poll the chain once; whether the state changed."""
