@@ -1,6 +1,5 @@
 """The rollout file's vocabulary: header, rollout, limits, and the checks every file must pass (docs/protocol.md, 6)."""
 
-import json
 import math
 import re
 import struct
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from eth_utils.address import is_checksum_address, to_checksum_address
+from pydantic_core import from_json
 
 from protocol.config import WorkConfig
 from protocol.encoding import canonical_json
@@ -83,8 +83,8 @@ class RolloutHeader:
         if len(data) > MAX_HEADER_BYTES:
             raise MalformedFile(f"header of {len(data)} bytes, at most {MAX_HEADER_BYTES}")
         try:
-            fields: Any = json.loads(data)
-        except (ValueError, RecursionError):
+            fields: Any = from_json(data, allow_inf_nan=False)
+        except ValueError:
             raise MalformedFile("header is not JSON") from None
         if not isinstance(fields, dict) or set(fields) != set(cls.__dataclass_fields__):
             raise MalformedFile("header has not exactly the fields of docs/protocol.md section 6")

@@ -1,12 +1,12 @@
 """Object keys are content addresses (docs/protocol.md, section 1): nothing in them can be chosen by a stranger."""
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 from eth_utils.crypto import keccak
+from pydantic_core import from_json
 
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError
@@ -70,6 +70,6 @@ def check_content(key: str, data: bytes) -> None:
 
 def _unsigned_manifest(data: bytes) -> bytes:
     try:
-        return canonical_json(json.loads(data)["manifest"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return canonical_json(from_json(data, allow_inf_nan=False)["manifest"])
+    except (ValueError, KeyError, TypeError):
         return b""

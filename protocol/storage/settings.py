@@ -1,11 +1,11 @@
 """Where the bucket is and which key opens it: any S3-compatible endpoint."""
 
-import json
 import stat
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import from_json
 
 from protocol.errors import ConfigError
 from protocol.storage.sigv4 import AccessKey
@@ -55,9 +55,9 @@ class S3Settings(BaseModel):
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(f"the S3 access key {path} is open to other users", f"chmod 600 {path}")
         try:
-            fields = json.loads(text)
+            fields = from_json(text)
             access, secret = fields["access_key"], fields["secret_key"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             access = secret = None
         if not (isinstance(access, str) and access and isinstance(secret, str) and secret):
             raise ConfigError(f'{path} is not {{"access_key": …, "secret_key": …}}', "write it again")

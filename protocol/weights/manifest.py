@@ -1,13 +1,13 @@
 """The manifest of a policy step: which files, cut into which shards, signed by the owner (docs/protocol.md, 8)."""
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from eth_account.signers.local import LocalAccount
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import from_json
 
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
@@ -143,8 +143,8 @@ def unseal(stored: bytes, expected: bytes, publisher: Publisher) -> Manifest:
     if len(stored) > MAX_STORED_BYTES:
         raise IntegrityError(f"a manifest of {len(stored)} bytes, at most {MAX_STORED_BYTES}", _FETCH_ELSEWHERE)
     try:
-        fields: Any = json.loads(stored)
-    except (ValueError, RecursionError):
+        fields: Any = from_json(stored, allow_inf_nan=False)
+    except ValueError:
         raise IntegrityError("the manifest is not JSON", _FETCH_ELSEWHERE) from None
     if not isinstance(fields, dict) or set(fields) != {"manifest", "signature"}:
         raise IntegrityError("the manifest is not {manifest, signature}", _FETCH_ELSEWHERE)
