@@ -1,6 +1,6 @@
 """The chain as roles see it: reads, blocks, and sending as one account."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +128,12 @@ class ChainClient:
         if self._sender is None:
             raise ConfigError(f"{call.label} needs a key", "name a key file")
         return self._sender.send(call, gas, timeout)
+
+    def send_all(self, calls: Sequence[tuple[Call, int]], timeout: float = 300.0) -> Iterator[Receipt]:
+        """Send (call, gas limit) pairs at once and yield their receipts in order; see `Sender.send_all`."""
+        if self._sender is None:
+            raise ConfigError(f"{calls[0][0].label} needs a key", "name a key file")
+        return self._sender.send_all(calls, timeout)
 
     def simulate(self, call: Call) -> None:
         """Run a call without sending it. Raises ContractError if it would be refused."""

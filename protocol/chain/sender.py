@@ -7,6 +7,7 @@ start again, because the first signature can then never be mined.
 
 import logging
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +103,19 @@ class Sender:
                 return self._await(flight, timeout)
         finally:
             self._nonces.done(flight.nonce)
+
+    def send_all(self, calls: Sequence[tuple[Call, int]], timeout: float = 300.0) -> Iterator[Receipt]:
+        """Send calls with given gas limits one right after the other, then yield their receipts in order. For calls
+        that depend on one another only by their order; the first failure is raised when its turn comes."""
+        _, price = self._prepare(calls[0][0], sum(gas for _, gas in calls))
+        flights = [self._launch(call, gas, price) for call, gas in calls]
+        try:
+            for flight in flights:
+                with WAITS.on(f"{flight.call.label} to be mined"):
+                    yield self._await(flight, timeout)
+        finally:
+            for flight in flights:
+                self._nonces.done(flight.nonce)
 
     # ---- Before
 
