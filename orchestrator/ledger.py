@@ -14,9 +14,9 @@ from protocol.verdict import Code
 
 @dataclass(frozen=True)
 class Row:
-    """One account of the ledger; grains. earned: all that was accepted, or paid for votes; pending: submitted, undecided;
-    locked: accepted, not vested; vested: can be claimed now; claimed, fees: paid out; slashed: taken from stake or
-    bond. `payee` receives the money: a node's operator, a seat's owner."""
+    """One account of the ledger; grains. earned: all that was accepted, or paid for votes; pending: submitted and
+    undecided; locked: accepted, not vested; vested: can be claimed now; claimed, fees: paid out; slashed: taken from
+    stake or bond. `payee` receives the money: a node's operator, a seat's owner."""
 
     address: str
     role: str
@@ -124,7 +124,7 @@ def _validators(state: State, pool_id: int) -> list[Row]:
     fees: dict[str, int] = defaultdict(int)
     slashed: dict[str, int] = defaultdict(int)
     for payment in state.payments:
-        if payment.kind == "fee" and payment.pool == pool_id:
+        if payment.kind in ("fee", "jury") and payment.pool == pool_id:
             fees[payment.to] += payment.amount
     for seat in state.seats.values():
         slashed[seat.owner] += seat.penalised
@@ -135,10 +135,11 @@ def _validators(state: State, pool_id: int) -> list[Row]:
 
 
 def received(state: State) -> dict[str, int]:
-    """What each address was paid by Pools in all pools, by its own events (claims, fees, leftovers)."""
+    """What Pools paid to each address, over all pools: claims, committee fees, leftovers."""
     out: dict[str, int] = defaultdict(int)
     for payment in state.payments:
-        out[payment.to] += payment.amount
+        if payment.kind in ("claim", "fee", "leftover"):
+            out[payment.to] += payment.amount
     return dict(out)
 
 

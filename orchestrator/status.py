@@ -134,7 +134,7 @@ def _validators(state: State, pool: int, beats: dict[str, Heartbeat], now: float
     votes = _votes(state, pool)
     fees: dict[str, int] = {}
     for payment in state.payments:
-        if payment.kind == "fee" and payment.pool == pool:
+        if payment.kind in ("fee", "jury") and payment.pool == pool:
             fees[payment.to] = fees.get(payment.to, 0) + payment.amount
     out = []
     for owner in sorted({seat.owner for seat in state.seats.values()}):

@@ -1,0 +1,141 @@
+"""A chain written by hand: the events that the contracts would emit, in the forms the follower gives."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from eth_account import Account as Key
+from eth_account.signers.local import LocalAccount
+
+from protocol.chain.records import Terms
+from protocol.chain.state import Batch, Event
+from protocol.verdict import Code
+
+POOLS = "0x" + "11" * 20
+RATE, FEE, COMMITTEE, WINDOW = 10, 1001, 3, 20
+TERMS = Terms(
+    RATE,
+    FEE,
+    500,
+    1000,
+    10,
+    100_000,
+    COMMITTEE,
+    5,
+    0,
+    2,
+    4,
+    65536,
+    100,
+    10,
+    10,
+    WINDOW,
+    10,
+    10,
+    10,
+    10,
+    False,
+    b"\1" * 32,
+)
+OWNER, NODE, CHEAT, VOTER, STRANGER = (Key.from_key(bytes([n]) * 32) for n in range(1, 6))
+
+
+class Chain:
+    """An event source; one call, one event, one block of one second (from time 1,000)."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.head = 0
+        self._polled = 0
+        self._rollback: int | None = None
+        self.sequence = 0
+
+    def history(self) -> Iterable[Event]:
+        self._polled = len(self.events)
+        return list(self.events)
+
+    def poll(self) -> Batch:
+        new, rollback = self.events[self._polled :], self._rollback
+        self._polled, self._rollback = len(self.events), None
+        return Batch(rollback, new, self.head)
+
+    def emit(self, contract: str, name: str, **args: Any) -> None:
+        self.head += 1
+        event = Event(self.head, bytes(32), f"0x{self.head:064x}", 0, contract, name, args, 1000 + self.head)
+        self.events.append(event)
+
+    def rewind(self, count: int) -> None:
+        """A reorganisation that drops the last `count` events and blocks."""
+        del self.events[len(self.events) - count :]
+        self.head -= count
+        self._rollback = self.head
+
+    # ---- what actors do
+
+    def create(self, budget: int = 10_000_000, pool: int = 1, **terms: Any) -> None:
+        fields = vars(replace(TERMS, **terms))
+        self.emit(
+            "Pools", "PoolCreated", pool=pool, owner=OWNER.address, configHash=b"\1" * 32, terms=fields, unbonding=9
+        )
+        self.emit("Pools", "PoolFunded", pool=pool, amount=budget, **{"from": OWNER.address})
+
+    def join(self, key: LocalAccount, step: int = 0, pool: int = 1) -> None:
+        node, operator = key.address, OWNER.address
+        self.emit("Stakes", "NodeRegistered", node=node, operator=operator, stake=5000)
+        self.emit("Pools", "NodeJoined", pool=pool, node=node, operator=operator, joinedStep=step, limit=10**9)
+
+    def seat(self, key: LocalAccount, seat: int = 1) -> None:
+        self.emit("Seats", "SeatOpened", seat=seat, owner=key.address, voter=key.address, bond=9000, activeFrom=1)
+
+    def publish(self, step: int, pool: int = 1) -> None:
+        seed = self.head + 2
+        self.emit(
+            "Pools",
+            "StepPublished",
+            pool=pool,
+            step=step,
+            manifestHash=b"\2" * 32,
+            canaryRoot=b"\3" * 32,
+            seedBlock=seed,
+        )
+        self.head += 3
+
+    def submit(self, key: LocalAccount, counter: int, step: int = 0, units: int = 100) -> int:
+        sequence, self.sequence = self.sequence, self.sequence + 1
+        self.emit(
+            "Pools",
+            "WorkSubmitted",
+            pool=1,
+            node=key.address,
+            sequence=sequence,
+            step=step,
+            counter=counter,
+            units=units,
+            rows=8,
+            root=b"\4" * 32,
+            fileHash=sequence.to_bytes(32, "big"),
+        )
+        return sequence
+
+    def settle(self, key: LocalAccount, sequence: int, code: Code, units: int = 100) -> None:
+        time = 1001 + self.head + (WINDOW if code is not Code.VOID else 0)
+        place = {"pool": 1, "node": key.address, "sequence": sequence}
+        self.emit("Pools", "FileSettled", **place, code=int(code), units=units, time=time)
+        if code.is_reject:
+            self.emit("Pools", "NodeFrozen", pool=1, node=key.address, frozenAt=1000 + self.head)
+
+    def finalize(self, key: LocalAccount, sequence: int, code: Code, taken: int, fees: int) -> None:
+        place = {"pool": 1, "node": key.address, "sequence": sequence}
+        if code.is_reject:
+            self.emit("Pools", "NodeEjected", **place, code=int(code))
+        if taken:
+            self.emit("Stakes", "NodeSlashed", node=key.address, amount=taken, fees=fees, reward=0, stake=5000 - taken)
+        self.emit("Pools", "FileFinalized", **place, code=int(code), slashed=taken)
+
+    def claim(self, key: LocalAccount, units: int) -> None:
+        self.emit(
+            "Pools", "Claimed", pool=1, node=key.address, operator=OWNER.address, units=units, amount=units * RATE
+        )
+
+    def fee(self, key: LocalAccount, paid: int, burnt: int) -> None:
+        self.emit("Pools", "FeePaid", pool=1, to=key.address, paid=paid, burnt=burnt)
