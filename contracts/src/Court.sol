@@ -82,13 +82,13 @@ contract Court is ICourt {
         uint256 codes,
         bytes32 verdictHash,
         bytes32 salt
-    ) external {
+    ) public {
         uint256 key = _key(pool, lane, round);
         uint256 w = _lanes[key];
         if (w.settled()) revert AlreadySettled();
         if (w.seed() == 0) revert NotDrawn();
-        uint256 seat = _onlyVoter(w, member);
-        if (w.committed() & (1 << member) == 0) revert NotCommitted();
+        // The commitment binds its sender: nobody else can open it, and no call to Seats is needed.
+        if (member >= LaneSlot.MOST || w.committed() & (1 << member) == 0) revert NotCommitted();
         if (w.revealed() & (1 << member) != 0) revert AlreadyRevealed();
         Terms memory t = _terms[pool];
         uint256 opens = w.time() + t.commitWindow;
@@ -98,11 +98,26 @@ contract Court is ICourt {
         if (codes > type(uint64).max || _ballots[(key << 3) | member] != hash) revert WrongReveal();
         _ballots[(key << 3) | member] = bytes32(codes);
         _lanes[key] = w.withRevealed(member);
-        emit VoteRevealed(pool, lane, seat, round, member, codes, verdictHash);
+        emit VoteRevealed(pool, lane, w.member(member), round, member, codes, verdictHash);
     }
 
     /// @inheritdoc ICourt
-    function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) external {
+    function revealAndSettle(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        uint256 member,
+        uint256 codes,
+        bytes32 verdictHash,
+        bytes32 salt,
+        FileRef[] calldata files
+    ) external {
+        reveal(pool, lane, round, member, codes, verdictHash, salt);
+        settle(pool, lane, round, files);
+    }
+
+    /// @inheritdoc ICourt
+    function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) public {
         uint256 key = _key(pool, lane, round);
         uint256 w = _lanes[key];
         if (w.settled()) revert AlreadySettled();

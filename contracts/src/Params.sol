@@ -49,6 +49,11 @@ contract Params is IParams, Ownable2Step {
     }
 
     /// @inheritdoc IParams
+    function slashing() external view returns (uint256, uint256, uint256) {
+        return (_values.slashBps, _values.rewardBps, _values.malformedPenalty);
+    }
+
+    /// @inheritdoc IParams
     function checkTerms(PoolTerms calldata terms) external view returns (uint256) {
         return TermsLib.check(terms, minWindow, blockSeconds, unbonding);
     }

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {IParams} from "./interfaces/IParams.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
+import {SplitLib} from "./libraries/SplitLib.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
@@ -136,22 +137,29 @@ contract Stakes is IStakes, EIP712, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IStakes
-    function slash(address node, uint256 amount, uint256 fees, uint256 reward, bool frozen, uint256 ejectUntil)
-        external
-        onlyPools
-        nonReentrant
-        returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid)
-    {
-        Slot storage slot = _nodes[node];
-        uint256 stake = slot.stake;
-        taken = amount < stake ? amount : stake;
-        feesPaid = fees < taken ? fees : taken;
-        rewardPaid = reward < taken - feesPaid ? reward : taken - feesPaid;
-        stake -= taken;
-        slot.stake = uint56(stake);
-        if (frozen) _release(node);
-        if (ejectUntil != 0 && slot.pool != 0) _unbind(node, ejectUntil);
-        emit NodeSlashed(node, taken, feesPaid, rewardPaid, stake);
+    function slash(
+        address node,
+        uint256 bps,
+        uint256 amount,
+        uint256 fees,
+        uint256 reward,
+        uint256 rewardBps,
+        bool frozen,
+        uint256 ejectUntil
+    ) external onlyPools nonReentrant returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid) {
+        Slot memory slot = _nodes[node];
+        (taken, feesPaid, rewardPaid) =
+            SplitLib.slash(slot.stake, bps == 0 ? amount : slot.stake * bps / 10_000, fees, reward, rewardBps);
+        slot.stake -= uint56(taken);
+        if (frozen && slot.frozen != type(uint16).max) --slot.frozen;
+        if (ejectUntil != 0 && slot.pool != 0) {
+            // Nothing is left to lock when all of it was taken.
+            if (slot.stake != 0) _exits[node] = Exit({releaseAt: uint40(ejectUntil), lastPool: slot.pool});
+            emit NodeUnbound(node, slot.pool, ejectUntil);
+            slot.pool = 0;
+        }
+        _nodes[node] = slot;
+        emit NodeSlashed(node, taken, feesPaid, rewardPaid, slot.stake, slot.frozen);
         if (feesPaid != 0) token.safeTransfer(pools, feesPaid);
         if (rewardPaid != 0) token.safeTransfer(appeals, rewardPaid);
         uint256 burnt = taken - feesPaid - rewardPaid;

@@ -111,7 +111,7 @@ interface ICourt {
     /// @param commitment `ballotHash(pool, lane, round, voter, codes, verdictHash, salt)`.
     function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external;
 
-    /// @notice Opens a member's vote; the voter itself.
+    /// @notice Opens a member's vote; the account that committed it.
     function reveal(
         uint256 pool,
         uint256 lane,
@@ -120,6 +120,18 @@ interface ICourt {
         uint256 codes,
         bytes32 verdictHash,
         bytes32 salt
+    ) external;
+
+    /// @notice For the last to reveal: both calls in one, cheaper and a block earlier. Reverts when others are missing.
+    function revealAndSettle(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        uint256 member,
+        uint256 codes,
+        bytes32 verdictHash,
+        bytes32 salt,
+        FileRef[] calldata files
     ) external;
 
     /// @notice Tallies and writes the outcomes; anyone may call at the last reveal or after the reveal window.

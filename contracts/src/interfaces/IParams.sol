@@ -40,6 +40,8 @@ interface IParams {
     function setPaused(bool paused) external;
 
     function values() external view returns (Values memory);
+    /// @notice The three of them that finalising a file needs.
+    function slashing() external view returns (uint256 slashBps, uint256 rewardBps, uint256 malformedPenalty);
     function paused() external view returns (bool);
     /// @notice Shortest window, in seconds, that a pool of this deployment may have.
     function minWindow() external view returns (uint256);

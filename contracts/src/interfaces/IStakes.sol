@@ -35,8 +35,11 @@ interface IStakes {
     event NodeUnbound(address indexed node, uint256 indexed pool, uint256 releaseAt);
     event NodeFrozen(address indexed node, uint256 frozen);
     event NodeReleased(address indexed node, uint256 frozen);
-    /// @notice `fees` went to the pool (it pays the committee from them), `reward` to Appeals, the rest was burnt.
-    event NodeSlashed(address indexed node, uint256 amount, uint256 fees, uint256 reward, uint256 stake);
+    /// @notice `fees` went to the pool (it pays the committee from them), `reward` to Appeals, the rest was burnt. The
+    /// file counts as frozen no more: `frozen` are left. A slashed node without stake is in no pool any more.
+    event NodeSlashed(
+        address indexed node, uint256 amount, uint256 fees, uint256 reward, uint256 stake, uint256 frozen
+    );
 
     error NotOperator();
     error NotPools();
@@ -76,12 +79,21 @@ interface IStakes {
     function unbind(address node, uint256 releaseAt) external;
     function freeze(address node) external;
     function release(address node) external;
-    /// @notice Takes up to `amount`: first up to `fees` for Pools, then up to `reward` for Appeals, the rest is burnt.
-    /// @param frozen Whether the file was a frozen one, which is released.
-    /// @param ejectUntil When not 0, the node leaves its pool, with this release time.
-    function slash(address node, uint256 amount, uint256 fees, uint256 reward, bool frozen, uint256 ejectUntil)
-        external
-        returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid);
+    /// @notice Takes part of a node's stake: first up to `fees` for Pools, then up to `reward` for Appeals, the rest is
+    /// burnt. Ends one freeze.
+    /// @param bps Share of the stake to take, in 1/10000; when 0, `amount` is taken instead.
+    /// @param rewardBps Most that the reward may be as a share of what is taken.
+    /// @param ejectUntil When not 0, the node leaves its pool; what stake is left stays locked until then.
+    function slash(
+        address node,
+        uint256 bps,
+        uint256 amount,
+        uint256 fees,
+        uint256 reward,
+        uint256 rewardBps,
+        bool frozen,
+        uint256 ejectUntil
+    ) external returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid);
 
     function nodeOf(address node) external view returns (Node memory);
     function operatorOf(address node) external view returns (address);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IParams} from "../interfaces/IParams.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {Codes} from "../libraries/Codes.sol";
@@ -194,31 +193,33 @@ abstract contract PoolVerdicts is PoolBase {
         uint256 p = _pools[pool];
         uint256 fees = p.fees();
         uint256 back = units * p.rate();
+        uint256 bps;
         uint256 amount;
+        uint256 rewardBps;
         uint256 ejectUntil;
         if (Codes.isReject(code)) {
             uint256 a = _accounts[pool][node];
-            if (a.limit() != 0) ejectUntil = block.timestamp + _desks[pool].unbonding;
-            _accounts[pool][node] = a.slashedAt(frozenAt);
-            IParams.Values memory v = params.values();
-            amount = stakes.stakeOf(node) * v.slashBps / 10_000;
-            uint256 most = amount * v.rewardBps / 10_000;
-            if (reward > most) reward = most;
+            (bps, rewardBps,) = params.slashing();
+            if (a.limit() != 0) ejectUntil = bps == 10_000 ? 1 : block.timestamp + _desks[pool].unbonding;
+            a = a.slashedAt(frozenAt);
+            _accounts[pool][node] = f & FileSlot.FROZEN != 0 ? a.frozenLess() : a;
             emit NodeEjected(pool, node, sequence, code);
-        } else if (code == Codes.MALFORMED) {
-            amount = fees + params.values().malformedPenalty;
-            reward = 0;
+        } else if (f & FileSlot.FROZEN != 0) {
+            _thaw(pool, node);
+        }
+        if (code == Codes.MALFORMED) {
+            (,, amount) = params.slashing();
+            amount += fees;
         } else if (code == Codes.UNAVAILABLE) {
             // validators earn a quarter of the fee for an attempt, at the submitter's cost
             uint256 quarter = p.committee() * (p.fee() >> 2);
             back += fees - quarter;
             fees = amount = quarter;
-            reward = 0;
         } // a canary's fees stay its owner's cost
-        if (f & FileSlot.FROZEN != 0) _thaw(pool, node);
-        if (amount != 0) {
+        if (bps != 0 || amount != 0) {
             uint256 feesPaid;
-            (taken, feesPaid, rewardPaid) = stakes.slash(node, amount, fees, reward, stakeFrozen, ejectUntil);
+            (taken, feesPaid, rewardPaid) =
+                stakes.slash(node, bps, amount, fees, reward, rewardBps, stakeFrozen, ejectUntil);
             back += feesPaid;
         } else if (stakeFrozen) {
             stakes.release(node);
