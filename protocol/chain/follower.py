@@ -1,9 +1,9 @@
 """Follows the suite's events with a durable cursor, through restarts, reorganisations and chains that lose their end.
 
 Before each step the block at the cursor is compared with the chain's. If it is gone, the newest stored block that the
-chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed anew. Logs of
-a single block are asked for by its hash; those of a range are only kept if the range's last block is the same before and
-after, so that a reorganisation in between cannot slip in events of both branches.
+chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed anew. Logs
+of a single block are asked for by its hash; those of a range are only kept if the range's last block is the same before
+and after, so that a reorganisation in between cannot slip in events of both branches.
 """
 
 import logging
@@ -46,6 +46,9 @@ class Follower:
         self._addresses = list(deployment.names())
         self._range = _RANGE
         self._behind_since: float | None = None
+        # Stored but not yet handed out: a poll that fails half-way must not swallow events.
+        self._undelivered: list[Event] = []
+        self._rollback: int | None = None
         self._check_genesis()
         self._store = EventStore(
             path,
@@ -81,17 +84,17 @@ class Follower:
 
     def poll(self) -> Batch:
         """Catch up with the chain. Raises UnreachableError when it does not answer; nothing stored is lost."""
-        rollback_to: int | None = None
-        events: list[Event] = []
         for _ in range(_ATTEMPTS):
             try:
                 target, fork = self._target()
                 if fork is not None:
-                    rollback_to = fork if rollback_to is None else min(rollback_to, fork)
-                    events = [e for e in events if e.block <= fork]
+                    self._rollback = fork if self._rollback is None else min(self._rollback, fork)
+                    self._undelivered = [event for event in self._undelivered if event.block <= fork]
                 while target is not None and self.head < target.number:
-                    events += self._advance(target)
-                return Batch(rollback_to, events, self.head)
+                    self._undelivered += self._advance(target)
+                batch = Batch(self._rollback, self._undelivered, self.head)
+                self._rollback, self._undelivered = None, []
+                return batch
             except _Moved:
                 log.info("the chain reorganised while being read; looking again")
         raise UnreachableError(

@@ -1,0 +1,134 @@
+"""Deployment: idempotent, resumable, checked, with explorer inputs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from protocol.chain import abi, deploy
+from protocol.chain.deployment import Deployment
+from protocol.chain.network import NetworkConfig
+from protocol.errors import ConfigError
+from tests.conftest import Chain, Deployed
+
+
+def local(chain: Chain) -> NetworkConfig:
+    return NetworkConfig.load("local").model_copy(update={"rpc_urls": (chain.url,)})
+
+
+def test_a_deployment_describes_the_chain(deployed: Deployed) -> None:
+    loaded = Deployment.load(deployed.folder / deploy.DEPLOYMENT)
+    assert loaded == deployed.deployment
+    loaded.check_chain(deployed.chain.client())
+    suite = deployed.suite()
+    assert suite.seats.bond() == 100 * 10**9
+    assert suite.params.values()["slashBps"] == 10_000
+
+
+def test_an_explorer_gets_all_it_needs(deployed: Deployed) -> None:
+    written = {path.stem for path in (deployed.folder / deploy.VERIFY).glob("*.json")}
+    if written != set(abi.CONTRACTS):
+        pytest.skip("the contracts' sources changed since they were compiled: run make contracts")
+    for name in abi.CONTRACTS:
+        document = json.loads((deployed.folder / deploy.VERIFY / f"{name}.json").read_text())
+        assert document["address"] == deployed.deployment.address(name)
+        assert document["contract"].endswith(f":{name}")
+        source = document["standard_json_input"]
+        assert source["settings"]["viaIR"] is True
+        assert document["contract"].split(":")[0] in source["sources"]
+        assert len(document["constructor_arguments"]) % 64 == 0
+
+
+def test_a_second_run_sends_nothing(deployed: Deployed) -> None:
+    client = deployed.chain.client(deployed.governance)
+    before = client.head().number
+    again = deploy.deploy(client, local(deployed.chain), deployed.folder)
+    assert again == deployed.deployment
+    (deployed.folder / deploy.DEPLOYMENT).unlink()
+    assert deploy.deploy(client, local(deployed.chain), deployed.folder).contracts == again.contracts
+    assert client.head().number == before
+
+
+def test_a_broken_run_is_finished_with_the_same_addresses(chain: Chain, tmp_path: Path) -> None:
+    owner = chain.account()
+    client = chain.client(owner)
+    network = local(chain)
+    plan = deploy.plan(client, network, tmp_path)
+    assert not plan.complete
+    assert len(plan.lines()) == 10
+    assert not list(tmp_path.iterdir())
+
+    class Broken(Exception):
+        pass
+
+    sent = []
+    original = client.send_all
+
+    def break_after_four(calls, timeout=300.0):  # type: ignore[no-untyped-def]
+        for receipt in original(calls[:4], timeout):
+            sent.append(receipt)
+            yield receipt
+        raise Broken
+
+    client.send_all = break_after_four  # type: ignore[method-assign]
+    with pytest.raises(Broken):
+        deploy.deploy(client, network, tmp_path)
+    assert len(sent) == 4
+    assert not (tmp_path / deploy.DEPLOYMENT).exists()
+
+    half = deploy.plan(chain.client(owner), network, tmp_path)
+    assert [step.exists for step in half.steps] == [True] * 4 + [False] * 5
+    done = deploy.deploy(chain.client(owner), network, tmp_path)
+    assert [done.address(step.contract) for step in plan.steps] == [step.address for step in plan.steps]
+    assert done.contracts["Stakes"].tx == sent[2].tx_hash
+
+
+def test_a_nonce_used_in_between_is_named(chain: Chain, tmp_path: Path) -> None:
+    owner = chain.account()
+    client = chain.client(owner)
+    network = local(chain)
+    progress = deploy._progress(client, network, tmp_path, False)
+    progress.save(tmp_path)
+    from protocol.chain.sender import Call
+
+    client.send(Call(owner.address, b"", "transfer"))
+    with pytest.raises(ConfigError, match=r"nonce 0 .* is gone \(next is 1\).*--fresh"):
+        deploy.deploy(client, network, tmp_path)
+    assert deploy.deploy(client, network, tmp_path, fresh=True).address("Pools")
+
+
+def test_wrong_chain_and_wrong_files_are_refused(deployed: Deployed, tmp_path: Path) -> None:
+    client = deployed.chain.client(deployed.governance)
+    with pytest.raises(ConfigError, match="chain 84532"):
+        deploy.deploy(client, NetworkConfig.load("base-sepolia"), tmp_path)
+    with pytest.raises(ConfigError, match="there is no network mainnet"):
+        NetworkConfig.load("mainnet")
+    other = local(deployed.chain)
+    changed = other.model_copy(update={"suite": other.suite.model_copy(update={"bond": 5 * 10**9, "min_bond": 1})})
+    (deployed.folder / deploy.DEPLOYMENT).unlink()
+    with pytest.raises(ConfigError, match="changed since"):
+        deploy.deploy(client, changed, deployed.folder)
+
+    path = tmp_path / "deployment.json"
+    with pytest.raises(ConfigError, match="cannot read the deployment file"):
+        Deployment.load(path)
+    path.write_text("{}")
+    with pytest.raises(ConfigError, match="network"):
+        Deployment.load(path)
+    document = deployed.deployment.model_dump(mode="json")
+    document["contracts"]["Pools"]["abi_sha256"] = "0" * 64
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="Pools was deployed with another ABI"):
+        Deployment.load(path)
+
+
+def test_a_chain_without_the_suite_is_refused(deployed: Deployed) -> None:
+    fresh = Chain().start()
+    try:
+        with pytest.raises(ConfigError, match="another chain"):
+            deployed.deployment.check_chain(fresh.client())
+        genesis = "0x" + fresh.client().block(0).hash.hex()  # type: ignore[union-attr]
+        with pytest.raises(ConfigError, match="there is no MusterToken at"):
+            deployed.deployment.model_copy(update={"genesis": genesis}).check_chain(fresh.client())
+    finally:
+        fresh.kill()

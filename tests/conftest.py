@@ -1,0 +1,151 @@
+"""Fixtures that several areas share: a real local chain, and the suite deployed on it."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from eth_account import Account
+from eth_account.signers.local import LocalAccount
+
+from cli.services.anvil import find_anvil
+from protocol.chain.client import ChainClient
+from protocol.chain.contracts import Suite
+from protocol.chain.deploy import deploy
+from protocol.chain.deployment import Deployment
+from protocol.chain.network import NetworkConfig
+
+CHAIN_ID = 31337
+ETHER = 10**18
+GRAINS = 10**9
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Chain:
+    """A running anvil. `block_time` None mines a block per transaction."""
+
+    block_time: float | None = None
+    state: Path | None = None
+    port: int = field(default_factory=free_port)
+    chain_id: int = CHAIN_ID
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> "Chain":
+        command = [str(find_anvil()), "--port", str(self.port), "--chain-id", str(self.chain_id)]
+        command += ["--hardfork", "prague", "--accounts", "1", "--quiet"]
+        if self.block_time is not None:
+            command += ["--block-time", str(self.block_time)]
+        if self.state is not None:
+            command += ["--load-state", str(self.state)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                self.rpc("eth_chainId")
+                return self
+            except httpx.HTTPError:
+                time.sleep(0.03)
+        raise RuntimeError("anvil did not start")
+
+    def rpc(self, method: str, *params: Any) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
+        answer = httpx.post(self.url, json=body, timeout=20, trust_env=False).json()
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    def mine(self, blocks: int = 1) -> None:
+        self.rpc("anvil_mine", hex(blocks))
+
+    def later(self, seconds: int) -> None:
+        """Move chain time and mine a block."""
+        self.rpc("evm_increaseTime", hex(seconds))
+        self.mine()
+
+    def fund(self, address: str, wei: int = 1000 * ETHER) -> None:
+        self.rpc("anvil_setBalance", address, hex(wei))
+
+    def account(self) -> LocalAccount:
+        """A new account with ether for gas."""
+        account: LocalAccount = Account.create()
+        self.fund(account.address)
+        return account
+
+    def client(self, account: LocalAccount | None = None, **options: Any) -> ChainClient:
+        return ChainClient([self.url], self.chain_id, account, **({"poll": 0.02} | options))
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@dataclass
+class Deployed:
+    """The suite on a chain. `governance` may mint tokens."""
+
+    chain: Chain
+    governance: LocalAccount
+    deployment: Deployment
+    folder: Path
+
+    def suite(self, account: LocalAccount | None = None) -> Suite:
+        return Suite(self.chain.client(account), self.deployment, check=False)
+
+    def rich(self, grains: int = 10_000 * GRAINS) -> LocalAccount:
+        """A new account with ether and tokens."""
+        account = self.chain.account()
+        self.suite(self.governance).token.mint(account.address, grains)
+        return account
+
+
+@pytest.fixture
+def chain() -> Iterator[Chain]:
+    """A chain of its own for one test, mining a block per transaction."""
+    running = Chain().start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture(scope="session")
+def anvil() -> Iterator[Chain]:
+    """One chain for the whole session: use it only for what does not disturb others."""
+    running = Chain().start()
+    yield running
+    running.kill()
+
+
+def deploy_on(chain: Chain, folder: Path) -> Deployed:
+    governance = chain.account()
+    network = NetworkConfig.load("local").model_copy(update={"rpc_urls": (chain.url,)})
+    deployment = deploy(chain.client(governance), network, folder)
+    return Deployed(chain, governance, deployment, folder)
+
+
+@pytest.fixture(scope="session")
+def shared_suite(anvil: Chain, tmp_path_factory: pytest.TempPathFactory) -> Deployed:
+    """The suite on the session's chain, for tests that make their own accounts and pools."""
+    return deploy_on(anvil, tmp_path_factory.mktemp("suite"))
+
+
+@pytest.fixture
+def deployed(chain: Chain, tmp_path: Path) -> Deployed:
+    """The suite on a chain of its own."""
+    return deploy_on(chain, tmp_path / "suite")
