@@ -45,7 +45,7 @@ class Leases:
         self._files: tuple[int, list[File], int] = (-1, [], 0)
         with db.session() as session:
             last = select(SlotLease.node, func.max(SlotLease.granted)).group_by(SlotLease.node)
-            self._granted: dict[str, float] = dict(session.execute(last).tuples().all())
+            self._granted: dict[str, float] = dict(session.execute(last).all())
 
     def ask(self, address: str, counter: int | None) -> tuple[Decision, str | None]:
         """Decide for a node; the second value is the id of the lease it holds now."""

@@ -140,4 +140,4 @@ class Service:
     def consumed(self) -> dict[int, int]:
         """Submission sequence → step that trained on it."""
         with self.db.session() as session:
-            return dict(session.execute(select(Consumed.sequence, Consumed.step)).tuples().all())
+            return dict(session.execute(select(Consumed.sequence, Consumed.step)).all())

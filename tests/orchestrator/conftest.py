@@ -1,0 +1,103 @@
+"""An orchestrator over a hand-written chain: real signatures, guard, database and pre-signing."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_account.signers.local import LocalAccount
+from starlette.testclient import TestClient
+
+from orchestrator.app import create_app
+from orchestrator.db import Database, default_url
+from orchestrator.service import Service
+from orchestrator.watch import Watch
+from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
+from protocol.http.guard import Guard, NonceStore
+from protocol.http.signing import Realm, sign_request
+from protocol.storage.presign import Presigner, UploadTicket
+from protocol.storage.settings import AccessKey, S3Settings
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, Chain
+
+URL = "http://127.0.0.1:8700"
+
+
+class Shelf:
+    """A bucket's sizes in memory; URLs are signed for real."""
+
+    def __init__(self) -> None:
+        settings = S3Settings(endpoint="http://127.0.0.1:9", bucket="pool", credentials=Path("unused"))
+        self._presigner = Presigner(settings, AccessKey("key", "secret"))
+        self.sizes: dict[str, int] = {}
+
+    def size(self, key: str) -> int | None:
+        return self.sizes.get(key)
+
+    def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket:
+        return self._presigner.put(key, size, sha256, expires)
+
+    def presign_get(self, key: str, expires: int = 900) -> str:
+        return self._presigner.get(key, expires)
+
+
+@dataclass
+class Desk:
+    """A running orchestrator and those who talk to it."""
+
+    home: Path
+    chain: Chain
+    now: float = 1_000_000.0
+    shelf: Shelf = field(default_factory=Shelf)
+    _nonces: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.realm = Realm.of(URL, 31337, POOLS)
+        self.start()
+
+    def start(self) -> None:
+        train = TrainConfig(steps=4, files_per_step=2, async_level=1)
+        config = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"), train=train)
+        self.db = Database(default_url(self.home))
+        self.watch = Watch(self.chain, 1, confirmations=1)
+        self.service = Service(self.db, self.watch, self.shelf, config, OWNER, self.realm, clock=lambda: self.now)
+        self.nonces = NonceStore(self.home / "nonces.db")
+        guard = Guard(self.realm, self.nonces, self.watch.knows, clock=lambda: self.now)
+        self.app = create_app(self.service, guard, rate=1000, burst=1000)
+        self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
+
+    def restart(self) -> None:
+        """As after kill -9: nothing of the old process is used again."""
+        self.start()
+
+    def sign(self, key: LocalAccount, path: str, body: bytes) -> dict[str, str]:
+        nonce = next(self._nonces).to_bytes(32, "big")
+        return sign_request(key, self.realm, "POST", path, body, self.now, nonce)
+
+    def post(self, key: LocalAccount, path: str, payload: Any) -> Any:
+        body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        return self.http.post(path, content=body, headers=self.sign(key, path, body))
+
+    def follow(self, *moves: Callable[[], Any]) -> None:
+        for move in moves:
+            move()
+        self.watch.refresh()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    chain = Chain()
+    chain.create()
+    chain.seat(VOTER)
+    for key in (NODE, CHEAT):
+        chain.join(key)
+    chain.publish(0)
+    made = Desk(tmp_path, chain)
+    yield made
+    made.nonces.close()
+    made.db.close()
+
+
+__all__ = ["CHEAT", "NODE", "OWNER", "STRANGER", "VOTER", "Desk"]
