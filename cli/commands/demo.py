@@ -1,0 +1,22 @@
+"""`muster demo`: the whole network on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    seed: Annotated[int, typer.Option(help="Fixes model, tasks and warm-up.", min=0)] = 7,
+    steps: Annotated[int, typer.Option(help="Policy steps to train.", min=1, max=10_000)] = 30,
+    runs: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("runs"),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the network up afterwards, until Ctrl-C.")] = False,
+    chain_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
+    s3_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
+    http_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
+) -> None:
+    """A real run with stakes, proofs, verdicts and pay: chain, S3, orchestrator, validators, workers (one cheats), trainer."""
+    from cli.demo.run import Demo, Options
+
+    outcome = Demo(Options(seed, steps, runs.resolve(), keep, chain_port, s3_port, http_port)).run()
+    raise typer.Exit(0 if outcome.good else 1)

@@ -1,0 +1,221 @@
+"""`muster demo`: brings the network up, follows the run, settles accounts, writes summary and report, takes it down."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.demo.accounts import KeyRing, names
+from cli.demo.economy import Economy
+from cli.demo.finish import Outcome, settle_accounts, write_results
+from cli.demo.layout import DemoPlan, NodeSpec, ValidatorSpec, new_run_folder
+from cli.demo.network import Network, vllm_installed
+from cli.demo.pool import pool_config
+from cli.demo.watch import Watch
+from cli.ports import claim_port
+from protocol.chain.deploy import deploy
+from protocol.chain.deployment import Deployment
+from protocol.chain.follower import Follower
+from protocol.chain.network import NetworkConfig
+from protocol.chain.state import Projection
+from protocol.config import PoolConfig
+from protocol.engines.runtime import torch_environment
+from protocol.errors import MusterError
+
+STALL_SECONDS = 300.0
+CHEAT = "weights-noise=0.02"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person chooses; ports 0 mean any free one."""
+
+    seed: int
+    steps: int
+    runs: Path
+    keep: bool = False
+    chain_port: int = 0
+    s3_port: int = 0
+    http_port: int = 0
+
+
+class Stop:
+    """Set by Ctrl-C or SIGTERM; a second Ctrl-C interrupts at once."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, *_: object) -> None:
+        if self.event.is_set():
+            raise KeyboardInterrupt
+        self.event.set()
+
+    def __call__(self) -> bool:
+        return self.event.is_set()
+
+    def check(self) -> None:
+        if self():
+            raise KeyboardInterrupt
+
+
+class Demo:
+    """One run. `say` prints a line with the time since the start."""
+
+    def __init__(self, options: Options) -> None:
+        self.options, self.started, self.stop = options, time.monotonic(), Stop()
+        self.plan = make_plan(options, self.say)
+        self.ring = KeyRing(self.plan.root / "keys")
+        self.network = Network(self.plan, self.ring, self._notice, self.stop)
+        self.economy = Economy(self.plan, self.ring)
+        self.config: PoolConfig = pool_config(options.seed, options.steps)
+        self.pool = 0
+
+    def say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self.started:5.0f} s] {text}", flush=True)
+
+    def _notice(self, text: str) -> None:
+        self.say(f"· {text}")
+
+    def run(self) -> Outcome:
+        """The whole story; leaves the network up afterwards only with `keep`."""
+        try:
+            base = self.bring_up()
+            self.start_roles(base)
+            watch = self.follow()
+            settle_accounts(self, watch)
+            outcome = write_results(self, watch)
+            if self.options.keep:
+                self._hold()
+            return outcome
+        finally:
+            self.say("stopping everything")
+            self.network.supervisor.stop()
+
+    def bring_up(self) -> Path:
+        """Chain, storage, base model, contracts, people. Returns the base model's folder."""
+        self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
+        self.network.start_chain()
+        self.network.start_storage()
+        self.network.config_path.write_bytes(self.config.canonical())
+        base = BaseModel(self)
+        for name in names(self.plan):
+            self.ring[name]
+        self.network.wait_services()
+        self.say(
+            f"chain at {self.plan.rpc_url} · S3 at {self.plan.s3_url} · {len(names(self.plan))} encrypted keystores"
+        )
+        self.economy.give_gas()
+        deployment = deploy(self.economy.client("deployer"), NetworkConfig.load("local"), self.plan.deployment.parent)
+        self.say(f"{len(deployment.contracts)} contracts deployed, Pools at {deployment.address('Pools')}")
+        self.economy.give_tokens()
+        self.economy.bond_and_register()
+        self.say(f"{sum(v.seats for v in self.plan.validators)} seats bonded, {len(self.plan.nodes)} nodes registered")
+        self.pool = self.economy.create_pool(self.config)
+        self.network.publish_config(self.config)
+        self.say(f"pool {self.pool} escrowed its budget, all nodes joined")
+        return base.wait()
+
+    def start_roles(self, base: Path) -> None:
+        self.network.start_orchestrator(self.pool)
+        self.network.start_trainer(self.pool, base)
+        for validator in self.plan.validators:
+            self.network.start_validator(self.pool, validator)
+        for node in self.plan.nodes:
+            self.network.start_worker(self.pool, node)
+        self.say(f"dashboard: {self.plan.http_url}/")
+
+    def follow(self) -> Watch:
+        """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
+        watch = self.new_watch()
+        moved, seen = time.monotonic(), (0, 0)
+        while not self.network.supervisor.children["trainer"].finished:
+            self.stop.check()
+            self.network.supervisor.check()
+            watch.look()
+            now_seen = (len(watch.metrics()), len(watch.state.submissions))
+            if now_seen != seen:
+                moved, seen = time.monotonic(), now_seen
+            if time.monotonic() - moved > STALL_SECONDS:
+                raise MusterError(f"nothing moved for {STALL_SECONDS:.0f} s", f"see {self.plan.root / 'logs'}")
+            time.sleep(0.5)
+        self.say("training is over")
+        return watch
+
+    def new_watch(self) -> Watch:
+        deployment = Deployment.load(self.plan.deployment)
+        folder = self.plan.home("demo")
+        folder.mkdir(parents=True, exist_ok=True)
+        follower = Follower(self.economy.client("deployer"), deployment, folder / "events.sqlite")
+        known = {self.ring[name].address: name.removeprefix("node-") for name in names(self.plan)}
+        path = self.plan.home("trainer") / "metrics.jsonl"
+        return Watch(Projection(follower), self.pool, self.plan.steps, path, self.say, known)
+
+    def _hold(self) -> None:
+        self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")
+        while not self.stop():
+            self.network.supervisor.check()
+            time.sleep(0.5)
+
+
+class BaseModel:
+    """Makes the base model in its own process while the chain comes up."""
+
+    def __init__(self, demo: Demo) -> None:
+        self.demo = demo
+        self.log = demo.plan.log("base-model")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        argv = ["-m", "cli.demo.base", "--config", str(demo.network.config_path), "--seed", str(demo.plan.seed)]
+        import os
+
+        env = dict(os.environ) | torch_environment() | {"PYTHONUNBUFFERED": "1"}
+        with self.log.open("w") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, *argv], stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env
+            )
+
+    def wait(self) -> Path:
+        told, since = "", time.monotonic()
+        try:
+            while self.process.poll() is None:
+                self.demo.stop.check()
+                self.demo.network.supervisor.check()
+                last = self._last_line()
+                if last != told or time.monotonic() - since > 8:
+                    self.demo.say(last or "loading PyTorch")
+                    told, since = last, time.monotonic()
+                time.sleep(0.3)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+        if self.process.returncode != 0:
+            raise MusterError(f"no base model: {self._last_line()}", f"see {self.log}")
+        return Path(self._last_line())
+
+    def _last_line(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+def make_plan(options: Options, say: object = print) -> DemoPlan:
+    """Ports and people: two honest workers (one on vLLM where it is installed), a cheater, eight seats in three processes."""
+    fast = "vllm" if vllm_installed() else "transformers"
+    if fast != "vllm":
+        print("vLLM is not installed here: both honest workers use transformers", flush=True)
+    ports = [
+        claim_port("chain", options.chain_port),
+        claim_port("s3", options.s3_port),
+        claim_port("http", options.http_port),
+    ]
+    return DemoPlan(
+        new_run_folder(options.runs, options.seed),
+        options.seed,
+        options.steps,
+        *ports,
+        nodes=(NodeSpec("ada", fast), NodeSpec("bob", "transformers"), NodeSpec("mallory", "transformers", CHEAT)),
+        validators=(ValidatorSpec("xena", 3), ValidatorSpec("yuri", 3), ValidatorSpec("zoe", 2)),
+    )
