@@ -26,7 +26,7 @@ class KeyConfig(ProcessSection):
 class EngineConfig(ProcessSection):
     """Which engine computes, in which dtype, on how many threads; `batch` is the most sequences at once."""
 
-    name: Literal["transformers", "vllm"] = "transformers"
+    name: Literal["auto", "transformers", "vllm"] = "transformers"
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "cpu"
     threads: int = Field(1, ge=1, le=1024)

@@ -65,8 +65,8 @@ class Origin:
 
 @dataclass(frozen=True)
 class Case:
-    """One submission before a judge. `figures` is None until the audited rows were prefilled; `earlier` maps proofs of
-    accepted earlier submissions to their origin."""
+    """One submission before a judge. `figures` is None until the audited rows were prefilled; `earlier` maps hashes
+    of proofs of accepted earlier submissions to their origin."""
 
     facts: Facts
     config: PoolConfig

@@ -23,7 +23,7 @@ COINCIDENCE_NATS = 40.0
 
 
 def fingerprints(rollout: Rollout) -> Iterator[tuple[bytes, bytes, float]]:
-    """Per proof: the proof, a hash of all tokens that it depends on, and the claimed surprisal of its completion."""
+    """Per proof: its hash, a hash of all tokens that it depends on, and the claimed surprisal of its completion."""
     surprisal = -sum(rollout.logprobs)
     for number, proof in enumerate(rollout.proofs):
         if len(rollout.output_tokens) - number * CHUNK_TOKENS < SHORTEST:

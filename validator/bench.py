@@ -1,0 +1,182 @@
+"""The bench: one thread that fetches and judges, so that chain deadlines never wait for a model."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.config import PoolConfig
+from protocol.engines.base import Engine
+from protocol.errors import IntegrityError, MusterError
+from protocol.rollouts.schema import Limits
+from protocol.storage.download import HttpObjects
+from protocol.storage.keys import object_key
+from protocol.storage.missing import MissingObjectError
+from protocol.verdict import Code, Verdict
+from protocol.workbook import Workbook
+from validator.case import Facts, Origin
+from validator.docket import Docket, ballot_document
+from validator.pipeline import Judgement, judge
+
+log = logging.getLogger("muster.validator")
+_RETRY_SECONDS = 1.0
+
+Judge = Callable[..., Judgement]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Files to judge together: a lane's, or a trial's one. `key` identifies the result; `mirrors[i]` are further URLs
+    of file i."""
+
+    key: tuple[str, bytes, bytes]
+    facts: tuple[Facts, ...]
+    mirrors: tuple[tuple[str, ...], ...]
+
+    @property
+    def where(self) -> str:
+        return self.key[0]
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """A judged task: codes in the files' order, and the hash of the document that says why."""
+
+    codes: tuple[Code, ...]
+    verdict_hash: bytes
+
+
+class Bench:
+    """Judges tasks one after another. `weights(facts)` brings a step's model folder; `patience` seconds is how long a
+    file that no source has is asked for before it counts as unavailable."""
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        engine: Engine,
+        objects: HttpObjects,
+        weights: Callable[[Facts], Path],
+        docket: Docket,
+        patience: float,
+        judge_one: Judge = judge,
+    ) -> None:
+        self._config, self._engine, self._objects, self._weights = config, engine, objects, weights
+        self._docket, self._patience, self._judge = docket, patience, judge_one
+        self._workbook: Workbook | None = None
+        self._loaded = b""
+        self._queue: queue.Queue[Task | None] = queue.Queue()
+        self._known: set[tuple[str, bytes, bytes]] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bench", daemon=True)
+        self.opinions: dict[tuple[str, bytes, bytes], Opinion] = {}
+        self.judged = 0
+        self.current = ""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._queue.put(None)
+        self._thread.join(timeout=30)
+
+    def ask(self, task: Task) -> Opinion | None:
+        """The opinion on a task, or None while it is being formed (it is then queued once)."""
+        opinion = self.opinions.get(task.key)
+        if opinion is None and task.key not in self._known:
+            self._known.add(task.key)
+            self._queue.put(task)
+        return opinion
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            task = self._queue.get()
+            if task is None:
+                return
+            self.current = task.where
+            try:
+                self.opinions[task.key] = self._opinion(task)
+            except MusterError as error:
+                log.warning("%s cannot be judged yet: %s", task.where, error)
+                self._stop.wait(_RETRY_SECONDS)
+                self._known.discard(task.key)
+            except Exception:  # a fault of ours must not end the thread, nor cost a stranger's stake
+                log.exception("%s: judging failed", task.where)
+                self._stop.wait(10 * _RETRY_SECONDS)
+                self._known.discard(task.key)
+            self.current = ""
+
+    def _opinion(self, task: Task) -> Opinion:
+        """Judge all files, by steps so that each step's weights are loaded once."""
+        started = time.monotonic()
+        verdicts: dict[int, Verdict] = {}
+        earlier: dict[bytes, Origin] = {}
+        order = sorted(range(len(task.facts)), key=lambda at: (task.facts[at].step, task.facts[at].sequence))
+        for at in order:
+            before = {proof: origin for proof, origin in earlier.items() if origin.sequence < task.facts[at].sequence}
+            judgement = self._one(task.facts[at], task.mirrors[at], before, started)
+            verdicts[at] = judgement.verdict
+            for proof, origin in judgement.origins.items():
+                earlier.setdefault(proof, origin)
+        done = [verdicts[at] for at in range(len(task.facts))]
+        document = ballot_document(task.where, task.key[1], done)
+        opinion = Opinion(tuple(verdict.code for verdict in done), self._docket.keep_document(document))
+        for verdict in done:
+            why = "; ".join(f"{f.check}: {f.note}" for f in verdict.findings if f.note)
+            log.info("%s submission %d: %s %s", task.where, verdict.sequence, verdict.code.label, why)
+        return opinion
+
+    def _one(self, facts: Facts, mirrors: Sequence[str], earlier: dict[bytes, Origin], started: float) -> Judgement:
+        kept = self._docket.find(facts)
+        if kept is not None:
+            return kept
+        data = self._fetch(facts, mirrors, started)
+        self._load(facts)
+        assert self._workbook is not None
+        judgement = self._judge(facts, data, self._config, self._workbook, self._engine, earlier)
+        self.judged += 1
+        if judgement.verdict.code is not Code.UNAVAILABLE:
+            self._docket.keep(facts, judgement)
+        return judgement
+
+    def _fetch(self, facts: Facts, mirrors: Sequence[str], started: float) -> bytes | None:
+        """The file, or None once every source that answers said for `patience` seconds that it has none.
+
+        Raises UnreachableError when no source answers: then this machine may be at fault, and no vote is honest.
+        """
+        key, limit = object_key("rollouts", facts.sha256), Limits.of(self._config.work).file_bytes
+        while True:
+            try:
+                return self._objects(key, limit)
+            except (MissingObjectError, IntegrityError) as error:
+                data = self._from_mirrors(key, limit, mirrors)
+                if data is not None:
+                    return data
+                if time.monotonic() - started > self._patience or self._stop.is_set():
+                    log.info("submission %d: %s", facts.sequence, error)
+                    return None
+            self._stop.wait(_RETRY_SECONDS)
+
+    @staticmethod
+    def _from_mirrors(key: str, limit: int, mirrors: Sequence[str]) -> bytes | None:
+        from protocol.storage.download import download
+
+        for url in mirrors[:3]:
+            try:
+                return download(url, key, limit, timeout=20.0)
+            except MusterError as error:
+                log.info("mirror: %s", error)
+        return None
+
+    def _load(self, facts: Facts) -> None:
+        if self._loaded == facts.manifest:
+            return
+        folder = self._weights(facts)
+        if self._workbook is None:
+            self._workbook = Workbook.of(self._config, folder)
+        self._loaded = b""
+        self._engine.load(folder)
+        self._loaded = facts.manifest

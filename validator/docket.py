@@ -1,0 +1,72 @@
+"""Verdicts on disk: a submission is judged once per process, however many seats vote on it and however often it restarts."""
+
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from eth_utils.crypto import keccak
+
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
+from protocol.keys.files import write_atomic
+from protocol.verdict import Verdict
+from validator.case import Facts, Origin
+from validator.pipeline import Judgement
+
+log = logging.getLogger("muster.validator")
+
+
+class Docket:
+    """Judgements by everything they depend on: the facts, lane seed included, and the pool's configuration."""
+
+    def __init__(self, folder: Path, config_hash: bytes) -> None:
+        self._folder = folder
+        self._config = config_hash
+        (folder / "documents").mkdir(parents=True, exist_ok=True)
+
+    def find(self, facts: Facts) -> Judgement | None:
+        path = self._path(facts)
+        try:
+            fields = json.loads(path.read_bytes())
+            origins = {
+                bytes.fromhex(proof): Origin(facts.sequence, bytes.fromhex(context))
+                for proof, context in fields["origins"].items()
+            }
+            return Judgement(Verdict.parse(canonical_json(fields["verdict"])), origins)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IntegrityError) as error:
+            log.warning("the kept verdict %s is damaged (%s): judging again", path, error)
+            return None
+
+    def keep(self, facts: Facts, judgement: Judgement) -> None:
+        origins = {proof.hex(): origin.context.hex() for proof, origin in judgement.origins.items()}
+        write_atomic(self._path(facts), canonical_json({"verdict": judgement.verdict.document(), "origins": origins}))
+
+    def keep_document(self, document: bytes) -> bytes:
+        """Store what a ballot's verdict hash stands for; returns the hash."""
+        digest = keccak(document)
+        write_atomic(self._document(digest), document)
+        return digest
+
+    def document(self, digest: bytes) -> bytes | None:
+        try:
+            return self._document(digest).read_bytes()
+        except OSError:
+            return None
+
+    def _document(self, digest: bytes) -> Path:
+        return self._folder / "documents" / f"{digest.hex()}.json"
+
+    def _path(self, facts: Facts) -> Path:
+        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in asdict(facts).items()}
+        key = keccak(canonical_json(fields) + self._config)
+        return self._folder / f"{facts.sequence:08d}-{key.hex()[:24]}.json"
+
+
+def ballot_document(where: str, seed: bytes, verdicts: list[Verdict]) -> bytes:
+    """What one vote's verdict hash binds: every verdict of the lane (or trial), in order."""
+    fields: dict[str, Any] = {"version": 1, "where": where, "seed": seed.hex()}
+    return canonical_json(fields | {"verdicts": [verdict.document() for verdict in verdicts]})
