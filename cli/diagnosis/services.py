@@ -27,7 +27,7 @@ def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: s
 def chain_id_at(rpc: str) -> int:
     """The chain id that the RPC answers with. Raises UnreachableError if it does not answer, ConfigError if what
     answers is no Ethereum RPC."""
-    answer = _json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}, "the RPC")
+    answer = get_json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}, "the RPC")
     try:
         return int(answer["result"], 16)
     except (KeyError, TypeError, ValueError):
@@ -64,13 +64,13 @@ def _bucket(path: Path) -> str:
 
 
 def _orchestrator(url: str) -> str:
-    answer = _json(url.rstrip("/") + "/health", None, "the orchestrator")
+    answer = get_json(url.rstrip("/") + "/health", None, "the orchestrator")
     if not isinstance(answer, dict) or answer.get("ok") is not True:
         raise ConfigError(f"{url} is not a muster orchestrator", "check the URL")
     return f"{url} answers, version {answer.get('version', 'unknown')}"
 
 
-def _json(url: str, body: Any, what: str) -> Any:
+def get_json(url: str, body: Any, what: str) -> Any:
     import httpx
 
     try:

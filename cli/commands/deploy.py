@@ -1,0 +1,57 @@
+"""`muster deploy`: bring the contracts to a chain, or finish doing so."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.options import DryRunOption, JsonOption, KeystoreOption, PasswordFileOption, RpcOption, YesOption, key_path
+from cli.output import emit
+from protocol.errors import ConfigError
+
+NetworkOption = Annotated[str, typer.Option("--network", help="local, base-sepolia, or a TOML file.")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for the deployment file and explorer inputs.")]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Start over with new addresses.")]
+
+
+def deploy(
+    network: NetworkOption = "local",
+    rpc: RpcOption = None,
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    out: OutOption = None,
+    fresh: FreshOption = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Deploy the contract suite. Run it again after any interruption: it finishes what is missing, or does nothing."""
+    import sys
+
+    from cli.options import open_key
+    from protocol.chain import deploy as work
+    from protocol.chain.client import ChainClient
+    from protocol.chain.network import NetworkConfig
+
+    config = NetworkConfig.load(network)
+    path = key_path(keystore)
+    folder = out or Path("deployments") / config.name
+    urls = [url.strip() for url in rpc.split(",") if url.strip()] if rpc else list(config.rpc_urls)
+    ChainClient(urls, config.chain_id, patience=8.0).close()
+    client = ChainClient(urls, config.chain_id, open_key(path, password_file))
+    todo = work.plan(client, config, folder, fresh=fresh)
+    if not json:
+        typer.echo("\n".join(todo.lines()))
+    if dry_run:
+        steps = [{"contract": s.contract, "address": s.address, "exists": s.exists, "gas": s.gas} for s in todo.steps]
+        document = {"dry_run": True, "complete": todo.complete, "gas": todo.gas, "cost_wei": todo.cost, "plan": steps}
+        emit(document, json, lambda: "dry run: nothing was sent")
+        return
+    if not todo.complete and not yes:
+        if not sys.stdin.isatty():
+            raise ConfigError("this costs gas and there is no terminal to ask", "pass --yes, or --dry-run")
+        if not typer.confirm(f"Deploy to {config.name} (chain {config.chain_id})?", err=True):
+            raise ConfigError("not agreed to", "nothing was sent")
+    done = work.deploy(client, config, folder, fresh=fresh)
+    file = folder / work.DEPLOYMENT
+    emit({**done.model_dump(mode="json"), "file": str(file)}, json, lambda: f"deployment file: {file}")

@@ -1,0 +1,220 @@
+"""`muster validator`: bond seats, follow them, take fees, leave. `muster validator run` is in `run.py`."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import (
+    DeploymentOption,
+    DryRunOption,
+    JsonOption,
+    KeystoreOption,
+    PasswordFileOption,
+    RpcOption,
+    YesOption,
+)
+from cli.output import clock, emit, fields, seconds, table
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cli.moves import Move
+    from cli.session import Session
+    from protocol.chain.contracts import SeatView
+
+app = typer.Typer(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
+
+SeatOption = Annotated[int, typer.Option("--seat", min=0, help="Number of the seat.")]
+VoterOption = Annotated[
+    list[str] | None, typer.Option("--voter", help="Address of the seat's voting key; repeat for several seats.")
+]
+OwnerOption = Annotated[str, typer.Option("--address", help="Address that owns or votes for the seats.")]
+
+
+@app.command()
+def bond(
+    voter: VoterOption = None,
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Open one seat per voting key; your key (--keystore) pays the bond, owns the seats and gets the fees."""
+    from cli import moves
+    from cli.amounts import show_tokens
+    from cli.session import open_signing, parse_address
+
+    voters = [parse_address(text, "--voter") for text in voter or []]
+    session = open_signing(deployment, rpc, keystore, password_file)
+    seats, owner = session.suite.seats, session.address
+    each = seats.bond()
+    voters = voters or [owner]
+    allowance = session.approval(seats, each * len(voters))
+    planned = list(allowance)
+    for key in voters:
+        title = f"bond {show_tokens(each)} tokens for a seat with voting key {key}"
+        planned.append(moves.Move(title, seats.call("openSeat", key), each, ask=True, after=bool(allowance)))
+    mode = moves.Mode(dry_run, yes, json)
+    if dry_run:
+        moves.act(session, planned, mode, owner=owner, bond=each)
+        return
+    receipts = moves.send(session, planned, mode)
+    opened = [seats.event(r, "SeatOpened").args for r in receipts[len(allowance) :]]
+    document = {"sent": moves.sent(planned, receipts), "owner": owner, "seats": opened}
+    lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
+    emit(document, json, lambda: "\n".join([*lines, f"now epoch {seats.current_epoch()}"]))
+
+
+@app.command()
+def status(
+    address: OwnerOption,
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Seats, votes, fees earned and due, and every penalty with its cause."""
+    from cli.session import open_session, parse_address
+    from cli.views.seats import seat_view, seats_of
+
+    owner = parse_address(address, "--address")
+    session = open_session(deployment, rpc)
+    state, now = session.state(), session.client.now()
+    views = [seat_view(state, seat, now) for seat in seats_of(state, owner)]
+    epoch = session.suite.seats.current_epoch()
+    emit({"address": owner, "epoch": epoch, "seats": views}, json, lambda: _status_text(owner, epoch, views))
+
+
+def _status_text(owner: str, epoch: int, views: list[dict[str, Any]]) -> str:
+    from cli.amounts import show_tokens
+    from protocol.verdict import Code
+
+    headers = ["seat", "standing", "bond", "drawn", "voted", "due", "earned", "penalised", "voting key"]
+    amounts = ("bond", "earned", "penalised")
+    rows = [
+        [show_tokens(v[h]) if h in amounts else v["voter" if h == "voting key" else h] for h in headers] for v in views
+    ]
+    causes = [
+        [
+            v["seat"],
+            show_tokens(p["amount"]),
+            _cause(Code(p["code"])),
+            f"{p['pool']}/{p['sequence']}",
+            p["tx"],
+        ]
+        for v in views
+        for p in v["penalties"]
+    ]
+    parts = [fields({"address": owner, "epoch": epoch}), table(headers, rows, empty="no seats")]
+    if causes:
+        parts.append(table(["seat", "lost", "cause", "pool/file", "transaction"], causes))
+    return "\n\n".join(parts)
+
+
+def _cause(code: Any) -> str:
+    return "minority or withheld vote" if not code else f"file was {code.label}"
+
+
+@app.command()
+def claim(
+    seat: Annotated[int | None, typer.Option("--seat", min=0, help="Only this seat; all of yours if missing.")] = None,
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Settle every membership and jury duty that is due: fees go to the seat's owner, penalties are taken."""
+    from cli.moves import Mode, act
+    from cli.session import open_signing
+    from cli.views.seats import seats_of
+
+    session = open_signing(deployment, rpc, keystore, password_file)
+    state, now = session.state(), session.client.now()
+    seats = [seat] if seat is not None else [s.seat for s in seats_of(state, session.address)]
+    planned = [move for number in seats for move in _dues(session, state, number, now)]
+    if not planned:
+        raise ConfigError("no fee is due now", "fees are due once a lane's challenge window is over")
+    before = session.suite.token.balance_of(session.address)
+    act(session, planned, Mode(dry_run, True, json), seats=seats)
+    if not dry_run and not json:
+        from cli.amounts import show_tokens
+
+        after = session.suite.token.balance_of(session.address)
+        typer.echo(f"balance: {show_tokens(before)} → {show_tokens(after)} tokens")
+
+
+def _dues(session: "Session", state: Any, seat: int, now: int) -> list["Move"]:
+    from cli.moves import Move
+    from cli.views.seats import due, jury_duties
+
+    court, juries = session.suite.court, session.suite.juries
+    out = []
+    for pool, lane, turn, member in due(state, seat, now):
+        title = f"close seat {seat}'s part in pool {pool}, lane {lane}, round {turn}"
+        out.append(Move(title, court.call("closeMember", pool, lane, turn, member)))
+    for trial, juror in jury_duties(state, seat):
+        out.append(Move(f"close seat {seat}'s part in jury {trial}", juries.call("closeJuror", trial, juror)))
+    return out
+
+
+@app.command()
+def leave(
+    seat: SeatOption,
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Leave with a seat: it is drawn for the last time in the next epoch. Keep voting until then, then withdraw."""
+    from cli.moves import Mode, Move, act
+    from cli.session import open_signing
+
+    session = open_signing(deployment, rpc, keystore, password_file)
+    move = Move(f"seat {seat} leaves", session.suite.seats.call("leaveSeat", seat), ask=True)
+    act(session, [move], Mode(dry_run, yes, json), seat=seat)
+
+
+@app.command()
+def withdraw(
+    seat: SeatOption,
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """After leaving: start the unbonding period, or take the bond once it is over."""
+    from cli.moves import Mode, Move, act
+    from cli.session import open_signing
+
+    session = open_signing(deployment, rpc, keystore, password_file)
+    seats = session.suite.seats
+    view = seats.seat_of(seat)
+    _check_withdrawable(session, seat, view)
+    if view.release_at:
+        move = Move(f"withdraw the bond of seat {seat}", seats.call("withdrawSeat", seat))
+    else:
+        period = seconds(session.suite.params.unbonding())
+        move = Move(f"start unbonding seat {seat}; withdraw again in {period}", seats.call("unbondSeat", seat))
+    act(session, [move], Mode(dry_run, True, json), seat=seat, unbonding=not view.release_at)
+
+
+def _check_withdrawable(session: "Session", seat: int, view: "SeatView") -> None:
+    if not view.left_epoch:
+        raise ConfigError(f"seat {seat} has not left", f"first: muster validator leave --seat {seat}")
+    epoch, now = session.suite.seats.current_epoch(), session.client.now()
+    if not view.release_at and epoch < view.left_epoch + 2:
+        blocks = session.suite.seats.epoch_blocks()
+        what = f"seat {seat} can unbond in epoch {view.left_epoch + 2}, it is epoch {epoch}"
+        raise ConfigError(what, f"wait: an epoch has {blocks} blocks")
+    if view.release_at > now:
+        raise ConfigError(f"the bond of seat {seat} is locked until {clock(view.release_at)}", "withdraw after that")
+    if view.frozen:
+        raise ConfigError(f"seat {seat} is accused by {view.frozen} open canaries", "wait until they are concluded")

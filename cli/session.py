@@ -1,0 +1,134 @@
+"""A command's connection: the deployment, the chain, and the key it acts with."""
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.moves import Move
+from cli.options import key_path, open_key
+from protocol.chain.client import ChainClient
+from protocol.chain.contracts import Suite
+from protocol.chain.deployment import Deployment
+from protocol.chain.state import Projection
+from protocol.errors import ConfigError
+from protocol.keys import eip712
+
+if TYPE_CHECKING:
+    from protocol.chain.calls.base import Contract
+    from protocol.chain.contracts import PoolView
+    from protocol.chain.state import State
+
+log = logging.getLogger("muster.cli")
+_PATIENCE = 8.0
+
+
+class Session:
+    """The suite of a deployment, and the projected state; with a key if the command sends something."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.suite = suite
+        self.client = suite.client
+        self.deployment = suite.deployment
+
+    @property
+    def address(self) -> str:
+        """The checksum address of the key."""
+        return self.client.address
+
+    def approval(self, contract: "Contract", grains: int) -> list[Move]:
+        """The move that lets `contract` take `grains` from the key's account; none if it may already."""
+        token = self.suite.token
+        if not grains or token.allowance(self.address, contract.address) >= grains:
+            return []
+        call = token.call("approve", contract.address, grains)
+        return [Move(f"let {contract.name} take that much", call)]
+
+    def permit(self, contract: "Contract", grains: int, deadline: int) -> tuple[int, int, bytes, bytes]:
+        """The key's ERC-2612 permit for `contract` to take `grains`, usable until `deadline`."""
+        account = self.client.account
+        if account is None:
+            raise ConfigError("this needs a key", "pass --keystore FILE")
+        return self.suite.token.sign_permit(account, contract.address, grains, deadline).as_tuple()
+
+    def pool(self, pool: int) -> "PoolView":
+        """The pool now. Raises ConfigError if there is none of that number."""
+        count = self.suite.pools.pool_count()
+        if not 1 <= pool <= count:
+            have = f"pools are 1 to {count}" if count else "there is no pool yet"
+            raise ConfigError(f"there is no pool {pool} on this deployment", f"{have}; check --pool")
+        return self.suite.pools.pool_of(pool)
+
+    def state(self) -> "State":
+        """The suite's state up to the latest block, projected from its events. Events already seen are kept in the
+        user's cache folder, so that only new ones are fetched; a cache that cannot be used costs time only."""
+        from protocol.chain.follower import Follower
+
+        with tempfile.TemporaryDirectory(prefix="muster-") as spare:
+            try:
+                follower = Follower(self.client, self.deployment, self._cache())
+            except (ConfigError, OSError) as error:
+                log.info("reading all events anew: %s", error)
+                follower = Follower(self.client, self.deployment, Path(spare) / "events.sqlite")
+            try:
+                projection = Projection(follower)
+                projection.refresh()
+            finally:
+                follower.close()
+        return projection.state
+
+    def _cache(self) -> Path:
+        """A file of its own per deployment; other chains with the same id differ in their genesis block."""
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        suite = f"{self.deployment.chain_id}-{self.deployment.genesis[2:14]}-{self.suite.pools.address[2:14].lower()}"
+        return base / "muster" / "events" / f"{suite}.sqlite"
+
+
+def load_deployment(path: Path | None) -> Deployment:
+    """The deployment in a file, or in the folder that `muster deploy` wrote. Raises ConfigError."""
+    if path is None:
+        raise ConfigError("no deployment is named", "pass --deployment FILE (or set MUSTER_DEPLOYMENT)")
+    return Deployment.load(path / "deployment.json" if path.is_dir() else path)
+
+
+def rpc_urls(deployment: Deployment, rpc: str | None) -> list[str]:
+    """The RPC URLs to use: those named (separated by commas), else those of the deployment's network."""
+    from protocol.chain.network import NetworkConfig
+
+    if rpc:
+        return [url.strip() for url in rpc.split(",") if url.strip()]
+    try:
+        return list(NetworkConfig.load(deployment.network).rpc_urls)
+    except ConfigError:
+        raise ConfigError(f"no RPC URL is known for network {deployment.network}", "pass --rpc URL") from None
+
+
+def open_session(
+    deployment: Path | None, rpc: str | None, keystore: Path | None = None, password_file: Path | None = None
+) -> Session:
+    """Connect; read-only unless a key file is named. Raises ConfigError (file, chain, password), UnreachableError."""
+    suite = load_deployment(deployment)
+    reader = ChainClient(rpc_urls(suite, rpc), suite.chain_id, patience=_PATIENCE)
+    suite.check_chain(reader)
+    if keystore is None:
+        return Session(Suite(reader, suite, check=False))
+    urls = reader.rpc.urls
+    reader.close()
+    account = open_key(keystore, password_file)
+    return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))
+
+
+def open_signing(
+    deployment: Path | None, rpc: str | None, keystore: Path | None, password_file: Path | None
+) -> Session:
+    """As `open_session`, for a command that cannot do without a key."""
+    return open_session(deployment, rpc, key_path(keystore), password_file)
+
+
+def parse_address(text: str, what: str) -> str:
+    """A checksum address. Raises ConfigError."""
+    try:
+        return eip712.checked_address(text.strip())
+    except ValueError as error:
+        raise ConfigError(f"{what}: {error}", "copy it again, with its checksum") from None
