@@ -4,6 +4,7 @@ It imports pyarrow once, then forks one child per file, so that a file that cras
 only that child with it and cannot influence the next file. Requests and answers are the frames of `frames.py`.
 """
 
+import gc
 import json
 import os
 import resource
@@ -207,6 +208,9 @@ def _serve_one(data: bytes, limits: Limits) -> tuple[int, bytes]:
 
 
 def main() -> None:
+    gc.collect()
+    gc.freeze()  # what the parser brought along is never copied for the collector's sake
+    gc.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes our input
     pa.set_memory_pool(pa.system_memory_pool())
     requests, answers = 0, os.dup(1)
