@@ -96,7 +96,7 @@ class TransformersEngine:
                 total += lengths[end]
                 end += 1
             logits = self._head(torch.cat(states[start:end]))
-            for hidden, own in zip(states[start:end], logits.split(lengths[start:end]), strict=True):
+            for hidden, own in zip(states[start:end], torch.split(logits, lengths[start:end]), strict=True):
                 yield Prefilled(hidden.to(torch.bfloat16), own)
             start = end
 

@@ -74,6 +74,20 @@ def read_weights(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
             raise IntegrityError(f"{path} cannot be read: {_line(error)}", MEND) from None
 
 
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every tensor of a folder, from the files' headers alone. Raises IntegrityError."""
+    from safetensors import safe_open
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in weight_files(folder):
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except Exception as error:  # safetensors' own class is not exported to type checkers
+            raise IntegrityError(f"{path} cannot be read: {_line(error)}", MEND) from None
+    return shapes
+
+
 def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
     """A transformers causal language model in evaluation mode, weights cast to `dtype`.
 
@@ -82,12 +96,14 @@ def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
     wanted = torch_dtype(dtype)
     read_config(folder)
     weight_files(folder)
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging as noise
+    import transformers
 
-    noise.disable_progress_bar()
+    library: Any = transformers
+    library.utils.logging.disable_progress_bar()
+    model: Any
+    report: dict[str, Any]
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        model, report = library.AutoModelForCausalLM.from_pretrained(
             str(folder),
             dtype=wanted,
             local_files_only=True,

