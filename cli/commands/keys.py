@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from cli.options import JsonOption, KeystoreOption, PasswordFileOption, key_path, open_key
+from cli.options import (
+    DeploymentOption,
+    DryRunOption,
+    JsonOption,
+    KeystoreOption,
+    PasswordFileOption,
+    RpcOption,
+    key_path,
+    open_key,
+)
 from cli.output import emit
 from protocol.errors import ConfigError
 
@@ -81,6 +90,49 @@ def change_password(
     finally:
         draft.unlink(missing_ok=True)
     _report(account.address, path, json)
+
+
+@app.command()
+def balance(
+    keystore: KeystoreOption = None,
+    who: Annotated[str | None, typer.Option("--address", help="An address instead of a key file.")] = None,
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Tokens, and ether for gas, of a key or an address; needs no password."""
+    from cli.amounts import show_tokens
+    from cli.session import open_session, parse_address
+    from protocol.keys import keystore as keys
+
+    found = parse_address(who, "--address") if who else keys.address_of(key_path(keystore))
+    session = open_session(deployment, rpc)
+    grains, wei = session.suite.token.balance_of(found), session.client.balance(found)
+    text = f"{found}: {show_tokens(grains)} tokens, {wei / 10**18:.6f} ETH"
+    emit({"address": found, "grains": grains, "wei": wei}, json, lambda: text)
+
+
+@app.command()
+def faucet(
+    amount: Annotated[str, typer.Option("--amount", help='Tokens, such as "1000", the most per day.')] = "1000",
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Get test tokens (once a day per key), on deployments with the test token."""
+    from cli.amounts import parse_tokens, show_tokens
+    from cli.moves import Mode, Move, act
+    from cli.session import open_signing
+
+    grains = parse_tokens(amount, "--amount")
+    session = open_signing(deployment, rpc, keystore, password_file)
+    if not session.deployment.token.ours:
+        raise ConfigError("this deployment's token has no faucet", "get its tokens where they are traded")
+    move = Move(f"get {show_tokens(grains)} test tokens", session.suite.token.call("faucet", grains))
+    act(session, [move], Mode(dry_run, True, json), address=session.address, grains=grains)
 
 
 def _new_path(keystore: Path | None) -> Path:
