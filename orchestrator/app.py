@@ -24,7 +24,7 @@ from orchestrator.bodies import (
 from orchestrator.limits import Buckets, read_body
 from orchestrator.page import dashboard_page
 from orchestrator.service import Service
-from orchestrator.status import dashboard, status
+from orchestrator.status import dashboard, record, status
 from protocol.errors import MusterError, UnreachableError
 from protocol.http.guard import Guard
 from protocol.http.signing import RequestRefused
@@ -96,6 +96,10 @@ def _add_public(app: FastAPI, service: Service) -> None:
     @app.get("/v1/dashboard")
     def get_dashboard() -> Response:
         return JSONResponse(dashboard(service))
+
+    @app.get("/v1/record")
+    def get_record() -> Response:
+        return JSONResponse(record(service))
 
     @app.get("/v1/objects/{key:path}")
     def get_object(request: Request) -> Response:

@@ -12,6 +12,7 @@ from sqlalchemy import delete, select
 
 from orchestrator.bodies import HeartbeatRequest, HttpError, ReceiptRequest, SlotRequest, StepRequest, UploadRequest
 from orchestrator.db import Database
+from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
 from orchestrator.models import Consumed, Heartbeat, StepReport
 from orchestrator.nodes import HEARTBEAT_SECONDS
@@ -49,7 +50,9 @@ class Service:
         realm: Realm,
         settings: Settings | None = None,
         clock: Callable[[], float] = time.time,
+        indexer: Indexer | None = None,
     ) -> None:
+        self.indexer = indexer
         settings = settings or Settings()
         self.db, self.watch, self.config, self.clock = db, watch, config, clock
         self.started = clock()

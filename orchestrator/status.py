@@ -30,7 +30,16 @@ def status(service: Service) -> dict[str, Any]:
 
 
 def dashboard(service: Service) -> dict[str, Any]:
-    """Everything the page shows, at one moment."""
+    """What the page shows, at one moment: the newest files only."""
+    return _view(service, RECENT)
+
+
+def record(service: Service) -> dict[str, Any]:
+    """The whole run so far: what `orchestrator/summary.py` and `orchestrator/report.py` are made from."""
+    return _view(service, None)
+
+
+def _view(service: Service, recent: int | None) -> dict[str, Any]:
     now, beats, reports, consumed = service.clock(), service.beats(), service.reports(), service.consumed()
     flight = service.leases.flight()
     watch = service.watch
@@ -52,11 +61,12 @@ def dashboard(service: Service) -> dict[str, Any]:
             "steps": service.config.train.steps,
             "flight": asdict(flight),
             "rewards": _rewards(reports),
-            "reports": reports[-200:],
+            "reports": reports if recent is None else reports[-recent:],
+            "published": _published(pool) if pool else [],
             "nodes": _nodes(state, pool, beats, now) if pool else [],
             "validators": _validators(state, watch.pool_id, beats, now),
             "others": _others(state, watch.pool_id, beats, now),
-            "submissions": _recent(state, pool, consumed) if pool else [],
+            "submissions": _files(state, pool, consumed, recent) if pool else [],
             "counts": _counts(state, watch.pool_id),
             "slashes": _slashes(state, watch.pool_id),
             "disputes": _disputes(state, watch.pool_id),
@@ -64,6 +74,7 @@ def dashboard(service: Service) -> dict[str, Any]:
             "ledger": [_money(row) for row in rows(state, watch.pool_id, int(now))] if pool else [],
             "escrow": _escrow(state, pool) if pool else None,
         }
+    out["audit"] = _audit(service)
     out["waits"] = _waits(beats, now)
     out["phase"] = phase(out)
     return out
@@ -78,11 +89,23 @@ def phase(view: dict[str, Any]) -> str:
     return "finished" if view["step"] >= view["steps"] else "training"
 
 
+def _audit(service: Service) -> dict[str, Any] | None:
+    """The newest comparison of ledger and chain; `current`: nothing has changed since."""
+    indexer = service.indexer
+    if indexer is None or indexer.audit is None:
+        return None
+    return {**indexer.audit.document(), "current": indexer.current}
+
+
+def reward_of(report: dict[str, Any]) -> float | None:
+    """The mean task reward of the files a step was trained on."""
+    metrics: dict[str, float] = report["metrics"]
+    names = ("reward", "task_reward_mean", "task_reward", "reward_mean")
+    return next((metrics[name] for name in names if name in metrics), None)
+
+
 def _rewards(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"step": report["step"], "reward": report["metrics"].get("reward"), "heldout": report["heldout"]}
-        for report in reports
-    ]
+    return [{"step": report["step"], "reward": reward_of(report), "heldout": report["heldout"]} for report in reports]
 
 
 def _beat(beat: Heartbeat | None) -> dict[str, Any]:
@@ -182,8 +205,14 @@ def _others(state: State, pool: int, beats: dict[str, Heartbeat], now: float) ->
     ]
 
 
-def _recent(state: State, pool: Pool, consumed: dict[int, int]) -> list[dict[str, Any]]:
-    newest = [state.submissions[pool.pool, sequence] for sequence in reversed(pool.sequences[-RECENT:])]
+def _published(pool: Pool) -> list[dict[str, Any]]:
+    return [{"step": step.step, "time": step.time, "block": step.block} for step in pool.steps]
+
+
+def _files(state: State, pool: Pool, consumed: dict[int, int], recent: int | None) -> list[dict[str, Any]]:
+    """Newest first."""
+    wanted = pool.sequences if recent is None else pool.sequences[-recent:]
+    newest = [state.submissions[pool.pool, sequence] for sequence in reversed(wanted)]
     return [_submission(state, sub, consumed) for sub in newest]
 
 

@@ -1,38 +1,75 @@
 """What the chain looks like now: the projected state, shared between the indexer's thread and the requests'."""
 
 import threading
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
+from protocol.chain.events import Event
 from protocol.chain.records import Account, Pool
-from protocol.chain.state import EventSource, Projection, State
+from protocol.chain.state import EventSource, State, apply
 from protocol.verdict import Code
 
 
-class Watch:
-    """One pool's view of the projection. Readers hold `reading()`: the records change in place."""
+@dataclass
+class Folded:
+    """The state, and what each address received from the pools contract by the token's own transfers."""
 
-    def __init__(self, follower: EventSource, pool: int, confirmations: int) -> None:
+    pools_address: str
+    state: State = field(default_factory=State)
+    transferred: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def fold(self, events: Iterable[Event], head: int) -> None:
+        for event in events:
+            apply(self.state, event)
+            if event.key == ("MusterToken", "Transfer") and event.args["from"] == self.pools_address:
+                self.transferred[event.args["to"]] += event.args["value"]
+        self.state.head = head
+
+
+class Watch:
+    """One pool's view of the chain. Readers hold `reading()`: the records change in place. One thread refreshes."""
+
+    def __init__(self, follower: EventSource, pool: int, confirmations: int, pools_address: str = "") -> None:
         self.pool_id = pool
         self.confirmations = confirmations
+        self._pools_address = pools_address
+        self._follower = follower
         self._lock = threading.RLock()
-        self._projection = Projection(follower)
+        self._folded = self._refold()
         self.version = 0
         """Grows with every change of the state."""
         self.error = ""
         """Why the chain could not be followed at the last try, or empty."""
 
     def refresh(self) -> bool:
-        """Poll the chain once; whether the state changed."""
+        """Poll the chain once; whether the state changed. Requests are answered meanwhile."""
+        batch = self._follower.poll()
+        fresh = self._refold() if batch.rollback_to is not None else None
         with self._lock:
-            changed = self._projection.refresh()
+            if fresh is not None:
+                self._folded = fresh
+            else:
+                self._folded.fold(batch.events, batch.head)
+            changed = fresh is not None or bool(batch.events)
             self.version += changed
             return changed
+
+    def _refold(self) -> Folded:
+        folded = Folded(self._pools_address)
+        folded.fold(self._follower.history(), self._follower.head)
+        return folded
 
     @contextmanager
     def reading(self) -> Iterator[State]:
         with self._lock:
-            yield self._projection.state
+            yield self._folded.state
+
+    def transferred(self) -> dict[str, int]:
+        """Grains that each address received from the pools contract."""
+        with self._lock:
+            return dict(self._folded.transferred)
 
     def pool(self, state: State) -> Pool | None:
         return state.pools.get(self.pool_id)

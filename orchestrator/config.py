@@ -1,0 +1,38 @@
+"""The orchestrator's configuration file."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from protocol.process import KeyConfig, ProcessSection
+from protocol.storage.settings import S3Settings
+
+
+class OrchestratorConfig(ProcessSection):
+    """`home` keeps the event store, nonces and (without `database`) the SQLite database. `public_url` is what clients
+    sign requests for: the URL they reach the service at. `key` signs upload receipts; it holds no money. `owner` is the
+    pool owner's address, whose signature the trainer's reports carry. Seconds, bytes; `confirmations` in blocks."""
+
+    home: Path
+    deployment: Path
+    rpc: tuple[str, ...] = Field(min_length=1)
+    pool: int = Field(ge=1)
+    pool_config: Path
+    owner: str = ""
+    key: KeyConfig
+    s3: S3Settings
+    host: str = "127.0.0.1"
+    port: int = Field(8700, ge=1, le=65535)
+    public_url: str = ""
+    database: str = ""
+    confirmations: int = Field(2, ge=0, le=1000)
+    poll_seconds: float = Field(0.5, gt=0, le=60)
+    lease_seconds: float = Field(30.0, gt=0, le=3600)
+    lease_limit: float = Field(600.0, gt=0, le=86400)
+    max_upload_bytes: int = Field(64 << 20, ge=1024)
+    rate: float = Field(100.0, gt=0)
+    burst: float = Field(400.0, ge=1)
+
+    @property
+    def url(self) -> str:
+        return self.public_url or f"http://{self.host}:{self.port}"

@@ -1,0 +1,92 @@
+"""The thread that follows the chain, keeps the ledger in the database, and audits it."""
+
+import logging
+import threading
+import time
+
+from sqlalchemy import delete
+
+from orchestrator.audit import Audit, audit
+from orchestrator.db import Database
+from orchestrator.ledger import rows
+from orchestrator.models import LedgerRow
+from orchestrator.watch import Watch
+from protocol.chain.contracts import Suite
+from protocol.errors import MusterError
+from protocol.waiting import WAITS
+
+log = logging.getLogger("muster.indexer")
+MAX_BACKOFF = 5.0
+
+
+class Indexer:
+    """Start it, stop it; `audit` is the newest comparison of ledger and chain. A chain that does not answer is waited
+    for: nothing is lost, and `watch.error` says why the view is old."""
+
+    def __init__(
+        self, watch: Watch, db: Database, suite: Suite, poll_seconds: float = 0.5, audit_seconds: float = 5.0
+    ) -> None:
+        self._watch, self._db, self._suite = watch, db, suite
+        self._poll, self._every = poll_seconds, audit_seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="indexer", daemon=True)
+        self._audited = (-1, 0.0)
+        self._stored = -1
+        self.audit: Audit | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=10)
+
+    def once(self) -> None:
+        """One round: poll, store, and audit when it is time."""
+        self._watch.refresh()
+        self._watch.error = ""
+        version = self._watch.version
+        if version == self._audited[0] and self._stored == version:
+            return
+        if time.monotonic() - self._audited[1] < self._every:
+            return
+        self._store()
+        self.audit = audit(self._watch, self._suite)
+        self._audited = (version, time.monotonic())
+        self._stored = version
+        if self.audit is not None and self.audit.findings:
+            log.warning("the ledger differs from the chain: %s", "; ".join(self.audit.findings))
+
+    @property
+    def current(self) -> bool:
+        """Whether the newest audit is of the state as it is now."""
+        return self._audited[0] == self._watch.version
+
+    def _run(self) -> None:
+        backoff = self._poll
+        while not self._stop.is_set():
+            try:
+                self.once()
+                backoff = self._poll
+            except MusterError as error:
+                self._watch.error = error.what
+                log.warning("%s", error)
+                backoff = min(MAX_BACKOFF, backoff * 2)
+                with WAITS.on("the chain"):
+                    self._stop.wait(backoff)
+                continue
+            except Exception as error:
+                # A bug here must not end the service: the page would silently show an old state.
+                self._watch.error = f"the indexer failed: {error!r}"
+                log.exception("the indexer failed")
+                backoff = MAX_BACKOFF
+            self._stop.wait(backoff)
+
+    def _store(self) -> None:
+        with self._watch.reading() as state:
+            if self._watch.pool(state) is None:
+                return
+            block, found = state.head, rows(state, self._watch.pool_id, int(time.time()))
+        with self._db.session() as session:
+            session.execute(delete(LedgerRow))
+            session.add_all(LedgerRow(**vars(row), block=block) for row in found)

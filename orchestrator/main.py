@@ -1,0 +1,140 @@
+"""The orchestrator's process: `muster orchestrator run --config file`."""
+
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from orchestrator.app import create_app
+from orchestrator.config import OrchestratorConfig
+from orchestrator.db import Database, default_url
+from orchestrator.indexer import Indexer
+from orchestrator.service import Service, Settings
+from orchestrator.watch import Watch
+from protocol.chain.client import ChainClient
+from protocol.chain.contracts import Suite
+from protocol.chain.deployment import Deployment
+from protocol.chain.follower import Follower
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError
+from protocol.http.guard import Guard, NonceStore
+from protocol.http.signing import Realm
+from protocol.keys import keystore
+from protocol.process import load_process
+from protocol.storage.bucket import Bucket
+from protocol.storage.keys import object_key
+
+log = logging.getLogger("muster.orchestrator")
+
+
+def run(config_path: Path) -> None:
+    """Serve until SIGINT or SIGTERM. Raises MusterError, before anything is served, for what a user can mend: port in
+    use, wrong password, unreachable chain or storage, another chain, a pool with another owner or configuration."""
+    config = load_process(config_path, OrchestratorConfig)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(bound(config.host, config.port))
+        app = build(config, stack)
+        options = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # Anyone may send X-Forwarded-For: believing it would undo the limits per address.
+            proxy_headers=False,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=3,
+            limit_concurrency=512,
+        )
+        log.info("serving pool %d at %s", config.pool, config.url)
+        with clean_exit():
+            uvicorn.Server(options).run(sockets=[listener])
+    log.info("stopped")
+
+
+def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
+    """Open everything the service needs; `stack` closes it."""
+    home = config.home
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {home}: {error.strerror}", "check `home`") from None
+    pool_config = PoolConfig.load(config.pool_config)
+    signer = keystore.load(config.key.keystore, keystore.read_password(config.key.password_file))
+    deployment = Deployment.load(config.deployment)
+    client = ChainClient(config.rpc, deployment.chain_id)
+    stack.callback(client.close)
+    suite = Suite(client, deployment)
+    follower = Follower(client, deployment, home / "events.sqlite")
+    stack.callback(follower.close)
+    pools = deployment.address("Pools")
+    watch = Watch(follower, config.pool, config.confirmations, pools)
+    watch.refresh()
+    check_pool(watch, pool_config, config.owner)
+    bucket = Bucket(config.s3)
+    bucket.put(object_key("configs", pool_config.digest), pool_config.canonical())
+    db = Database(config.database or default_url(home))
+    stack.callback(db.close)
+    db.bind_to({"chain": str(deployment.chain_id), "pools": pools, "pool": str(config.pool)})
+    realm = Realm.of(config.url, deployment.chain_id, pools)
+    nonces = NonceStore(home / "nonces.sqlite")
+    stack.callback(nonces.close)
+    settings = Settings(config.lease_seconds, config.lease_limit, config.max_upload_bytes)
+    indexer = Indexer(watch, db, suite, config.poll_seconds)
+    service = Service(db, watch, bucket, pool_config, signer, realm, settings, indexer=indexer)
+    guard = Guard(realm, nonces, watch.knows)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        indexer.start()
+        yield
+        indexer.stop()
+
+    return create_app(service, guard, rate=config.rate, burst=config.burst, lifespan=lifespan)
+
+
+def check_pool(watch: Watch, config: PoolConfig, owner: str) -> None:
+    """Raise ConfigError unless the pool on chain has this configuration and (if given) owner."""
+    with watch.reading() as state:
+        pool = watch.pool(state)
+    if pool is None:
+        raise ConfigError(f"there is no pool {watch.pool_id} on this chain", "create it: muster pool create")
+    if pool.config_hash != config.digest:
+        chain, ours = pool.config_hash.hex()[:16], config.digest.hex()[:16]
+        what = f"pool {watch.pool_id} was created with configuration {chain}…, the file is {ours}…"
+        raise ConfigError(what, "name the document the pool was created with")
+    if owner and owner.lower() != pool.owner.lower():
+        raise ConfigError(f"pool {watch.pool_id} belongs to {pool.owner}, not {owner}", "mend `owner`")
+
+
+@contextlib.contextmanager
+def bound(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening socket, taken before anything else, so that a second instance stops at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(256)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}", "stop what uses it, or change `port`"
+        ) from None
+    with listener:
+        yield listener
+
+
+@contextlib.contextmanager
+def clean_exit() -> Iterator[None]:
+    """Signals end the server, not the process: uvicorn raises them again once it has stopped."""
+    former = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
