@@ -79,13 +79,15 @@ class HttpObjects:
         self._client = http_client()
 
     def __call__(self, key: str, limit: int) -> bytes:
-        """Raises what the last base raised if none has the right bytes."""
+        """If no base has the right bytes, raises MissingObjectError or IntegrityError if any base answered,
+        UnreachableError if none did."""
         failure: MusterError | None = None
         for base in list(self._bases):
             try:
                 data = download(f"{base}/{key}", key, limit, self._client, self._timeout)
             except MusterError as error:
-                failure = error
+                if failure is None or isinstance(failure, UnreachableError) or not isinstance(error, UnreachableError):
+                    failure = error
                 continue
             self._prefer(base)
             return data
