@@ -1,4 +1,4 @@
-"""Verdicts on disk: a submission is judged once per process, however many seats vote on it and however often it restarts."""
+"""Verdicts on disk: a submission is judged once per process, for all its seats and through restarts."""
 
 import json
 import logging

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from protocol.chain.errors import ContractError, TransactionError
 from protocol.chain.contracts import WorkItem
+from protocol.chain.errors import ContractError, TransactionError
 from protocol.config import PoolConfig
 from protocol.engines.base import Engine
 from protocol.engines.factory import make_engine
