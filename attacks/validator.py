@@ -1,0 +1,72 @@
+"""`python -m attacks.validator --attack lazy --config validator.json`: votes without looking."""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from protocol.config import PoolConfig
+from protocol.engines.base import Engine
+from protocol.errors import MusterError
+from protocol.process import load_process
+from protocol.verdict import Code, Verdict
+from protocol.workbook import Workbook
+from validator.case import Facts, Origin
+from validator.config import ValidatorConfig
+from validator.main import prepare, serve
+from validator.pipeline import Judgement
+
+_FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
+
+
+def always(code: Code) -> Callable[..., Judgement]:
+    """A judge that gives every file the same code without reading it."""
+
+    def judge(
+        facts: Facts,
+        data: bytes | None,
+        config: PoolConfig,
+        workbook: Workbook,
+        engine: Engine,
+        earlier: Mapping[bytes, Origin] | None = None,
+    ) -> Judgement:
+        verdict = Verdict(
+            chain_id=facts.chain_id,
+            pools=facts.pools,
+            pool=facts.pool,
+            sequence=facts.sequence,
+            node=facts.node,
+            step=facts.step,
+            counter=facts.counter,
+            sha256=facts.sha256.hex(),
+            lane_seed=facts.lane_seed.hex(),
+            config_hash=config.digest.hex(),
+            code=code,
+            engine={"name": "none"},
+            audited=[],
+            findings=(),
+        )
+        return Judgement(verdict, {})
+
+    return judge
+
+
+def main(argv: Sequence[str]) -> int:
+    """`lazy` accepts everything, `liar` rejects everything."""
+    parser = argparse.ArgumentParser(prog="attacks.validator", description=__doc__)
+    parser.add_argument("--attack", choices=sorted(_FIXED), default="lazy")
+    parser.add_argument("--config", required=True, type=Path)
+    options = parser.parse_args(argv)
+    try:
+        config = load_process(options.config, ValidatorConfig)
+        prepare(config)
+        from validator.daemon import Validator
+
+        return serve(Validator(config, always(_FIXED[options.attack])))
+    except MusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,40 @@
+"""`python -m attacks.worker --attack weights-noise=0.02 --config worker.json`: an ordinary worker that cheats."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attacks.base import find
+from protocol.config import PoolConfig
+from protocol.engines.base import Engine
+from protocol.errors import MusterError
+from protocol.process import load_process
+from worker.config import WorkerConfig
+from worker.main import prepare, serve
+from worker.produce import Producer
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code of the worker: 3 once its node was ejected, 1 for a wrong argument or configuration."""
+    parser = argparse.ArgumentParser(prog="attacks.worker", description=__doc__)
+    parser.add_argument("--attack", required=True, help="name or name=strength")
+    parser.add_argument("--config", required=True, type=Path)
+    options = parser.parse_args(argv)
+    try:
+        config = load_process(options.config, WorkerConfig)
+        prepare(config)
+        attack, strength = find(options.attack)
+        from worker.daemon import Worker
+
+        def cheat(pool: PoolConfig, engine: Engine) -> Producer:
+            return attack.build(pool, engine, strength)
+
+        return serve(Worker(config, cheat))
+    except MusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
