@@ -54,6 +54,7 @@ def main() -> int:
     anvil = Anvil(options.port, options.chain_id, options.block_time, options.data / "anvil.log", history)
     try:
         anvil.start(saved_state(state))
+        anvil.save(state)  # before anybody sees it: a chain has one genesis block for good
         block = int(anvil.call("eth_blockNumber"), 16)
         where = f"http://127.0.0.1:{options.port} chain_id={options.chain_id} block={block}"
         print(f"READY {where} seconds={time.monotonic() - started:.2f}", flush=True)

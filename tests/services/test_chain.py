@@ -1,5 +1,6 @@
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -206,3 +207,25 @@ def test_service_dies_with_its_parent(name: str, tmp_path: Path) -> None:
         return False
 
     wait_for("the service to die with its parent", lambda: gone() or None, 10)
+
+
+@pytest.mark.slow
+def test_many_kills_at_random_moments(chain: Service) -> None:
+    """Whatever a kill interrupts, the chain comes back with a prefix of its blocks and a rising clock."""
+    rng = random.Random(0)
+    known: dict[int, str] = {}
+    for _ in range(12):
+        end = time.monotonic() + rng.uniform(0.1, 3.5)
+        while time.monotonic() < end:
+            number, _, digest = block(chain)
+            known[number] = digest
+            time.sleep(0.02)
+        chain.kill()
+        chain.start()
+        head = block(chain)[0]
+        kept = [number for number in known if number <= head and block(chain, hex(number))[2] == known[number]]
+        lost = set(known) - set(kept)
+        assert not lost or min(lost) > max(kept, default=-1), "what is lost is a tail"
+        assert len(lost) <= 6
+        known = {number: known[number] for number in kept}
+    _check_clock(chain)
