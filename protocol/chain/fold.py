@@ -96,7 +96,7 @@ def _node_frozen(state: State, event: Event) -> None:
 def _node_slashed(state: State, event: Event) -> None:
     a = event.args
     node = state.nodes[a["node"]]
-    node.stake = a["stake"]
+    node.stake, node.frozen = a["stake"], a["frozen"]
     node.slashed += a["amount"]
     # Which file caused it is in the FileFinalized that Pools emits right after, in the same transaction.
     state.pending_slashes[a["node"]] = (a["amount"], a["fees"])

@@ -70,6 +70,21 @@ class Court(Contract):
     ) -> Receipt:
         return self.send("reveal", pool, lane, round, member, codes, verdict_hash, salt)
 
+    def reveal_and_settle(
+        self,
+        pool: int,
+        lane: int,
+        round: int,
+        member: int,
+        codes: int,
+        verdict_hash: bytes,
+        salt: bytes,
+        files: Sequence[Submission],
+    ) -> Receipt:
+        """The last revealer's reveal, with the settlement of the round."""
+        refs = [file.file_ref for file in files]
+        return self.send("revealAndSettle", pool, lane, round, member, codes, verdict_hash, salt, refs)
+
     def draw(self, pool: int, lane: int, round: int) -> Receipt:
         return self.send("draw", pool, lane, round)
 

@@ -1,0 +1,142 @@
+"""A small pool with eight seats, played on a real chain: what tests of state, follower and facades share."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eth_account.signers.local import LocalAccount
+
+from protocol.chain.contracts import Suite, WorkItem
+from protocol.chain.follower import Follower
+from protocol.chain.records import Submission, Terms
+from protocol.chain.state import Projection, State
+from tests.conftest import GRAINS, Deployed
+
+RATE, FEE = 1000, 50_000_000
+
+
+def terms(**changes: object) -> Terms:
+    values: dict[str, object] = {
+        "rate": RATE,
+        "fee": FEE,
+        "juryFee": 2 * FEE,
+        "minStake": 10 * GRAINS,
+        "leverage": 100,
+        "maxUnits": 100_000,
+        "committee": 3,
+        "jury": 5,
+        "appealJury": 0,
+        "laneBlocks": 4,
+        "maxLag": 2,
+        "auditRate": 65536,
+        "drawBlocks": 100,
+        "commitWindow": 30,
+        "revealWindow": 30,
+        "challengeWindow": 60,
+        "appealWindow": 30,
+        "juryCommitWindow": 30,
+        "juryRevealWindow": 30,
+        "contestWindow": 30,
+        "inviteOnly": False,
+        "configHash": hashlib.sha256(b"config").digest(),
+    }
+    return Terms.of(values | changes)
+
+
+def work(text: str, units: int = 1000, rows: int = 8) -> WorkItem:
+    return WorkItem(
+        hashlib.sha256(b"root" + text.encode()).digest(), hashlib.sha256(text.encode()).digest(), units, rows
+    )
+
+
+@dataclass
+class Game:
+    """`voters[seat]` is a seat's suite for its voting key; `owner` owns all seats and the pool."""
+
+    deployed: Deployed
+    projection: Projection
+    owner: LocalAccount
+    voters: dict[int, Suite] = field(default_factory=dict)
+    pool: int = 0
+
+    @property
+    def state(self) -> State:
+        self.projection.refresh()
+        return self.projection.state
+
+    @property
+    def suite(self) -> Suite:
+        return self.deployed.suite(self.owner)
+
+    def node(self, stake: int = 100 * GRAINS) -> tuple[LocalAccount, LocalAccount]:
+        """(operator, node), registered and joined."""
+        operator, node = self.deployed.rich(), self.deployed.chain.account()
+        suite = self.deployed.suite(operator)
+        expiry = suite.client.now() + 3600
+        suite.stakes.register_node(
+            node.address, stake, expiry, suite.stakes.sign_consent(node, operator.address, expiry)
+        )
+        suite.pools.join(self.pool, node.address)
+        return operator, node
+
+    def publish(self) -> int:
+        """The next step, with its seed block mined."""
+        step = self.state.pools[self.pool].step + 1
+        seed_block = self.suite.pools.publish_step(self.pool, step, hashlib.sha256(f"step {step}".encode()).digest())
+        self.mine_to(seed_block + 1)
+        return step
+
+    def mine_to(self, block: int) -> None:
+        head = self.suite.client.head().number
+        if head < block:
+            self.deployed.chain.mine(block - head)
+
+    def submit(self, node: LocalAccount, step: int, item: WorkItem) -> Submission:
+        counter = self.state.accounts[self.pool, node.address].counter
+        done = self.deployed.suite(node).pools.submit(self.pool, step, counter, item)
+        return self.state.submissions[self.pool, done.sequence]
+
+    def vote(self, lane: int, codes: dict[int, int], round: int = 0) -> None:
+        """Draw, commit, reveal and settle; `codes`: place → code that every member votes."""
+        record = self.state.lanes[self.pool, lane]
+        self.mine_to(record.rounds[round].seed_block + 1)
+        word = sum(code << (4 * place) for place, code in codes.items())
+        committee = self.suite.court.committee_of(self.pool, lane, round)
+        assert committee is not None
+        salt, verdict = b"\x07" * 32, b"\x08" * 32
+        for member, seat in enumerate(committee.seats):
+            court = self.voters[seat].court
+            voter = self.voters[seat].client.address
+            commitment = court.ballot_hash(self.pool, lane, round, voter, word, verdict, salt)
+            court.commit_votes(self.pool, lane, round, member, commitment)
+        for member, seat in enumerate(committee.seats):
+            self.voters[seat].court.reveal_votes(self.pool, lane, round, member, word, verdict, salt)
+        self.suite.court.settle(self.pool, lane, round, self.state.files_of(record))
+
+    def try_case(self, trial: int, code: int) -> None:
+        """All jurors vote `code`."""
+        self.mine_to(self.state.trials[trial].seed_block + 1)
+        jury = self.suite.juries.jury_of(trial)
+        assert jury is not None
+        salt, verdict = b"\x09" * 32, b"\x0a" * 32
+        for juror, seat in enumerate(jury.seats):
+            suite = self.voters[seat]
+            commitment = suite.juries.ballot_hash(trial, suite.client.address, code, verdict, salt)
+            suite.juries.commit_vote(trial, juror, commitment)
+        for juror, seat in enumerate(jury.seats):
+            self.voters[seat].juries.reveal_vote(trial, juror, code, verdict, salt)
+
+
+def begin(deployed: Deployed, folder: Path, budget: int = 1000 * GRAINS) -> Game:
+    """Eight drawable seats, an open pool, step 0 not yet published."""
+    owner = deployed.rich()
+    suite = deployed.suite(owner)
+    follower = Follower(suite.client, deployed.deployment, folder / "events.db")
+    game = Game(deployed, Projection(follower), owner)
+    suite.token.approve(suite.seats.address, 8 * suite.seats.bond())
+    for _ in range(8):
+        voter = deployed.chain.account()
+        game.voters[suite.seats.open_seat(voter.address)] = deployed.suite(voter)
+    deployed.chain.mine(2 * suite.seats.epoch_blocks())
+    game.pool = suite.pools.create_pool(terms(), budget)
+    return game

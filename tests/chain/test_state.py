@@ -1,0 +1,271 @@
+"""The projected state against the contracts' own views, through a whole life of files."""
+
+from pathlib import Path
+
+import pytest
+
+from protocol.chain.contracts import ContractError
+from protocol.chain.records import Status
+from protocol.chain.state import State, fold
+from protocol.verdict import Code
+from tests.chain.game import FEE, RATE, Game, begin, work
+from tests.conftest import GRAINS, Deployed
+
+SINK = "0x000000000000000000000000000000000000dEaD"
+
+
+@pytest.fixture
+def game(deployed: Deployed, tmp_path: Path) -> Game:
+    return begin(deployed, tmp_path)
+
+
+def compare(game: Game) -> State:
+    """Every record of the state equals the contract's view."""
+    state, suite = game.state, game.suite
+    for (pool, address), account in state.accounts.items():
+        view = suite.pools.account_of(pool, address)
+        assert (account.counter, account.units_pending) == (view.counter, view.pending), address
+        assert (account.units_earned, account.units_drawn) == (view.earned, view.drawn), address
+        assert (account.ejected, account.removed) == (view.slashed, view.removed)
+        assert account.frozen_at == view.frozen_at
+    for key, sub in state.submissions.items():
+        seen = suite.pools.submission_of(*key)
+        assert bool(seen.cumulative) == bool(sub.cumulative), key
+        assert (sub.code, bool(sub.disputed)) == (seen.code, seen.phase == 3), key
+        if sub.cumulative:
+            assert seen.units == sub.cumulative
+        if sub.status != Status.PENDING:
+            assert seen.time == sub.final_time
+    for number, seat in state.seats.items():
+        on_chain = suite.seats.seat_of(number)
+        assert (seat.owner, seat.voter, seat.bond) == (on_chain.owner, on_chain.voter, on_chain.bond)
+    for address, node in state.nodes.items():
+        stake = suite.stakes.node_of(address)
+        assert (node.stake, node.pool, node.frozen, node.operator) == (
+            stake.stake,
+            stake.pool,
+            stake.frozen,
+            stake.operator,
+        )
+    for address, balance in state.balances.items():
+        assert balance == suite.token.balance_of(address), address
+    escrow = sum(pool.escrow for pool in state.pools.values())
+    assert escrow == suite.token.balance_of(suite.pools.address)
+    return state
+
+
+def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
+    operator, node = game.node()
+    step = game.publish()
+    files = [game.submit(node, step, work(f"file {i}", 1000 + i)) for i in range(2)]
+    assert [f.counter for f in files] == [0, 1]
+    assert files[0].lane == files[1].lane == 0
+    assert compare(game).claim_hint(game.pool, node.address, 2**40) is None
+
+    game.vote(0, {0: Code.ACCEPT, 1: Code.UNSURE})
+    state = compare(game)
+    assert [s.status for s in state.submissions_of(game.pool, node.address)] == [Status.ACCEPTED] * 2
+    assert state.lanes[game.pool, 0].decided
+    assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
+    game.deployed.chain.later(61)
+    hint = state.claim_hint(game.pool, node.address, game.suite.client.now())
+    assert hint is not None
+    assert game.suite.pools.claimable(game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
+    before = state.balances[operator.address]
+    assert game.suite.pools.claim(hint) == 2001 * RATE
+    lane = state.lanes[game.pool, 0]
+    assert [game.suite.court.close_member(game.pool, 0, 0, j) for j in range(3)] == [2 * FEE] * 3
+    state = compare(game)
+    assert state.balances[operator.address] == before + 2001 * RATE
+    assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
+    assert lane.round.closed == {0, 1, 2}
+    assert [p.kind for p in state.payments] == ["claim", "fee", "fee", "fee"]
+    assert sum(s.earned for s in state.seats.values()) == 6 * FEE
+
+
+def test_rejected_work_slashes_and_ejects(game: Game) -> None:
+    _, node = game.node(stake=100 * GRAINS)
+    step = game.publish()
+    good = game.submit(node, step, work("good"))
+    bad = game.submit(node, step, work("bad"))
+    game.vote(0, {0: Code.ACCEPT, 1: Code.REJECT_WEIGHTS})
+    state = compare(game)
+    bad = state.submissions[bad.pool, bad.sequence]
+    assert bad.status == Status.REJECTED
+    assert state.accounts[game.pool, node.address].frozen_at
+    with pytest.raises(ContractError) as refused:
+        game.submit(node, step, work("more"))
+    assert refused.value.name == "NodeIsFrozen"
+    game.deployed.chain.later(61)
+    game.suite.pools.finalize(bad)
+    state = compare(game)
+    account = state.accounts[game.pool, node.address]
+    assert (account.ejected, account.eject_code, account.eject_sequence) == (True, Code.REJECT_WEIGHTS, bad.sequence)
+    assert account.slashed == 100 * GRAINS
+    assert state.nodes[node.address].stake == 0
+    (slash,) = state.slashes
+    assert (slash.kind, slash.who, slash.amount, slash.code) == ("node", node.address, 100 * GRAINS, 3)
+    assert state.balances[SINK] > 0
+    # What was accepted together with the rejected file had not vested when the node was slashed.
+    assert state.claim_hint(game.pool, node.address, 2**40) is None
+    game.suite.pools.forfeit(state.submissions[good.pool, good.sequence])
+    assert compare(game).submissions[good.pool, good.sequence].forfeited
+
+
+def test_a_dispute_won_by_the_worker(game: Game) -> None:
+    operator, node = game.node()
+    step = game.publish()
+    sub = game.submit(node, step, work("honest"))
+    game.vote(0, {0: Code.REJECT_SAMPLING})
+    suite = game.deployed.suite(operator)
+    trial = suite.appeals.dispute(game.state.submissions[game.pool, sub.sequence])
+    state = compare(game)
+    assert state.submissions[game.pool, sub.sequence].disputed
+    assert state.disputes[game.pool, sub.sequence].trial == trial
+    game.try_case(trial, Code.ACCEPT)
+    suite.appeals.conclude(state.submissions[game.pool, sub.sequence])
+    if not game.state.disputes[game.pool, sub.sequence].resolved:
+        game.deployed.chain.later(31)
+        suite.appeals.conclude(state.submissions[game.pool, sub.sequence])
+    state = compare(game)
+    dispute = state.disputes[game.pool, sub.sequence]
+    assert (dispute.resolved, dispute.overturned, dispute.code) == (True, True, Code.ACCEPT)
+    final = state.submissions[game.pool, sub.sequence]
+    assert final.status == Status.ACCEPTED
+    assert final.votes_code == Code.REJECT_SAMPLING
+    paid = [suite.juries.close_juror(trial, j) for j in range(5)]
+    assert paid == [2 * FEE] * 5
+    assert any(s.kind == "seat" for s in state.slashes)
+    game.deployed.chain.later(120)
+    hint = state.claim_hint(game.pool, node.address, suite.client.now())
+    assert hint is not None
+    assert suite.pools.claim(hint) == 1000 * RATE
+    compare(game)
+
+
+def test_malformed_unavailable_and_void(game: Game) -> None:
+    _, node = game.node()
+    step = game.publish()
+    a = game.submit(node, step, work("a"))
+    b = game.submit(node, step, work("b"))
+    game.vote(0, {0: Code.MALFORMED, 1: Code.UNAVAILABLE})
+    c = game.submit(node, step, work("c"))
+    assert c.lane == 1
+    game.deployed.chain.later(61)
+    state = game.state
+    for sub in (a, b):
+        game.suite.pools.finalize(state.submissions[game.pool, sub.sequence])
+    state = compare(game)
+    assert [state.submissions[game.pool, s.sequence].status for s in (a, b, c)] == [
+        Status.MALFORMED,
+        Status.UNAVAILABLE,
+        Status.PENDING,
+    ]
+    assert not state.accounts[game.pool, node.address].ejected
+    lane = state.lanes[game.pool, 1]
+    game.mine_to(lane.rounds[0].seed_block + 101)
+    game.suite.court.settle(game.pool, 1, 0, state.files_of(lane))
+    assert compare(game).submissions[game.pool, c.sequence].status == Status.VOID
+
+
+def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
+    _, node = game.node()
+    step = game.publish()
+    game.submit(node, step, work("split"))
+    lane = game.state.lanes[game.pool, 0]
+    game.mine_to(lane.round.seed_block + 1)
+    committee = game.suite.court.committee_of(game.pool, 0, 0)
+    assert committee is not None
+    salt = bytes(31) + b"\1"
+    votes = [Code.ACCEPT, Code.REJECT_WEIGHTS]
+    for member, code in enumerate(votes):
+        suite = game.voters[committee.seats[member]]
+        commitment = suite.court.ballot_hash(game.pool, 0, 0, suite.client.address, code, salt, salt)
+        suite.court.commit_votes(game.pool, 0, 0, member, commitment)
+    game.deployed.chain.later(31)
+    for member, code in enumerate(votes):
+        game.voters[committee.seats[member]].court.reveal_votes(game.pool, 0, 0, member, code, salt, salt)
+    game.deployed.chain.later(31)
+    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(lane))
+    state = compare(game)
+    lane = state.lanes[game.pool, 0]
+    assert [r.round for r in lane.rounds] == [0, 1]
+    assert not lane.decided
+    assert state.open_lanes(game.pool) == [lane]
+    game.vote(0, {0: Code.ACCEPT}, round=1)
+    state = compare(game)
+    assert state.submissions[game.pool, 0].status == Status.ACCEPTED
+    assert state.lanes[game.pool, 0].decided
+
+
+def test_owner_and_operator_lifecycle(game: Game) -> None:
+    operator, node = game.node()
+    suite = game.deployed.suite(operator)
+    suite.stakes.deposit(node.address, 5 * GRAINS)
+    suite.pools.refresh(game.pool, node.address)
+    suite.pools.leave_pool(game.pool, node.address)
+    with pytest.raises(ContractError) as locked:
+        suite.stakes.withdraw(node.address, GRAINS)
+    assert locked.value.name == "StakeLocked"
+    game.deployed.chain.later(game.state.pools[game.pool].unbonding + 1)
+    suite.stakes.withdraw(node.address, 105 * GRAINS)
+    game.suite.pools.pause_pool(game.pool)
+    game.suite.pools.resume_pool(game.pool)
+    game.suite.pools.fund(game.pool, 7 * GRAINS)
+    game.suite.pools.remove_node(game.pool, node.address)
+    game.suite.pools.close_pool(game.pool)
+    assert compare(game).pools[game.pool].status == "closing"
+    game.deployed.chain.later(game.state.pools[game.pool].unbonding + 1)
+    assert game.suite.pools.settle_pool(game.pool) == 1007 * GRAINS
+    state = compare(game)
+    assert state.pools[game.pool].status == "settled"
+    assert state.pools[game.pool].escrow == 0
+    assert state.nodes[node.address].stake == 0
+
+
+def test_invites_permits_and_their_misuse(game: Game) -> None:
+    from tests.chain.game import terms
+
+    game.pool = game.suite.pools.create_pool(terms(inviteOnly=True), 100 * GRAINS)
+    operator, node = game.deployed.rich(), game.deployed.chain.account()
+    suite = game.deployed.suite(operator)
+    expiry = suite.client.now() + 1000
+    consent = suite.stakes.sign_consent(node, operator.address, expiry)
+    permit = suite.token.sign_permit(operator, suite.stakes.address, 20 * GRAINS, expiry)
+    suite.stakes.register_node_with_permit(node.address, 20 * GRAINS, expiry, consent, permit)
+    with pytest.raises(ContractError) as uninvited:
+        suite.pools.join(game.pool, node.address)
+    assert uninvited.value.name == "InviteRequired"
+    assert "ask the pool's owner" in str(uninvited.value)
+    other = suite.pools.sign_invite(game.owner, game.pool + 1, node.address, expiry)
+    with pytest.raises(ContractError) as misused:
+        suite.pools.join_with_invite(game.pool, node.address, expiry, other)
+    assert misused.value.name == "BadInvite"
+    invite = suite.pools.sign_invite(game.owner, game.pool, node.address, expiry)
+    suite.pools.join_with_invite(game.pool, node.address, expiry, invite)
+    assert compare(game).accounts[game.pool, node.address].member
+
+
+def test_publishing_the_same_step_again_is_harmless(game: Game) -> None:
+    seed_block = game.suite.pools.publish_step(game.pool, 0, b"\1" * 32)
+    assert game.suite.pools.publish_step(game.pool, 0, b"\1" * 32) == seed_block
+    step = game.state.pools[game.pool].steps[0]
+    assert (step.manifest, step.seed_block) == (b"\1" * 32, seed_block)
+    assert game.suite.step_seed(game.pool, step) is None
+    game.mine_to(seed_block)
+    seed = game.suite.step_seed(game.pool, step)
+    assert seed is not None
+    assert game.suite.step_seed(game.pool, step, confirmations=2) is None
+    game.mine_to(seed_block + 2)
+    assert game.suite.step_seed(game.pool, step, confirmations=2) == seed
+
+
+def test_replaying_the_history_gives_the_same_state(game: Game) -> None:
+    _, node = game.node()
+    step = game.publish()
+    game.submit(node, step, work("x"))
+    game.vote(0, {0: Code.ACCEPT})
+    state = game.state
+    again = fold(game.projection._follower.history())
+    again.head = state.head
+    assert again == state
