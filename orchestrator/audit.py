@@ -18,12 +18,14 @@ MOST_FINDINGS = 20
 class Audit:
     """`ledger_matches_chain`: accounts in the contract, token balances and transfers equal what the events say;
     `escrow_balanced`: the contract holds exactly what all pools need, and this pool's free budget is what is left when
-    everything owed is taken off. `findings` name what differs. `block`: where they were compared."""
+    everything owed is taken off. `findings` name what differs. `block`: where they were compared. `gifts`: grains that
+    somebody sent to the contract without funding a pool; nobody can take them."""
 
     block: int
     ledger_matches_chain: bool
     escrow_balanced: bool
     findings: tuple[str, ...]
+    gifts: int = 0
 
     def document(self) -> dict[str, Any]:
         return {**asdict(self), "findings": list(self.findings)}
@@ -38,7 +40,7 @@ class _Claim:
     expected: dict[str, int] | int
 
 
-def audit(watch: Watch, suite: Suite, now: int | None = None) -> Audit | None:
+def audit(watch: Watch, suite: Suite) -> Audit | None:
     """Compare the watch's state with the chain at the state's block; None if the pool is not on chain yet.
 
     The thread that refreshes the watch calls this, so that the state stands still. Raises UnreachableError, or
@@ -48,17 +50,20 @@ def audit(watch: Watch, suite: Suite, now: int | None = None) -> Audit | None:
         if watch.pool(state) is None:
             return None
         block = state.head
-        books, claims = _escrow_claims(state, watch.pool_id, suite), _ledger_claims(state, watch.pool_id, suite)
-        wrong_books = _books(state, watch.pool_id)
-        wrong_flows = _flows(state, watch.transferred())
+        inflow, transferred = watch.flows()
+        gifts = inflow - sum(pool.funded + pool.from_stakes for pool in state.pools.values())
+        books = _escrow_claims(state, watch.pool_id, suite, gifts)
+        claims = _ledger_claims(state, watch.pool_id, suite)
+        wrong_books = _books(state, watch.pool_id, gifts)
+        wrong_flows = _flows(state, transferred)
     wrong_books += _compare(suite.client, books, block)
     wrong_flows += _compare(suite.client, claims, block)
     findings = tuple((wrong_books + wrong_flows)[:MOST_FINDINGS])
-    return Audit(block, not wrong_flows, not wrong_books, findings)
+    return Audit(block, not wrong_flows, not wrong_books, findings, gifts)
 
 
-def _escrow_claims(state: State, pool: int, suite: Suite) -> list[_Claim]:
-    held = sum(one.escrow for one in state.pools.values())
+def _escrow_claims(state: State, pool: int, suite: Suite, gifts: int) -> list[_Claim]:
+    held = sum(one.escrow for one in state.pools.values()) + gifts
     return [
         _Claim("tokens held by Pools", suite.token.view("balanceOf", suite.pools.address), held),
         _Claim(f"pool {pool}", suite.pools.view("poolOf", pool), {"free": escrow(state, pool).free}),
@@ -87,9 +92,10 @@ def _account(account: Account) -> dict[str, int]:
     }
 
 
-def _books(state: State, pool: int) -> list[str]:
+def _books(state: State, pool: int, gifts: int) -> list[str]:
     view = escrow(state, pool)
-    parts = {"reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees, "free": view.free}
+    parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
+    parts["free"] = view.free
     return [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
 
 

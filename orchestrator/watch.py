@@ -14,18 +14,26 @@ from protocol.verdict import Code
 
 @dataclass
 class Folded:
-    """The state, and what each address received from the pools contract by the token's own transfers."""
+    """The state, and by the token's own transfers: what each address received from the pools contract, and all that
+    the pools contract received."""
 
     pools_address: str
     state: State = field(default_factory=State)
     transferred: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    inflow: int = 0
 
     def fold(self, events: Iterable[Event], head: int) -> None:
         for event in events:
             apply(self.state, event)
-            if event.key == ("MusterToken", "Transfer") and event.args["from"] == self.pools_address:
-                self.transferred[event.args["to"]] += event.args["value"]
+            if event.key == ("MusterToken", "Transfer"):
+                self._transfer(event.args["from"], event.args["to"], event.args["value"])
         self.state.head = head
+
+    def _transfer(self, sender: str, to: str, amount: int) -> None:
+        if sender == self.pools_address:
+            self.transferred[to] += amount
+        if to == self.pools_address:
+            self.inflow += amount
 
 
 class Watch:
@@ -66,10 +74,10 @@ class Watch:
         with self._lock:
             yield self._folded.state
 
-    def transferred(self) -> dict[str, int]:
-        """Grains that each address received from the pools contract."""
+    def flows(self) -> tuple[int, dict[str, int]]:
+        """Grains that the pools contract received, and that each address received from it, by the token's transfers."""
         with self._lock:
-            return dict(self._folded.transferred)
+            return self._folded.inflow, dict(self._folded.transferred)
 
     def pool(self, state: State) -> Pool | None:
         return state.pools.get(self.pool_id)
