@@ -2,36 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from orchestrator.plots import Bar, Series, curves, stacks, timeline
 
-STYLE = """
-:root { --bg:#f5f6f8; --card:#fff; --ink:#181b21; --dim:#667085; --line:#e4e7ec; --blue:#2f6fed; --green:#128a4d;
-  --red:#cf2f2f; --amber:#c07a00; --violet:#7a4fd6 }
-@media (prefers-color-scheme: dark) { :root { --bg:#0f1217; --card:#171b22; --ink:#e6e9ef; --dim:#8f99a8; --line:#272d37;
-  --blue:#6ea0ff; --green:#4fd08a; --red:#ff7b7b; --amber:#f0b04f; --violet:#b79bff } }
-* { box-sizing:border-box } body { margin:0 auto; max-width:1080px; padding:28px 24px 60px; background:var(--bg);
-  color:var(--ink); font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif }
-h1 { font-size:26px; margin:0 0 4px; letter-spacing:-.02em } h2 { font-size:17px; margin:0 0 10px }
-section { background:var(--card); border:1px solid var(--line); border-radius:10px; padding:18px 20px; margin-top:16px;
-  overflow-x:auto }
-.dim, p.note { color:var(--dim) } .tiles { display:grid; grid-template-columns:repeat(4,1fr); gap:12px; margin-top:18px }
-@media (max-width:800px) { .tiles { grid-template-columns:repeat(2,1fr) } }
-.tile { background:var(--card); border:1px solid var(--line); border-radius:10px; padding:12px 16px }
-.tile b { display:block; font-size:22px; letter-spacing:-.02em; font-variant-numeric:tabular-nums }
-.tile span { color:var(--dim) } .good { color:var(--green) } .bad { color:var(--red) }
-table { width:100%; border-collapse:collapse; font-size:14px; font-variant-numeric:tabular-nums }
-th { text-align:left; color:var(--dim); font-weight:500 } th,td { padding:5px 10px 5px 0; border-bottom:1px solid var(--line);
-  vertical-align:top } td.n,th.n { text-align:right } td.wrap { overflow-wrap:anywhere }
-code { font:13px ui-monospace,SFMono-Regular,Menlo,monospace }
-svg { width:100%; height:auto; display:block } svg text { fill:var(--dim); font-size:11px } .grid { stroke:var(--line) }
-.line { fill:none; stroke-width:2 } .line.blue { stroke:var(--blue) } .line.green { stroke:var(--green) }
-.blue { --c:var(--blue) } .green { --c:var(--green) } .red { --c:var(--red) } .amber { --c:var(--amber) }
-.violet { --c:var(--violet) } .grey { --c:var(--dim) } .dot,.fill { fill:var(--c) }
-.legend { display:flex; flex-wrap:wrap; gap:4px 18px; color:var(--dim); font-size:13px; margin-top:6px }
-.legend i { display:inline-block; width:10px; height:10px; border-radius:3px; margin-right:6px; background:var(--c) }
-"""
+STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
 STATUS_KINDS = {
     "accepted": "green",
     "pending": "grey",
@@ -69,13 +45,13 @@ def build_report(summary: Document, data: Document) -> str:
 
 
 REWARD_NOTE = (
-    "Line: mean over the files that the step was trained on. Large dots: the same held-out problems before the first and "
-    "after the last step."
+    "Line: mean over the files that the step was trained on. Large dots: the same held-out problems, before the first "
+    "and after the last step."
 )
 TIME_NOTE = (
     "Each row is one policy step: from its publication to the first file made with it, from its first to its last "
-    "submission, from the first to the last acceptance, and the training that made the step. Rows overlap because nobody "
-    "waits for anybody."
+    "submission, from the first to the last acceptance, and the training that made the step. Rows overlap because "
+    "nobody waits for anybody."
 )
 
 
