@@ -1,5 +1,7 @@
-"""`python -m cli.demo.base --config pool.json --seed 7`: makes the base model, or finds it in the cache; prints progress
-and, on the last line, the folder."""
+"""`python -m cli.demo.base --config pool.json --seed 7`: makes the base model, or finds it in the cache.
+
+Prints progress and, on the last line, the folder.
+"""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""The end of a demo: every verdict final, everybody paid, the books compared with the chain, summary and report written."""
+"""The end of a demo: every verdict final, everybody paid, the books compared with the chain, results written."""
 
 import json
 import time
@@ -17,7 +17,7 @@ SETTLE_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """`good`: the books balance, every cheater was slashed and ejected untrained, nobody honest was finally rejected."""
+    """`good`: the books balance, cheaters were slashed, ejected and untrained, nobody honest was finally rejected."""
 
     summary: dict[str, Any]
     good: bool

@@ -6,6 +6,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,10 @@ class Network:
 
     def wait_services(self) -> None:
         for name in ("chain", "s3"):
-            self._wait(f"{name} to start", lambda name=name: "READY" in self._child(name).log_path.read_text(), name)
+            self._wait(f"{name} to start", partial(self._is_ready, name), name)
+
+    def _is_ready(self, name: str) -> bool:
+        return "READY" in self._child(name).log_path.read_text()
 
     # ---- The pool owner's processes
 

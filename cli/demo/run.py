@@ -1,5 +1,6 @@
 """`muster demo`: brings the network up, follows the run, settles accounts, writes summary and report, takes it down."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -68,7 +69,7 @@ class Demo:
 
     def __init__(self, options: Options) -> None:
         self.options, self.started, self.stop = options, time.monotonic(), Stop()
-        self.plan = make_plan(options, self.say)
+        self.plan = make_plan(options)
         self.ring = KeyRing(self.plan.root / "keys")
         self.network = Network(self.plan, self.ring, self._notice, self.stop)
         self.economy = Economy(self.plan, self.ring)
@@ -170,8 +171,6 @@ class BaseModel:
         self.log = demo.plan.log("base-model")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         argv = ["-m", "cli.demo.base", "--config", str(demo.network.config_path), "--seed", str(demo.plan.seed)]
-        import os
-
         env = dict(os.environ) | torch_environment() | {"PYTHONUNBUFFERED": "1"}
         with self.log.open("w") as out:
             self.process = subprocess.Popen(
@@ -201,21 +200,21 @@ class BaseModel:
         return lines[-1] if lines else ""
 
 
-def make_plan(options: Options, say: object = print) -> DemoPlan:
-    """Ports and people: two honest workers (one on vLLM where it is installed), a cheater, eight seats in three processes."""
+def make_plan(options: Options) -> DemoPlan:
+    """Two honest workers (one on vLLM where it is installed), a cheater, eight seats in three processes."""
     fast = "vllm" if vllm_installed() else "transformers"
     if fast != "vllm":
         print("vLLM is not installed here: both honest workers use transformers", flush=True)
-    ports = [
-        claim_port("chain", options.chain_port),
-        claim_port("s3", options.s3_port),
-        claim_port("http", options.http_port),
-    ]
+    chain_port = claim_port("chain", options.chain_port)
+    s3_port = claim_port("s3", options.s3_port)
+    http_port = claim_port("http", options.http_port)
     return DemoPlan(
-        new_run_folder(options.runs, options.seed),
-        options.seed,
-        options.steps,
-        *ports,
+        root=new_run_folder(options.runs, options.seed),
+        seed=options.seed,
+        steps=options.steps,
+        chain_port=chain_port,
+        s3_port=s3_port,
+        http_port=http_port,
         nodes=(NodeSpec("ada", fast), NodeSpec("bob", "transformers"), NodeSpec("mallory", "transformers", CHEAT)),
         validators=(ValidatorSpec("xena", 3), ValidatorSpec("yuri", 3), ValidatorSpec("zoe", 2)),
     )
