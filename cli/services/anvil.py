@@ -141,9 +141,22 @@ def saved_state(path: Path) -> Path | None:
         except (OSError, ValueError):
             continue
         if isinstance(fields, dict) and "blocks" in fields and "accounts" in fields:
-            return candidate
+            return _one_genesis(candidate, fields)
     if path.exists() or path.with_suffix(".old").exists():
         raise ConfigError(
             f"the chain's state {path} is damaged", "restore it from a copy, or remove --data to start anew"
         )
     return None
+
+
+def _one_genesis(path: Path, fields: dict[str, Any]) -> Path:
+    """A state with one block 0: anvil 1.7 adds one of its own at every start, and loads any of them the next time."""
+    genesis = [block for block in fields["blocks"] if int(block["header"]["number"], 16) == 0]
+    if len(genesis) < 2:
+        return path
+    first = min(genesis, key=lambda block: int(block["header"]["timestamp"], 16))
+    fields["blocks"] = [first, *(block for block in fields["blocks"] if int(block["header"]["number"], 16) > 0)]
+    mended = path.with_suffix(".start")
+    with mended.open("w") as file:
+        json.dump(fields, file)
+    return mended
