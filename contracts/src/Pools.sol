@@ -23,7 +23,7 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
 
     /// @inheritdoc IPools
     function poolOf(uint256 pool) external view returns (Pool memory) {
-        uint256 p = _pools[pool];
+        uint256 p = _pools[pool].w;
         Desk memory desk = _desks[pool];
         return Pool({
             owner: desk.owner,
@@ -51,7 +51,7 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
 
     /// @inheritdoc IPools
     function accountOf(uint256 pool, address node) external view returns (Account memory) {
-        uint256 a = _accounts[pool][node];
+        uint256 a = _accounts[pool][node].w;
         return Account({
             earned: a.earned(),
             drawn: a.drawn(),

@@ -212,17 +212,17 @@ contract GasTest is Network {
     function _many(string memory s) internal {
         Work[] memory works = new Work[](16);
         for (uint256 i = 0; i < 16; ++i) {
-            works[i] = Work({root: keccak256(abi.encode(s, i)), fileHash: keccak256(abi.encode(i, s)), units: 1_000, rows: 8});
+            works[i] =
+                Work({root: keccak256(abi.encode(s, i)), fileHash: keccak256(abi.encode(i, s)), units: 1_000, rows: 8});
         }
         uint256 counter = pools.accountOf(pool, node).counter;
         uint256 step = pools.poolOf(pool).steps - 1;
         vm.prank(node);
-        (uint256 first,) = pools.submitMany(pool, step, counter, works);
+        (uint256 first,) = pools.submitMany(pool, uint32(step), counter, works);
         _note(string.concat("submit_many_per_file", s), _used() / 16);
         for (uint256 i = 0; i < 16; ++i) {
-            files[pool][first + i] = FileData(
-                node, uint24(step), uint24(counter + i), 1_000, 8, works[i].root, works[i].fileHash
-            );
+            files[pool][first + i] =
+                FileData(node, uint24(step), uint24(counter + i), 1_000, 8, works[i].root, works[i].fileHash);
         }
         _judge(first / 16, Codes.ACCEPT);
         _blocks(4);

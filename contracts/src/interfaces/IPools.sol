@@ -95,14 +95,12 @@ interface IPools {
     event LimitSet(uint256 indexed pool, address indexed node, uint256 limit);
     /// @notice `removed`: by the owner, for good; otherwise the node left by itself.
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
+    /// @notice packed = step << 64 | counter << 40 | units << 16 | rows: the same word that `innerHash` binds.
     event WorkSubmitted(
         uint256 indexed pool,
         address indexed node,
         uint256 indexed sequence,
-        uint256 step,
-        uint256 counter,
-        uint256 units,
-        uint256 rows,
+        uint256 packed,
         bytes32 root,
         bytes32 fileHash
     );
@@ -196,10 +194,10 @@ interface IPools {
     function claim(uint256 pool, address node, uint256 sequence, bytes32 inner) external returns (uint256 amount);
 
     // ---- Node key
-    /// @notice Submits one file. `counter` is the one the work was derived from: it must be the account's.
-    function submit(uint256 pool, uint256 step, uint256 counter, Work calldata work) external returns (uint256 sequence);
+    /// @notice Submits one file. (`step` is a uint32 for its low selector: the dispatcher tries selectors in order.) `counter` is the one the work was derived from: it must be the account's.
+    function submit(uint256 pool, uint32 step, uint256 counter, Work calldata work) external returns (uint256 sequence);
     /// @notice Submits up to sixteen files of one step, with consecutive counters from `counter`.
-    function submitMany(uint256 pool, uint256 step, uint256 counter, Work[] calldata works)
+    function submitMany(uint256 pool, uint32 step, uint256 counter, Work[] calldata works)
         external
         returns (uint256 firstSequence, uint256 lastSequence);
     /// @notice Says where else a file can be fetched. Emits an event, stores nothing.

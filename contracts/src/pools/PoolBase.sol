@@ -21,6 +21,11 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     using AccountSlot for uint256;
     using FileSlot for uint256;
 
+    /// @dev One packed word; a struct, so that the hot path can keep a pointer to it.
+    struct Word {
+        uint256 w;
+    }
+
     struct Desk {
         address owner;
         uint32 seedBlock;
@@ -38,11 +43,11 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     uint256 public poolCount;
-    mapping(uint256 pool => uint256 slot) internal _pools;
+    mapping(uint256 pool => Word) internal _pools;
     mapping(uint256 pool => Desk) internal _desks;
     mapping(uint256 pool => PoolTerms) internal _terms;
     mapping(uint256 pool => mapping(uint256 step => bytes32)) internal _canaryRoots;
-    mapping(uint256 pool => mapping(address node => uint256 slot)) internal _accounts;
+    mapping(uint256 pool => mapping(address node => Word)) internal _accounts;
     /// By pool << 32 | sequence.
     mapping(uint256 id => uint256 slot) internal _files;
 

@@ -35,30 +35,30 @@ abstract contract PoolMembers is PoolBase, EIP712 {
 
     /// @inheritdoc IPools
     function leavePool(uint256 pool, address node) external {
-        uint256 a = _accounts[pool][node];
+        uint256 a = _accounts[pool][node].w;
         if (a.limit() == 0) revert NotMember();
         _onlyNode(node, stakes.operatorOf(node));
-        _accounts[pool][node] = a.withLimit(0);
+        _accounts[pool][node].w = a.withLimit(0);
         emit NodeLeft(pool, node, false);
         stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @inheritdoc IPools
     function removeNode(uint256 pool, address node) external onlyOwner(pool) {
-        uint256 a = _accounts[pool][node];
+        uint256 a = _accounts[pool][node].w;
         if (a.removed()) revert Removed();
         bool member = a.limit() != 0;
-        _accounts[pool][node] = (member ? a.withLimit(0) : a) | AccountSlot.REMOVED;
+        _accounts[pool][node].w = (member ? a.withLimit(0) : a) | AccountSlot.REMOVED;
         emit NodeLeft(pool, node, true);
         if (member) stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @inheritdoc IPools
     function refresh(uint256 pool, address node) external {
-        uint256 a = _accounts[pool][node];
+        uint256 a = _accounts[pool][node].w;
         if (a.limit() == 0) revert NotMember();
-        uint256 limit = _limit(pool, _pools[pool], stakes.stakeOf(node));
-        _accounts[pool][node] = a.withLimit(limit);
+        uint256 limit = _limit(pool, _pools[pool].w, stakes.stakeOf(node));
+        _accounts[pool][node].w = a.withLimit(limit);
         emit LimitSet(pool, node, limit);
     }
 
@@ -68,10 +68,10 @@ abstract contract PoolMembers is PoolBase, EIP712 {
     }
 
     function _join(uint256 pool, address node) private {
-        uint256 p = _pools[pool];
+        uint256 p = _pools[pool].w;
         if (p.status() != uint256(Status.Open)) revert WrongStatus(Status(p.status()));
         if (params.paused()) revert Paused();
-        uint256 a = _accounts[pool][node];
+        uint256 a = _accounts[pool][node].w;
         if (a.removed() || a.slashed()) revert Removed();
         if (a.limit() != 0) revert AlreadyMember();
         (address operator, uint256 stake) = stakes.bind(node, pool, _terms[pool].minStake);
@@ -80,7 +80,7 @@ abstract contract PoolMembers is PoolBase, EIP712 {
         // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
         uint256 steps = p.steps();
         uint256 step = steps != 0 && block.number < _desks[pool].seedBlock ? steps - 1 : steps;
-        _accounts[pool][node] = a.withLimit(limit).withJoinedStep(step);
+        _accounts[pool][node].w = a.withLimit(limit).withJoinedStep(step);
         emit NodeJoined(pool, node, operator, step, limit);
     }
 

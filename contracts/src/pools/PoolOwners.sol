@@ -26,7 +26,7 @@ abstract contract PoolOwners is PoolBase {
 
         pool = ++poolCount;
         if (pool > type(uint24).max) revert AmountTooLarge();
-        _pools[pool] = PoolSlot.pack(
+        _pools[pool].w = PoolSlot.pack(
                 terms.rate,
                 terms.fee,
                 terms.maxUnits,
@@ -56,11 +56,11 @@ abstract contract PoolOwners is PoolBase {
 
     /// @inheritdoc IPools
     function fund(uint256 pool, uint256 amount) external nonReentrant {
-        uint256 p = _pools[pool];
+        uint256 p = _pools[pool].w;
         if (p.status() == uint256(Status.None)) revert NoSuchPool();
         uint256 free = p.free() + amount;
         if (free > PoolSlot.MAX_FREE) revert AmountTooLarge();
-        _pools[pool] = p.withFree(free);
+        _pools[pool].w = p.withFree(free);
         emit PoolFunded(pool, msg.sender, amount);
         token.safeTransferFrom(msg.sender, address(this), amount);
     }
@@ -70,13 +70,13 @@ abstract contract PoolOwners is PoolBase {
         external
         onlyOwner(pool)
     {
-        uint256 p = _pools[pool];
+        uint256 p = _pools[pool].w;
         uint256 status = p.status();
         if (status != uint256(Status.Open) && status != uint256(Status.Paused)) revert WrongStatus(Status(status));
         uint256 steps = p.steps();
         if (step != steps) revert StepMismatch(steps, step);
         if (steps == PoolSlot.MAX_STEPS) revert AmountTooLarge();
-        _pools[pool] = p.withSteps(steps + 1);
+        _pools[pool].w = p.withSteps(steps + 1);
         uint256 seedBlock = block.number + 1;
         _desks[pool].seedBlock = uint32(seedBlock);
         _canaryRoots[pool][step] = canaryRoot;
@@ -95,7 +95,7 @@ abstract contract PoolOwners is PoolBase {
 
     /// @inheritdoc IPools
     function closePool(uint256 pool) external onlyOwner(pool) {
-        uint256 status = _pools[pool].status();
+        uint256 status = _pools[pool].w.status();
         if (status != uint256(Status.Open) && status != uint256(Status.Paused)) revert WrongStatus(Status(status));
         Desk storage desk = _desks[pool];
         desk.settleAt = uint32(block.timestamp + desk.unbonding);
@@ -104,22 +104,22 @@ abstract contract PoolOwners is PoolBase {
 
     /// @inheritdoc IPools
     function settlePool(uint256 pool) external onlyOwner(pool) nonReentrant returns (uint256 amount) {
-        uint256 p = _pools[pool];
+        uint256 p = _pools[pool].w;
         uint256 status = p.status();
         if (status != uint256(Status.Closing) && status != uint256(Status.Settled)) revert WrongStatus(Status(status));
         uint256 settleAt = _desks[pool].settleAt;
         if (block.timestamp < settleAt) revert NotYet(settleAt);
         amount = p.free();
-        _pools[pool] = p.withFree(0).withStatus(uint256(Status.Settled));
+        _pools[pool].w = p.withFree(0).withStatus(uint256(Status.Settled));
         if (status == uint256(Status.Closing)) emit StatusSet(pool, Status.Settled);
         emit LeftoverTaken(pool, msg.sender, amount);
         token.safeTransfer(msg.sender, amount);
     }
 
     function _setStatus(uint256 pool, Status from, Status to) private {
-        uint256 p = _pools[pool];
+        uint256 p = _pools[pool].w;
         if (p.status() != uint256(from)) revert WrongStatus(Status(p.status()));
-        _pools[pool] = p.withStatus(uint256(to));
+        _pools[pool].w = p.withStatus(uint256(to));
         emit StatusSet(pool, to);
     }
 }

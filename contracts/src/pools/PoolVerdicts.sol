@@ -22,7 +22,7 @@ abstract contract PoolVerdicts is PoolBase {
 
     /// @inheritdoc IPools
     function settleLane(uint256 pool, uint256 lane, uint256 codes, FileRef[] calldata files) external onlyCourt {
-        uint256 p = _pools[pool];
+        uint256 p = _pools[pool].w;
         uint256 before = p;
         uint256 time = block.timestamp + _terms[pool].challengeWindow;
         uint256 sequence = lane << 4;
@@ -33,7 +33,7 @@ abstract contract PoolVerdicts is PoolBase {
             if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
             p = _settleFile(p, pool, sequence + i, files[i], code, time);
         }
-        if (p != before) _pools[pool] = p;
+        if (p != before) _pools[pool].w = p;
     }
 
     /// @inheritdoc IPools
@@ -64,8 +64,8 @@ abstract contract PoolVerdicts is PoolBase {
         code = f.code();
         _files[_id(pool, sequence)] = f.withPhase(FileSlot.DISPUTED);
         if (Codes.kind(code) == Codes.KIND_ACCEPT) {
-            uint256 a = _accounts[pool][file.node];
-            _accounts[pool][file.node] = a.withDrawn(a.drawn() + file.units);
+            uint256 a = _accounts[pool][file.node].w;
+            _accounts[pool][file.node].w = a.withDrawn(a.drawn() + file.units);
         }
         emit FileDisputed(pool, file.node, sequence);
         // A reject has frozen the stake already; any other file must not let it go while a jury may reject it.
@@ -78,7 +78,7 @@ abstract contract PoolVerdicts is PoolBase {
         if (f.phase() != FileSlot.DISPUTED) revert WrongPhase(sequence, Phase(f.phase()));
         if (f & FileSlot.FROZEN != 0) return;
         _files[_id(pool, sequence)] = f | FileSlot.FROZEN;
-        _accounts[pool][file.node] = _accounts[pool][file.node].frozenMore(block.timestamp);
+        _accounts[pool][file.node].w = _accounts[pool][file.node].w.frozenMore(block.timestamp);
         emit NodeFrozen(pool, file.node, block.timestamp);
     }
 
@@ -92,7 +92,7 @@ abstract contract PoolVerdicts is PoolBase {
         if (f.phase() != FileSlot.DISPUTED) revert WrongPhase(sequence, Phase(f.phase()));
         bool was = Codes.kind(f.code()) == Codes.KIND_ACCEPT;
         bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
-        uint256 a = _accounts[pool][file.node];
+        uint256 a = _accounts[pool][file.node].w;
         uint256 time = f.time();
         uint256 amount = f.amount();
         uint256 flags = f.flags() & ~FileSlot.FROZEN;
@@ -108,7 +108,7 @@ abstract contract PoolVerdicts is PoolBase {
         }
         // A node that was frozen when the committee rejected it was so since then; an overturned acceptance slashes now.
         uint256 frozenAt = was ? block.timestamp : f.time() - _terms[pool].challengeWindow;
-        _accounts[pool][file.node] = a;
+        _accounts[pool][file.node].w = a;
         _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
         emit FileResolved(pool, file.node, sequence, code, time);
         if (accepted) {
@@ -122,7 +122,7 @@ abstract contract PoolVerdicts is PoolBase {
     /// @inheritdoc IPools
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external {
         uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
-        uint256 a = _accounts[pool][file.node];
+        uint256 a = _accounts[pool][file.node].w;
         bool lost = a.slashed() && f.time() > a.limitField();
         if (!lost || f & FileSlot.CUMULATIVE == 0 || f.phase() == FileSlot.DISPUTED) {
             revert WrongPhase(sequence, Phase(f.phase()));
@@ -131,13 +131,13 @@ abstract contract PoolVerdicts is PoolBase {
         a = a.withEarned(a.earned() - file.units);
         uint256 amount;
         if (Codes.kind(f.code()) == Codes.KIND_ACCEPT) {
-            amount = file.units * _pools[pool].rate();
-            _pools[pool] = _credit(_pools[pool], amount);
+            amount = file.units * _pools[pool].w.rate();
+            _pools[pool].w = _credit(_pools[pool].w, amount);
         } else {
             // its pay went back to the pool when it was overturned
             a = a.withDrawn(a.drawn() - file.units);
         }
-        _accounts[pool][file.node] = a;
+        _accounts[pool][file.node].w = a;
         emit FileForfeited(pool, file.node, sequence, amount);
     }
 
@@ -150,7 +150,7 @@ abstract contract PoolVerdicts is PoolBase {
         uint256 f = _checked(pool, sequence, file.inner, node);
         if (f.phase() != FileSlot.PENDING) revert WrongPhase(sequence, Phase(f.phase()));
         uint256 units = f.amount();
-        uint256 a = _accounts[pool][node];
+        uint256 a = _accounts[pool][node].w;
         a = a.withPending(a.pending() - units);
         uint256 amount = units;
         uint256 flags;
@@ -166,7 +166,7 @@ abstract contract PoolVerdicts is PoolBase {
             a = a.frozenMore(block.timestamp);
             flags = FileSlot.FROZEN;
         }
-        _accounts[pool][node] = a;
+        _accounts[pool][node].w = a;
         _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
         emit FileSettled(pool, node, sequence, code, units, time);
         if (flags == FileSlot.FROZEN) {
@@ -190,7 +190,7 @@ abstract contract PoolVerdicts is PoolBase {
         bool stakeFrozen,
         uint256 reward
     ) private returns (uint256 taken, uint256 rewardPaid) {
-        uint256 p = _pools[pool];
+        uint256 p = _pools[pool].w;
         uint256 fees = p.fees();
         uint256 back = units * p.rate();
         uint256 bps;
@@ -198,11 +198,11 @@ abstract contract PoolVerdicts is PoolBase {
         uint256 rewardBps;
         uint256 ejectUntil;
         if (Codes.isReject(code)) {
-            uint256 a = _accounts[pool][node];
+            uint256 a = _accounts[pool][node].w;
             (bps, rewardBps,) = params.slashing();
             if (a.limit() != 0) ejectUntil = bps == 10_000 ? 1 : block.timestamp + _desks[pool].unbonding;
             a = a.slashedAt(frozenAt);
-            _accounts[pool][node] = f & FileSlot.FROZEN != 0 ? a.frozenLess() : a;
+            _accounts[pool][node].w = f & FileSlot.FROZEN != 0 ? a.frozenLess() : a;
             emit NodeEjected(pool, node, sequence, code);
         } else if (f & FileSlot.FROZEN != 0) {
             _thaw(pool, node);
@@ -225,14 +225,14 @@ abstract contract PoolVerdicts is PoolBase {
             stakes.release(node);
         }
         // The budget's word is read again: the token may have called back.
-        _pools[pool] = _credit(_pools[pool], back);
+        _pools[pool].w = _credit(_pools[pool].w, back);
         emit FileFinalized(pool, node, sequence, code, taken);
     }
 
     /// @dev One frozen file less.
     function _thaw(uint256 pool, address node) private {
-        uint256 a = _accounts[pool][node].frozenLess();
-        _accounts[pool][node] = a;
+        uint256 a = _accounts[pool][node].w.frozenLess();
+        _accounts[pool][node].w = a;
         if (a.frozen() == 0) emit NodeReleased(pool, node);
     }
 

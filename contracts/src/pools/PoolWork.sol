@@ -19,29 +19,35 @@ abstract contract PoolWork is PoolBase {
     using PoolSlot for uint256;
 
     /// @inheritdoc IPools
-    function submit(uint256 pool, uint256 step, uint256 counter, Work calldata work)
+    function submit(uint256 pool, uint32 step, uint256 counter, Work calldata work)
         external
         returns (uint256 sequence)
     {
-        (uint256 p, uint256 a) = _enter(pool, step, counter);
+        Word storage poolWord = _pools[pool];
+        Word storage accountWord = _accounts[pool][msg.sender];
+        uint256 p = poolWord.w;
+        uint256 a = accountWord.w;
+        _enter(p, a, step, counter);
         (p, a, sequence) = _place(p, a, pool, step, counter, work);
-        _pools[pool] = p;
-        _accounts[pool][msg.sender] = a;
+        poolWord.w = p;
+        accountWord.w = a;
     }
 
     /// @inheritdoc IPools
-    function submitMany(uint256 pool, uint256 step, uint256 counter, Work[] calldata works)
+    function submitMany(uint256 pool, uint32 step, uint256 counter, Work[] calldata works)
         external
         returns (uint256 firstSequence, uint256 lastSequence)
     {
         if (works.length == 0 || works.length > 16) revert BadCount();
-        (uint256 p, uint256 a) = _enter(pool, step, counter);
+        uint256 p = _pools[pool].w;
+        uint256 a = _accounts[pool][msg.sender].w;
+        _enter(p, a, step, counter);
         for (uint256 i = 0; i < works.length; ++i) {
             (p, a, lastSequence) = _place(p, a, pool, step, counter + i, works[i]);
             if (i == 0) firstSequence = lastSequence;
         }
-        _pools[pool] = p;
-        _accounts[pool][msg.sender] = a;
+        _pools[pool].w = p;
+        _accounts[pool][msg.sender].w = a;
     }
 
     /// @inheritdoc IPools
@@ -55,13 +61,13 @@ abstract contract PoolWork is PoolBase {
         nonReentrant
         returns (uint256 amount)
     {
-        uint256 a = _accounts[pool][node];
+        uint256 a = _accounts[pool][node].w;
         uint256 upTo = _vested(a, _checked(pool, sequence, inner, node));
         uint256 drawn = a.drawn();
         if (upTo <= drawn) revert NothingToClaim();
         uint256 units = upTo - drawn;
-        _accounts[pool][node] = a.withDrawn(upTo);
-        amount = units * _pools[pool].rate();
+        _accounts[pool][node].w = a.withDrawn(upTo);
+        amount = units * _pools[pool].w.rate();
         address operator = stakes.operatorOf(node);
         emit Claimed(pool, node, operator, units, amount);
         token.safeTransfer(operator, amount);
@@ -73,13 +79,13 @@ abstract contract PoolWork is PoolBase {
         view
         returns (uint256 units, uint256 amount)
     {
-        uint256 a = _accounts[pool][node];
+        uint256 a = _accounts[pool][node].w;
         uint256 f = _files[_id(pool, sequence)];
         uint256 barrier = a.barrier();
         bool vested =
             f & FileSlot.CUMULATIVE != 0 && block.timestamp >= f.time() && (barrier == 0 || f.time() <= barrier);
         if (vested && f.amount() > a.drawn()) units = f.amount() - a.drawn();
-        amount = units * _pools[pool].rate();
+        amount = units * _pools[pool].w.rate();
     }
 
     /// @dev Cumulative units of the hint, if it is one.
@@ -93,19 +99,15 @@ abstract contract PoolWork is PoolBase {
     }
 
     /// @dev What holds for all files of one call.
-    function _enter(uint256 pool, uint256 step, uint256 counter) private view returns (uint256 p, uint256 a) {
-        p = _pools[pool];
-        if (p.status() != uint256(Status.Open)) revert WrongStatus(Status(p.status()));
-        a = _accounts[pool][msg.sender];
-        if (a.limit() == 0) revert NotMember();
-        if (a.frozen() != 0) revert NodeIsFrozen();
-        if (a.counter() != counter) revert CounterMismatch(counter, a.counter());
-        uint256 steps = p.steps();
-        uint256 first = a.joinedStep();
+    function _enter(uint256 p, uint256 a, uint256 step, uint256 counter) private pure {
         unchecked {
-            uint256 oldest = steps > p.maxLag() ? steps - 1 - p.maxLag() : 0;
-            if (oldest > first) first = oldest;
-            if (step < first || step >= steps) revert StepOutOfRange(step, first, steps);
+            if (p.status() != uint256(Status.Open)) revert WrongStatus(Status(p.status()));
+            if (a.counter() != counter) revert CounterMismatch(counter, a.counter());
+            if (a.frozen() != 0) revert NodeIsFrozen();
+            uint256 steps = p.steps();
+            if (step >= steps || step < a.joinedStep() || step + p.maxLag() + 1 < steps) {
+                revert StepOutOfRange(step, a.joinedStep(), steps);
+            }
         }
     }
 
@@ -116,10 +118,13 @@ abstract contract PoolWork is PoolBase {
     {
         uint256 units = work.units;
         uint256 rows = work.rows;
-        if (units == 0 || units > p.maxUnits()) revert BadUnits(units, p.maxUnits());
-        if (rows == 0) revert BadRows();
         unchecked {
-            if (a.open() + units > a.limitField()) revert OverLimit(a.open() + units, a.limitField());
+            if (units - 1 >= p.maxUnits()) revert BadUnits(units, p.maxUnits()); // 0 wraps
+            if (rows == 0) revert BadRows();
+            if (a.open() + units > a.limit()) {
+                if (a.limit() == 0) revert NotMember();
+                revert OverLimit(a.open() + units, a.limit());
+            }
             if (counter == AccountSlot.MAX_COUNTER) revert AmountTooLarge();
             uint256 cost = units * p.rate() + p.fees();
             if (cost > p.free()) revert EscrowExhausted(cost, p.free());
@@ -135,9 +140,10 @@ abstract contract PoolWork is PoolBase {
         bytes32 root = work.root;
         bytes32 fileHash = work.fileHash;
         uint256 id = _id(pool, sequence);
-        uint160 digest = _digest(_inner(root, fileHash, _packed(step, counter, units, rows), id), msg.sender);
+        uint256 packed = _packed(step, counter, units, rows);
+        uint160 digest = _digest(_inner(root, fileHash, packed, id), msg.sender);
         _files[id] = FileSlot.pack(digest, units, block.number, 0, FileSlot.PENDING);
-        emit WorkSubmitted(pool, msg.sender, sequence, step, counter, units, rows, root, fileHash);
+        emit WorkSubmitted(pool, msg.sender, sequence, packed, root, fileHash);
         return (p, a.submitted(units), sequence);
     }
 }

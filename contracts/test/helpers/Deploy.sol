@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {PRBTest} from "@prb/test/PRBTest.sol";
 import {Appeals} from "../../src/Appeals.sol";
 import {Canaries} from "../../src/Canaries.sol";
 import {Court} from "../../src/Court.sol";
@@ -13,6 +12,7 @@ import {Seats} from "../../src/Seats.sol";
 import {Stakes} from "../../src/Stakes.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {PoolTerms, Suite} from "../../src/libraries/Types.sol";
+import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice Deploys a whole suite the way the deploy command does: addresses computed from nonces beforehand.
 contract Deployer is PRBTest {

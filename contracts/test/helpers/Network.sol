@@ -131,7 +131,7 @@ contract Network is Deployer {
         bytes32 salt = keccak256(abi.encode(n, a.counter));
         Work memory w = Work({root: salt, fileHash: keccak256(abi.encode(salt)), units: units, rows: 8});
         vm.prank(n);
-        sequence = pools.submit(pool, step, a.counter, w);
+        sequence = pools.submit(pool, uint32(step), a.counter, w);
         files[pool][sequence] = FileData({
             node: n,
             step: uint24(step),
