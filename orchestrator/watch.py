@@ -46,6 +46,7 @@ class Watch:
         self._follower = follower
         self._lock = threading.RLock()
         self._folded = self._refold()
+        self._torn = False
         self.version = 0
         """Grows with every change of the state."""
         self.error = ""
@@ -54,12 +55,15 @@ class Watch:
     def refresh(self) -> bool:
         """Poll the chain once; whether the state changed. Requests are answered meanwhile."""
         batch = self._follower.poll()
-        fresh = self._refold() if batch.rollback_to is not None else None
+        fresh = self._refold() if batch.rollback_to is not None or self._torn else None
         with self._lock:
             if fresh is not None:
-                self._folded = fresh
+                self._folded, self._torn = fresh, False
             else:
+                # The follower does not hand events out twice: if folding fails half-way, only a refold mends the state.
+                self._torn = True
                 self._folded.fold(batch.events, batch.head)
+                self._torn = False
             changed = fresh is not None or bool(batch.events)
             self.version += changed
             return changed

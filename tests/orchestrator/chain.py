@@ -129,7 +129,16 @@ class Chain:
         if code.is_reject:
             self.emit("Pools", "NodeEjected", **place, code=int(code))
         if taken:
-            self.emit("Stakes", "NodeSlashed", node=key.address, amount=taken, fees=fees, reward=0, stake=5000 - taken)
+            self.emit(
+                "Stakes",
+                "NodeSlashed",
+                node=key.address,
+                amount=taken,
+                fees=fees,
+                reward=0,
+                stake=5000 - taken,
+                frozen=0,
+            )
         self.emit("Pools", "FileFinalized", **place, code=int(code), slashed=taken)
 
     def claim(self, key: LocalAccount, units: int) -> None:
