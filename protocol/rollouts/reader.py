@@ -7,7 +7,6 @@ only that child with it and cannot influence the next file. Requests and answers
 import gc
 import json
 import os
-import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from protocol.rollouts.confine import confine
 from protocol.rollouts.frames import (
     ANSWER,
     OK,
@@ -163,21 +163,9 @@ def parse(data: bytes, limits: Limits) -> bytes:
         raise MalformedFile(f"the Parquet reader refuses it: {words or type(error).__name__}") from None
 
 
-def _confine(limits: Limits) -> None:
-    """Limits of the forked child: address space, CPU time, no files, no core dump."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        present = int(statm.read().split()[0]) * resource.getpagesize()
-    room = present + limits.memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (room, room))
-    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_seconds, limits.cpu_seconds + 1))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
-
-
 def _child(data: bytes, limits: Limits, out: int) -> None:
     try:
-        _confine(limits)
+        confine(limits, out)
         try:
             answer = bytes([OK]) + parse(data, limits)
         except MalformedFile as error:
