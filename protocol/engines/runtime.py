@@ -51,5 +51,4 @@ def prepare_vllm(device: str) -> None:
         os.environ.setdefault(name, value)
     if device == "cpu":
         os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")

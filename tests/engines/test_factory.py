@@ -1,0 +1,37 @@
+"""Choosing an engine, and the environment of torch processes."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from protocol.engines import factory, runtime
+from protocol.errors import ConfigError, MusterError
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(ConfigError, match="choose one of auto, transformers, vllm"):
+        factory.make_engine("llama")
+
+
+def test_missing_vllm_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "vllm" else real(name, *rest))
+    with pytest.raises(MusterError, match="vLLM is not installed"):
+        factory.make_engine("vllm")
+    assert factory.make_engine("auto").info.name == "transformers"
+
+
+def test_environment() -> None:
+    found = runtime.torch_environment(2)
+    assert found["OMP_NUM_THREADS"] == "2"
+    assert found["KMP_BLOCKTIME"] == "1"
+    library = runtime.intel_openmp()
+    assert ("LD_PRELOAD" in found) == (library is not None)
+
+
+def test_importing_interfaces_does_not_import_torch() -> None:
+    modules = "protocol.engines.base, protocol.engines.factory, protocol.engines.runtime, protocol.engines.vllm_names"
+    code = f"import sys, {modules}, protocol.proofs.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

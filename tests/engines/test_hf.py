@@ -1,0 +1,240 @@
+"""The transformers engine: proofs, noise, batching, hot reload, and what it refuses."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
+from protocol.engines.hf import TransformersEngine
+from protocol.engines.loading import load_model
+from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.proofs import toploc
+from protocol.proofs.codec import proof_count
+from protocol.sampling import noise
+from tests.engines.models import save_tiny
+
+SAMPLING = Sampling(1.0, (1,))
+
+
+def requests(count: int, seed: int = 0, longest: int = 70) -> list[Request]:
+    """Groups of three samples per prompt, prompts and limits of many lengths."""
+    source = random.Random(seed)
+    out = []
+    for group in range(count):
+        prompt = tuple(source.randrange(2, 300) for _ in range(source.choice([1, 2, 7, 20])))
+        limit = source.choice([1, 2, 31, 32, 33, 64, longest])
+        out += [Request(prompt, (seed, group, sample), limit) for sample in range(3)]
+    return out
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> TransformersEngine:
+    made = TransformersEngine()
+    made.load(folder)
+    return made
+
+
+def check_honest(engine: TransformersEngine, asked: list[Request], got: list[Completion], limits: tuple) -> None:
+    """Every proof, choice and log-probability agrees with the engine's own prefill."""
+    mismatches, mantissa, gap, logprob = limits
+    pairs = [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
+    for request, completion, seen in zip(asked, got, engine.prefill(pairs), strict=True):
+        count = len(completion.tokens)
+        assert seen.hidden.shape[0] == seen.logits.shape[0] == len(completion.logprobs) == count
+        assert seen.hidden.dtype == torch.bfloat16
+        assert seen.logits.dtype == torch.float32
+        assert len(completion.proofs) == proof_count(count)
+        assert (completion.finish == FINISH_EOS) == (completion.tokens[-1] == 1)
+        assert 1 not in completion.tokens[:-1]
+        assert completion.finish == FINISH_EOS or count == request.max_new_tokens
+        for errors in toploc.verify(seen.hidden, completion.proofs):
+            assert errors.exponent_mismatches <= mismatches
+            assert errors.mantissa_mean <= mantissa
+        found = noise.verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
+        assert found.gaps.max() <= gap
+        assert np.abs(found.logprobs - completion.logprobs).max() <= logprob
+
+
+def test_generated_text_verifies(engine: TransformersEngine) -> None:
+    asked = requests(30)
+    got = engine.generate(asked, SAMPLING)
+    assert len({len(completion.tokens) for completion in got}) > 8
+    assert {completion.finish for completion in got} == {FINISH_EOS, FINISH_LENGTH}
+    check_honest(engine, asked, got, (1, 0.1, 0.001, 0.001))
+
+
+def test_bfloat16_verifies(folder: Path) -> None:
+    engine = TransformersEngine("bfloat16")
+    engine.load(folder)
+    asked = requests(20, seed=4)
+    check_honest(engine, asked, engine.generate(asked, SAMPLING), (12, 10.0, 0.5, 0.5))
+
+
+def test_rows_off_by_one_are_seen(engine: TransformersEngine) -> None:
+    """A proof over rows P … P+T−1, or over the row before, fails: the row that produced a token is the one proved."""
+    (request,) = [Request((5, 6, 7, 8), (1, 2, 3), 64)]
+    (completion,) = engine.generate([request], Sampling(1.0, ()))
+    shifted = (request.prompt + completion.tokens[:1], completion.tokens[1:])
+    (right,) = engine.prefill([(request.prompt, completion.tokens)])
+    (late,) = engine.prefill([shifted])
+    assert max(e.exponent_mismatches for e in toploc.verify(right.hidden, completion.proofs)) == 0
+    assert torch.equal(late.hidden[0], right.hidden[1])
+    wrong = torch.cat([late.hidden, late.hidden[-1:]])
+    assert min(e.exponent_mismatches for e in toploc.verify(wrong, completion.proofs)) > 40
+    gaps = noise.score_gaps(late.logits, completion.tokens[:-1], request.noise_key, 1.0)
+    assert (gaps > 0.05).mean() > 0.2
+
+
+def test_result_does_not_depend_on_the_batch(engine: TransformersEngine, folder: Path) -> None:
+    asked = requests(12, seed=2)
+    whole = engine.generate(asked, SAMPLING)
+    small = TransformersEngine(max_batch=5)
+    small.load(folder)
+    for other in (small.generate(asked, SAMPLING), [engine.generate([one], SAMPLING)[0] for one in asked]):
+        assert [c.tokens for c in other] == [c.tokens for c in whole]
+    order = list(range(len(asked)))
+    random.Random(0).shuffle(order)
+    mixed = engine.generate([asked[at] for at in order], SAMPLING)
+    assert [c.tokens for c in mixed] == [whole[at].tokens for at in order]
+
+
+def test_greedy_limit_and_temperature(engine: TransformersEngine) -> None:
+    """At a tiny temperature the most likely token wins; its log-probability approaches zero."""
+    (completion,) = engine.generate([Request((9, 8), (1, 1, 1), 5)], Sampling(1e-3, (1,)))
+    (seen,) = engine.prefill([((9, 8), completion.tokens)])
+    assert list(completion.tokens) == seen.logits.argmax(1).tolist()
+    assert max(map(abs, completion.logprobs)) < 1e-3
+
+
+def test_prefill_batches_do_not_matter(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = requests(8, seed=7)
+    pairs = [(r.prompt, c.tokens) for r, c in zip(asked, engine.generate(asked, SAMPLING), strict=True)]
+    whole = list(engine.prefill(pairs))
+    monkeypatch.setattr("protocol.engines.hf.PREFILL_TOKENS", 90)
+    monkeypatch.setattr("protocol.engines.hf.HIDDEN_BYTES", 128 * 4 * 100)
+    monkeypatch.setattr("protocol.engines.hf.LOGITS_BYTES", 300 * 4 * 40)
+    for one, other in zip(whole, engine.prefill(pairs), strict=True):
+        assert torch.allclose(one.logits, other.logits, atol=1e-4)
+        assert one.hidden.shape == other.hidden.shape
+
+
+def test_hot_reload(engine: TransformersEngine, folder: Path, tmp_path: Path) -> None:
+    asked = requests(4, seed=3)
+    before = engine.generate(asked, SAMPLING)
+    other = save_tiny(tmp_path / "other", seed=5)
+    engine.load(other)
+    fresh = TransformersEngine()
+    fresh.load(other)
+    after = engine.generate(asked, SAMPLING)
+    assert [c.tokens for c in after] == [c.tokens for c in fresh.generate(asked, SAMPLING)]
+    assert [c.tokens for c in after] != [c.tokens for c in before]
+    engine.load(folder)
+    assert [c.tokens for c in engine.generate(asked, SAMPLING)] == [c.tokens for c in before]
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _drop_tensor(path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(str(path))
+    tensors.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(tensors, str(path), metadata={"format": "pt"})
+
+
+def _reshape(path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(str(path))
+    tensors["model.norm.weight"] = torch.ones(64)
+    save_file(tensors, str(path), metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    "spoil", [_cut, _drop_tensor, _reshape, Path.unlink, lambda path: path.write_bytes(b"\x80\x04")]
+)
+def test_bad_weights_change_nothing(engine: TransformersEngine, folder: Path, tmp_path: Path, spoil) -> None:  # type: ignore[no-untyped-def]
+    asked = requests(2, seed=6)
+    before = engine.generate(asked, SAMPLING)
+    bad = tmp_path / "bad"
+    shutil.copytree(save_tiny(tmp_path / "other", seed=8), bad)
+    spoil(bad / "model.safetensors")
+    with pytest.raises(IntegrityError):
+        TransformersEngine().load(bad)
+    with pytest.raises(IntegrityError):
+        engine.load(bad)
+    assert engine.generate(asked, SAMPLING) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"auto_map": {"AutoModel": "evil.Model"}}, "auto_map"),
+        ({"final_logit_softcapping": 30.0}, "softcapping"),
+        ({"model_type": None}, "model_type"),
+        ({"model_type": "no-such-model"}, "not a usable model"),
+        ({"hidden_size": 256}, "fit|usable"),
+    ],
+)
+def test_bad_config_is_named(folder: Path, tmp_path: Path, change: dict, said: str) -> None:
+    bad = tmp_path / "bad"
+    shutil.copytree(folder, bad)
+    config = json.loads((bad / "config.json").read_text()) | change
+    (bad / "config.json").write_text(json.dumps(config))
+    with pytest.raises(IntegrityError, match=said):
+        load_model(bad, "float32")
+
+
+def test_no_folder_no_pickle(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(IntegrityError, match="not a model folder"):
+        load_model(tmp_path / "nowhere", "float32")
+    shutil.copy(folder / "config.json", tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    with pytest.raises(IntegrityError, match="no safetensors"):
+        load_model(tmp_path, "float32")
+
+
+def test_bad_requests_are_named(engine: TransformersEngine) -> None:
+    for request, said in (
+        (Request((), (1, 2, 3), 5), "empty prompt"),
+        (Request((2,), (1, 2, 3), 0), "no output"),
+        (Request((2,) * 250, (1, 2, 3), 10), "positions"),
+        (Request((300,), (1, 2, 3), 10), "vocabulary"),
+        (Request((-1,), (1, 2, 3), 10), "vocabulary"),
+    ):
+        with pytest.raises(MusterError, match=said):
+            engine.generate([request], SAMPLING)
+    for pair in (((2,), ()), ((2,), (300,)), ((2,), (-5,)), ((), (2,)), ((2,), (2,) * 300)):
+        with pytest.raises(MusterError):
+            list(engine.prefill([pair]))
+    assert engine.generate([], SAMPLING) == []
+    assert list(engine.prefill([])) == []
+    with pytest.raises(MusterError, match="no weights"):
+        TransformersEngine().generate([Request((2,), (1, 2, 3), 1)], SAMPLING)
+    with pytest.raises(ConfigError, match="dtype"):
+        TransformersEngine("float8")
+
+
+def test_broken_weights_are_named(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    bad = save_tiny(tmp_path / "nan")
+    tensors = load_file(str(bad / "model.safetensors"))
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, str(bad / "model.safetensors"), metadata={"format": "pt"})
+    engine = TransformersEngine()
+    engine.load(bad)
+    with pytest.raises(MusterError, match=r"not finite|NaN"):
+        engine.generate([Request((2,), (1, 2, 3), 3)], SAMPLING)

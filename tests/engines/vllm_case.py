@@ -1,0 +1,101 @@
+"""One comparison of vLLM with transformers, as a program: prints a JSON object as its last line."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocol.engines.base import Completion, Request, Sampling
+from protocol.engines.hf import TransformersEngine
+from protocol.engines.vllm import VllmEngine
+from protocol.errors import MusterError
+from protocol.proofs import toploc
+from protocol.sampling import noise
+from tests.engines.models import save_tiny
+from tests.engines.test_hf import SAMPLING, requests
+
+
+def errors(judge: TransformersEngine, asked: list[Request], got: list[Completion]) -> dict[str, float]:
+    worst = {"mismatches": 0.0, "mantissa": 0.0, "gap": 0.0, "logprob": 0.0}
+    pairs = [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
+    for request, completion, seen in zip(asked, got, judge.prefill(pairs), strict=True):
+        for chunk in toploc.verify(seen.hidden, completion.proofs):
+            worst["mismatches"] = max(worst["mismatches"], chunk.exponent_mismatches)
+            worst["mantissa"] = max(worst["mantissa"], chunk.mantissa_mean)
+        found = noise.verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
+        worst["gap"] = max(worst["gap"], float(found.gaps.max()))
+        worst["logprob"] = max(worst["logprob"], float(np.abs(found.logprobs - completion.logprobs).max()))
+    return worst
+
+
+def same(one: list[Completion], other: list[Completion]) -> int:
+    return sum(a.tokens == b.tokens and a.finish == b.finish for a, b in zip(one, other, strict=True))
+
+
+def refusals(engine: VllmEngine, other_kind: Path) -> list[str]:
+    """The telling words of each refusal, in order."""
+    said = []
+    for words, attempt in (
+        ("positions", lambda: engine.generate([Request((2,) * 250, (1, 2, 3), 10)], SAMPLING)),
+        ("vocabulary", lambda: engine.generate([Request((300,), (1, 2, 3), 10)], SAMPLING)),
+        ("another kind", lambda: engine.load(other_kind)),
+        ("empty prompt", lambda: engine.generate([Request((), (1, 2, 3), 10)], SAMPLING)),
+        ("prefill", lambda: engine.prefill([((2,), (3,))])),
+    ):
+        try:
+            attempt()
+        except MusterError as error:
+            said.append(words if words in str(error) else str(error))
+    return said
+
+
+def main(name: str, folder: Path) -> dict[str, Any]:
+    logging.disable(logging.WARNING)
+    dtype = "bfloat16" if name == "bfloat16" else "float32"
+    first, second = save_tiny(folder / "first"), save_tiny(folder / "second", seed=5)
+    judge = TransformersEngine(dtype)
+    judge.load(first)
+    asked = requests(30)
+    # Fewer seats than requests: they join as others leave.
+    options: dict[str, Any] = {"max_batch": 20}
+    if name == "preemption":
+        asked = [Request((2 + n,) * 30, (n, 1, 1), 120) for n in range(40)]
+        options = {"max_batch": 40, "cache_bytes": 4 << 20}
+    engine = VllmEngine(dtype, **options)
+    engine.load(first)
+    sampling = Sampling(1.0, ()) if name == "preemption" else SAMPLING
+    preempted = _count_preemptions(engine)
+    own = judge.generate(asked, sampling)
+    got = engine.generate(asked, sampling)
+    out: dict[str, Any] = {"rollouts": len(asked), "same": same(own, got), **errors(judge, asked, got)}
+    if name == "preemption":
+        out["preemptions"] = len(preempted)
+        return out
+    judge.load(second)
+    engine.load(second)
+    later = engine.generate(asked, sampling)
+    out["same_after_reload"] = same(judge.generate(asked, sampling), later)
+    out["changed_by_reload"] = len(asked) - same(got, later)
+    out["mismatches_after_reload"] = errors(judge, asked, later)["mismatches"]
+    out["refused"] = refusals(engine, save_tiny(folder / "third", hidden=256))
+    return out
+
+
+def _count_preemptions(engine: VllmEngine) -> list[Any]:
+    """A list that grows with every preemption."""
+    scheduler = engine._llm.llm_engine.engine_core.engine_core.scheduler
+    inner, seen = scheduler._preempt_request, []
+
+    def counted(request: Any, *rest: Any, **more: Any) -> Any:
+        seen.append(request.request_id)
+        return inner(request, *rest, **more)
+
+    scheduler._preempt_request = counted
+    return seen
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))

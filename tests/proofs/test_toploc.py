@@ -1,0 +1,205 @@
+"""Proofs against an independent, slow TOPLOC in plain Python, and the verifier's statistics."""
+
+import random
+import statistics
+
+import numpy as np
+import pytest
+import torch
+
+from protocol.errors import MusterError
+from protocol.proofs import select, toploc
+from protocol.proofs.codec import CHUNK, PRIME, TOP_K, MalformedProof, parse
+from protocol.proofs.field import canonical, evaluate, interpolate
+
+
+def plain_proof(flat: torch.Tensor) -> bytes:
+    """TOPLOC of one chunk with Python's integers: torch.topk, modulus scan, Lagrange by divided differences."""
+    index = flat.abs().topk(TOP_K).indices.tolist()
+    y = [v & 0xFFFF for v in flat.view(torch.int16)[index].tolist()]
+    modulus = next(m for m in range(PRIME, 0, -1) if len({i % m for i in index}) == TOP_K)
+    x = [i % modulus for i in index]
+    table = [v % PRIME for v in y]
+    for k in range(1, TOP_K):
+        for i in range(TOP_K - 1, k - 1, -1):
+            table[i] = (table[i] - table[i - 1]) * pow(x[i] - x[i - k], -1, PRIME) % PRIME
+    coefficients = [0] * TOP_K
+    for i in range(TOP_K - 1, -1, -1):
+        shifted = [0, *coefficients[:-1]]
+        coefficients = [(s - x[i] * c) % PRIME for s, c in zip(shifted, coefficients, strict=True)]
+        coefficients[0] = (coefficients[0] + table[i]) % PRIME
+    return b"".join(v.to_bytes(2, "big") for v in [modulus, *coefficients])
+
+
+def states(tokens: int, width: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(tokens, width, generator=generator) * scale).bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width"), [(32, 128), (40, 128), (1, 128), (3, 300), (32, 256), (33, 896), (32, 5120)]
+)
+def test_equal_to_plain_toploc(tokens: int, width: int) -> None:
+    hidden = states(tokens, width)
+    expected = [plain_proof(hidden[at : at + CHUNK].flatten()) for at in range(0, tokens, CHUNK)]
+    assert toploc.build(hidden) == expected
+
+
+@pytest.mark.parametrize("width", [128, 256, 896])
+def test_equal_with_awkward_values(width: int) -> None:
+    """Many ties, zeros of both signs, subnormals, infinities, all equal."""
+    source = torch.Generator().manual_seed(1)
+    few = torch.tensor([0.0, -0.0, 1.0, -1.0, 1e-40, -1e-40, 3e38, float("inf"), -float("inf"), 0.5])
+    for hidden in (
+        few[torch.randint(0, 10, (CHUNK, width), generator=source)],
+        torch.ones(CHUNK, width),
+        torch.zeros(CHUNK, width),
+        torch.randn(CHUNK, width, generator=source) * 1e-39,
+        torch.randint(-3, 4, (CHUNK, width), generator=source).float(),
+    ):
+        flat = hidden.bfloat16()
+        assert toploc.build(flat) == [plain_proof(flat.flatten())]
+        (errors,) = toploc.verify(flat, toploc.build(flat))
+        assert (errors.exponent_mismatches, errors.mantissa_mean, errors.mantissa_median) == (0, 0.0, 0.0)
+
+
+def test_colliding_indices_lower_the_modulus() -> None:
+    hidden = torch.zeros(CHUNK, 5120).bfloat16()
+    flat = hidden.view(-1)
+    spots = [*range(0, 63), *(PRIME + i for i in range(0, 63)), 5, 65496 + 9]
+    for number, spot in enumerate(dict.fromkeys(spots)):
+        flat[spot] = 2.0 + number
+    flat[100000:100010] = 1.0
+    (proof,) = toploc.build(hidden)
+    assert proof == plain_proof(flat)
+    assert int(parse(proof).moduli[0]) < PRIME
+    assert toploc.verify(hidden, [proof])[0].exponent_mismatches == 0
+
+
+def test_many_equals_one_by_one() -> None:
+    hidden = [states(tokens, 128, seed=tokens) for tokens in (1, 5, 32, 33, 64, 100, 31, 5)]
+    assert toploc.build_many(hidden) == [toploc.build(one) for one in hidden]
+    proofs = toploc.build_many(hidden)
+    assert toploc.verify_many(hidden, proofs) == [toploc.verify(a, b) for a, b in zip(hidden, proofs, strict=True)]
+
+
+@pytest.mark.parametrize("width", [8192, 9000, 28672, 163840])
+def test_thinning_chooses_as_topk(width: int) -> None:
+    source = np.random.default_rng(width)
+    bits = source.integers(0, 3000, (20, width)).astype(np.int16)
+    bits[10:] = np.abs(source.standard_normal((10, width)) * 200).astype(np.int16)
+    expected = torch.from_numpy(bits).topk(TOP_K).indices.sort(1).values.numpy()
+    assert np.array_equal(np.sort(select.top_indices(bits), axis=1), expected)
+
+
+def plain_errors(hidden: torch.Tensor, proof: bytes) -> tuple[int, float, float]:
+    """The reference's comparison over the verifier's whole top 128."""
+    parsed = parse(proof)
+    index = hidden.flatten().abs().topk(TOP_K).indices.tolist()
+    own = [v & 0x7FFF for v in hidden.flatten().view(torch.int16)[index].tolist()]
+    coefficients, modulus = parsed.coefficients[0].tolist(), int(parsed.moduli[0])
+    found = [sum(c * pow(i % modulus, k, PRIME) for k, c in enumerate(coefficients)) % PRIME & 0x7FFF for i in index]
+    mantissas = [abs((a & 127) - (b & 127)) for a, b in zip(own, found, strict=True) if a >> 7 == b >> 7]
+    mismatches = TOP_K - len(mantissas)
+    if not mantissas:
+        return mismatches, toploc.NO_MANTISSA, toploc.NO_MANTISSA
+    return mismatches, statistics.fmean(mantissas), statistics.median_high(mantissas)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.003, 0.05, 1.0])
+def test_errors_equal_the_plain_comparison(noise: float) -> None:
+    hidden = list(states(64 * CHUNK, 128, seed=3).split(CHUNK))
+    proofs = [toploc.build(chunk)[0] for chunk in hidden]
+    compared = 0
+    for number, (chunk, proof) in enumerate(zip(hidden, proofs, strict=True)):
+        mine = (chunk.float() + noise * states(CHUNK, 128, seed=1000 + number).float()).bfloat16()
+        (errors,) = toploc.verify(mine, [proof])
+        if errors.positions == TOP_K:
+            compared += 1
+            assert (errors.exponent_mismatches, errors.mantissa_mean, errors.mantissa_median) == pytest.approx(
+                plain_errors(mine, proof)
+            )
+        assert (errors.exponent_mismatches > 60) == (noise == 1.0)
+    assert compared >= 3
+
+
+def test_ties_at_the_cut_are_no_errors() -> None:
+    """The prover keeps other members of a tie than the verifier's topk would."""
+    hidden = torch.zeros(CHUNK, 128).bfloat16()
+    flat = hidden.view(-1)
+    flat[:120] = torch.arange(120).bfloat16() + 10
+    flat[200:260] = 5.0
+    kept = np.concatenate([np.arange(120), np.arange(252, 260)])[None]
+    values = flat.view(torch.int16).numpy().view(np.uint16)[kept[0]][None]
+    points = torch.from_numpy(kept.astype(np.float64))
+    coefficients = canonical(interpolate(points, torch.from_numpy(values.astype(np.float64)))).numpy()
+    proof = b"".join(int(v).to_bytes(2, "big") for v in [PRIME, *coefficients[0]])
+    (errors,) = toploc.verify(hidden, [proof])
+    assert (errors.exponent_mismatches, errors.mantissa_mean, errors.positions) == (0, 0.0, 120)
+    assert plain_errors(hidden, proof)[0] > 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 65, 130])
+def test_field(rows: int) -> None:
+    source = random.Random(rows)
+    x = torch.tensor([source.sample(range(PRIME), TOP_K) for _ in range(rows)])
+    y = torch.tensor([[source.randrange(1 << 16) for _ in range(TOP_K)] for _ in range(rows)])
+    coefficients = interpolate(x.double(), y.double())
+    assert torch.equal(canonical(evaluate(coefficients, x.double())), y % PRIME)
+    horner = torch.zeros_like(x)
+    for power in range(TOP_K - 1, -1, -1):
+        horner = (horner * x + canonical(coefficients)[:, power : power + 1]) % PRIME
+    assert torch.equal(horner, y % PRIME)
+
+
+def test_forgeries_are_far_off() -> None:
+    hidden = states(320, 128)
+    source = random.Random(0)
+    forged = [b"\xff\xd9" + bytes(256)] * 5
+    forged += [b"\xff\xd9" + b"".join(source.randrange(PRIME).to_bytes(2, "big") for _ in range(128)) for _ in range(5)]
+    assert min(e.exponent_mismatches for e in toploc.verify(hidden, forged)) > 80
+    swapped = toploc.build(states(320, 128, seed=9))
+    assert min(e.exponent_mismatches for e in toploc.verify(hidden, swapped)) > 80
+
+
+def test_bad_input_is_named() -> None:
+    hidden = states(40, 128)
+    proofs = toploc.build(hidden)
+    for wrong in (proofs[:1], proofs + proofs[:1], []):
+        with pytest.raises(MalformedProof, match="proofs for 40 tokens"):
+            toploc.verify(hidden, wrong)
+    with pytest.raises(MusterError, match="bfloat16"):
+        toploc.build(hidden.float())
+    with pytest.raises(MusterError, match="bfloat16"):
+        toploc.build(hidden[:0])
+    with pytest.raises(MusterError, match="128"):
+        toploc.build(hidden[:1, :64])
+    broken = hidden.clone()
+    broken[3, 3] = float("nan")
+    with pytest.raises(MusterError, match="NaN"):
+        toploc.build(broken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "chunks"), [(128, 6000), (896, 3000), (5120, 1000)])
+def test_equal_to_the_reference_library(width: int, chunks: int) -> None:
+    """Bytes of 10,000 chunks; each side verifies the other's. Needs toploc built from source (make test-all)."""
+    reference = pytest.importorskip("toploc", reason="reference toploc is not installed (make test-all builds it)")
+    source = torch.Generator().manual_seed(width)
+    few = torch.tensor([0.0, -0.0, 1.0, -1.5, 1e-40, -1e-40, 3e38, float("inf"), 0.5, -2.0])
+    done = 0
+    while done < chunks:
+        rows = 100 * CHUNK
+        plain = torch.randn(rows, width, generator=source)
+        kind = (done // 100) % 5
+        hidden = (plain, plain * 1e-39, plain * 1e37, plain.mul(3).round(), few[(plain.abs() * 4).long().clamp(0, 9)])[
+            kind
+        ]
+        hidden = hidden.bfloat16()
+        mine = toploc.build(hidden)
+        theirs = reference.build_proofs_bytes(list(hidden), CHUNK, TOP_K, skip_prefill=True)
+        assert mine == theirs
+        assert all(e.exponent_mismatches == 0 and e.mantissa_mean == 0 for e in toploc.verify(hidden, theirs))
+        verdicts = reference.verify_proofs_bytes(hidden, mine, CHUNK, TOP_K, skip_prefill=True)
+        assert all(v.exp_mismatches == 0 and v.mant_err_mean == 0 for v in verdicts)
+        done += 100
