@@ -75,6 +75,7 @@ class Demo:
         self.economy = Economy(self.plan, self.ring)
         self.config: PoolConfig = pool_config(options.seed, options.steps)
         self.pool = 0
+        self.base: BaseModel | None = None
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.started:5.0f} s] {text}", flush=True)
@@ -95,6 +96,8 @@ class Demo:
             return outcome
         finally:
             self.say("stopping everything")
+            if self.base is not None:
+                self.base.stop()
             self.network.supervisor.stop()
 
     def bring_up(self) -> Path:
@@ -103,7 +106,7 @@ class Demo:
         self.network.start_chain()
         self.network.start_storage()
         self.network.config_path.write_bytes(self.config.canonical())
-        base = BaseModel(self)
+        self.base = BaseModel(self)
         for name in names(self.plan):
             self.ring[name]
         self.network.wait_services()
@@ -119,7 +122,7 @@ class Demo:
         self.pool = self.economy.create_pool(self.config)
         self.network.publish_config(self.config)
         self.say(f"pool {self.pool} escrowed its budget, all nodes joined")
-        return base.wait()
+        return self.base.wait()
 
     def start_roles(self, base: Path) -> None:
         self.network.start_orchestrator(self.pool)
@@ -178,22 +181,24 @@ class BaseModel:
             )
 
     def wait(self) -> Path:
+        """The folder; says how far it is at least every eight seconds."""
         told, since = "", time.monotonic()
-        try:
-            while self.process.poll() is None:
-                self.demo.stop.check()
-                self.demo.network.supervisor.check()
-                last = self._last_line()
-                if last != told or time.monotonic() - since > 8:
-                    self.demo.say(last or "loading PyTorch")
-                    told, since = last, time.monotonic()
-                time.sleep(0.3)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
+        while self.process.poll() is None:
+            self.demo.stop.check()
+            self.demo.network.supervisor.check()
+            last = self._last_line()
+            if last != told or time.monotonic() - since > 8:
+                self.demo.say(last or "loading PyTorch")
+                told, since = last, time.monotonic()
+            time.sleep(0.3)
         if self.process.returncode != 0:
             raise MusterError(f"no base model: {self._last_line()}", f"see {self.log}")
         return Path(self._last_line())
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def _last_line(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
