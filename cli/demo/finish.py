@@ -2,12 +2,20 @@
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from cli.demo.watch import Watch
+from orchestrator.report import build_report
+from orchestrator.summary import build_summary
 from protocol.chain.records import Status
 from protocol.chain.state import State
+from protocol.keys.files import write_atomic
+from protocol.waiting import wait_for
 
 if TYPE_CHECKING:
     from cli.demo.run import Demo
@@ -66,7 +74,69 @@ def unsettled(state: State, pool: int, now: int) -> str:
 
 
 def write_results(demo: "Demo", watch: Watch) -> Outcome:
-    """Summary and report of the run, from the chain, the trainer's records and the orchestrator's."""
-    summary: dict[str, Any] = {}
-    (demo.plan.root / "summary.json").write_text(json.dumps(summary, indent=2))
-    return Outcome(summary, good=False)
+    """`summary.json` and `report.html` from the orchestrator's record, whose audit compared books and chain."""
+    record = wait_for(
+        "the orchestrator's audit of the last block",
+        partial(_settled_record, demo.plan.http_url, watch.state.head),
+        timeout=60,
+        poll=1.0,
+        mend=f"see {demo.plan.log('orchestrator')}",
+        stop=demo.stop,
+    )
+    cheaters = [demo.ring[f"node-{node.name}"].address for node in demo.plan.nodes if node.attack]
+    seconds = time.monotonic() - demo.started
+    summary = build_summary(record, seed=demo.plan.seed, seconds=seconds, cheaters=cheaters)
+    write_atomic(demo.plan.root / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+    write_atomic(demo.plan.root / "report.html", build_report(summary, record).encode())
+    wrong = list(misgivings(summary))
+    _tell(demo, summary, wrong)
+    return Outcome(summary, not wrong)
+
+
+def _settled_record(url: str, head: int) -> dict[str, Any] | None:
+    """The record once its audit is current and not older than `head`."""
+    try:
+        response = httpx.get(f"{url}/v1/record", timeout=30, trust_env=False)
+        record: dict[str, Any] = response.raise_for_status().json()
+    except httpx.HTTPError:
+        return None
+    audit = record.get("audit") or {}
+    return record if audit.get("current") and record["head"] >= head else None
+
+
+def misgivings(summary: dict[str, Any]) -> Iterator[str]:
+    """What a good run must not show, in words."""
+    if not summary["ledger_matches_chain"]:
+        yield "the ledger differs from the chain"
+    if not summary["escrow_balanced"]:
+        yield "the escrow does not balance"
+    if summary["honest_rejected"]:
+        yield f"{summary['honest_rejected']} honest files were rejected"
+    for cheater in summary["cheaters"]:
+        if not (cheater["slashed"] and cheater["ejected"]):
+            yield f"the cheater {cheater['address']} got away"
+        if cheater["rollouts_trained"]:
+            yield f"{cheater['rollouts_trained']} rollouts of the cheater {cheater['address']} were trained on"
+
+
+def _tell(demo: "Demo", summary: dict[str, Any], wrong: list[str]) -> None:
+    files = summary["submissions"]
+    lines = [
+        f"held-out reward {shown(summary['reward_first'])} → {shown(summary['reward_last'])} "
+        f"in {summary['steps']} steps, {summary['seconds']:.0f} s",
+        f"files: {files['accepted']} accepted, {files['rejected']} refused; "
+        f"{summary['tokens_verified']:,} tokens verified and paid",
+    ]
+    for one in summary["cheaters"]:
+        fate = "slashed and ejected" if one["slashed"] and one["ejected"] else "NOT caught"
+        lines.append(f"cheater {one['address']}: {fate} ({one['reason']}), {one['rollouts_trained']} rollouts trained")
+    books = "yes, to the last grain" if summary["ledger_matches_chain"] else "NO"
+    lines.append(f"ledger equals chain: {books}; escrow balances: {'yes' if summary['escrow_balanced'] else 'NO'}")
+    lines += [f"NOT GOOD: {what}" for what in wrong]
+    lines.append(f"report: {demo.plan.root / 'report.html'} · figures: {demo.plan.root / 'summary.json'}")
+    for line in lines:
+        demo.say(line)
+
+
+def shown(reward: float | None) -> str:
+    return "not measured" if reward is None else f"{reward:.3f}"
