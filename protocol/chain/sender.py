@@ -6,6 +6,7 @@ start again, because the first signature can then never be mined.
 """
 
 import logging
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -164,6 +165,9 @@ class Sender:
     # ---- Launch
 
     def _launch(self, call: Call, gas: int, price: Price) -> _Flight:
+        # Signatures are deterministic: without a random part, the same call at the same nonce from another program with
+        # this key (or at a nonce that the node counts late) would have our hash, and pass for our own transaction.
+        gas += secrets.randbelow(4096)
         with self._nonces.lock:
             nonce = self._nonces.next()
             for _ in range(8):
