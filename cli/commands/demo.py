@@ -14,9 +14,10 @@ def demo(
     chain_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     s3_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     http_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
+    chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
     """A real run with stakes, proofs, verdicts and pay: chain, S3, orchestrator, validators, workers (one cheats), trainer."""
     from cli.demo.run import Demo, Options
 
-    outcome = Demo(Options(seed, steps, runs.resolve(), keep, chain_port, s3_port, http_port)).run()
+    outcome = Demo(Options(seed, steps, runs.resolve(), keep, chain_port, s3_port, http_port, chaos)).run()
     raise typer.Exit(0 if outcome.good else 1)

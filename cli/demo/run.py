@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.demo.accounts import KeyRing, names
+from cli.demo.chaos import Chaos
 from cli.demo.economy import Economy
 from cli.demo.finish import Outcome, settle_accounts, write_results
 from cli.demo.layout import DemoPlan, NodeSpec, ValidatorSpec, new_run_folder
@@ -41,6 +42,7 @@ class Options:
     chain_port: int = 0
     s3_port: int = 0
     http_port: int = 0
+    chaos: float = 0.0
 
 
 class Stop:
@@ -136,11 +138,14 @@ class Demo:
     def follow(self) -> Watch:
         """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
         watch = self.new_watch()
+        chaos = Chaos(self.network.supervisor, self.options.chaos, self.say) if self.options.chaos else None
         moved, seen = time.monotonic(), (0, 0)
         while not self.network.supervisor.children["trainer"].finished:
             self.stop.check()
             self.network.supervisor.check()
             watch.look()
+            if chaos:
+                chaos.tick()
             now_seen = (len(watch.metrics()), len(watch.state.submissions))
             if now_seen != seen:
                 moved, seen = time.monotonic(), now_seen
