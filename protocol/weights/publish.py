@@ -52,7 +52,10 @@ def publish(
     manifest = make_manifest(folder, publisher, step, parent, dtype, shard_size)
     for file in manifest.files:
         pieces = read_shards(folder / file.name, shard_size)
-        for shard, data in zip(file.shards, pieces, strict=True):
-            store.put(shard.key, data)
+        try:
+            for shard, data in zip(file.shards, pieces, strict=True):
+                store.put(shard.key, data)
+        except (OSError, ValueError):
+            raise IntegrityError(f"{folder / file.name} changed while it was published", "publish again") from None
     store.put(object_key("manifests", manifest.digest), seal(manifest, account))
     return manifest

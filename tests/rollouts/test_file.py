@@ -3,6 +3,7 @@ import io
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -249,3 +250,15 @@ def test_reader_that_takes_too_long_is_stopped() -> None:
     with pytest.raises(MalformedFile, match="CPU"):
         read(data, replace(limits, cpu_seconds=0))
     assert read(data, limits)[1] == rows
+
+
+def test_many_threads_share_one_reader() -> None:
+    files = [write(header(counter=number), rollouts(seed=number)) for number in range(8)]
+    broken = files[0][:-300] + bytes(290) + files[0][-10:]
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(read, data, LIMITS) for _ in range(3) for data in (*files, broken)]
+    for number, job in enumerate(jobs):
+        if number % 9 == 8:
+            assert isinstance(job.exception(), MalformedFile)
+        else:
+            assert job.result() == (header(counter=number % 9), rollouts(seed=number % 9))

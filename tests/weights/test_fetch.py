@@ -1,3 +1,4 @@
+import os
 import threading
 import time
 from collections import Counter
@@ -5,13 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from eth_account import Account
 
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.storage.bucket import Bucket
 from protocol.storage.download import HttpObjects
+from protocol.storage.keys import check_content, object_key
 from protocol.storage.missing import MissingObjectError
 from protocol.weights.fetch import fetch
-from protocol.weights.manifest import Manifest
+from protocol.weights.manifest import Manifest, seal
 from protocol.weights.publish import publish
 from tests.storage.mirror import mirror, send
 from tests.weights.folders import OWNER, PUBLISHER, contents, model_folder
@@ -97,8 +100,6 @@ def test_publishing_again_changes_nothing(store: Store, manifest: Manifest, tmp_
 
 
 def test_only_the_owner_publishes(store: Store, tmp_path: Path) -> None:
-    from eth_account import Account
-
     with pytest.raises(IntegrityError, match="owner"):
         publish(model_folder(tmp_path / "v0"), store, PUBLISHER, 0, None, Account.create())
     assert not store.objects
@@ -140,8 +141,6 @@ def test_corrupt_cache_is_mended(store: Store, manifest: Manifest, tmp_path: Pat
     if damage == "flip":
         stat = path.stat()
         path.write_bytes(raw[:1500] + bytes([raw[1500] ^ 1]) + raw[1501:])
-        import os
-
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     elif damage == "cut":
         path.write_bytes(raw[:-1])
@@ -174,9 +173,6 @@ def test_corrupt_loose_shard_is_fetched_again(store: Store, manifest: Manifest, 
 
 def test_file_hash_is_checked(store: Store, tmp_path: Path) -> None:
     """An owner who signs shards that do not make the file."""
-    from protocol.storage.keys import object_key
-    from protocol.weights.manifest import seal
-
     good = publish(model_folder(tmp_path / "v0"), store, PUBLISHER, 0, None, OWNER, shard_size=1000)
     files = [file.model_copy(update={"sha256": "0" * 64}) if file.size else file for file in good.files]
     wrong = good.model_copy(update={"files": tuple(files)})
@@ -233,3 +229,18 @@ def test_over_a_real_bucket_and_a_redirecting_service(bucket: Bucket, tmp_path: 
     assert contents(again) == contents(tmp_path / "v0")
     with pytest.raises(MusterError):
         fetch(b"n" * 32, bucket.get, tmp_path / "other", PUBLISHER)
+
+
+def test_folder_that_changes_while_it_is_published(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "v0")
+
+    class Meddler(Store):
+        def put(self, key: str, data: bytes) -> bool:
+            check_content(key, data)
+            (folder / "model.safetensors").write_bytes(b"half")
+            return super().put(key, data)
+
+    store = Meddler()
+    with pytest.raises(IntegrityError):
+        publish(folder, store, PUBLISHER, 0, None, OWNER, shard_size=1000)
+    assert not [key for key in store.objects if key.startswith("manifests/")]
