@@ -216,18 +216,19 @@ def _node_left(state: State, event: Event) -> None:
 def _work_submitted(state: State, event: Event) -> None:
     a = event.args
     key = a["pool"], a["sequence"]
+    packed = a["packed"]
     sub = Submission(
         *key,
         a["node"],
-        a["step"],
-        a["counter"],
-        a["units"],
-        a["rows"],
-        a["root"],
-        a["fileHash"],
-        event.block,
-        event.timestamp,
-        event.tx_hash,
+        step=packed >> 64,
+        counter=packed >> 40 & 0xFFFFFF,
+        units=packed >> 16 & 0xFFFFFF,
+        rows=packed & 0xFFFF,
+        root=a["root"],
+        sha256=a["fileHash"],
+        block=event.block,
+        time=event.timestamp,
+        tx=event.tx_hash,
     )
     state.submissions[key] = sub
     pool = state.pools[sub.pool]

@@ -21,7 +21,10 @@ _MAX_BODY = 32 * 1024 * 1024
 
 
 class ServiceError(MusterError):
-    """The service answered and said no; `status` is the HTTP status, `detail` its explanation."""
+    """The service answered and said no; `status` is the HTTP status, `detail` its explanation.
+
+    Services explain themselves by {"error": what, "mend": how}; {"detail": …} is understood too.
+    """
 
     def __init__(self, status: int, detail: str, url: str) -> None:
         super().__init__(f"{url} answered {status}: {detail}")
@@ -132,7 +135,9 @@ class SignedClient:
         detail: Any = answer.text[:500]
         try:
             document = answer.json()
-            detail = document.get("detail", detail) if isinstance(document, dict) else detail
+            if isinstance(document, dict):
+                said = [document[key] for key in ("error", "mend") if document.get(key)]
+                detail = "; ".join(map(str, said)) or document.get("detail", detail)
         except (ValueError, RecursionError):
             pass
         text = detail if isinstance(detail, str) else json.dumps(detail)[:500]

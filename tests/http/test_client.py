@@ -99,6 +99,10 @@ def test_a_refusal_is_told_once(service: Service) -> None:
     with pytest.raises(ServiceError, match=r"answered 422.*bad") as refused:
         client(service).post("/v1/slots", {})
     assert refused.value.status == 422
+    service.script = [lambda: (403, {}, b'{"error": "not a member", "mend": "join first"}')]
+    with pytest.raises(ServiceError, match="answered 403: not a member; join first"):
+        client(service).post("/v1/slots", {})
+    service.requests.pop()
     assert len(service.requests) == 1
     wrong = SignedClient(service.url, ACCOUNT, 1, POOLS)
     with pytest.raises(ServiceError, match=r"answered 401: the signature is not .* chain 31337"):
