@@ -11,7 +11,7 @@ from typing import Any
 from protocol.keys import keystore
 
 EXECUTABLE = Path(sys.executable).parent / "muster"
-PASSED_ON = ("PATH", "LANG", "VIRTUAL_ENV")
+PASSED_ON = ("PATH", "LANG", "PYTHONPATH")
 
 
 @dataclass

@@ -1,0 +1,232 @@
+"""One story told by commands alone, on a real chain: from an empty chain to everybody's money back home."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from protocol.verdict import Code
+from tests.cli.muster import Key, Muster, make_key
+from tests.cli.world import World, write_pool_files
+from tests.conftest import GRAINS, Chain
+
+SEATS = 8
+
+
+@dataclass
+class Stage:
+    """The chain, the executable, and everybody's keys; tests of this module run in order and build on one another."""
+
+    chain: Chain
+    muster: Muster
+    folder: Path
+    keys: dict[str, Key] = field(default_factory=dict)
+
+    def key(self, name: str) -> Key:
+        if name not in self.keys:
+            self.keys[name] = make_key(self.folder, name)
+            self.chain.fund(self.keys[name].address)
+        return self.keys[name]
+
+    @property
+    def voters(self) -> list[Key]:
+        return [self.key(f"voter{n}") for n in range(SEATS)]
+
+    @property
+    def world(self) -> World:
+        assert self.muster.deployment is not None
+        return World(self.chain, self.muster.deployment / "deployment.json", self.folder)
+
+    def tokens(self, name: str) -> int:
+        return int(self.muster.ok("keys", "balance", "--keystore", self.key(name).path, "--json").json["grains"])
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("story")
+    chain = Chain().start()
+    yield Stage(chain, Muster(folder, rpc=chain.url), folder)
+    chain.kill()
+
+
+def test_deploying_is_rehearsed_done_once_and_not_repeated(stage: Stage) -> None:
+    deployer, out = stage.key("deployer"), stage.folder / "deployment"
+    order = ("deploy", "--network", "local", *deployer.options, "--out", out)
+    rehearsal = stage.muster.ok(*order, "--dry-run", "--json").json
+    assert [step["exists"] for step in rehearsal["plan"]] == [False] * 9
+    assert not out.exists()
+    assert "--yes" in stage.muster.refused(*order)
+    done = stage.muster.ok(*order, "--yes", "--json").json
+    assert [step["address"] for step in rehearsal["plan"]] == [
+        done["contracts"][step["contract"]]["address"] for step in rehearsal["plan"]
+    ]
+    head = stage.chain.rpc("eth_blockNumber")
+    again = stage.muster.ok(*order, "--yes", "--json").json
+    assert again["contracts"] == done["contracts"]
+    assert stage.chain.rpc("eth_blockNumber") == head
+    stage.muster.deployment = out
+
+
+def test_an_empty_network_has_a_status(stage: Stage) -> None:
+    summary = stage.muster.ok("status", "--json").json
+    assert summary["pools"] == []
+    assert "none yet" in stage.muster.ok("status").out
+
+
+def test_validators_bond_seats(stage: Stage) -> None:
+    validator = stage.key("validator")
+    voters = [option for voter in stage.voters for option in ("--voter", voter.address)]
+    poor = stage.muster.refused("validator", "bond", *validator.options, *voters, "--yes")
+    assert "has 0 tokens and needs 800" in poor
+    stage.muster.ok("keys", "faucet", *validator.options)
+    assert stage.tokens("validator") == 1000 * GRAINS
+    plan = stage.muster.ok("validator", "bond", *validator.options, *voters, "--dry-run", "--json").json
+    assert sum(move["grains"] for move in plan["plan"]) == 800 * GRAINS
+    assert stage.tokens("validator") == 1000 * GRAINS
+    done = stage.muster.ok("validator", "bond", *validator.options, *voters, "--yes", "--json").json
+    assert len(done["seats"]) == SEATS
+    assert stage.tokens("validator") == 200 * GRAINS
+    view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
+    assert [seat["standing"] for seat in view["seats"]] == ["active"] * SEATS
+
+
+def test_an_owner_creates_and_funds_a_pool(stage: Stage) -> None:
+    owner = stage.key("owner")
+    stage.muster.ok("keys", "faucet", *owner.options)
+    config, terms = write_pool_files(stage.folder)
+    order = ("pool", "create", *owner.options, "--config", config, "--terms", terms, "--budget", "500.5")
+    assert "TooFewSeats" in stage.muster.refused(*order, "--yes")
+    stage.chain.mine(10)
+    stage.muster.ok(*order, "--dry-run")
+    made = stage.muster.ok(*order, "--yes", "--json").json
+    assert (made["pool"], made["budget"]) == (1, 500_500_000_000)
+    stage.muster.ok("pool", "fund", *owner.options, "--pool", 1, "--amount", "0.000000001", "--yes")
+    view = stage.muster.ok("pool", "status", "--pool", 1, "--json").json
+    assert view["money"]["escrow"] == view["free"] == 500_500_000_001
+    assert "waiting for its owner to publish policy step 0" in stage.muster.ok("pool", "status", "--pool", 1).out
+    assert "pools are 1 to 1" in stage.muster.refused("pool", "pause", *owner.options, "--pool", 7)
+    stage.muster.ok("pool", "pause", *owner.options, "--pool", 1)
+    assert "paused" in stage.muster.ok("status").out
+    stage.muster.ok("pool", "resume", *owner.options, "--pool", 1)
+
+
+def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
+    operator, node = stage.key("operator"), stage.key("node")
+    stage.muster.ok("keys", "faucet", *operator.options)
+    with_key = ("--node-keystore", node.path, "--node-password-file", node.password_file)
+    order = ("node", "register", *operator.options, "--stake", "250")
+    assert "not registered" in stage.muster.refused("node", "status", "--node", node.address)
+    assert "consent is missing" in stage.muster.refused(*order, "--yes")
+    stage.muster.ok(*order, *with_key, "--dry-run")
+    stage.muster.ok(*order, *with_key, "--yes")
+    assert "AlreadyRegistered" in stage.muster.refused(*order, *with_key, "--yes")
+    stage.muster.ok("node", "stake", *operator.options, "--node", node.address, "--amount", "0.5", "--yes")
+    view = stage.muster.ok("node", "status", "--node", node.address, "--json").json
+    assert (view["operator"], view["stake"]) == (operator.address, 250_500_000_000)
+    assert stage.tokens("operator") == 749_500_000_000
+
+
+def test_a_second_node_is_registered_by_a_paper(stage: Stage) -> None:
+    operator, other, paper = stage.key("operator"), stage.key("other"), stage.folder / "consent.json"
+    stage.muster.ok("node", "consent", *other.options, "--operator", operator.address, "--out", paper)
+    order = ("node", "register", "--stake", "10", "--approve", "--consent", paper)
+    foreign = stage.muster.refused(*order, *stage.key("validator").options, "--yes")
+    assert "is for operator" in foreign
+    stage.muster.ok(*order, *operator.options, "--yes")
+    paper.write_text(paper.read_text().replace(other.address, stage.key("node").address))
+    assert "is signed by" in stage.muster.refused(*order, *operator.options, "--yes")
+
+
+def test_a_closed_pool_is_joined_by_invite(stage: Stage) -> None:
+    operator, owner, node = stage.key("operator"), stage.key("owner"), stage.key("node")
+    join = ("node", "join", "--pool", 1, "--node", node.address, *operator.options)
+    assert "InviteRequired" in stage.muster.refused(*join)
+    paper = stage.folder / "invite.json"
+    invite = ("pool", "invite", "--pool", 1, "--node", node.address, "--out", paper)
+    assert "use the owner's key" in stage.muster.refused(*invite, *operator.options)
+    stage.muster.ok(*invite, *owner.options, "--for", "1h")
+    poor = stage.muster.refused(
+        "node", "join", "--pool", 1, "--node", stage.key("other").address, "--invite", paper, *operator.options
+    )
+    assert "is for node" in poor
+    stage.muster.ok(*join, "--invite", paper, "--dry-run")
+    stage.muster.ok(*join, "--invite", paper)
+    view = stage.muster.ok("node", "status", "--node", node.address, "--json").json
+    assert view["pool"] == 1
+    assert view["accounts"][0]["standing"] == "member"
+
+
+def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
+    operator, node, world = stage.key("operator"), stage.key("node"), stage.world
+    world.suite(stage.key("owner")).pools.publish_step(1, 0, b"\x42" * 32)
+    stage.chain.mine(3)
+    world.submit(node, 1, [1000, 500])
+    shown = ("node", "status", "--node", node.address)
+    assert "the committee's draw" in stage.muster.ok(*shown).out
+    account = stage.muster.ok(*shown, "--json").json["accounts"][0]
+    assert account["pending"] == 1500 * 1_000_000
+    claim = ("node", "claim", "--pool", 1, "--node", node.address, *operator.options)
+    assert "nothing of" in stage.muster.refused(*claim)
+    world.judge(stage.voters, 1, 0, [Code.ACCEPT, Code.MALFORMED])
+    assert "vests at" in stage.muster.refused(*claim)
+    text = stage.muster.ok(*shown).out
+    assert "malformed (3 of 3 opened votes: malformed, malformed, malformed)" in text
+    assert "challenge window" in text
+    stage.chain.later(130)
+    before = stage.tokens("operator")
+    stage.muster.ok(*claim, "--dry-run")
+    paid = stage.muster.ok(*claim, "--json").json
+    assert (paid["units"], paid["grains"]) == (1000, 10**9)
+    assert stage.tokens("operator") == before + 10**9
+    account = stage.muster.ok(*shown, "--json").json["accounts"][0]
+    assert (account["earned"], account["paid"], account["claimable"], account["pending"]) == (10**9, 10**9, 0, 0)
+
+
+def test_validators_take_their_fees(stage: Stage) -> None:
+    validator = stage.key("validator")
+    before = stage.tokens("validator")
+    view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
+    assert sum(seat["due"] for seat in view["seats"]) == 3
+    stage.muster.ok("validator", "claim", *validator.options)
+    assert stage.tokens("validator") > before
+    assert "no fee is due" in stage.muster.refused("validator", "claim", *validator.options)
+
+
+def test_a_rejected_node_sees_why(stage: Stage) -> None:
+    node, world = stage.key("node"), stage.world
+    world.submit(node, 1, [700])
+    world.judge(stage.voters, 1, 1, [Code.REJECT_WEIGHTS])
+    account = stage.muster.ok("node", "status", "--node", node.address, "--json").json["accounts"][0]
+    last = account["submissions"][-1]
+    assert (last["status"], last["reason"].split(" (")[0]) == ("rejected", "reject: weights")
+    assert account["standing"].startswith("frozen")
+
+
+def test_everybody_leaves_with_their_money(stage: Stage) -> None:
+    operator, other = stage.key("operator"), stage.key("other")
+    stage.muster.ok("node", "withdraw", "--node", other.address, *operator.options)
+    assert "there is no stake" in stage.muster.refused("node", "withdraw", "--node", other.address, *operator.options)
+    validator = stage.key("validator")
+    seat = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json["seats"][0]["seat"]
+    assert "has not left" in stage.muster.refused("validator", "withdraw", "--seat", seat, *validator.options)
+    stage.muster.ok("validator", "leave", "--seat", seat, *validator.options, "--yes")
+    assert "can unbond in epoch" in stage.muster.refused("validator", "withdraw", "--seat", seat, *validator.options)
+    stage.chain.mine(20)
+    stage.muster.ok("validator", "withdraw", "--seat", seat, *validator.options)
+    assert "is locked until" in stage.muster.refused("validator", "withdraw", "--seat", seat, *validator.options)
+    stage.chain.later(3700)
+    before = stage.tokens("validator")
+    stage.muster.ok("validator", "withdraw", "--seat", seat, *validator.options)
+    assert stage.tokens("validator") == before + 100 * GRAINS
+
+
+def test_a_pool_is_closed_and_settled(stage: Stage) -> None:
+    owner = stage.key("owner")
+    stage.muster.ok("pool", "close", "--pool", 1, *owner.options, "--yes")
+    assert "can be settled at" in stage.muster.refused("pool", "settle", "--pool", 1, *owner.options)
+    stage.chain.later(3600 * 24 * 30)
+    before = stage.tokens("owner")
+    stage.muster.ok("pool", "settle", "--pool", 1, *owner.options)
+    assert stage.tokens("owner") > before
+    assert "settled" in stage.muster.ok("pool", "status", "--pool", 1).out

@@ -1,0 +1,92 @@
+"""What a story told by commands needs besides commands: files for a pool, a node's work, a committee's votes."""
+
+import hashlib
+from pathlib import Path
+
+from protocol.chain.contracts import Suite, WorkItem
+from protocol.chain.deployment import Deployment
+from protocol.chain.follower import Follower
+from protocol.chain.state import Projection, State
+from protocol.config import ModelConfig, PoolConfig, TaskConfig
+from protocol.keys import keystore
+from protocol.verdict import Code, pack
+from tests.cli.muster import Key
+from tests.conftest import Chain
+
+TERMS = """
+rate = "0.001"
+fee = "0.01"
+jury_fee = "0.1"
+min_stake = "200"
+leverage = 10
+max_units = 8192
+committee = 3
+jury = 5
+appeal_jury = 0
+lane_blocks = 1
+max_lag = 4
+audit_rate = 65536
+draw_blocks = 64
+commit_window = 60
+reveal_window = 60
+challenge_window = 120
+appeal_window = 5
+jury_commit_window = 60
+jury_reveal_window = 60
+contest_window = 15
+invite_only = true
+"""
+
+
+def write_pool_files(folder: Path) -> tuple[Path, Path]:
+    """A pool's configuration and its terms."""
+    config = PoolConfig(name="story", model=ModelConfig(source="m"), task=TaskConfig(name="reasoning_gym/chain_sum"))
+    (folder / "pool.json").write_bytes(config.canonical())
+    (folder / "terms.toml").write_text(TERMS)
+    return folder / "pool.json", folder / "terms.toml"
+
+
+class World:
+    """Acts as the people whose processes are not under test here."""
+
+    def __init__(self, chain: Chain, deployment: Path, folder: Path) -> None:
+        self.chain, self.folder = chain, folder
+        self.deployment = Deployment.load(deployment)
+
+    def suite(self, key: Key) -> Suite:
+        account = keystore.load(key.path, key.password_file.read_text().strip())
+        return Suite(self.chain.client(account), self.deployment, check=False)
+
+    def state(self) -> State:
+        follower = Follower(self.chain.client(), self.deployment, self.folder / "world.sqlite")
+        try:
+            projection = Projection(follower)
+            projection.refresh()
+            return projection.state
+        finally:
+            follower.close()
+
+    def submit(self, node: Key, pool: int, units: list[int]) -> None:
+        """Files with those units, in one lane, for step 0."""
+        pools = self.suite(node).pools
+        counter = pools.account_of(pool, node.address).counter
+        items = [
+            WorkItem(hashlib.sha256(b"root %d" % n).digest(), hashlib.sha256(b"file %d" % n).digest(), count, 4)
+            for n, count in enumerate(units)
+        ]
+        pools.submit_many(pool, 0, counter, items)
+
+    def judge(self, voters: list[Key], pool: int, lane: int, codes: list[Code]) -> None:
+        """The lane's committee commits, reveals and settles; all members vote `codes`."""
+        self.chain.mine(4)
+        keys = {key.address: key for key in voters}
+        committee = self.suite(voters[0]).court.committee_of(pool, lane, 0)
+        assert committee is not None
+        word, salt = pack(codes), b"\x07" * 32
+        for member, voter in enumerate(committee.voters):
+            court = self.suite(keys[voter]).court
+            court.commit_votes(pool, lane, 0, member, court.ballot_hash(pool, lane, 0, voter, word, b"\1" * 32, salt))
+        for member, voter in enumerate(committee.voters):
+            self.suite(keys[voter]).court.reveal_votes(pool, lane, 0, member, word, b"\1" * 32, salt)
+        state = self.state()
+        self.suite(voters[0]).court.settle(pool, lane, 0, state.files_of(state.lanes[pool, lane]))
