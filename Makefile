@@ -5,7 +5,7 @@ SEED ?= 7
 STEPS ?= 30
 ARGS ?=
 
-.PHONY: setup demo test test-all test-python test-contracts lint format contracts gas bench lock clean
+.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas bench lock clean
 
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11" >&2; exit 2; }
@@ -21,6 +21,24 @@ test-contracts:
 
 test-python:
 	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, static analysis, kill tests, peers
+	FOUNDRY_PROFILE=full node_modules/.bin/forge test
+	node contracts/tools/coverage.mjs
+	$(MAKE) --no-print-directory proofs
+	TOPLOC_PEER=$(CURDIR)/build/peers $(BIN)/python -m pytest -m "not gpu"
+
+proofs: setup  ## halmos and slither, in an environment of their own
+	tools/contract-analysis.sh
+
+peers: setup  ## the reference toploc, built from source for comparison
+	tools/peers.sh
+
+gas: setup
+	node contracts/tools/gas.mjs
+
+bench: setup
+	$(BIN)/python -m benchmarks
 
 lint: setup
 	$(BIN)/ruff check .
