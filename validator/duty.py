@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from eth_utils.crypto import keccak
 
 from protocol.chain.state import Lane, Pool, Round, State, Status, Submission, Trial
+from protocol.verdict import Code
 from validator.case import Facts
 from validator.rounds import RoundView
 
@@ -55,6 +56,13 @@ def lane_place(lane: Lane, number: int) -> str:
 
 def trial_place(trial: Trial) -> str:
     return f"trial-{trial.trial}"
+
+
+def deciding_round(state: State, file: Submission) -> Round:
+    """The round that gave a file its outcome."""
+    rounds = state.lane_of(file).rounds
+    undecided = (Code.NONE, Code.UNDECIDED)
+    return next((r for r in rounds if r.settled and r.codes >> (4 * file.place) & 15 not in undecided), rounds[-1])
 
 
 def files_digest(files: list[Submission]) -> bytes:

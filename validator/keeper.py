@@ -1,0 +1,72 @@
+"""What anybody may do and somebody must: settle, finalise, conclude. Keepers' races are harmless, but cost gas."""
+
+import random
+import time
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any
+
+from protocol.chain.contracts import Suite
+from protocol.chain.state import Lane, Round, State, Submission, Trial
+from validator import duty
+from validator.errands import Errands
+
+_MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
+
+
+class Keeper:
+    """A keeper for one pool. Turns are taken: each duty has one process that does it at once, the others wait a few
+    seconds and step in only if it did not."""
+
+    def __init__(self, suite: Suite, pool: int, errands: Errands) -> None:
+        self._suite, self._pool, self._errands = suite, pool, errands
+        self._due: dict[Hashable, float] = {}
+
+    def settle(self, state: State, lane: Lane, files: list[Submission], seats: set[int], now: int) -> None:
+        """Tally the newest round of a lane when it can be; `seats` are ours."""
+        current = lane.round
+        if current.settled:
+            return
+        undrawn = not current.drawn and state.head > current.seed_block + state.pools[lane.pool].terms.drawBlocks
+        if not undrawn and not duty.round_view(current, True).settleable(now):
+            return
+        where = duty.lane_place(lane, current.round)
+        settle = partial(self._suite.court.settle, lane.pool, lane.lane, current.round, list(files))
+        self._do((where, "settle"), state, f"{where} settles", settle, self._wait(current, lane.lane, seats))
+
+    def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
+        """Record a jury's verdict at whoever summoned it."""
+        place = (file.pool, file.sequence)
+        disputed = place in state.disputes and not state.disputes[place].resolved
+        conclude = self._suite.appeals.conclude if disputed else self._suite.canaries.conclude
+        wait = self._wait(trial, trial.trial, seats)
+        what = f"trial {trial.trial} is concluded"
+        self._do((duty.trial_place(trial), "conclude"), state, what, partial(conclude, file), wait)
+
+    def keep_house(self, state: State, now: int) -> None:
+        """Finalise refusals, resolve disputes and canaries whose time is up."""
+        suite = self._suite
+        for file in duty.to_finalize(state, self._pool, now):
+            what = f"submission {file.sequence} is finalised"
+            self._do(("finalize", file.sequence), state, what, partial(suite.pools.finalize, file))
+        for (pool, sequence), dispute in state.disputes.items():
+            over = dispute.verdict and not dispute.appellant and dispute.appeal_until <= now
+            if pool == self._pool and not dispute.resolved and over:
+                file, what = state.submissions[pool, sequence], f"the dispute of submission {sequence} is resolved"
+                self._do(("dispute", sequence), state, what, partial(suite.appeals.conclude, file))
+        for (pool, sequence), canary in state.canaries.items():
+            over = not canary.contester and canary.contest_until <= now
+            if pool == self._pool and not canary.concluded and over:
+                file, what = state.submissions[pool, sequence], f"the canary {sequence} is concluded"
+                self._do(("canary", sequence), state, what, partial(suite.canaries.conclude, file))
+
+    def _wait(self, current: Round | Trial, number: int, seats: set[int]) -> float:
+        """Seconds before we step in: none for the seat whose turn it is."""
+        if current.seats and current.seats[number % len(current.seats)] in seats:
+            return 0.0
+        return _MEMBERS_WAIT if seats & set(current.seats) else _OTHERS_WAIT
+
+    def _do(self, key: Hashable, state: State, what: str, errand: Callable[[], Any], wait: float | None = None) -> None:
+        delay = random.uniform(0, _MEMBERS_WAIT) if wait is None else wait + random.uniform(0, 0.3) * (wait > 0)
+        if time.monotonic() >= self._due.setdefault(key, time.monotonic() + delay):
+            self._errands.run(key, state.head, what, errand, quiet=True)

@@ -1,0 +1,70 @@
+"""How a seat votes in a round of a lane, and in a trial: the same moves on two contracts."""
+
+from protocol.chain.contracts import Court, Juries, Suite
+from protocol.chain.sender import Receipt
+from protocol.chain.state import Lane, Round, Trial
+from protocol.verdict import pack
+from validator.ballots import Ballot
+from validator.bench import Opinion
+
+
+class Vote:
+    """How a seat votes in a round of a lane or in a trial."""
+
+    current: Round | Trial
+
+    def commitment(self, member: int) -> bytes | None:
+        return self.current.commits.get(member)
+
+    def revealed(self, member: int) -> bool:
+        return member in self.current.reveals
+
+    def codes(self, opinion: Opinion) -> int:
+        raise NotImplementedError
+
+    def hash(self, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
+        raise NotImplementedError
+
+    def commit(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
+        raise NotImplementedError
+
+    def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
+        raise NotImplementedError
+
+
+class LaneVote(Vote):
+    def __init__(self, court: Court, lane: Lane, current: Round) -> None:
+        self._court = court
+        self._place = (lane.pool, lane.lane, current.round)
+        self.current = current
+
+    def codes(self, opinion: Opinion) -> int:
+        return pack(opinion.codes)
+
+    def hash(self, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
+        return self._court.ballot_hash(*self._place, voter, codes, verdict_hash, salt)
+
+    def commit(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
+        return suite.court.commit_votes(*self._place, member, ballot.commitment)
+
+    def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
+        return suite.court.reveal_votes(*self._place, member, ballot.codes, ballot.verdict_hash, ballot.salt)
+
+
+class TrialVote(Vote):
+    def __init__(self, juries: Juries, trial: Trial) -> None:
+        self._juries = juries
+        self._trial = trial.trial
+        self.current = trial
+
+    def codes(self, opinion: Opinion) -> int:
+        return int(opinion.codes[0])
+
+    def hash(self, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
+        return self._juries.ballot_hash(self._trial, voter, codes, verdict_hash, salt)
+
+    def commit(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
+        return suite.juries.commit_vote(self._trial, member, ballot.commitment)
+
+    def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
+        return suite.juries.reveal_vote(self._trial, member, ballot.codes, ballot.verdict_hash, ballot.salt)
