@@ -1,21 +1,14 @@
 """The end of a demo: every verdict final, everybody paid, the books compared with the chain, results written."""
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from cli.demo.watch import Watch
-from orchestrator.report import build_report
-from orchestrator.summary import build_summary
+from orchestrator.results import save_results
 from protocol.chain.records import Status
 from protocol.chain.state import State
-from protocol.keys.files import write_atomic
-from protocol.waiting import wait_for
 
 if TYPE_CHECKING:
     from cli.demo.run import Demo
@@ -73,35 +66,14 @@ def unsettled(state: State, pool: int, now: int) -> str:
     return ", ".join(f"{count} {what}" for what, count in parts.items() if count)
 
 
-def write_results(demo: "Demo", watch: Watch) -> Outcome:
-    """`summary.json` and `report.html` from the orchestrator's record, whose audit compared books and chain."""
-    record = wait_for(
-        "the orchestrator's audit of the last block",
-        partial(_settled_record, demo.plan.http_url, watch.state.head),
-        timeout=60,
-        poll=1.0,
-        mend=f"see {demo.plan.log('orchestrator')}",
-        stop=demo.stop,
-    )
+def write_results(demo: "Demo") -> Outcome:
+    """`summary.json` and `report.html`, from the orchestrator's record; its audit compared the books with the chain."""
     cheaters = [demo.ring[f"node-{node.name}"].address for node in demo.plan.nodes if node.attack]
     seconds = time.monotonic() - demo.started
-    summary = build_summary(record, seed=demo.plan.seed, seconds=seconds, cheaters=cheaters)
-    write_atomic(demo.plan.root / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
-    write_atomic(demo.plan.root / "report.html", build_report(summary, record).encode())
+    summary = save_results(demo.plan.http_url, demo.plan.root, seed=demo.plan.seed, seconds=seconds, cheaters=cheaters)
     wrong = list(misgivings(summary))
     _tell(demo, summary, wrong)
     return Outcome(summary, not wrong)
-
-
-def _settled_record(url: str, head: int) -> dict[str, Any] | None:
-    """The record once its audit is current and not older than `head`."""
-    try:
-        response = httpx.get(f"{url}/v1/record", timeout=30, trust_env=False)
-        record: dict[str, Any] = response.raise_for_status().json()
-    except httpx.HTTPError:
-        return None
-    audit = record.get("audit") or {}
-    return record if audit.get("current") and record["head"] >= head else None
 
 
 def misgivings(summary: dict[str, Any]) -> Iterator[str]:

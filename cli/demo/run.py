@@ -92,7 +92,7 @@ class Demo:
             self.start_roles(base)
             watch = self.follow()
             settle_accounts(self, watch)
-            outcome = write_results(self, watch)
+            outcome = write_results(self)
             if self.options.keep:
                 self._hold()
             return outcome
