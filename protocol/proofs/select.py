@@ -1,4 +1,4 @@
-"""The 128 largest magnitudes of a chunk, with torch.topk's own choice among ties, at a fraction of its cost.
+"""The 128 largest magnitudes of a chunk: torch.topk's own choice among ties for provers, all of them for verifiers.
 
 torch.topk on a CPU runs std::partial_sort over (value, index) pairs when 64·k ≤ n: a heap of the first k elements,
 which an element enters only if it is strictly larger than the heap's smallest. Leaving out elements that cannot enter
@@ -13,8 +13,13 @@ import torch
 from protocol.proofs.codec import TOP_K
 
 PARTIAL_SORT_FROM = 64 * TOP_K
-FIRST_PREFIX = 512
-GROWTH = 4
+FIRST_PREFIX = 1024
+GROWTH = 8
+# Elements under each other whose maximum is taken first when few of many are sought.
+FOLD = 8
+FOLD_FROM = 4096
+# Longer rows are searched one by one, column maxima first; shorter ones side by side.
+SEARCH_FROM = 16384
 
 Bits = npt.NDArray[np.int16]
 Indices = npt.NDArray[np.int64]
@@ -28,11 +33,10 @@ def top_indices(bits: Bits) -> Indices:
     width = max(PARTIAL_SORT_FROM, max(map(len, kept)))
     # Zeros at the end never enter the heap; they keep the row long enough for partial_sort.
     thinned = np.zeros((len(kept), width), dtype=np.int16)
-    origin = np.zeros((len(kept), width), dtype=np.int64)
     for row, survivors in enumerate(kept):
-        thinned[row, : len(survivors)] = bits[row, survivors]
-        origin[row, : len(survivors)] = survivors
-    return np.take_along_axis(origin, _topk(thinned), axis=1)
+        np.take(bits[row], survivors, out=thinned[row, : len(survivors)])
+    chosen = _topk(thinned)
+    return np.stack([survivors[own] for survivors, own in zip(kept, chosen, strict=True)])
 
 
 def _topk(bits: Bits) -> Indices:
@@ -47,7 +51,7 @@ def _survivors(row: Bits) -> Indices:
     while done < len(row):
         end = min(len(row), done * GROWTH)
         known = np.partition(known, len(known) - TOP_K)[len(known) - TOP_K :]
-        fresh = np.flatnonzero(row[done:end] > known[0])
+        fresh = _above(row[done:end], int(known[0]))
         fresh += done
         kept.append(fresh)
         known = np.concatenate([known, row[fresh]])
@@ -55,8 +59,50 @@ def _survivors(row: Bits) -> Indices:
     return np.concatenate(kept)
 
 
-def cuts(bits: Bits) -> npt.NDArray[np.int16]:
-    """The 128th largest of each row: int16 [n]."""
-    at = bits.shape[1] - TOP_K
-    cut: npt.NDArray[np.int16] = np.partition(bits, at, axis=1)[:, at]
-    return cut
+def _above(row: Bits, floor: int) -> Indices:
+    """Ascending indices of the elements above `floor`; quick where they are few."""
+    width = len(row) // FOLD
+    if width * FOLD < FOLD_FROM:
+        return np.flatnonzero(row > floor)
+    folded = row[: width * FOLD].reshape(FOLD, width)
+    columns = np.flatnonzero(folded.max(axis=0) > floor)
+    lines, places = np.nonzero(np.take(folded, columns, axis=1) > floor)
+    found = lines * width + columns[places]
+    rest = np.flatnonzero(row[width * FOLD :] > floor)
+    return np.concatenate([found, rest + width * FOLD]) if len(rest) else found
+
+
+def at_least_cut(bits: Bits) -> tuple[Indices, Indices, npt.NDArray[np.int16]]:
+    """Every element at or above its row's 128th largest: row numbers (ascending), columns, and the cut of each row."""
+    if bits.shape[1] < SEARCH_FROM:
+        at = bits.shape[1] - TOP_K
+        cut: Bits = np.partition(bits, at, axis=1)[:, at]
+        flat = np.flatnonzero(bits >= cut[:, None])
+        rows, columns = np.divmod(flat, bits.shape[1])
+        return rows, columns, cut
+    parts, cuts = [], []
+    for row in bits:
+        columns, smallest = _search(row)
+        parts.append(columns)
+        cuts.append(smallest)
+    rows = np.repeat(np.arange(len(bits)), [len(part) for part in parts])
+    return rows, np.concatenate(parts), np.array(cuts, dtype=np.int16)
+
+
+def _search(row: Bits) -> tuple[Indices, int]:
+    """Columns at or above the 128th largest of one row, and that value.
+
+    The 128th largest of the column maxima of a folded row is a bound from below, and a tight one.
+    """
+    fold = len(row) // 4096
+    width = len(row) // fold
+    maxima = row[: fold * width].reshape(fold, width).max(axis=0)
+    bound = int(np.partition(maxima, width - TOP_K)[width - TOP_K])
+    columns = np.flatnonzero(maxima >= bound)
+    lines, places = np.nonzero(np.take(row[: fold * width].reshape(fold, width), columns, axis=1) >= bound)
+    found = lines * width + columns[places]
+    tail = np.flatnonzero(row[fold * width :] >= bound) + fold * width
+    found = np.concatenate([found, tail]) if len(tail) else found
+    values = row[found]
+    cut = int(np.partition(values, len(values) - TOP_K)[len(values) - TOP_K])
+    return found[values >= cut], cut

@@ -14,7 +14,7 @@ import torch
 from protocol.errors import MusterError
 from protocol.proofs.codec import CHUNK, PRIME, TOP_K, Proofs, parse_many, serialise
 from protocol.proofs.field import canonical, evaluate, interpolate
-from protocol.proofs.select import cuts, top_indices
+from protocol.proofs.select import at_least_cut, top_indices
 
 BLOCK = 64
 # One more than the largest possible difference of two 7-bit mantissas: nothing matched at all.
@@ -100,8 +100,7 @@ def verify_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]
 def _compare(raw: npt.NDArray[np.int16], proofs: Proofs) -> list[ChunkErrors]:
     """Errors of n chunks of equal length; raw: bf16 patterns [n, w]."""
     bits = raw & np.int16(0x7FFF)
-    cut = cuts(bits)
-    rows, columns = np.nonzero(bits >= cut[:, None])
+    rows, columns, cut = at_least_cut(bits)
     magnitudes = bits[rows, columns]
     counts = np.bincount(rows, minlength=len(bits))
     # More than 128 at or above the cut: a tie straddles it, and its members are left out.
