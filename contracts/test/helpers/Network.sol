@@ -129,7 +129,8 @@ contract Network is Deployer {
         IPools.Account memory a = pools.accountOf(pool, n);
         uint256 step = pools.poolOf(pool).steps - 1;
         bytes32 salt = keccak256(abi.encode(n, a.counter));
-        Work memory w = Work({root: salt, fileHash: keccak256(abi.encode(salt)), units: units, rows: 8});
+        Work memory w =
+            Work({root: keccak256(abi.encode(salt)), fileHash: keccak256(abi.encode(salt)), units: units, rows: 8});
         vm.prank(n);
         sequence = pools.submit(pool, uint32(step), a.counter, w);
         files[pool][sequence] = FileData({

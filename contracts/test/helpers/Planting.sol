@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICanaries} from "../../src/interfaces/ICanaries.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData, Work} from "../../src/libraries/Types.sol";
+import {Network} from "./Network.sol";
+
+/// @notice What a pool owner needs for canaries: trees of sixteen salted leaves.
+contract Planting is Network {
+    struct Slot {
+        address node;
+        uint256 counter;
+    }
+
+    mapping(uint256 step => Slot[16]) internal planted;
+
+    function _salt(uint256 step, uint256 place) internal pure returns (bytes32) {
+        return keccak256(abi.encode("salt", step, place));
+    }
+
+    function _leaves(uint256 step) internal view returns (bytes32[] memory leaves) {
+        leaves = new bytes32[](16);
+        for (uint256 i = 0; i < 16; ++i) {
+            Slot memory s = planted[step][i];
+            leaves[i] = s.node == address(0)
+                ? keccak256(abi.encode("padding", step, i))
+                : canaries.leafOf(_salt(step, i), pool, step, s.node, s.counter);
+        }
+    }
+
+    function _pair(bytes32 a, bytes32 b) internal pure returns (bytes32) {
+        return a < b ? keccak256(abi.encode(a, b)) : keccak256(abi.encode(b, a));
+    }
+
+    function _root(bytes32[] memory level) internal pure returns (bytes32) {
+        for (uint256 n = level.length; n > 1; n /= 2) {
+            for (uint256 i = 0; i < n / 2; ++i) {
+                level[i] = _pair(level[2 * i], level[2 * i + 1]);
+            }
+        }
+        return level[0];
+    }
+
+    function _proof(bytes32[] memory level, uint256 index) internal pure returns (bytes32[] memory proof) {
+        proof = new bytes32[](4);
+        uint256 depth;
+        for (uint256 n = level.length; n > 1; n /= 2) {
+            proof[depth++] = level[index ^ 1];
+            for (uint256 i = 0; i < n / 2; ++i) {
+                level[i] = _pair(level[2 * i], level[2 * i + 1]);
+            }
+            index /= 2;
+        }
+    }
+
+    /// @dev Publishes a step with up to four planted counters for each node, from its present counter on.
+    function _plantStep(address[] memory who) internal {
+        uint256 step = pools.poolOf(pool).steps;
+        uint256 each = who.length == 0 ? 0 : 16 / who.length;
+        for (uint256 i = 0; i < 16 && i < who.length * each; ++i) {
+            address n = who[i / each];
+            planted[step][i] = Slot(n, pools.accountOf(pool, n).counter + (i % each));
+        }
+        bytes32 root = _root(_leaves(step));
+        vm.prank(owner);
+        pools.publishStep(pool, step, keccak256("manifest"), root);
+        _blocks(2);
+    }
+
+    function _place(FileData memory f) internal view returns (uint256) {
+        for (uint256 i = 0; i < 16; ++i) {
+            if (planted[f.step][i].node == f.node && planted[f.step][i].counter == f.counter) return i;
+        }
+        return 16;
+    }
+
+    function _planted(FileData memory f) internal view returns (bool) {
+        return _place(f) < 16;
+    }
+
+    /// @dev Files of the tests have a one-leaf tree: root = keccak256(rowHash).
+    function _openCanary(uint256 sequence) internal {
+        FileData memory f = files[pool][sequence];
+        uint256 place = _place(f);
+        ICanaries.Planted memory p = ICanaries.Planted(_salt(f.step, place), _proof(_leaves(f.step), place));
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        _give(owner, address(canaries), 100_000e9);
+        vm.prank(owner);
+        canaries.open(pool, sequence, f, p, r, Codes.REJECT_WEIGHTS);
+    }
+
+    function _rowHash(FileData memory f) internal pure returns (bytes32) {
+        return keccak256(abi.encode(f.node, uint256(f.counter)));
+    }
+}
