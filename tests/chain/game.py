@@ -79,10 +79,11 @@ class Game:
         suite.pools.join(self.pool, node.address)
         return operator, node
 
-    def publish(self) -> int:
+    def publish(self, canary_root: bytes = bytes(32)) -> int:
         """The next step, with its seed block mined."""
         step = self.state.pools[self.pool].step + 1
-        seed_block = self.suite.pools.publish_step(self.pool, step, hashlib.sha256(f"step {step}".encode()).digest())
+        manifest = hashlib.sha256(f"step {step}".encode()).digest()
+        seed_block = self.suite.pools.publish_step(self.pool, step, manifest, canary_root)
         self.mine_to(seed_block + 1)
         return step
 

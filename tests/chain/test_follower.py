@@ -143,6 +143,9 @@ def test_the_chain_is_killed_and_comes_back_from_its_last_save(deployed: Deploye
     mint(deployed, 3)
     projection.refresh()
     assert projection.state.balances[ALICE] == 4
+    late = Projection(Follower(chain.client(), deployed.deployment, tmp_path / "late.db"))
+    late.refresh()
+    assert late.state == projection.state
 
 
 def test_confirmations_hide_what_may_still_change(deployed: Deployed, tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 from pathlib import Path
 
 import pytest
+from eth_utils.crypto import keccak
 
-from protocol.chain.contracts import ContractError
+from protocol.chain.contracts import ContractError, FailingRollout, WorkItem
+from protocol.chain.planting import Planting
 from protocol.chain.records import Status
 from protocol.chain.state import State, fold
+from protocol.errors import ConfigError
+from protocol.rollouts import merkle
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import GRAINS, Deployed
@@ -196,6 +200,46 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     state = compare(game)
     assert state.submissions[game.pool, 0].status == Status.ACCEPTED
     assert state.lanes[game.pool, 0].decided
+
+
+def test_a_canary_that_the_committee_accepted(game: Game, tmp_path: Path) -> None:
+    _, node = game.node()
+    planned = Planting.plan(game.pool, 0, ((node.address, 1),))
+    planned.save(tmp_path / "canaries.json")
+    planting = Planting.load(tmp_path / "canaries.json")
+    assert planting == planned
+    step = game.publish(planting.root)
+    game.submit(node, step, work("honest"))
+    row = b"the row's bytes"
+    planted = WorkItem(merkle.root([merkle.leaf(row)]), b"\5" * 32, 500, 1)
+    sub = game.submit(node, step, planted)
+    game.vote(0, {0: Code.ACCEPT, 1: Code.ACCEPT})
+    state = game.state
+    sub = state.submissions[game.pool, sub.sequence]
+    with pytest.raises(ConfigError, match="no canary is planted"):
+        planting.opening(node.address, 0)
+    opening = planting.opening(node.address, 1)
+    failing = FailingRollout(0, keccak(row), [])
+    game.suite.canaries.open(sub, opening, failing, Code.REJECT_WEIGHTS)
+    state = compare(game)
+    canary = state.canaries[game.pool, sub.sequence]
+    assert sorted(canary.accused) == sorted(state.lanes[game.pool, 0].round.seats)
+    assert all(state.seats[seat].frozen for seat in canary.accused)
+    game.deployed.chain.later(31)
+    game.suite.canaries.conclude(state.submissions[game.pool, sub.sequence])
+    state = compare(game)
+    canary = state.canaries[game.pool, sub.sequence]
+    assert (canary.concluded, canary.upheld, canary.code) == (True, True, Code.CANARY)
+    slash = state.params["canarySlash"]
+    assert canary.slashed == dict.fromkeys(canary.accused, slash)
+    assert {(s.kind, s.amount) for s in state.slashes} == {("seat", slash)}
+    assert state.submissions[game.pool, sub.sequence].status == Status.CANARY
+    assert not state.accounts[game.pool, node.address].ejected
+    game.deployed.chain.later(61)
+    hint = state.claim_hint(game.pool, node.address, game.suite.client.now())
+    assert hint is not None
+    assert game.suite.pools.claim(hint) == 1000 * RATE
+    compare(game)
 
 
 def test_owner_and_operator_lifecycle(game: Game) -> None:

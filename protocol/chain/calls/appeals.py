@@ -7,7 +7,8 @@ from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
 from protocol.chain.calls.base import Contract, bytes32
-from protocol.chain.calls.token import Token
+from protocol.chain.calls.pools import Pools
+from protocol.chain.calls.token import Params, Token
 from protocol.chain.records import Submission
 from protocol.chain.sender import Receipt
 
@@ -68,12 +69,13 @@ class Canaries(Contract):
         words = ["bytes32", "uint256", "uint256", "address", "uint256"]
         return keccak(keccak(encode(words, [bytes32(salt, "salt"), pool, step, node, counter])))
 
-    def open(
-        self, submission: Submission, planted: Planted, rollout: FailingRollout, reason: int, deposit: int
-    ) -> Receipt:
-        """Open a canary after settlement, within its challenge window. `deposit`: accused seats × slash + jury fees,
-        as docs/contracts.md reckons it; approved here, the contract takes what it needs."""
-        Token(self.client, self.deployment).ensure_allowance(self.address, deposit)
+    def open(self, submission: Submission, planted: Planted, rollout: FailingRollout, reason: int) -> Receipt:
+        """Open a canary after settlement, within its challenge window, as the pool's owner. `reason`: the reject code
+        that an honest check gives. The deposit (accused bonds and jury fees) comes back if the opening stands."""
+        token, params = Token(self.client, self.deployment), Params(self.client, self.deployment)
+        terms = Pools(self.client, self.deployment).pool_of(submission.pool).terms
+        most = terms.committee * params.values()["canarySlash"] + terms.jury * terms.juryFee
+        token.ensure_allowance(self.address, most)
         return self.send(
             "open",
             submission.pool,
