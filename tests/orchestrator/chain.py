@@ -108,6 +108,7 @@ class Chain:
             pool=1,
             node=key.address,
             sequence=sequence,
+            packed=step << 64 | counter << 40 | units << 16 | 8,
             step=step,
             counter=counter,
             units=units,

@@ -1,0 +1,218 @@
+"""The orchestrator as a process, on a real chain and a real S3 server: served, killed, restarted, misconfigured."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from eth_account.signers.local import LocalAccount
+
+from orchestrator.results import fetch_record
+from orchestrator.uploads import receipt_signer
+from protocol.config import ModelConfig, PoolConfig, TaskConfig
+from protocol.http.signing import Realm
+from protocol.keys import keystore
+from protocol.service import Denied, PoolService, Slot
+from protocol.waiting import wait_for
+from tests.chain.game import Game, begin, terms, work
+from tests.conftest import GRAINS, Deployed, free_port
+from tests.services.running import Service as Background
+from tests.services.running import running, settings_of
+
+CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"))
+
+
+@dataclass
+class Process:
+    """`muster orchestrator run` with a configuration that tests may spoil."""
+
+    home: Path
+    values: dict[str, Any]
+    child: subprocess.Popen[str] | None = None
+    log: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = self.home / "log"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.values['port']}"
+
+    def spawn(self) -> "subprocess.Popen[str]":
+        path = self.home / "orchestrator.json"
+        path.write_text(json.dumps(self.values, default=str))
+        command = [sys.executable, "-m", "cli.main", "orchestrator", "run", "--config", str(path)]
+        with self.log.open("w") as out:
+            self.child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True)
+        return self.child
+
+    def start(self) -> None:
+        child = self.spawn()
+
+        def ready() -> bool:
+            assert child.poll() is None, self.log.read_text()
+            try:
+                return httpx.get(f"{self.url}/health", trust_env=False, timeout=2).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        wait_for("the orchestrator", ready, 60)
+
+    def end(self, number: int) -> int:
+        assert self.child is not None
+        if self.child.poll() is None:
+            os.kill(self.child.pid, number)
+        return self.child.wait(20)
+
+    def fails(self, values: dict[str, Any]) -> str:
+        """Run with these values; the one line it ends with."""
+        self.values = values
+        code = self.spawn().wait(60)
+        lines = [line for line in self.log.read_text().splitlines() if line.startswith("muster: ")]
+        assert code == 2, self.log.read_text()
+        assert len(lines) == 1, self.log.read_text()
+        assert "Traceback" not in self.log.read_text()
+        return lines[0]
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
+    with running(Background("s3", tmp_path_factory.mktemp("s3") / "data")) as service:
+        yield service
+
+
+@pytest.fixture
+def game(deployed: Deployed, tmp_path: Path) -> Game:
+    made = begin(deployed, tmp_path)
+    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS)
+    return made
+
+
+@pytest.fixture
+def process(game: Game, s3: Background, tmp_path: Path) -> Iterator[Process]:
+    home = tmp_path / "orchestrator"
+    home.mkdir()
+    password = home / "password"
+    keystore.create(home / "key.json", keystore.create_password_file(password), work_factor=1024)
+    (home / "pool.json").write_bytes(CONFIG.canonical())
+    values = {
+        "home": home,
+        "deployment": game.deployed.folder / "deployment.json",
+        "rpc": [game.deployed.chain.url],
+        "pool": game.pool,
+        "pool_config": home / "pool.json",
+        "owner": game.owner.address,
+        "key": {"keystore": home / "key.json", "password_file": password},
+        "s3": settings_of(s3).model_dump(mode="json"),
+        "port": free_port(),
+        "confirmations": 1,
+        "poll_seconds": 0.1,
+    }
+    made = Process(home, values)
+    yield made
+    if made.child is not None:
+        made.end(signal.SIGKILL)
+
+
+def service_of(process: Process, game: Game, key: LocalAccount) -> PoolService:
+    return PoolService(process.url, key, 31337, game.suite.pools.address)
+
+
+def slot_of(service: PoolService, counter: int) -> Slot:
+    """The service learns of new blocks within moments."""
+
+    def ask() -> Slot | None:
+        answer = service.slot(counter)
+        return None if isinstance(answer, Denied) else answer
+
+    return wait_for("a slot", ask, 20)
+
+
+def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game, s3: Background) -> None:
+    _, node = game.node()
+    step = game.publish()
+    process.start()
+    service = service_of(process, game, node)
+    slot = slot_of(service, 0)
+    assert (slot.step, slot.counter) == (step, 0)
+    process.end(signal.SIGKILL)
+    process.start()
+    assert slot_of(service, 0).id == slot.id
+
+    data = os.urandom(5000)
+    receipt = service.upload_rollouts(data)
+    assert receipt is not None
+    assert service.upload_rollouts(data) == receipt
+    realm = Realm.of(process.url, 31337, game.suite.pools.address)
+    assert receipt_signer(realm, receipt) == keystore.address_of(process.home / "key.json")
+    key = f"rollouts/{hashlib.sha256(data).hexdigest()}.parquet"
+    assert httpx.get(f"{process.url}/v1/objects/{key}", follow_redirects=True, trust_env=False).content == data
+
+    game.submit(node, step, work("file"))
+    assert slot_of(service, 1).id != slot.id
+    record = fetch_record(process.url, 30)
+    assert record["audit"]["findings"] == []
+    assert record["audit"]["escrow_balanced"] is True
+    assert record["flight"] == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120}
+    service.close()
+    assert process.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.slow
+def test_the_chain_may_go_away_and_come_back(process: Process, game: Game) -> None:
+    game.publish()
+    process.start()
+    chain = game.deployed.chain
+    assert chain.process is not None
+    chain.process.send_signal(signal.SIGSTOP)
+    try:
+        assert httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=5).json()["step"] == 0
+        trouble = wait_for(
+            "a word on the chain",
+            lambda: httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=5).json()["chain_error"] or None,
+            60,
+        )
+        assert "does not answer" in trouble
+    finally:
+        chain.process.send_signal(signal.SIGCONT)
+    game.publish()
+    wait_for(
+        "the new step",
+        lambda: httpx.get(f"{process.url}/v1/status", trust_env=False, timeout=5).json()["step"] == 1,
+        60,
+    )
+
+
+def test_what_an_owner_can_mend_is_one_line(process: Process, game: Game, s3: Background) -> None:
+    good = dict(process.values)
+    other = game.deployed.chain.account().address
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"port": s3.port}, "cannot listen"),
+        ({"pool": 77}, "there is no pool 77"),
+        ({"owner": other}, "belongs to"),
+        ({"rpc": [s3.url]}, "answer"),
+        ({"color": "red"}, "`color`"),
+        ({"port": "x"}, "`port`"),
+        ({"database": "mysql://x"}, "database"),
+        ({"deployment": process.home / "none.json"}, "deployment file"),
+    ]
+    wrong = process.home / "wrong"
+    keystore.create_password_file(wrong)
+    cases.append(({"key": {"keystore": process.home / "key.json", "password_file": wrong}}, "wrong password"))
+    foreign = process.home / "foreign.json"
+    foreign.write_bytes(CONFIG.model_copy(update={"name": "other"}).canonical())
+    cases.append(({"pool_config": foreign}, "was created with configuration"))
+    dead = {**good["s3"], "endpoint": f"http://127.0.0.1:{free_port()}"}
+    cases.append(({"s3": dead}, "does not answer"))
+    for changes, words in cases:
+        line = process.fails({**good, **changes})
+        assert words in line, (words, line)
+        assert "; " in line, line
