@@ -7,7 +7,7 @@ coming out.
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +63,13 @@ class EventType:
 
     def decode(self, topics: list[bytes], data: bytes) -> Json:
         """Arguments by name."""
-        indexed = [i for i in self.inputs if i["indexed"]]
+        indexed = tuple(i for i in self.inputs if i["indexed"])
         plain = tuple(i for i in self.inputs if not i["indexed"])
         where = f"{self.contract}.{self.name}"
         values = dict(zip((i["name"] for i in plain), _decode(plain, data, where), strict=True))
-        for parameter, topic in zip(indexed, topics[1:], strict=True):
-            values[parameter["name"]] = _decode((parameter,), topic, where)[0]
-        return values
+        # Indexed parameters of this suite are static words, so the topics decode like one tuple.
+        words = _decode(indexed, b"".join(topics[1:]), where)
+        return values | dict(zip((i["name"] for i in indexed), words, strict=True))
 
 
 @dataclass(frozen=True)
@@ -167,4 +167,10 @@ def _nice(parameter: Json, value: Any) -> Any:
         return [_nice(inner, v) for v in value]
     if kind == "tuple":
         return {c["name"]: _nice(c, v) for c, v in zip(parameter["components"], value, strict=True)}
-    return to_checksum_address(value) if kind == "address" else value
+    return checksum(value) if kind == "address" else value
+
+
+@lru_cache(maxsize=65_536)
+def checksum(address: str) -> str:
+    """Checksum form of a hex address; remembered, because it costs a hash and the same addresses return for ever."""
+    return str(to_checksum_address(address))

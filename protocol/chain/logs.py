@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from eth_utils.address import to_checksum_address
-
 from protocol.chain import abi
 from protocol.chain.deployment import Deployment
 from protocol.chain.events import Event
@@ -15,13 +13,13 @@ from protocol.errors import UnreachableError
 def decode_logs(logs: Iterable[dict[str, Any]], deployment: Deployment, times: Mapping[bytes, int]) -> list[Event]:
     """Events of the suite among `logs`, in their order. Block times come from the log itself where the node gives
     them, else from `times` by block hash (0 when neither knows)."""
-    names = deployment.names()
+    names = {address.lower(): name for address, name in deployment.names().items()}
     events = []
     for log in logs:
         try:
-            contract = names.get(to_checksum_address(log["address"]))
+            contract = names.get(log["address"].lower())
             event = _decode(log, contract, times) if contract else None
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UnreachableError(f"the chain's endpoint returns a malformed log ({error})", "check it") from None
         if event is not None:
             events.append(event)
