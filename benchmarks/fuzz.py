@@ -29,7 +29,7 @@ from protocol.rollouts.schema import Limits, MalformedFile, Rollout, RolloutHead
 
 LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=32, max_new_tokens=64)
 BOMB_LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=4096, max_new_tokens=16384)
-FILES, QUICK_FILES = 20_000, 2_000
+FILES, QUICK_FILES = 20_000, 1_200
 _INTERESTING = (
     b"\xff\xff\xff\xff\x07",
     b"\xff\xff\xff\xff\x0f",
