@@ -83,7 +83,7 @@ def test_urls_that_cannot_work_are_named(url: str) -> None:
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "orchestrator.db").write_bytes(b"not a database" * 100)
-    with pytest.raises(MusterError, match="not usable|does not open"):
+    with pytest.raises(MusterError, match=r"not usable|does not open"):
         Database(default_url(tmp_path))
 
 
