@@ -60,13 +60,16 @@ def reprove(
     engine: Engine, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], finish: Sequence[int], temperature: float
 ) -> list[Completion]:
     """Honest proofs and log-probabilities for given text: prefill it with the true model (prompt, output)."""
+    import torch
+
     from protocol.proofs.toploc import build
 
     done = []
-    for (_, output), ended, prefilled in zip(pairs, finish, engine.prefill(pairs), strict=True):
-        logprobs = (prefilled.logits / temperature).log_softmax(-1)
-        chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
-        done.append(Completion(output, chosen, ended, tuple(build(prefilled.hidden))))
+    with torch.inference_mode():
+        for (_, output), ended, prefilled in zip(pairs, finish, engine.prefill(pairs), strict=True):
+            logprobs = (prefilled.logits / temperature).log_softmax(-1)
+            chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
+            done.append(Completion(output, chosen, ended, tuple(build(prefilled.hidden))))
     return done
 
 

@@ -22,6 +22,7 @@ _BLOCK = 1 << 22
 """Logits whose exponentials are held at once."""
 
 
+@torch.inference_mode()
 def measure(case: Case, engine: Engine) -> tuple[RowFigures, ...]:
     """Figures of the audited rows, in order. Raises MusterError if the engine cannot prefill."""
     rows = case.audited

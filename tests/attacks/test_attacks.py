@@ -1,0 +1,122 @@
+"""Every attack is caught, for the right reason where there is one; and the honest producer is not."""
+
+import dataclasses
+
+import pytest
+
+import attacks.all  # noqa: F401
+from attacks.base import REGISTRY, find
+from protocol.engines.hf import TransformersEngine
+from protocol.errors import ConfigError
+from protocol.verdict import Code
+from tests.validator import tiny
+from worker.produce import Producer
+
+W, S, A, R, D = (
+    Code.REJECT_WEIGHTS,
+    Code.REJECT_SAMPLING,
+    Code.REJECT_ASSIGNMENT,
+    Code.REJECT_REWARD,
+    Code.REJECT_DUPLICATE,
+)
+T, C, M, U = Code.REJECT_TERMINATION, Code.REJECT_COMMITMENT, Code.MALFORMED, Code.UNAVAILABLE
+
+EXPECTED: dict[str, tuple[Code, ...]] = {
+    "weights-noise": (W,),
+    "weights-int8": (W,),
+    "weights-bf16": (W,),
+    "weights-stale": (W,),
+    "weights-small": (W,),
+    "compute-bf16": (W,),
+    "greedy": (S,),
+    "temperature": (W,),
+    "reroll": (S,),
+    "seed": (S,),
+    "chosen-problems": (A,),
+    "repeated-problem": (A,),
+    "wrong-target": (A,),
+    "truncated-prompt": (A,),
+    "hidden-prompt": (W,),
+    "token-swap": (W,),
+    "early-eos": (W,),
+    "padding": (W, D),
+    "truncated": (T,),
+    "inflated-reward": (R,),
+    "inflated-units": (R,),
+    "wrong-root": (C,),
+    "other-file": (A,),
+    "own-old-file": (A,),
+    "relabelled-file": (A,),
+    "edited-copy": (W,),
+    "changed-file": (U,),
+    "fabricate": (S,),
+    "gibberish": (S,),
+    "partial": (S,),
+    "proofs-zero": (W,),
+    "proofs-modulus-0": (W,),
+    "proofs-constant": (W, D),
+    "proofs-random": (W,),
+    "proofs-swapped": (W,),
+    "proofs-too-few": (M,),
+    "proofs-too-many": (M,),
+}
+
+
+def cheat(name: str, strength: float | None = None) -> Producer:
+    attack = REGISTRY[name]
+    made = attack.build(tiny.CONFIG, TransformersEngine(max_batch=8), attack.default if strength is None else strength)
+    if name == "weights-stale":
+        made.load(tiny.model_folder(seed=1))
+    made.load(tiny.model_folder())
+    return made
+
+
+def test_every_attack_is_expected() -> None:
+    assert set(EXPECTED) == set(REGISTRY)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_attacks_are_caught(name: str) -> None:
+    made = cheat(name).make(tiny.order(2))
+    assert tiny.verdict_on(made, tiny.order(2)).verdict.code in EXPECTED[name]
+
+
+@pytest.mark.parametrize(("name", "codes"), [("token-swap", (S,)), ("early-eos", (S, T)), ("padding", (S,))])
+def test_edits_that_are_proven_anew_are_caught_by_the_noise(name: str, codes: tuple[Code, ...]) -> None:
+    made = cheat(name, strength=1).make(tiny.order(2))
+    assert tiny.verdict_on(made, tiny.order(2)).verdict.code in codes
+
+
+@pytest.mark.parametrize("strength", [0.02, 0.01, 0.001])
+def test_small_noise_on_weights(strength: float) -> None:
+    made = cheat("weights-noise", strength).make(tiny.order(3))
+    assert tiny.verdict_on(made, tiny.order(3)).verdict.code is W
+
+
+def test_strength_zero_noise_is_honest() -> None:
+    made = cheat("weights-noise", 0.0).make(tiny.order(3))
+    assert tiny.verdict_on(made, tiny.order(3)).verdict.code is Code.ACCEPT
+
+
+def test_unaudited_cheating_escapes_and_audited_does_not() -> None:
+    """One cheated rollout of six: caught exactly when the audit draws it."""
+    made = cheat("partial", strength=1 / 6).make(tiny.order(4))
+    for sequence in range(8):
+        verdict = tiny.verdict_on(made, tiny.order(4), sequence=sequence, audit_rate=20000).verdict
+        assert (verdict.code is S) == (0 in verdict.audited)
+
+
+def test_finding_attacks_by_text() -> None:
+    attack, strength = find("weights-noise=0.5")
+    assert (attack.name, strength) == ("weights-noise", 0.5)
+    assert find("greedy")[1] == 0.0
+    for text in ("nonsense", "weights-noise=much"):
+        with pytest.raises(ConfigError):
+            find(text)
+
+
+def test_attacks_leave_the_honest_stages_alone() -> None:
+    honest = tiny.honest(2)
+    noisy = cheat("weights-noise").make(tiny.order(2))
+    assert [r.prompt_tokens for r in noisy.rollouts] == [r.prompt_tokens for r in honest.rollouts]
+    assert dataclasses.replace(noisy.header, engine=honest.header.engine) == honest.header

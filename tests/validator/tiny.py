@@ -1,0 +1,93 @@
+"""A tiny random model, honest files made with it, and a verifier: everything but the chain is real."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+
+from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.engines.hf import TransformersEngine
+from protocol.models.tiny import tiny_qwen2
+from protocol.models.tokenizer import save_byte_tokenizer
+from protocol.seeds import AUDIT_EVERYTHING
+from protocol.workbook import Workbook
+from validator.case import Facts
+from validator.pipeline import Judgement, judge
+from worker.produce import Order, Produced, Producer
+
+CONFIG = PoolConfig(
+    name="tiny",
+    model=ModelConfig(source="local", prompt_template="{question}<think>", answer_after="</think>"),
+    task=TaskConfig(name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4}),
+    work=WorkConfig(problems_per_file=3, samples_per_problem=2, max_new_tokens=40, targets=(16, 24), length_alpha=0.02),
+)
+
+
+@cache
+def model_folder(seed: int = 0) -> Path:
+    """A random model that is sure of some tokens, and whose completions end now and then."""
+    from transformers import Qwen2ForCausalLM
+
+    folder = Path(mkdtemp(prefix="muster-tiny-"))
+    size = save_byte_tokenizer(folder, ["<think>", "</think>"])
+    torch.manual_seed(seed)
+    model = Qwen2ForCausalLM(tiny_qwen2(size, size - 2, size - 1))
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(6.0)
+        model.get_input_embeddings().weight[size - 2].mul_(3.0)
+    model.save_pretrained(folder)
+    return folder
+
+
+@cache
+def engine(number: int = 0) -> TransformersEngine:
+    """Engine 0 belongs to the worker, 1 to the verifier, whose batches differ."""
+    made = TransformersEngine(max_batch=(8, 3)[number])
+    made.load(model_folder())
+    return made
+
+
+@cache
+def workbook() -> Workbook:
+    return Workbook.of(CONFIG, model_folder())
+
+
+def order(counter: int = 0) -> Order:
+    return Order(31337, "0x" + "22" * 20, 1, "0x" + "11" * 20, 3, counter, b"\x07" * 32, b"\x08" * 32)
+
+
+def facts(of: Order, made: Produced, sequence: int = 5, audit_rate: int = AUDIT_EVERYTHING) -> Facts:
+    done = made.commitment
+    return Facts(
+        chain_id=of.chain_id,
+        pools=of.pools,
+        pool=of.pool,
+        sequence=sequence,
+        node=of.node,
+        step=of.step,
+        counter=of.counter,
+        units=done.units,
+        rows=done.rows,
+        sha256=done.sha256,
+        root=done.root,
+        step_seed=of.step_seed,
+        manifest=of.manifest,
+        lane_seed=b"\x09" * 32,
+        audit_rate=audit_rate,
+    )
+
+
+def producer() -> Producer:
+    made = Producer(CONFIG, engine(0))
+    made.load(model_folder())
+    return made
+
+
+@cache
+def honest(counter: int = 0) -> Produced:
+    return producer().make(order(counter))
+
+
+def verdict_on(made: Produced, of: Order, config: PoolConfig = CONFIG, **changes: int) -> Judgement:
+    return judge(facts(of, made, **changes), made.data, config, workbook(), engine(1))
