@@ -109,7 +109,9 @@ def install_node() -> None:
     lock = ROOT / "package-lock.json"
     stamp, wanted = ROOT / "node_modules" / ".muster-stamp", digest(lock)
     if not fresh(stamp, wanted):
-        run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], "Foundry, solc and OpenZeppelin from npm")
+        # Not `npm ci`: it refuses a lock without the binaries of every other platform. Versions and hashes still bind.
+        npm = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error"]
+        run(npm, "Foundry, solc and OpenZeppelin from npm")
         stamp.write_text(wanted)
 
 
