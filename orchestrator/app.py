@@ -1,6 +1,7 @@
 """The HTTP face of the orchestrator (docs/orchestrator.md): routes, signatures, limits, errors."""
 
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -43,9 +44,16 @@ SECURITY_HEADERS = {
 
 
 def create_app(
-    service: Service, guard: Guard, *, rate: float = 100.0, burst: float = 400.0, lifespan: Lifespan | None = None
+    service: Service,
+    guard: Guard,
+    *,
+    rate: float = 100.0,
+    burst: float = 400.0,
+    view_seconds: float = 0.5,
+    lifespan: Lifespan | None = None,
 ) -> FastAPI:
-    """The application. `rate` requests a second and `burst` at once are answered per client address and per signer."""
+    """The application. `rate` requests a second and `burst` at once are answered per client address, half of it per
+    signer; the public views are computed at most every `view_seconds`, however many look."""
     app = FastAPI(
         title="muster orchestrator", version=VERSION, docs_url=None, redoc_url=None, lifespan=lifespan or _idle
     )
@@ -53,7 +61,7 @@ def create_app(
     _add_limits(app, Buckets(rate, burst))
     signers = Buckets(rate / 2, burst / 2)
     _add_signed(app, service, guard, signers)
-    _add_public(app, service)
+    _add_public(app, service, view_seconds)
     return app
 
 
@@ -84,22 +92,24 @@ def _add_signed(app: FastAPI, service: Service, guard: Guard, signers: Buckets) 
     signed("/v1/steps", StepRequest, service.step, STEP_BODY_LIMIT)
 
 
-def _add_public(app: FastAPI, service: Service) -> None:
+def _add_public(app: FastAPI, service: Service, view_seconds: float) -> None:
+    views = Views(service, view_seconds)
+
     @app.get("/health")
     async def health() -> Response:
         return JSONResponse({"ok": True, "version": VERSION})
 
     @app.get("/v1/status")
     def get_status() -> Response:
-        return JSONResponse(status(service))
+        return views.answer(status)
 
     @app.get("/v1/dashboard")
     def get_dashboard() -> Response:
-        return JSONResponse(dashboard(service))
+        return views.answer(dashboard)
 
     @app.get("/v1/record")
     def get_record() -> Response:
-        return JSONResponse(record(service))
+        return views.answer(record)
 
     @app.get("/v1/objects/{key:path}")
     def get_object(request: Request) -> Response:
@@ -111,6 +121,24 @@ def _add_public(app: FastAPI, service: Service) -> None:
     def page() -> Response:
         content, policy = dashboard_page()
         return HTMLResponse(content, headers={"Content-Security-Policy": policy})
+
+
+class Views:
+    """The newest answer of each public view, as bytes."""
+
+    def __init__(self, service: Service, seconds: float) -> None:
+        self._service, self._seconds = service, seconds
+        self._lock = threading.Lock()
+        self._answers: dict[str, tuple[float, bytes]] = {}
+
+    def answer(self, view: Callable[[Service], dict[str, Any]]) -> Response:
+        with self._lock:
+            made, content = self._answers.get(view.__name__, (-self._seconds, b""))
+            now = time.monotonic()
+            if not content or now - made >= self._seconds:
+                content = bytes(JSONResponse(view(self._service)).body)
+                self._answers[view.__name__] = (now, content)
+        return Response(content, media_type="application/json")
 
 
 def _raw_path(request: Request) -> str:

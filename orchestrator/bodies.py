@@ -5,6 +5,7 @@ import math
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import from_json
 
 from protocol.errors import MusterError
 
@@ -69,7 +70,7 @@ class StepRequest(Body):
     """The trainer's report on the making of policy step `step`; timings in seconds, `heldout` a mean reward."""
 
     step: Step
-    consumed: list[Annotated[int, Field(ge=0, lt=MAX_SEQUENCE)]] = Field(default_factory=list, max_length=65536)
+    consumed: list[Annotated[int, Field(ge=0, lt=MAX_SEQUENCE)]] = Field(default_factory=list, max_length=16384)
     metrics: Metrics = Field(default_factory=dict)
     timings: Metrics = Field(default_factory=dict)
     heldout: float | None = None
@@ -90,10 +91,10 @@ def parse(model: type[B], data: bytes) -> B:
     unknown fields, no NaN or numbers beyond a double, no lone surrogates, no deep nesting."""
     try:
         text = data.decode("utf-8")
+        # This parser bounds its depth by itself; the standard one relies on the interpreter's recursion limit.
+        from_json(data, allow_inf_nan=False)
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
         _check(value, MAX_DEPTH)
-    except RecursionError:
-        raise HttpError(422, "the body is nested too deeply", "send the documented fields only") from None
     except ValueError as error:
         raise HttpError(422, f"the body is not strict JSON: {str(error)[:200]}", "send one JSON object") from None
     if not isinstance(value, dict):

@@ -1,6 +1,7 @@
 """What stays of a run: its record, summary and report, written from a running orchestrator's own account."""
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,25 @@ from protocol.errors import ConfigError, MusterError
 from protocol.http.client import SignedClient
 from protocol.waiting import wait_for
 
+FOLLOW_SECONDS = 3.0
+
 
 def save_results(
-    url: str, folder: Path, *, seed: int, seconds: float, cheaters: Sequence[str] = (), timeout: float = 60.0
+    url: str,
+    folder: Path,
+    *,
+    seed: int,
+    seconds: float,
+    cheaters: Sequence[str] = (),
+    block: int = 0,
+    timeout: float = 60.0,
 ) -> dict[str, Any]:
     """Write `record.json`, `summary.json` and `report.html` into `folder`; returns the summary.
 
-    Waits until the orchestrator at `url` has compared its ledger with the chain as it is now; when that does not happen
-    within `timeout` seconds, the summary says that the books were not confirmed.
+    Waits until the orchestrator at `url` has followed the chain to `block` and compared its ledger with it; when that
+    does not happen within `timeout` seconds, the summary says that the books were not confirmed.
     """
-    record = fetch_record(url, timeout)
+    record = fetch_record(url, block, timeout)
     summary = build_summary(record, seed=seed, seconds=seconds, cheaters=cheaters)
     documents = {
         "record.json": json.dumps(record, indent=1, sort_keys=True),
@@ -36,16 +46,21 @@ def save_results(
     return summary
 
 
-def fetch_record(url: str, timeout: float = 60.0) -> dict[str, Any]:
-    """The orchestrator's record, with an audit of the present state where one comes within `timeout` seconds."""
+def fetch_record(url: str, block: int = 0, timeout: float = 60.0) -> dict[str, Any]:
+    """The orchestrator's record at `block` or later, with an audit of it where one comes within `timeout` seconds.
+
+    Without a block it is asked again for a few seconds, so that what happened just before the call is in it.
+    """
     # Reading needs no signature; the realm is not used.
     client = SignedClient(url, None, 1, "0x" + "00" * 20, patience=10.0)
     last: dict[str, Any] = {}
+    earliest = time.monotonic() + (0.0 if block else FOLLOW_SECONDS)
 
     def confirmed() -> dict[str, Any] | None:
         last.update(client.get("/v1/record"))
         audit = last["audit"]
-        return last if audit is not None and audit["current"] else None
+        settled = audit is not None and audit["current"] and last["head"] >= block
+        return last if settled and time.monotonic() >= earliest else None
 
     try:
         return wait_for("the ledger to be compared with the chain", confirmed, timeout, poll=0.5)

@@ -109,10 +109,6 @@ class Chain:
             node=key.address,
             sequence=sequence,
             packed=step << 64 | counter << 40 | units << 16 | 8,
-            step=step,
-            counter=counter,
-            units=units,
-            rows=8,
             root=b"\4" * 32,
             fileHash=sequence.to_bytes(32, "big"),
         )

@@ -65,7 +65,7 @@ class Desk:
         self.service = Service(self.db, self.watch, self.shelf, config, OWNER, self.realm, clock=lambda: self.now)
         self.nonces = NonceStore(self.home / "nonces.db")
         guard = Guard(self.realm, self.nonces, self.watch.knows, clock=lambda: self.now)
-        self.app = create_app(self.service, guard, rate=1000, burst=1000)
+        self.app = create_app(self.service, guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
 
     def restart(self) -> None:

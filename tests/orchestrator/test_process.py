@@ -15,9 +15,11 @@ import httpx
 import pytest
 from eth_account.signers.local import LocalAccount
 
+from orchestrator.main import run
 from orchestrator.results import fetch_record
 from orchestrator.uploads import receipt_signer
 from protocol.config import ModelConfig, PoolConfig, TaskConfig
+from protocol.errors import MusterError
 from protocol.http.signing import Realm
 from protocol.keys import keystore
 from protocol.service import Denied, PoolService, Slot
@@ -73,7 +75,15 @@ class Process:
         return self.child.wait(20)
 
     def fails(self, values: dict[str, Any]) -> str:
-        """Run with these values; the one line it ends with."""
+        """Run with these values in this process; what it ends with."""
+        path = self.home / "orchestrator.json"
+        path.write_text(json.dumps(values, default=str))
+        with pytest.raises(MusterError) as caught:
+            run(path)
+        return str(caught.value)
+
+    def ends(self, values: dict[str, Any]) -> str:
+        """Run with these values; the one line it prints before it exits with 2."""
         self.values = values
         code = self.spawn().wait(60)
         lines = [line for line in self.log.read_text().splitlines() if line.startswith("muster: ")]
@@ -158,7 +168,7 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
 
     game.submit(node, step, work("file"))
     assert slot_of(service, 1).id != slot.id
-    record = fetch_record(process.url, 30)
+    record = fetch_record(process.url, game.suite.client.head().number, 30)
     assert record["audit"]["findings"] == []
     assert record["audit"]["escrow_balanced"] is True
     assert record["flight"] == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120}
@@ -195,7 +205,6 @@ def test_what_an_owner_can_mend_is_one_line(process: Process, game: Game, s3: Ba
     good = dict(process.values)
     other = game.deployed.chain.account().address
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"port": s3.port}, "cannot listen"),
         ({"pool": 77}, "there is no pool 77"),
         ({"owner": other}, "belongs to"),
         ({"rpc": [s3.url]}, "answer"),
@@ -216,3 +225,5 @@ def test_what_an_owner_can_mend_is_one_line(process: Process, game: Game, s3: Ba
         line = process.fails({**good, **changes})
         assert words in line, (words, line)
         assert "; " in line, line
+    busy = process.ends({**good, "port": s3.port})
+    assert f"cannot listen on 127.0.0.1:{s3.port}: Address already in use; stop what uses it" in busy
