@@ -89,6 +89,7 @@ class TrainConfig(Section):
     clip_delta: float = 4.0
     entropy_coefficient: float = 0.0
     kl_coefficient: float = 0.0
+    importance_cap: float = Field(2.0, ge=0, description="bound of stale rollouts' importance weights; 0: no weights")
     minibatches: int = Field(1, ge=1)
     heldout_problems: int = Field(256, ge=1)
 

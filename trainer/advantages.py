@@ -1,4 +1,4 @@
-"""Group-relative advantages (GRPO, arXiv 2402.03300; without the division by the deviation, as Dr. GRPO, 2503.20783)."""
+"""Group-relative advantages (GRPO, arXiv 2402.03300; without dividing by the deviation: Dr. GRPO, 2503.20783)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,5 +36,5 @@ def select(groups: Iterable[Group]) -> Selection:
             continue
         used += 1
         pairs = zip(group.rollouts, values, strict=True)
-        sequences.extend(Sequence(rollout.prompt, rollout.output, value) for rollout, value in pairs)
+        sequences.extend(Sequence(rollout.prompt, rollout.output, value, rollout.logprobs) for rollout, value in pairs)
     return Selection(tuple(sequences), used, dropped)

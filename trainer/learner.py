@@ -13,7 +13,7 @@ from protocol.config import TrainConfig
 from trainer.advantages import select
 from trainer.batch import MicroBatch, micro_batches
 from trainer.checkpoint import LearnerState, read_checkpoint, write_checkpoint
-from trainer.losses import clipped_tokens, kl_penalty, policy_loss
+from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss
 from trainer.optimizer import apply_update, build_optimizer
 from trainer.policy import Policy
 from trainer.rollouts import Group, Sequence
@@ -82,8 +82,11 @@ class Learner:
         old = self._old_logprobs(selection.sequences)
         norms: list[float] = []
         rate = 0.0
-        for part in self._minibatches(len(selection.sequences)):
-            norms.append(self._update(selection.sequences, part, old, totals))
+        parts = self._minibatches(len(selection.sequences))
+        # A constant of the batch (Dr. GRPO): tokens of every group, so that a batch with little signal moves little.
+        normaliser = sum(len(r.output) for group in groups for r in group.rollouts) / max(1, len(parts))
+        for part in parts:
+            norms.append(self._update(selection.sequences, part, normaliser, old, totals))
             rate = self.optimizer.param_groups[0]["lr"]
         self.step += 1
         rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -141,24 +144,36 @@ class Learner:
         return [order[start : start + size] for start in range(0, count, size)]
 
     def _update(
-        self, sequences: Sequences[Sequence], part: list[int], old: dict[int, Tensor], totals: "_Totals"
+        self,
+        sequences: Sequences[Sequence],
+        part: list[int],
+        normaliser: float,
+        old: dict[int, Tensor],
+        totals: "_Totals",
     ) -> float:
         chosen = [sequences[place] for place in part]
-        # One constant for the whole part: long and short answers weigh by their tokens (Dr. GRPO).
-        normaliser = sum(len(item.output) for item in chosen)
         for batch in micro_batches(chosen, MICRO_BATCH_TOKENS, self.policy.device):
             logp_old = torch.cat([old[part[place]] for place in batch.index])
-            loss = self._loss(batch, logp_old, totals) / normaliser
+            weights = self._weights(batch, chosen, logp_old)
+            loss = self._loss(batch, logp_old, weights, totals) / normaliser
             totals.loss += float(loss.detach())
             loss.backward()  # type: ignore[no-untyped-call]
         norm = apply_update(self.policy.model, self.optimizer, self.config, self.updates)
         self.updates += 1
         return norm
 
-    def _loss(self, batch: MicroBatch, logp_old: Tensor, totals: "_Totals") -> Tensor:
+    def _weights(self, batch: MicroBatch, chosen: list[Sequence], logp_old: Tensor) -> Tensor | float:
+        cap = self.config.importance_cap
+        if cap == 0 or not all(chosen[place].logprobs for place in batch.index):
+            return 1.0
+        behaviour = [value for place in batch.index for value in chosen[place].logprobs]
+        return importance_weights(logp_old, torch.tensor(behaviour).to(logp_old.device), cap)
+
+    def _loss(self, batch: MicroBatch, logp_old: Tensor, weights: Tensor | float, totals: "_Totals") -> Tensor:
         config = self.config
         logp, entropy = self.policy.logprobs(batch, self.temperature)
-        loss = policy_loss(logp, logp_old, batch.advantages, config.clip_epsilon, config.clip_delta).sum()
+        tokens = policy_loss(logp, logp_old, batch.advantages, config.clip_epsilon, config.clip_delta)
+        loss = (tokens * weights).sum()
         if config.entropy_coefficient:
             loss = loss - config.entropy_coefficient * entropy.sum()
         if self.reference is not None:

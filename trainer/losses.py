@@ -29,6 +29,16 @@ def policy_loss(logp: Tensor, logp_old: Tensor, advantage: Tensor, epsilon: floa
     return -torch.minimum(bounded, clipped)
 
 
+def importance_weights(logp_old: Tensor, logp_behaviour: Tensor, cap: float) -> Tensor:
+    """min(π_old / π_behaviour, cap) per token: what a stale rollout is worth to the present policy.
+
+    A token that the trainer's policy has meanwhile made unlikely weighs little; without this a delay of two steps at
+    the demo's learning rate pushes such tokens down again and again and the run oscillates. The cap bounds what a
+    wrong log-prob in a file can do.
+    """
+    return torch.nan_to_num(torch.exp(logp_old - logp_behaviour), nan=0.0).clamp(max=cap)
+
+
 def clipped_tokens(logp: Tensor, logp_old: Tensor, advantage: Tensor, epsilon: float, delta: float) -> Tensor:
     """True where clipping removes the gradient: A > 0 and r > 1+ε, or A < 0 and (r < 1−ε or r > δ)."""
     ratio = torch.exp(logp - logp_old)

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TrainRollout:
-    """One completion: `output` includes EOS; `reward` is the trainer's own (float32), never the file's."""
+    """One completion: `output` includes EOS; `reward` is the trainer's own (float32), never the file's.
+
+    `logprobs`: ln p of each output token under the policy that generated it, or empty where unknown.
+    """
 
     prompt: tuple[int, ...]
     output: tuple[int, ...]
     reward: float
     task_reward: float = 0.0
+    logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Sequence:
     prompt: tuple[int, ...]
     output: tuple[int, ...]
     advantage: float
+    logprobs: tuple[float, ...] = ()
 
     @property
     def length(self) -> int:

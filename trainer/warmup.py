@@ -6,16 +6,17 @@ working it out a habit that the model shows only sometimes: what reinforcement l
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer, GenerationConfig, Qwen2ForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from protocol.config import ModelConfig
-from protocol.models.tiny import save_tiny_tokenizer, tiny_model_config, tiny_qwen2
+from protocol.models.tiny import END_OF_THOUGHT, save_tiny_tokenizer, tiny_model_config, tiny_qwen2
 from protocol.tasks import Task
 from protocol.tasks.prompts import prompt_tokens
 from trainer.threads import quiet_threads
@@ -30,31 +31,42 @@ PROGRESS_SECONDS = 3.0
 class Recipe:
     """Steps, batch and learning rates of the warm-up; part of the cache key."""
 
-    worked_steps: int = 240
-    mixed_steps: int = 40
+    worked_steps: int = 360
+    mixed_steps: int = 50
     worked_share: float = 0.3
     batch: int = 64
     matrix_lr: float = 1e-2
     other_lr: float = 2e-3
-    decay_share: float = 0.4
+    mixed_lr: float = 3e-4
 
     @property
     def steps(self) -> int:
         return self.worked_steps + self.mixed_steps
 
-    def share(self, step: int) -> float:
-        """Which fraction of a step's examples is worked out."""
-        return 1.0 if step < self.worked_steps else self.worked_share
 
-    def lr_scale(self, step: int) -> float:
-        """Constant, then linear to zero over the last `decay_share` of the steps."""
-        return min(1.0, (self.steps - step) / (self.steps * self.decay_share))
+@dataclass(frozen=True)
+class Phase:
+    """Steps first … last−1 with a fraction of worked examples; each optimizer with its learning rate, constant and
+    then linear to zero over the last `decay_share`."""
+
+    first: int
+    last: int
+    worked_share: float
+    decay_share: float
+    optimizers: list[tuple[torch.optim.Optimizer, float]]
+
+    def set_rates(self, step: int) -> None:
+        scale = min(1.0, (self.last - step) / ((self.last - self.first) * self.decay_share))
+        for optimizer, lr in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * scale
 
 
 def warm_up(folder: Path, task: Task, seed: int, recipe: Recipe, progress: Progress = log.info) -> None:
     """Train the tiny model from `seed` and write a Hugging Face folder (fp32) into `folder`, which exists."""
     quiet_threads()
     save_tiny_tokenizer(folder)
+    transformers_logging.disable_progress_bar()
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     config = tiny_qwen2(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id)
     with torch.random.fork_rng(devices=[]):
@@ -66,22 +78,41 @@ def warm_up(folder: Path, task: Task, seed: int, recipe: Recipe, progress: Progr
 
 
 def _train(model: Any, tokenizer: Any, task: Task, seed: int, recipe: Recipe, progress: Progress) -> None:
-    optimizers = _optimizers(model, recipe)
-    model_config = tiny_model_config()
     said = 0.0
-    for step in range(recipe.steps):
-        examples = [example(task, seed, step * recipe.batch + i, recipe.share(step)) for i in range(recipe.batch)]
-        tokens, labels = imitation_batch(tokenizer, model_config, examples)
-        loss = model(input_ids=tokens, attention_mask=(tokens != tokenizer.pad_token_id).long(), labels=labels).loss
-        loss.backward()
-        for optimizer, lr in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = lr * recipe.lr_scale(step)
-            optimizer.step()
-            optimizer.zero_grad()
-        if time.monotonic() - said > PROGRESS_SECONDS or step == recipe.steps - 1:
-            said = time.monotonic()
-            progress(f"warming up the base model: step {step + 1} of {recipe.steps}, loss {loss.item():.3f}")
+    for phase in _phases(model, recipe):
+        for step in range(phase.first, phase.last):
+            numbers = range(step * recipe.batch, (step + 1) * recipe.batch)
+            examples = [example(task, seed, number, phase.worked_share) for number in numbers]
+            phase.set_rates(step)
+            loss, thinking = _imitate(model, tokenizer, examples, [optimizer for optimizer, _ in phase.optimizers])
+            if step + 1 == recipe.steps or time.monotonic() - said > PROGRESS_SECONDS:
+                said = time.monotonic()
+                where = f"step {step + 1} of {recipe.steps}"
+                progress(f"warming up the base model: {where}, loss {loss:.3f}, works out {thinking:.0%}")
+
+
+def _phases(model: Any, recipe: Recipe) -> Iterator[Phase]:
+    """First only worked examples, quickly; then gently towards the wanted share of thoughts, without momentum from
+    before: the swing from always to sometimes would otherwise overshoot to never."""
+    yield Phase(0, recipe.worked_steps, 1.0, 0.4, _optimizers(model, recipe))
+    gentle = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.99), weight_decay=0.0)
+    yield Phase(recipe.worked_steps, recipe.steps, recipe.worked_share, 0.5, [(gentle, recipe.mixed_lr)])
+
+
+def _imitate(
+    model: Any, tokenizer: Any, examples: list[Example], optimizers: list[torch.optim.Optimizer]
+) -> tuple[float, float]:
+    """One step; returns the loss and the mean probability of starting with a thought, both before the step."""
+    tokens, labels = imitation_batch(tokenizer, tiny_model_config(), examples)
+    result = model(input_ids=tokens, attention_mask=(tokens != tokenizer.pad_token_id).long(), labels=labels)
+    result.loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+    before_output = (labels != -100).int().argmax(-1) - 1
+    first = torch.softmax(result.logits.detach()[torch.arange(len(tokens)), before_output], -1)
+    blurting = first[:, tokenizer.convert_tokens_to_ids(END_OF_THOUGHT)].mean()
+    return float(result.loss.detach()), 1.0 - float(blurting)
 
 
 def _optimizers(model: Any, recipe: Recipe) -> list[tuple[torch.optim.Optimizer, float]]:
@@ -98,7 +129,11 @@ def _optimizers(model: Any, recipe: Recipe) -> list[tuple[torch.optim.Optimizer,
 def imitation_batch(
     tokenizer: Any, model_config: ModelConfig, examples: list[Example]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(tokens, labels), both [B, L] int64, right-padded; labels are −100 on prompts and padding."""
+    """(tokens, labels), both [B, L] int64, right-padded; labels are −100 on prompts, padding and blurted answers.
+
+    A blurted example teaches only the decision not to think: learning guessed digits by heart would cost the
+    arithmetic that the worked examples have just taught.
+    """
     rows = []
     for item in examples:
         prompt = list(prompt_tokens(tokenizer, model_config, item.problem, 0))
@@ -110,5 +145,6 @@ def imitation_batch(
     for index, (prompt, output) in enumerate(rows):
         end = len(prompt) + len(output)
         tokens[index, :end] = torch.tensor(prompt + output)
-        labels[index, len(prompt) : end] = torch.tensor(output)
+        learned = len(output) if examples[index].worked else 1
+        labels[index, len(prompt) : len(prompt) + learned] = torch.tensor(output[:learned])
     return tokens, labels

@@ -15,6 +15,7 @@ class Example:
 
     problem: Problem
     completion: str
+    worked: bool
 
 
 def example(task: Task, seed: int, index: int, worked_share: float) -> Example:
@@ -23,7 +24,7 @@ def example(task: Task, seed: int, index: int, worked_share: float) -> Example:
     problem = task.problem(number)
     worked = random.Random(number).random() < worked_share
     thought = worked_sum(problem) if worked else ""
-    return Example(problem, f"{thought}{END_OF_THOUGHT}{problem.answer}")
+    return Example(problem, f"{thought}{END_OF_THOUGHT}{problem.answer}", worked)
 
 
 def worked_sum(problem: Problem) -> str:

@@ -17,7 +17,8 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_ma
 def save_byte_tokenizer(folder: Path, phrases: Sequence[str]) -> int:
     """Write a fast tokenizer of 256 bytes, each of `phrases` as one token, and EOS and PAD; return its size.
 
-    Any text can be encoded and decoded; ids 0–255 stand for the bytes (in ByteLevel's order), then come the phrases, then EOS and PAD.
+    Any text can be encoded and decoded; ids 0–255 stand for the bytes (in ByteLevel's order),
+    then come the phrases, then EOS and PAD.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

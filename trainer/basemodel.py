@@ -1,0 +1,128 @@
+"""Where a run's first weights come from: the warmed-up tiny model from the cache, a folder, or a Hugging Face id."""
+
+import dataclasses
+import fcntl
+import importlib.metadata
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import platformdirs
+
+from protocol.config import ModelConfig, TaskConfig
+from protocol.encoding import canonical_json, sha256_hex
+from protocol.errors import ConfigError
+from protocol.models.tiny import PHRASES, TINY_SOURCE
+from protocol.tasks import load_task
+from protocol.waiting import wait_for
+from trainer.folders import file_digests, write_folder
+from trainer.warmup import Progress, Recipe, warm_up
+
+log = logging.getLogger("muster.trainer")
+REVISION = 1  # raise it when the warm-up's code changes what comes out
+PACKAGES = ("torch", "transformers", "tokenizers", "reasoning_gym")
+BUILD_SECONDS = 1800.0
+
+
+def base_model(
+    model: ModelConfig, task: TaskConfig, seed: int, cache: Path | None = None, progress: Progress = log.info
+) -> Path:
+    """A local Hugging Face folder with the weights of policy step 0; never changed afterwards.
+
+    `model.source` is a folder, a Hugging Face id (fetched into its own cache), or `muster/tiny-qwen2`, which is warmed
+    up from `seed` once and then kept in `cache` (default: the user's cache folder). Raises ConfigError.
+    """
+    if model.source == TINY_SOURCE:
+        return warmed_up(task, seed, cache or default_cache(), progress)
+    folder = Path(model.source).expanduser()
+    if folder.is_dir():
+        return folder
+    return _from_hub(model.source)
+
+
+def default_cache() -> Path:
+    """`models` under the user's cache folder of muster."""
+    return platformdirs.user_cache_path("muster") / "models"
+
+
+def warmed_up(
+    task: TaskConfig, seed: int, cache: Path, progress: Progress = log.info, recipe: Recipe | None = None
+) -> Path:
+    """The tiny model of a seed and task, from `cache` if it is intact there, else made now (about 40 CPU-seconds)."""
+    recipe = recipe or Recipe()
+    key = cache_key(task, seed, recipe)
+    folder, record = cache / key, cache / f"{key}.json"
+    with _locked(cache, key):
+        if _intact(folder, record, progress):
+            progress(f"base model for seed {seed}: from the cache")
+            return folder
+        loaded = load_task(task)
+        write_folder(folder, lambda aside: warm_up(aside, loaded, seed, recipe, progress))
+        write_record(record, file_digests(folder))
+    return folder
+
+
+def cache_key(task: TaskConfig, seed: int, recipe: Recipe) -> str:
+    """Hash of everything that decides the weights: recipe, seed, task, tokenizer phrases, library versions."""
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    parts = [REVISION, dataclasses.asdict(recipe), seed, task.model_dump(mode="json"), list(PHRASES), versions]
+    return f"tiny-{sha256_hex(canonical_json(parts))[:24]}"
+
+
+def write_record(record: Path, digests: dict[str, str]) -> None:
+    """Keep a folder's hashes beside it, atomically."""
+    aside = record.with_suffix(".tmp")
+    aside.write_bytes(canonical_json(digests))
+    aside.replace(record)
+
+
+def _intact(folder: Path, record: Path, progress: Callable[[str], None]) -> bool:
+    if not folder.is_dir():
+        return False
+    try:
+        expected = json.loads(record.read_bytes())
+        if expected and file_digests(folder) == expected:
+            return True
+    except (OSError, ValueError):
+        pass
+    message = f"the cached base model {folder} is damaged; making it again"
+    log.warning(message)
+    progress(message)
+    return False
+
+
+@contextmanager
+def _locked(cache: Path, key: str) -> Iterator[None]:
+    """One process at a time makes a model; the others wait for it."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        stream = (cache / f"{key}.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"cannot write to the cache {cache}: {error.strerror}", "set XDG_CACHE_HOME") from None
+
+    def grab() -> bool:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    with stream:
+        wait_for(f"another process that makes the base model ({cache / key}.lock)", grab, BUILD_SECONDS)
+        yield
+
+
+def _from_hub(source: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.jinja"]
+    try:
+        return Path(snapshot_download(source, allow_patterns=patterns, etag_timeout=20))
+    except Exception as error:  # the hub's client has many errors; each means the model cannot be had
+        line = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise ConfigError(
+            f"`model.source` {source!r} is neither a folder nor a model that can be fetched: {line}",
+            "check the name, the network and the licence's terms, or name a local folder",
+        ) from None

@@ -1,0 +1,131 @@
+"""Warm-up, generation and GRPO in one process, without chain or storage: shows that the recipe learns.
+
+    python -m trainer.offline --seed 7 --steps 30
+
+Work is assigned as on chain, with stand-ins for block hashes and nodes; rollouts of step k come from the weights of
+step k − async_level. Prints one line a step and one JSON object at the end.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from protocol.config import PoolConfig, TaskConfig, TrainConfig
+from protocol.encoding import tagged_hash
+from protocol.engines.base import Request, Sampling
+from protocol.engines.factory import make_engine
+from protocol.models.tiny import tiny_model_config
+from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.seeds import Work, assignments, noise_key
+from protocol.tasks import load_task
+from protocol.tasks.prompts import completion_text, prompt_tokens
+from protocol.tasks.rewards import length_penalty, reward, task_reward
+from trainer.basemodel import base_model
+from trainer.evaluate import evaluate
+from trainer.learner import Learner
+from trainer.rollouts import Group, TrainRollout
+from trainer.threads import quiet_threads
+
+NODES = ("0x" + "11" * 20, "0x" + "22" * 20)
+DEMO_TASK = TaskConfig(
+    name="reasoning_gym/chain_sum",
+    params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
+)
+
+
+def demo_config(steps: int = 30) -> PoolConfig:
+    """The demo's model, task and training, at the defaults of the pool's configuration."""
+    return PoolConfig(name="demo", model=tiny_model_config(), task=DEMO_TASK, train=TrainConfig(steps=steps))
+
+
+class Rollouts:
+    """Generates the files of a policy step the way workers do."""
+
+    def __init__(self, config: PoolConfig, base: Path) -> None:
+        self.config = config
+        self.engine = make_engine("transformers", max_batch=128)
+        self.task, self.tokenizer, self.ends = load_task(config.task), load_tokenizer(base), eos_ids(base)
+
+    def groups(self, weights: Path, work: Work) -> list[Group]:
+        """One file's groups, generated with `weights`."""
+        shape, model = self.config.work, self.config.model
+        self.engine.load(weights)
+        slots, requests = [], []
+        for slot in assignments(work, shape.problems_per_file, shape.targets):
+            problem = self.task.problem(slot.problem_seed)
+            prompt = prompt_tokens(self.tokenizer, model, problem, slot.target_length)
+            slots.append((slot, problem, prompt))
+            for sample in range(shape.samples_per_problem):
+                requests.append(Request(prompt, noise_key(work, slot.slot, sample), shape.max_new_tokens))
+        completions = iter(self.engine.generate(requests, Sampling(shape.temperature, self.ends)))
+        groups = []
+        for slot, problem, prompt in slots:
+            rollouts = []
+            for _ in range(shape.samples_per_problem):
+                made = next(completions)
+                text = completion_text(self.tokenizer, made.tokens, self.ends, model.answer_after)
+                score = task_reward(self.task, problem, text)
+                penalty = length_penalty(shape.length_alpha, slot.target_length, len(made.tokens))
+                rollouts.append(TrainRollout(prompt, made.tokens, reward(score, penalty), score, made.logprobs))
+            groups.append(Group(tuple(rollouts), work.step))
+        return groups
+
+
+def run(
+    seed: int, config: PoolConfig, cache: Path | None = None, say: Callable[[str], None] = print, luck: int = 0
+) -> dict[str, object]:
+    """Train for `config.train.steps` steps; returns first and last held-out reward and the rewards of each step."""
+    quiet_threads()
+    start = time.monotonic()
+    base = base_model(config.model, config.task, seed, cache, say)
+    learner = Learner(base, config.train, config.work.temperature, config.model.dtype, seed=seed)
+    source = Rollouts(config, base)
+    first = evaluate(source.engine, config, base, 0)
+    say(f"held-out task reward before: {first.task_reward:.3f}")
+    rewards = []
+    with tempfile.TemporaryDirectory(prefix="muster-offline-") as temporary:
+        steps = [base]
+        for step in range(config.train.steps):
+            stale = max(0, step - config.train.async_level)
+            begun = time.monotonic()
+            groups: list[Group] = []
+            for file in range(config.train.files_per_step):
+                seed_of_step = tagged_hash("muster/offline/1", luck, step)
+                groups += source.groups(steps[stale], Work(seed_of_step, NODES[file % 2], stale, file))
+            generated = time.monotonic() - begun
+            metrics = learner.train_step(groups)
+            steps.append(learner.export(Path(temporary) / f"step-{step + 1}"))
+            rewards.append(metrics.task_reward_mean)
+            say(
+                f"step {metrics.step}: reward {metrics.reward_mean:.3f}, entropy {metrics.entropy:.3f}, gradient "
+                f"{metrics.grad_norm:.3f}, groups {metrics.groups_used}, tokens {metrics.tokens}, "
+                f"generated in {generated:.2f} s, trained in {metrics.seconds:.2f} s"
+            )
+        last = evaluate(source.engine, config, steps[-1], config.train.steps)
+    say(f"held-out task reward after: {last.task_reward:.3f}")
+    return {
+        "seed": seed,
+        "steps": config.train.steps,
+        "reward_first": first.task_reward,
+        "reward_last": last.task_reward,
+        "rewards": rewards,
+        "seconds": round(time.monotonic() - start, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--luck", type=int, default=0, help="stands in for the chain's randomness")
+    parser.add_argument("--config", type=Path, help="a pool configuration instead of the demo's")
+    options = parser.parse_args()
+    config = PoolConfig.load(options.config) if options.config else demo_config(options.steps)
+    print(json.dumps(run(options.seed, config, luck=options.luck)))
+
+
+if __name__ == "__main__":
+    main()
