@@ -262,6 +262,8 @@ def _file_settled(state: State, event: Event) -> None:
     account.units_pending -= sub.units
     if sub.status == Status.ACCEPTED:
         _earn(account, sub)
+    elif sub.status == Status.REJECTED:
+        _freeze(account, sub, event.timestamp)
     sub.finalized = sub.status == Status.VOID
 
 
@@ -279,6 +281,8 @@ def _file_resolved(state: State, event: Event) -> None:
     was, now = sub.status == Status.ACCEPTED, status_of(event.args["code"]) == Status.ACCEPTED
     sub.code, sub.final_time = event.args["code"], event.args["time"]
     sub.disputed, sub.finalized = False, True
+    if now:
+        _thaw(account, sub)
     if was and now:
         account.units_drawn -= sub.units
     elif now:
@@ -296,7 +300,9 @@ def _file_finalized(state: State, event: Event) -> None:
     sub.code, sub.finalized, sub.slashed = a["code"], True, a["slashed"]
     amount, fees = state.pending_slashes.pop(a["node"], (0, 0))
     state.pools[a["pool"]].from_stakes += fees
-    _account(state, event).slashed += amount
+    account = _account(state, event)
+    account.slashed += amount
+    _thaw(account, sub)
     if amount:
         state.slashes.append(_slash(event, "node", a["node"], a["code"], amount))
 
@@ -310,17 +316,6 @@ def _file_forfeited(state: State, event: Event) -> None:
         account.units_accepted -= sub.units
     else:
         account.units_drawn -= sub.units
-
-
-@on("Pools", "NodeFrozen")
-def _account_frozen(state: State, event: Event) -> None:
-    account = _account(state, event)
-    account.frozen_at = account.frozen_at or event.args["frozenAt"]
-
-
-@on("Pools", "NodeReleased")
-def _account_released(state: State, event: Event) -> None:
-    _account(state, event).frozen_at = 0
 
 
 @on("Pools", "NodeEjected")
@@ -479,6 +474,9 @@ def _disputed(state: State, event: Event) -> None:
 def _verdict_reached(state: State, event: Event) -> None:
     dispute = _dispute(state, event)
     dispute.verdict, dispute.appeal_until = event.args["code"], event.args["appealUntil"]
+    if Code(dispute.verdict).is_reject and dispute.appeal_until > event.timestamp:
+        sub = _submission(state, event)
+        _freeze(state.accounts[sub.pool, sub.node], sub, event.timestamp)
 
 
 @on("Appeals", "Appealed")
@@ -556,6 +554,24 @@ def _earn(account: Account, sub: Submission) -> None:
     account.units_accepted += sub.units
     account.units_earned += sub.units
     sub.cumulative = account.units_earned
+
+
+def _freeze(account: Account, sub: Submission, time: int) -> None:
+    """The file keeps its node from submitting and from claiming what vests later, until it is thawed.
+
+    The contract's NodeFrozen and NodeReleased do not name the file, and a slash thaws without them: so we count files.
+    """
+    if not sub.frozen:
+        sub.frozen = True
+        account.frozen += 1
+        account.frozen_at = account.frozen_at or time
+
+
+def _thaw(account: Account, sub: Submission) -> None:
+    if sub.frozen:
+        sub.frozen = False
+        account.frozen -= 1
+        account.frozen_at = account.frozen_at if account.frozen else 0
 
 
 def _slash(event: Event, kind: str, who: str, code: int, amount: int, sequence: int | None = None) -> Slash:

@@ -129,7 +129,8 @@ class Account:
     """A node in a pool. `counter` is that of its next submission; `units_*` count output tokens, `paid` grains.
 
     `units_accepted`: in files accepted at present. `units_earned`, `units_drawn`: the contract's running totals behind
-    claims. `barrier`: nothing that vests later can be claimed (0: no such limit).
+    claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`: nothing that vests
+    later can be claimed (0: no such limit).
     """
 
     pool: int
@@ -145,6 +146,7 @@ class Account:
     units_earned: int = 0
     units_drawn: int = 0
     paid: int = 0
+    frozen: int = 0
     frozen_at: int = 0
     slashed_at: int = 0
     removed: bool = False
@@ -187,6 +189,7 @@ class Submission:
     final_time: int = 0
     disputed: bool = False
     finalized: bool = False
+    frozen: bool = False
     cumulative: int = 0
     forfeited: bool = False
     slashed: int = 0

@@ -1,6 +1,7 @@
 """Deployment: idempotent, resumable, checked, with explorer inputs."""
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -134,3 +135,26 @@ def test_a_chain_without_the_suite_is_refused(deployed: Deployed) -> None:
             deployed.deployment.model_copy(update={"genesis": genesis}).check_chain(fresh.client())
     finally:
         fresh.kill()
+
+
+@pytest.mark.slow
+def test_the_explorers_input_compiles_to_what_was_deployed(deployed: Deployed) -> None:
+    """A block explorer repeats this: compile the standard input, append the arguments, compare with the creation."""
+    from protocol.chain.artifacts import ROOT
+
+    path = deployed.folder / deploy.VERIFY / "MusterToken.json"
+    if not path.exists():
+        pytest.skip("the contracts' sources changed since they were compiled: run make contracts")
+    document = json.loads(path.read_text())
+    compiled = subprocess.run(
+        [str(ROOT / "contracts/tools/solc.js")],
+        input=json.dumps(document["standard_json_input"]).encode(),
+        capture_output=True,
+        timeout=250,
+        cwd=ROOT,
+        check=True,
+    )
+    source, name = document["contract"].split(":")
+    bytecode = json.loads(compiled.stdout)["contracts"][source][name]["evm"]["bytecode"]["object"]
+    created = deployed.chain.rpc("eth_getTransactionByHash", deployed.deployment.contracts[name].tx)["input"]
+    assert created == "0x" + bytecode + document["constructor_arguments"]

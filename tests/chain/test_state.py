@@ -31,7 +31,8 @@ def compare(game: Game) -> State:
         assert (account.counter, account.units_pending) == (view.counter, view.pending), address
         assert (account.units_earned, account.units_drawn) == (view.earned, view.drawn), address
         assert (account.ejected, account.removed) == (view.slashed, view.removed)
-        assert account.frozen_at == view.frozen_at
+        assert (account.frozen, account.barrier) == (view.frozen, view.frozen_at)
+        assert account.limit == view.limit
     for key, sub in state.submissions.items():
         seen = suite.pools.submission_of(*key)
         assert bool(seen.cumulative) == bool(sub.cumulative), key

@@ -1,0 +1,134 @@
+"""Random play with reorganisations: whatever happens, the projected state equals the contracts' views."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from eth_account.signers.local import LocalAccount
+
+from protocol.chain.contracts import ContractError
+from protocol.chain.records import Status, Submission
+from protocol.verdict import Code
+from tests.chain.game import Game, begin, work
+from tests.chain.test_state import compare
+from tests.conftest import Deployed
+
+
+class Play:
+    """One random game. Moves that the contracts refuse are fine: the state must be right all the same."""
+
+    def __init__(self, game: Game, seed: int) -> None:
+        self.game = game
+        self.random = random.Random(seed)
+        self.nodes = [game.node() for _ in range(3)]
+        self.counts: Counter[str] = Counter()
+        self.moves = {
+            self.submit: 8,
+            self.vote: 8,
+            self.finalize: 3,
+            self.claim: 3,
+            self.dispute: 3,
+            self.judge: 3,
+            self.conclude: 3,
+            self.close: 3,
+            self.forfeit: 2,
+            self.pass_time: 6,
+            self.publish: 2,
+            self.leave_and_join: 1,
+            self.reorganise: 2,
+        }
+        game.publish()
+
+    def step(self) -> None:
+        (move,) = self.random.choices(list(self.moves), list(self.moves.values()))
+        try:
+            move()
+            self.counts[move.__name__] += 1
+        except (ContractError, IndexError):
+            self.counts["refused " + move.__name__] += 1
+
+    def pick(self, **wanted: object) -> Submission:
+        fitting = [
+            s for s in self.game.state.submissions.values() if all(getattr(s, k) == v for k, v in wanted.items())
+        ]
+        return self.random.choice(fitting)
+
+    def node(self) -> tuple[LocalAccount, LocalAccount]:
+        return self.random.choice(self.nodes)
+
+    def submit(self) -> None:
+        step = self.game.state.pools[self.game.pool].step
+        self.game.submit(self.node()[1], step, work(str(self.random.random()), self.random.randint(1, 3000)))
+
+    def vote(self) -> None:
+        lane = self.random.choice(self.game.state.open_lanes(self.game.pool))
+        common = [Code.ACCEPT] * 6 + [Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE]
+        codes = {s.place: self.random.choice(common) for s in self.game.state.files_of(lane)}
+        self.game.vote(lane.lane, codes, lane.round.round)
+
+    def finalize(self) -> None:
+        refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE])
+        self.game.suite.pools.finalize(self.pick(status=refused, finalized=False))
+
+    def claim(self) -> None:
+        account = self.node()[1]
+        hint = self.game.state.claim_hint(self.game.pool, account.address, self.game.suite.client.now())
+        if hint is None:
+            raise IndexError
+        self.game.suite.pools.claim(hint)
+        left = self.game.state.claim_hint(self.game.pool, account.address, self.game.suite.client.now())
+        assert left is None
+
+    def dispute(self) -> None:
+        self.game.suite.appeals.dispute(self.pick(disputed=False, finalized=False))
+
+    def judge(self) -> None:
+        trials = [t for t in self.game.state.trials.values() if not t.drawn]
+        verdict = self.random.choice([Code.ACCEPT, Code.REJECT_SAMPLING, Code.MALFORMED])
+        self.game.try_case(self.random.choice(trials).trial, verdict)
+
+    def conclude(self) -> None:
+        self.game.suite.appeals.conclude(self.pick(disputed=True))
+
+    def close(self) -> None:
+        done = [r for lane in self.game.state.lanes.values() for r in [(lane, x) for x in lane.rounds] if r[1].settled]
+        lane, round_ = self.random.choice(done)
+        left = [j for j in range(len(round_.seats)) if j not in round_.closed]
+        self.game.suite.court.close_member(lane.pool, lane.lane, round_.round, self.random.choice(left))
+
+    def forfeit(self) -> None:
+        self.game.suite.pools.forfeit(self.pick(status=Status.ACCEPTED))
+
+    def pass_time(self) -> None:
+        self.game.deployed.chain.later(self.random.choice([5, 31, 61, 90]))
+
+    def publish(self) -> None:
+        self.game.publish()
+
+    def leave_and_join(self) -> None:
+        operator, node = self.node()
+        suite = self.game.deployed.suite(operator)
+        suite.pools.leave_pool(self.game.pool, node.address)
+        suite.pools.join(self.game.pool, node.address)
+
+    def reorganise(self) -> None:
+        # Empty blocks would come out the same again.
+        suite = self.game.deployed.suite(self.game.deployed.governance)
+        suite.token.mint(self.game.owner.address, 1)
+        assert self.game.state.head
+        self.game.deployed.chain.rpc("anvil_reorg", self.random.randint(1, 3), [])
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_random_play(deployed: Deployed, tmp_path: Path, seed: int) -> None:
+    game = begin(deployed, tmp_path)
+    play = Play(game, seed)
+    for turn in range(150):
+        play.step()
+        if turn % 15 == 14:
+            compare(game)
+    assert play.counts["submit"] > 5
+    assert play.counts["vote"] > 5
+    assert play.counts["reorganise"] >= 1
+    assert game.projection.generation >= 1
