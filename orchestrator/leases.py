@@ -30,8 +30,6 @@ from orchestrator.watch import Watch, barred
 from protocol.chain.records import Status, Submission
 from protocol.chain.state import State
 
-HISTORY_SECONDS = 86400.0
-
 
 class Leases:
     """Grants and keeps work slots; one decision at a time. Survives restarts: leases are in the database."""
@@ -46,6 +44,16 @@ class Leases:
         with db.session() as session:
             last = select(SlotLease.node, func.max(SlotLease.granted)).group_by(SlotLease.node)
             self._granted: dict[str, float] = dict(session.execute(last).all())
+
+        self._consumed: set[int] = set()
+        self._trained = 0
+        self.read_reports()
+
+    def read_reports(self) -> None:
+        """Take in what the trainer has reported; to be called after every report."""
+        with self._lock, self._db.session() as session:
+            self._consumed = set(session.scalars(select(Consumed.sequence)))
+            self._trained = session.scalar(select(func.max(StepReport.step))) or 0
 
     def ask(self, address: str, counter: int | None) -> tuple[Decision, str | None]:
         """Decide for a node; the second value is the id of the lease it holds now."""
@@ -107,8 +115,6 @@ class Leases:
         pool = self._watch.pool(state)
         files, affordable = self._known(state)
         with self._db.session() as session:
-            consumed = set(session.scalars(select(Consumed.sequence)))
-            trained = session.scalar(select(func.max(StepReport.step)))
             rows = list(session.scalars(select(SlotLease).where(SlotLease.open)))
             for row in rows:
                 account = self._watch.account(state, row.node)
@@ -121,8 +127,8 @@ class Leases:
         return Supply(
             published=pool.step if pool and pool.steps else None,
             usable=self._watch.usable_step(state),
-            trained=trained or 0,
-            consumed=consumed,
+            trained=self._trained,
+            consumed=self._consumed,
             files=files,
             leases=leases,
             asked=self._asked,
@@ -135,7 +141,7 @@ class Leases:
     def _known(self, state: State) -> tuple[list[File], int]:
         if self._files[0] != self._watch.version:
             pool = self._watch.pool(state)
-            files = [_file(sub) for sub in state.submissions_of(self._watch.pool_id)]
+            files = [_file(sub) for sub in state.submissions_of(self._watch.pool_id) if sub.status in _LIVE]
             affordable = 0
             if pool is not None:
                 terms = pool.terms
@@ -145,9 +151,11 @@ class Leases:
         return self._files[1], self._files[2]
 
 
+_LIVE = {Status.PENDING: FileState.PENDING, Status.ACCEPTED: FileState.ACCEPTED}
+
+
 def _file(sub: Submission) -> File:
-    states = {Status.PENDING: FileState.PENDING, Status.ACCEPTED: FileState.ACCEPTED}
-    return File(sub.sequence, sub.node, sub.step, states.get(sub.status, FileState.DEAD))
+    return File(sub.sequence, sub.node, sub.step, _LIVE[sub.status])
 
 
 def _lease(row: SlotLease) -> Lease:

@@ -122,6 +122,7 @@ class Service:
                 session.add(row)
             row.reported = self.clock()
             row.body = canonical_json(body.model_dump()).decode()
+        self.leases.read_reports()
         log.info("step %d: reward %s", body.step, body.metrics.get("reward"))
         return {"step": body.step}
 
