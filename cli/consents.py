@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic_core import from_json
+
 from protocol.chain.calls.pools import INVITE
 from protocol.chain.calls.stakes import CONSENT
 from protocol.errors import ConfigError, IntegrityError, MusterError
@@ -76,13 +78,13 @@ def read(kind: type[Paper], path: Path) -> Paper:
     try:
         if path.stat().st_size > _MAX_FILE:
             raise ValueError("too long")
-        values = json.loads(path.read_text("utf-8"))
+        values = from_json(path.read_bytes(), allow_inf_nan=False)
         paper = kind(**_checked(kind, values))
         paper.digest()
         return paper
     except OSError as error:
         raise ConfigError(f"cannot read the {name} {path}: {error.strerror}", "check the path") from None
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} is not a {name}: {error}", "ask for the file again") from None
 
 

@@ -38,6 +38,9 @@ ConsentOption = Annotated[
 TokensOption = Annotated[str, typer.Option(help='Tokens, such as "12.5".')]
 MaybeTokensOption = Annotated[str | None, typer.Option("--amount", help='Tokens, such as "12.5"; all if missing.')]
 InviteOption = Annotated[Path | None, typer.Option("--invite", help="Invite of the pool's owner.")]
+EvidenceOption = Annotated[
+    str | None, typer.Option("--orchestrator", help="URL of the pool's service: show the judges' findings, too.")
+]
 ApproveOption = Annotated[
     bool, typer.Option("--approve", help="Allow Stakes with a transaction of its own, for tokens without permit.")
 ]
@@ -234,18 +237,26 @@ def status(
     deployment: DeploymentOption = None,
     rpc: RpcOption = None,
     last: Annotated[int, typer.Option("--last", min=0, help="Show that many submissions; 0 for all.")] = 20,
+    orchestrator: EvidenceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Stake, pools, what was earned, what is pending or claimable, and why any submission was rejected."""
+    from cli.evidence import explain
     from cli.session import open_session, parse_address
     from cli.views.nodes import node_view
 
     address = parse_address(node, "--node")
     session = open_session(deployment, rpc)
-    view = node_view(session.state(), address, session.client.now(), pool)
+    state = session.state()
+    view = node_view(state, address, session.client.now(), pool)
     if view is None:
         raise ConfigError(f"{address} is not registered on this chain", "muster node register")
     view["wei"] = session.client.balance(address)
+    for account in view["accounts"] if orchestrator else ():
+        for shown in account["submissions"][-last:]:
+            if shown["reason"]:
+                sub = state.submissions[account["pool"], shown["sequence"]]
+                shown["evidence"] = explain(state, sub, orchestrator or "")
     emit(view, json, lambda: _status_text(view, last))
 
 
@@ -285,7 +296,8 @@ def _account_text(account: dict[str, Any], last: int) -> str:
         for s in account["submissions"][-last:]
     ]
     headers = ["file", "step", "counter", "units", "status", "why, or what it waits for"]
-    return fields(lines) + "\n" + table(headers, rows, empty="no submissions yet")
+    evidence = [f"file {s['sequence']}: {e}" for s in account["submissions"][-last:] for e in s.get("evidence", ())]
+    return "\n".join([fields(lines), table(headers, rows, empty="no submissions yet"), *evidence])
 
 
 @app.command()
@@ -325,6 +337,36 @@ def _next_vesting(state: "State", pool: int, node: str) -> str:
         return "check --pool and --node"
     times = [s.final_time for s in state.submissions_of(pool, node) if s.cumulative > account.units_drawn]
     return f"the next pay vests at {clock(min(times))}" if times else "see: muster node status"
+
+
+@app.command()
+def dispute(
+    pool: PoolOption,
+    file: Annotated[int, typer.Option("--file", min=0, help="Number of the submission in the pool.")],
+    keystore: KeystoreOption = None,
+    password_file: PasswordFileOption = None,
+    deployment: DeploymentOption = None,
+    rpc: RpcOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Bring a committee's outcome before a jury, while it can be challenged. The deposit returns to who is right."""
+    from cli.amounts import show_tokens
+    from cli.moves import Mode, Move, act
+    from cli.session import open_signing
+
+    session = open_signing(deployment, rpc, keystore, password_file)
+    sub = session.state().submissions.get((pool, file))
+    if sub is None:
+        raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
+    appeals = session.suite.appeals
+    deposit = appeals.deposit_of(pool)
+    allowance = session.approval(appeals, deposit)
+    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(deposit)} tokens"
+    call = appeals.call("dispute", pool, file, sub.file_data)
+    move = Move(title, call, deposit, ask=True, after=bool(allowance))
+    act(session, [*allowance, move], Mode(dry_run, yes, json), pool=pool, file=file, deposit=deposit)
 
 
 @app.command()

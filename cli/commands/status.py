@@ -5,8 +5,10 @@ from typing import Annotated, Any
 import typer
 
 from cli.options import DeploymentOption, JsonOption, RpcOption
-from cli.output import clock, emit, fields
+from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
+
+_ESCROW = ("held", "free", "reserved", "unpaid", "claimed", "fees", "burnt")
 
 UrlOption = Annotated[str | None, typer.Option("--orchestrator", help="URL of a pool's orchestrator.")]
 
@@ -60,21 +62,49 @@ def _chain_text(summary: dict[str, Any]) -> str:
     )
 
 
-def _ask(url: str) -> Any:
+def _ask(url: str) -> dict[str, Any]:
+    """What a pool's service says of itself; of a stranger's document only the shape is believed."""
     from cli.diagnosis.services import get_json
 
-    return get_json(url.rstrip("/") + "/v1/status", None, "the orchestrator")
+    document = get_json(url.rstrip("/") + "/v1/status", None, "the orchestrator")
+    if not isinstance(document, dict) or not {"phase", "pool", "waits"} <= set(document):
+        raise ConfigError(f"{url} is not a muster orchestrator", "check the URL")
+    dashboard = get_json(url.rstrip("/") + "/v1/dashboard", None, "the orchestrator")
+    escrow = dashboard.get("escrow") if isinstance(dashboard, dict) else None
+    return document | {"escrow": {name: int(grains) for name, grains in _items(escrow) if str(grains).isdigit()}}
 
 
-def _service_text(document: Any, indent: str = "") -> str:
-    """Any JSON document as indented lines; waits in their usual words."""
-    lines = []
-    for name, value in document.items() if isinstance(document, dict) else enumerate(document):
-        if name == "waits" and isinstance(value, list):
-            lines += [f"{indent}waiting for {w.get('what')} since {clock(w.get('since', 0))}" for w in value]
-        elif isinstance(value, dict | list):
-            inner = _service_text(value, indent + "  ")
-            lines += [f"{indent}{name}:", inner] if inner else [f"{indent}{name}: none"]
-        else:
-            lines.append(f"{indent}{name}: {value}")
-    return "\n".join(lines)
+def _service_text(document: dict[str, Any]) -> str:
+    """Names and reasons in the document come from strangers, so everything is made printable."""
+    from cli.amounts import show_tokens
+    from cli.evidence import printable
+
+    flight, escrow = document.get("flight"), document["escrow"]
+    lines = {
+        "pool": document["pool"],
+        "phase": document["phase"],
+        "step": f"{document.get('step')} of {document.get('steps')}",
+        "block": f"{document.get('head')}" + (f" ({document['chain_error']})" if document.get("chain_error") else ""),
+        "files": ", ".join(f"{n} {name}" for name, n in flight.items()) if isinstance(flight, dict) else "none",
+        "escrow": ", ".join(f"{name} {show_tokens(escrow[name])}" for name in _ESCROW if name in escrow) or "unknown",
+    }
+    people = [
+        [role, printable(str(address)), printable(str(standing))]
+        for role, name in (("node", "nodes"), ("validator", "validators"))
+        for address, standing in _items(document.get(name))
+    ]
+    waits = [
+        printable(f"{wait.get('who', '')} is waiting for {wait.get('what')} since {_since(wait.get('since'))}")
+        for wait in document["waits"]
+        if isinstance(wait, dict)
+    ]
+    shown = fields({name: printable(str(value)) for name, value in lines.items()})
+    return "\n\n".join(p for p in (shown, table(["role", "address", "state"], people), "\n".join(waits)) if p)
+
+
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    return list(value.items()) if isinstance(value, dict) else []
+
+
+def _since(value: Any) -> str:
+    return clock(value) if isinstance(value, int | float) and 0 <= value < 1e11 else "?"

@@ -42,22 +42,19 @@ def _chain(rpc: str, expected: int | None) -> str:
 
 
 def _bucket(path: Path) -> str:
-    import json
-
     from pydantic import ValidationError
 
     from protocol.storage.bucket import Bucket
     from protocol.storage.settings import S3Settings
 
     try:
-        settings = S3Settings.model_validate(json.loads(path.read_bytes()))
+        settings = S3Settings.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"{path}: `{'.'.join(map(str, first['loc']))}` {first['msg']}", "mend that field") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}", "write the file again") from None
+        field = ".".join(map(str, first["loc"])) or "the document"
+        raise ConfigError(f"{path}: `{field}` {first['msg']}", "mend that field") from None
     bucket = Bucket(settings)
     next(iter(bucket.list("manifests/")), None)
     return f"bucket {settings.bucket} at {settings.endpoint} can be read"
@@ -72,6 +69,7 @@ def _orchestrator(url: str) -> str:
 
 def get_json(url: str, body: Any, what: str) -> Any:
     import httpx
+    from pydantic_core import from_json
 
     try:
         if body is None:
@@ -79,7 +77,7 @@ def get_json(url: str, body: Any, what: str) -> Any:
         else:
             answer = httpx.post(url, json=body, timeout=_SECONDS, trust_env=False)
         answer.raise_for_status()
-        return answer.json()
+        return from_json(answer.content, allow_inf_nan=False)
     except httpx.InvalidURL as error:
         raise ConfigError(f"{url} is not a URL: {error}", "write http://host:port") from None
     except httpx.HTTPStatusError as error:

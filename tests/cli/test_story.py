@@ -130,7 +130,7 @@ def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
 def test_a_second_node_is_registered_by_a_paper(stage: Stage) -> None:
     operator, other, paper = stage.key("operator"), stage.key("other"), stage.folder / "consent.json"
     stage.muster.ok("node", "consent", *other.options, "--operator", operator.address, "--out", paper)
-    order = ("node", "register", "--stake", "10", "--approve", "--consent", paper)
+    order = ("node", "register", "--stake", "210", "--approve", "--consent", paper)
     foreign = stage.muster.refused(*order, *stage.key("validator").options, "--yes")
     assert "is for operator" in foreign
     stage.muster.ok(*order, *operator.options, "--yes")
@@ -193,40 +193,58 @@ def test_validators_take_their_fees(stage: Stage) -> None:
     assert "no fee is due" in stage.muster.refused("validator", "claim", *validator.options)
 
 
-def test_a_rejected_node_sees_why(stage: Stage) -> None:
-    node, world = stage.key("node"), stage.world
+def test_a_rejected_node_sees_why_and_disputes(stage: Stage) -> None:
+    node, operator, world = stage.key("node"), stage.key("operator"), stage.world
     world.submit(node, 1, [700])
     world.judge(stage.voters, 1, 1, [Code.REJECT_WEIGHTS])
-    account = stage.muster.ok("node", "status", "--node", node.address, "--json").json["accounts"][0]
+    shown = ("node", "status", "--node", node.address, "--json")
+    account = stage.muster.ok(*shown, "--orchestrator", "http://127.0.0.1:1").json["accounts"][0]
     last = account["submissions"][-1]
     assert (last["status"], last["reason"].split(" (")[0]) == ("rejected", "reject: weights")
+    assert last["evidence"][0].startswith("no evidence: http://127.0.0.1:1 does not answer")
     assert account["standing"].startswith("frozen")
+    order = ("node", "dispute", "--pool", 1, "--file", last["sequence"], *operator.options)
+    stage.muster.ok(*order, "--yes")
+    assert "a jury's verdict" in stage.muster.ok(*shown).json["accounts"][0]["submissions"][-1]["waiting"]
+    assert "was refused" in stage.muster.refused(*order, "--yes")
 
 
 def test_everybody_leaves_with_their_money(stage: Stage) -> None:
-    operator, other = stage.key("operator"), stage.key("other")
-    stage.muster.ok("node", "withdraw", "--node", other.address, *operator.options)
-    assert "there is no stake" in stage.muster.refused("node", "withdraw", "--node", other.address, *operator.options)
+    operator, other, owner = stage.key("operator"), stage.key("other"), stage.key("owner")
+    paper = stage.folder / "other.invite"
+    stage.muster.ok("pool", "invite", "--pool", 1, "--node", other.address, "--out", paper, *owner.options)
+    stage.muster.ok("node", "join", "--pool", 1, "--node", other.address, "--invite", paper, *operator.options)
+    withdraw = ("node", "withdraw", "--node", other.address, *operator.options)
+    assert "muster node leave --pool 1" in stage.muster.refused(*withdraw)
+    stage.muster.ok("node", "leave", "--pool", 1, "--node", other.address, *operator.options, "--yes")
+    assert "unlocks at" in stage.muster.refused(*withdraw)
     validator = stage.key("validator")
-    seat = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json["seats"][0]["seat"]
-    assert "has not left" in stage.muster.refused("validator", "withdraw", "--seat", seat, *validator.options)
+    seat = stage.world.state().seats_of_voter(stage.voters[0].address)[0].seat
+    bond = ("validator", "withdraw", "--seat", seat, *validator.options)
+    assert "has not left" in stage.muster.refused(*bond)
     stage.muster.ok("validator", "leave", "--seat", seat, *validator.options, "--yes")
-    assert "can unbond in epoch" in stage.muster.refused("validator", "withdraw", "--seat", seat, *validator.options)
+    assert "can unbond in epoch" in stage.muster.refused(*bond)
     stage.chain.mine(20)
-    stage.muster.ok("validator", "withdraw", "--seat", seat, *validator.options)
-    assert "is locked until" in stage.muster.refused("validator", "withdraw", "--seat", seat, *validator.options)
+    stage.muster.ok(*bond)
+    assert "is locked until" in stage.muster.refused(*bond)
     stage.chain.later(3700)
-    before = stage.tokens("validator")
-    stage.muster.ok("validator", "withdraw", "--seat", seat, *validator.options)
-    assert stage.tokens("validator") == before + 100 * GRAINS
+    before = stage.tokens("validator"), stage.tokens("operator")
+    stage.muster.ok(*bond)
+    stage.muster.ok(*withdraw)
+    assert "there is no stake" in stage.muster.refused(*withdraw)
+    assert stage.tokens("validator") == before[0] + 100 * GRAINS
+    assert stage.tokens("operator") == before[1] + 210 * GRAINS
 
 
 def test_a_pool_is_closed_and_settled(stage: Stage) -> None:
-    owner = stage.key("owner")
+    owner, node = stage.key("owner"), stage.key("node")
+    stage.muster.ok("pool", "remove-node", "--pool", 1, "--node", node.address, *owner.options, "--yes")
     stage.muster.ok("pool", "close", "--pool", 1, *owner.options, "--yes")
     assert "can be settled at" in stage.muster.refused("pool", "settle", "--pool", 1, *owner.options)
     stage.chain.later(3600 * 24 * 30)
     before = stage.tokens("owner")
     stage.muster.ok("pool", "settle", "--pool", 1, *owner.options)
     assert stage.tokens("owner") > before
-    assert "settled" in stage.muster.ok("pool", "status", "--pool", 1).out
+    text = stage.muster.ok("pool", "status", "--pool", 1).out
+    assert "settled" in text
+    assert "removed by the pool's owner" in text

@@ -1,0 +1,84 @@
+"""Why a file was refused, in its judges' own words: the verdict documents behind their opened votes.
+
+The documents come from strangers by way of the pool's service. Their bytes are checked against the hash that the vote
+was bound to, their shape before anything is shown, and their text is stripped of control characters. (They are read by
+pydantic's parser because it bounds nesting; `json` does not once py_ecc has raised the interpreter's recursion limit.)
+"""
+
+import httpx
+from eth_utils.crypto import keccak
+from pydantic_core import from_json
+
+from protocol.chain.records import Submission
+from protocol.chain.state import State
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.storage.keys import object_key
+from protocol.verdict import Code, Verdict
+
+_SECONDS = 10.0
+_MAX_BYTES = 4 << 20
+_LONGEST = 160
+
+
+def explain(state: State, sub: Submission, orchestrator: str) -> list[str]:
+    """One line per finding that speaks against the file, each once, with the seats that say so; or why a document
+    cannot be shown."""
+    lane = state.lanes.get((sub.pool, sub.lane))
+    said: dict[str, list[int]] = {}
+    for turn in lane.rounds if lane else []:
+        for member, (codes, digest) in sorted(turn.reveals.items()):
+            if not codes >> (4 * sub.place) & 15:
+                continue
+            for line in _findings(orchestrator, digest, sub.sequence):
+                said.setdefault(line, []).append(turn.seats[member])
+    return [f"{line} (seat {', '.join(map(str, sorted(set(seats))))})" for line, seats in said.items()]
+
+
+def _findings(orchestrator: str, digest: bytes, sequence: int) -> list[str]:
+    try:
+        verdict = parse_ballot(_fetch(orchestrator, object_key("verdicts", digest)), digest, sequence)
+    except MusterError as error:
+        return [f"no evidence: {printable(error.what)}"]
+    return [
+        printable(f"{finding.check}: {finding.note or finding.code.label}")
+        for finding in verdict.findings
+        if finding.code not in (Code.ACCEPT, Code.NONE)
+    ]
+
+
+def parse_ballot(data: bytes, digest: bytes, sequence: int) -> Verdict:
+    """The verdict on one file in a ballot's document. Raises IntegrityError if the bytes are not those the vote was
+    bound to, or say nothing on the file."""
+    if keccak(data) != digest:
+        raise IntegrityError("the verdict document is not the one that was voted with", "ask another source")
+    try:
+        documents = from_json(data, allow_inf_nan=False)["verdicts"]
+        chosen = [canonical_json(document) for document in documents if document["sequence"] == sequence]
+    except (ValueError, KeyError, TypeError):
+        raise IntegrityError("the verdict document is malformed", "ask its voter") from None
+    if len(chosen) != 1:
+        raise IntegrityError(f"the verdict document says nothing on file {sequence}", "ask its voter")
+    return Verdict.parse(chosen[0])
+
+
+def printable(text: str) -> str:
+    """One line without control characters, not too long."""
+    clean = "".join(c if c.isprintable() else "?" for c in text)
+    return clean if len(clean) <= _LONGEST else clean[:_LONGEST] + "…"
+
+
+def _fetch(orchestrator: str, key: str) -> bytes:
+    url = f"{orchestrator.rstrip('/')}/v1/objects/{key}"
+    data = bytearray()
+    try:
+        with httpx.stream("GET", url, timeout=_SECONDS, follow_redirects=True, trust_env=False) as answer:
+            if answer.status_code != 200:
+                raise UnreachableError(f"its verdict document is not published (status {answer.status_code})")
+            for chunk in answer.iter_bytes():
+                data += chunk
+                if len(data) > _MAX_BYTES:
+                    raise IntegrityError(f"its verdict document has more than {_MAX_BYTES} bytes")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise UnreachableError(f"{orchestrator} does not answer ({type(error).__name__})") from None
+    return bytes(data)

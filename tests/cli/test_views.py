@@ -1,0 +1,165 @@
+"""What status commands say, on states made by hand."""
+
+import pytest
+
+from cli.views.nodes import account_view, node_view, standing
+from cli.views.pools import phase, pool_view
+from cli.views.progress import reason, waiting
+from cli.views.seats import due, seat_view
+from protocol.chain.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
+from protocol.chain.state import State
+from protocol.verdict import Code, pack
+
+NODE, OWNER = "0x" + "11" * 20, "0x" + "22" * 20
+VALUES = dict.fromkeys(Terms.__dataclass_fields__, 0) | {"rate": 10, "challengeWindow": 100, "configHash": bytes(32)}
+
+
+def make_state(*subs: Submission) -> State:
+    state = State()
+    state.pools[1] = Pool(1, OWNER, bytes(32), Terms.of(VALUES), 3600, 1, funded=10_000)
+    state.nodes[NODE] = Node(NODE, OWNER, 500, pool=1)
+    account = state.accounts[1, NODE] = Account(1, NODE, OWNER, member=True)
+    for sub in subs:
+        state.submissions[1, sub.sequence] = sub
+        account.sequences.append(sub.sequence)
+        state.pools[1].sequences.append(sub.sequence)
+    return state
+
+
+def make_sub(sequence: int = 0, **changes: int) -> Submission:
+    sub = Submission(1, sequence, NODE, 0, sequence, 100, 4, bytes(32), bytes(32), 5, 1000, "0x")
+    for name, value in changes.items():
+        setattr(sub, name, value)
+    return sub
+
+
+def drawn(**changes: object) -> Round:
+    turn = Round(0, 7, b"s", (4, 5, 6), 8, 1100, 1200, 1300)
+    for name, value in changes.items():
+        setattr(turn, name, value)
+    return turn
+
+
+VOTES = {m: (pack([Code.REJECT_WEIGHTS if m else Code.ACCEPT]), bytes(32)) for m in range(3)}
+COMMITS = {m: bytes(32) for m in range(3)}
+
+
+@pytest.mark.parametrize(
+    ("turn", "words"),
+    [
+        (Round(0, 7), "block 7 and the committee's draw since"),
+        (drawn(commits={0: bytes(32)}), "votes, 1 of 3 in"),
+        (drawn(commits=COMMITS, reveals={0: VOTES[0]}), "votes to be opened, 1 of 3 are"),
+        (drawn(commits=COMMITS, reveals=VOTES), "somebody to settle the lane"),
+        (drawn(commits=COMMITS, reveals=VOTES, round=1), "settle the lane (second committee)"),
+    ],
+)
+def test_a_pending_file_says_what_it_waits_for(turn: Round, words: str) -> None:
+    sub = make_sub()
+    state = make_state(sub)
+    state.lanes[1, 0] = Lane(1, 0, 5, 5, [turn], [0])
+    assert words in waiting(state, sub, 1250)
+    assert reason(state, sub) == ""
+
+
+def test_a_decided_file_waits_for_its_window_then_for_a_keeper_then_for_nothing() -> None:
+    sub = make_sub(code=int(Code.REJECT_WEIGHTS), final_time=2000, decided_time=1300)
+    state = make_state(sub)
+    state.lanes[1, 0] = Lane(1, 0, 5, 5, [drawn(reveals=VOTES, settled=True)], [0])
+    assert "challenge window" in waiting(state, sub, 1999)
+    assert "finalize" in waiting(state, sub, 2000)
+    sub.finalized = True
+    assert waiting(state, sub, 2001) == ""
+    assert reason(state, sub) == "reject: weights (2 of 3 opened votes: accept, reject: weights, reject: weights)"
+    sub.disputed, sub.finalized = True, False
+    assert "a jury's verdict" in waiting(state, sub, 2001)
+
+
+def test_pay_is_split_into_what_vests_what_can_be_claimed_and_what_is_pending() -> None:
+    first = make_sub(0, code=int(Code.ACCEPT), final_time=2000, cumulative=100)
+    second = make_sub(1, code=int(Code.ACCEPT), final_time=3000, cumulative=200)
+    state = make_state(first, second, make_sub(2))
+    account = state.accounts[1, NODE]
+    account.units_accepted = account.units_earned = 200
+    account.units_pending = 100
+    view = account_view(state, account, 2500)
+    amounts = {name: view[name] for name in ("earned", "pending", "vesting", "claimable", "paid")}
+    assert amounts == {"earned": 2000, "pending": 1000, "vesting": 1000, "claimable": 1000, "paid": 0}
+    account.units_drawn = account.units_claimed = 100
+    account.paid = 1000
+    view = account_view(state, account, 3000)
+    assert (view["vesting"], view["claimable"], view["paid"]) == (0, 1000, 1000)
+
+
+def test_stake_can_be_withdrawn_only_outside_pools_and_after_the_lock() -> None:
+    state = make_state()
+    node = state.nodes[NODE]
+
+    def free(now: int) -> int:
+        view = node_view(state, NODE, now)
+        assert view is not None
+        return int(view["withdrawable"])
+
+    assert free(10**9) == 0
+    node.pool, node.release_at = 0, 5000
+    assert (free(4999), free(5000)) == (0, 500)
+    node.frozen = 1
+    assert free(5000) == 0
+    assert node_view(state, OWNER, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "member"),
+        ({"member": False}, "left"),
+        ({"frozen_at": 5}, "frozen until a rejection is final"),
+        ({"removed": True}, "removed by the pool's owner"),
+        ({"ejected": True, "eject_code": 4, "eject_sequence": 9}, "ejected (reject: sampling, submission 9)"),
+    ],
+)
+def test_standing(changes: dict[str, int], words: str) -> None:
+    assert standing(Account(1, NODE, OWNER, **({"member": True} | changes))) == words  # type: ignore[arg-type]
+
+
+def test_fees_are_due_once_the_window_is_over_and_no_file_is_disputed() -> None:
+    state = make_state(make_sub())
+    turn = drawn(reveals=VOTES, settled=True, settled_time=1400, codes=pack([Code.ACCEPT]))
+    state.lanes[1, 0] = Lane(1, 0, 5, 5, [turn], [0])
+    assert list(due(state, 5, 1499)) == []
+    assert list(due(state, 5, 1500)) == [(1, 0, 0, 1)]
+    assert list(due(state, 9, 1500)) == []
+    turn.codes = pack([Code.DISPUTED])
+    assert list(due(state, 5, 1500)) == []
+    turn.codes = pack([Code.ACCEPT])
+    turn.closed.add(1)
+    assert list(due(state, 5, 1500)) == []
+
+
+def test_a_seat_shows_its_votes_and_penalties() -> None:
+    state = make_state(make_sub())
+    state.lanes[1, 0] = Lane(1, 0, 5, 5, [drawn(reveals={1: VOTES[1]})], [0])
+    state.slashes.append(Slash("seat", "5", 1, 0, 0, 7, 9, 1400, "0xt"))
+    state.slashes.append(Slash("node", NODE, 1, 0, 3, 7, 9, 1400, "0xt"))
+    seat = state.seats[5] = Seat(5, OWNER, NODE, 100, 1, penalised=7)
+    view = seat_view(state, seat, 0)
+    assert (view["drawn"], view["voted"], [p["amount"] for p in view["penalties"]]) == (1, 1, [7])
+
+
+def test_a_pool_says_what_it_is_doing() -> None:
+    state = make_state()
+    pool = state.pools[1]
+
+    def words() -> str:
+        view = pool_view(state, 1, 0)
+        assert view is not None
+        return phase(view)
+
+    assert words() == "waiting for its owner to publish policy step 0"
+    pool.steps.append(Step(0, bytes(32), bytes(32), 1, 1, 1, ""))
+    assert words() == "working on policy step 0"
+    state.accounts[1, NODE].member = False
+    assert words() == "waiting for nodes to join"
+    pool.status = "closing"
+    assert words() == "closing: no new work"
+    assert pool_view(state, 2, 0) is None
