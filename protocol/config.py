@@ -61,16 +61,29 @@ class ChecksConfig(Section):
     """
 
     eos_probability_min: float = Field(1e-4, ge=0, le=1)
-    exponent_mismatches_reject: float = Field(1.0, gt=0)
-    exponent_mismatches_chunk_reject: float = Field(8.0, gt=0)
-    mantissa_mean_reject: float = Field(0.5, gt=0)
-    mantissa_mean_chunk_reject: float = Field(4.0, gt=0)
-    sampling_gap_reject: float = Field(0.05, gt=0)
-    sampling_miss_rate_reject: float = Field(0.01, gt=0)
-    logprob_error_reject: float = Field(0.02, gt=0)
-    logprob_mean_reject: float = Field(0.002, gt=0)
+    exponent_mismatches_reject: float = Field(0.25, gt=0)
+    exponent_mismatches_chunk_reject: float = Field(4.0, gt=0)
+    mantissa_mean_reject: float = Field(0.012, gt=0)
+    mantissa_mean_chunk_reject: float = Field(0.2, gt=0)
+    sampling_gap_reject: float = Field(0.01, gt=0)
+    sampling_miss_rate_reject: float = Field(0.005, gt=0)
+    logprob_error_reject: float = Field(0.005, gt=0)
+    logprob_mean_reject: float = Field(5e-5, gt=0)
     distribution_nats_reject: float = Field(25.0, gt=0)
     unsure_band: float = Field(0.5, gt=0, lt=1, description="an `unsure` starts at this share of a reject threshold")
+
+
+BF16_CHECKS = ChecksConfig(
+    exponent_mismatches_reject=4.0,
+    exponent_mismatches_chunk_reject=24.0,
+    mantissa_mean_reject=1.5,
+    mantissa_mean_chunk_reject=6.0,
+    sampling_gap_reject=0.5,
+    sampling_miss_rate_reject=0.02,
+    logprob_error_reject=0.8,
+    logprob_mean_reject=0.02,
+)
+"""Thresholds for pools whose engines compute in bfloat16; what they cannot see stands in docs/verification.md."""
 
 
 class TrainConfig(Section):

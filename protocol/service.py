@@ -105,6 +105,10 @@ class PoolService:
     def heartbeat(self, beat: dict[str, Any]) -> dict[str, Any]:
         return _document(self._client.post("/v1/heartbeats", beat))
 
+    def report_step(self, report: dict[str, Any]) -> None:
+        """The pool owner's report on the making of a policy step."""
+        self._client.post("/v1/steps", report)
+
     def close(self) -> None:
         self._client.close()
 

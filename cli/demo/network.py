@@ -78,9 +78,7 @@ class Network:
         self._wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")
 
     def start_trainer(self, pool: int, base: Path) -> None:
-        values = self._common(pool, "trainer") | {
-            "orchestrator": self.plan.http_url,
-            "pool_config": self.config_path,
+        values = self._stranger(pool, "trainer") | {
             "key": self.ring["owner"].reference(),
             "s3": self.settings().model_dump(mode="json"),
             "base": base,

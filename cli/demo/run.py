@@ -161,8 +161,8 @@ class Demo:
         folder.mkdir(parents=True, exist_ok=True)
         follower = Follower(self.economy.client("deployer"), deployment, folder / "events.sqlite")
         known = {self.ring[name].address: name.removeprefix("node-") for name in names(self.plan)}
-        path = self.plan.home("trainer") / "metrics.jsonl"
-        return Watch(Projection(follower), self.pool, self.plan.steps, path, self.say, known)
+        home = self.plan.home("trainer")
+        return Watch(Projection(follower), self.pool, self.plan.steps, home, self.say, known)
 
     def _hold(self) -> None:
         self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")

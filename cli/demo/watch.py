@@ -42,7 +42,7 @@ class Watch:
     projection: Projection
     pool: int
     steps: int
-    metrics_path: Path
+    home: Path
     say: Callable[[str], None]
     names: dict[str, str]
     told: set[tuple[Any, ...]] = field(default_factory=set)
@@ -66,8 +66,9 @@ class Watch:
             self._line(self.trouble or self.standing())
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The trainer's records, one per step (the last one written counts)."""
-        by_step = {record["step"]: record for record in read_lines(self.metrics_path) if "step" in record}
+        """The trainer's records, one per step (the last one written counts), in its home folder."""
+        found = [record for path in self.home.glob("*/metrics.jsonl") for record in read_lines(path)]
+        by_step = {record["step"]: record for record in found if "step" in record}
         return [by_step[step] for step in sorted(by_step)]
 
     def standing(self) -> str:

@@ -20,7 +20,7 @@ class Run:
 
     def trained(self) -> list[dict[str, Any]]:
         """The trainer's own list of consumed files."""
-        path = self.folder / "homes" / "trainer" / "trained.jsonl"
+        (path,) = (self.folder / "homes" / "trainer").glob("*/trained.jsonl")
         return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -1,0 +1,40 @@
+"""From an accepted file to training groups: fetched by hash, parsed as hostile, scored again."""
+
+from itertools import groupby
+from pathlib import Path
+
+from protocol.chain.records import Submission
+from protocol.config import PoolConfig
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits
+from protocol.storage.bucket import Bucket
+from protocol.storage.keys import object_key
+from protocol.workbook import Workbook
+from trainer.rollouts import Group, TrainRollout
+
+
+class Loader:
+    """Reads files of one pool. Tokenizer and EOS come from `folder`, any policy step of it."""
+
+    def __init__(self, config: PoolConfig, bucket: Bucket, folder: Path) -> None:
+        self._bucket, self._limits = bucket, Limits.of(config.work)
+        self._workbook = Workbook.of(config, folder)
+
+    def groups(self, submission: Submission) -> list[Group]:
+        """The file's groups, one per slot. Prompts and rewards are made anew from the problem seeds; of the file only
+        its tokens and log-probabilities are used, which the committee checked.
+
+        Raises MalformedFile, IntegrityError, UnreachableError, MissingObjectError.
+        """
+        data = self._bucket.get(object_key("rollouts", submission.sha256), self._limits.file_bytes)
+        _, rollouts = read(data, self._limits)
+        out = []
+        for _, members in groupby(rollouts, key=lambda rollout: rollout.slot):
+            group = []
+            for one in members:
+                score = self._workbook.score(one.problem_seed, one.target_length, one.output_tokens)
+                prompt = self._workbook.prompt(one.problem_seed, one.target_length)
+                tokens, logprobs = tuple(one.output_tokens), tuple(one.logprobs)
+                group.append(TrainRollout(prompt, tokens, score.reward, score.task_reward, logprobs))
+            out.append(Group(tuple(group), submission.step))
+        return out

@@ -1,0 +1,55 @@
+"""What a trainer leaves for people and for its own restart: one line per step, written once."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+class Records:
+    """`metrics.jsonl`: metrics and timings of a step; `trained.jsonl`: every consumed file with its step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.metrics_path, self.trained_path = folder / "metrics.jsonl", folder / "trained.jsonl"
+        for path in (self.metrics_path, self.trained_path):
+            _mend(path)
+
+    def write(self, document: dict[str, Any], files: list[dict[str, Any]]) -> None:
+        """Append a step's records unless they are there; `files` before `document`, whose presence means all is."""
+        step = document["step"]
+        known = {(entry["step"], entry["sha256"]) for entry in self.trained()}
+        _append(self.trained_path, [entry for entry in files if (step, entry["sha256"]) not in known])
+        if all(entry["step"] != step for entry in self.metrics()):
+            _append(self.metrics_path, [document])
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return _read(self.metrics_path)
+
+    def trained(self) -> list[dict[str, Any]]:
+        return _read(self.trained_path)
+
+    def trained_in(self, step: int) -> list[dict[str, Any]]:
+        return [entry for entry in self.trained() if entry["step"] == step]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _append(path: Path, entries: list[dict[str, Any]]) -> None:
+    if not entries:
+        return
+    with path.open("a") as file:
+        file.write("".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _mend(path: Path) -> None:
+    """Cut off a line that a kill left unfinished."""
+    if path.exists():
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data:
+            with path.open("r+b") as file:
+                file.truncate(len(whole))

@@ -1,0 +1,81 @@
+"""The trainer's reports to the orchestrator: kept until they are taken, never in the way of training."""
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import MusterError
+from protocol.keys.files import write_atomic
+from protocol.service import PoolService
+from trainer.records import Records
+
+log = logging.getLogger("muster.trainer")
+METRICS = (
+    "loss", "reward_mean", "task_reward_mean", "entropy", "grad_norm", "clip_ratio", "kl", "groups_used",
+    "groups_dropped", "rollouts", "tokens", "output_length_mean", "learning_rate",
+)  # fmt: skip
+_RETRY_SECONDS = 5.0
+
+
+class Reports:
+    """Steps that the orchestrator has not confirmed yet. The same step may be reported again: the last one counts."""
+
+    def __init__(self, service: PoolService, records: Records) -> None:
+        self.service, self.records = service, records
+        self._heldout_path = records.metrics_path.with_name("heldout.json")
+        self._heldout: dict[str, float] = _load(self._heldout_path)
+        self._waiting: dict[int, dict[str, Any]] = {}
+        self._next_try = 0.0
+
+    def heldout(self, step: int) -> float | None:
+        return self._heldout.get(str(step))
+
+    def measured(self, step: int, reward: float) -> None:
+        """Keep a held-out reward and report its step again with it."""
+        self._heldout[str(step)] = reward
+        write_atomic(self._heldout_path, json.dumps(self._heldout).encode())
+        known = {entry["step"]: entry for entry in self.records.metrics()}
+        self.add(step, known.get(step, {}))
+        self.flush()
+
+    def add(self, step: int, document: dict[str, Any]) -> None:
+        self._waiting[step] = {
+            "step": step,
+            "consumed": document.get("consumed", []),
+            "metrics": {name: document[name] for name in METRICS if name in document}
+            | ({"reward": document["task_reward_mean"]} if document else {}),
+            "timings": document.get("timings", {}),
+            "heldout": self.heldout(step),
+        }
+
+    def catch_up(self) -> None:
+        """After a restart: everything once more, since nobody knows what was confirmed."""
+        for entry in self.records.metrics():
+            self.add(entry["step"], entry)
+        if self.heldout(0) is not None:
+            self.add(0, {})
+
+    def flush(self, patience: float = 0.0) -> None:
+        """Send what waits, for at most `patience` seconds beyond one try; an outage is logged and tried again later."""
+        end = time.monotonic() + patience
+        while self._waiting and (patience or time.monotonic() >= self._next_try):
+            try:
+                for step in sorted(self._waiting):
+                    self.service.report_step(self._waiting[step])
+                    del self._waiting[step]
+                return
+            except MusterError as error:
+                self._next_try = time.monotonic() + _RETRY_SECONDS
+                log.warning("the report of %d steps waits: %s", len(self._waiting), error.what)
+                if time.monotonic() >= end:
+                    return
+                time.sleep(1.0)
+
+
+def _load(path: Path) -> dict[str, float]:
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        return {}
