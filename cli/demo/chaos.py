@@ -1,9 +1,9 @@
 """`--chaos`: `kill -9` every process of a run once, in random order, while it works."""
 
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random, SystemRandom
 
 from cli.supervisor import Supervisor
 
@@ -15,7 +15,7 @@ class Chaos:
     supervisor: Supervisor
     interval: float
     say: Callable[[str], None]
-    random: random.Random = field(default_factory=random.SystemRandom)
+    random: Random = field(default_factory=SystemRandom)
     killed: list[str] = field(default_factory=list)
     _next: float = 0.0
 
