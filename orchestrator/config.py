@@ -29,6 +29,7 @@ class OrchestratorConfig(ProcessSection):
     poll_seconds: float = Field(0.5, gt=0, le=60)
     lease_seconds: float = Field(30.0, gt=0, le=3600)
     lease_limit: float = Field(600.0, gt=0, le=86400)
+    stall_seconds: float = Field(60.0, gt=0, le=86400)
     max_upload_bytes: int = Field(64 << 20, ge=1024)
     rate: float = Field(100.0, gt=0)
     burst: float = Field(400.0, ge=1)

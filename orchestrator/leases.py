@@ -41,6 +41,7 @@ class Leases:
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
         self._files: tuple[int, list[File], int] = (-1, [], 0)
+        self._progress: tuple[tuple[object, ...], float] = ((), clock())
         with db.session() as session:
             last = select(SlotLease.node, func.max(SlotLease.granted)).group_by(SlotLease.node)
             self._granted: dict[str, float] = dict(session.execute(last).all())
@@ -123,6 +124,10 @@ class Leases:
                     row.open = False
             leases = [_lease(row) for row in rows if row.open]
         self._asked = {n: t for n, t in self._asked.items() if now - t <= self._rule.ask_window}
+        accepted = sum(one.state is FileState.ACCEPTED for one in files)
+        marks = (pool.step if pool else -1, self._trained, len(self._consumed), accepted)
+        if marks != self._progress[0]:
+            self._progress = (marks, now)
         closed = "" if pool is None or pool.status in ("open", "paused") else f"the pool is {pool.status}"
         return Supply(
             published=pool.step if pool and pool.steps else None,
@@ -136,6 +141,7 @@ class Leases:
             closed=closed,
             paused=pool is not None and pool.status == "paused",
             affordable=affordable,
+            changed=self._progress[1],
         )
 
     def _known(self, state: State) -> tuple[list[File], int]:

@@ -83,7 +83,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     realm = Realm.of(config.url, deployment.chain_id, pools)
     nonces = NonceStore(home / "nonces.sqlite")
     stack.callback(nonces.close)
-    settings = Settings(config.lease_seconds, config.lease_limit, config.max_upload_bytes)
+    settings = Settings(config.lease_seconds, config.lease_limit, config.max_upload_bytes, config.stall_seconds)
     indexer = Indexer(watch, db, suite, config.poll_seconds)
     service = Service(db, watch, bucket, pool_config, signer, realm, settings, indexer=indexer)
     guard = Guard(realm, nonces, watch.knows)

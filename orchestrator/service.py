@@ -35,6 +35,7 @@ class Settings:
     lease_seconds: float = 30.0
     lease_limit: float = 600.0
     max_upload_bytes: int = 64 << 20
+    stall_seconds: float = 60.0
 
 
 class Service:
@@ -58,7 +59,14 @@ class Service:
         self.started = clock()
         self._store = store
         train = config.train
-        rule = Rule(train.files_per_step, train.async_level, train.steps, settings.lease_seconds, settings.lease_limit)
+        rule = Rule(
+            train.files_per_step,
+            train.async_level,
+            train.steps,
+            settings.lease_seconds,
+            settings.lease_limit,
+            stall_seconds=settings.stall_seconds,
+        )
         self.leases = Leases(db, watch, rule, config.work.rows * config.work.max_new_tokens, clock)
         self.uploads = Uploads(db, watch, store, signer, realm, settings.max_upload_bytes, clock)
 

@@ -5,6 +5,7 @@ so many that the trainer need not wait for a whole round trip. Staleness: traini
 ≥ k − async_level, k being the newest published step.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ class FileState(Enum):
 @dataclass(frozen=True)
 class Rule:
     """`lease_seconds`: a lease without heartbeats; `lease_limit`: a lease with heartbeats; `ask_window`: how long a
-    node that was told to wait counts as waiting; `ahead`: leases per node at a time."""
+    node that was told to wait counts as waiting; `stall_seconds`: how long training may stand still before accepted
+    files are taken for useless to it; `ahead`: leases per node at a time."""
 
     files_per_step: int
     async_level: int
@@ -30,6 +32,7 @@ class Rule:
     lease_seconds: float = 30.0
     lease_limit: float = 600.0
     ask_window: float = 5.0
+    stall_seconds: float = 60.0
     ahead: int = 2
 
     @property
@@ -75,7 +78,8 @@ class Supply:
     published: newest policy step on chain or None; usable: newest whose seed block has its confirmations, or None;
     trained: newest step the trainer reported as made; consumed: sequences it reported; leases: open ones;
     asked: node → when it was last told to wait; granted: node → when it last got a lease; closed: why no more work will
-    ever be wanted, or empty; paused: by the pool's owner; affordable: further files that the free budget covers.
+    ever be wanted, or empty; paused: by the pool's owner; affordable: further files that the free budget covers;
+    changed: when a file was settled, consumed or a step published for the last time.
     """
 
     published: int | None
@@ -89,6 +93,7 @@ class Supply:
     closed: str = ""
     paused: bool = False
     affordable: int = 1 << 60
+    changed: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -218,6 +223,9 @@ def _place(rule: Rule, supply: Supply, node: Node, now: float) -> Wait | None:
     if count.leased >= supply.affordable:
         return Wait(5.0, "the pool's free budget covers no further file")
     free = min(rule.capacity, count.needed) - count.total
+    # A file that the trainer cannot use must not hold a place for ever: without it the run could not end.
+    if free <= 0 and count.leased + count.pending == 0 and count.needed and now - supply.changed >= rule.stall_seconds:
+        free = 1
     if free <= 0:
         if count.needed < rule.capacity:
             return Wait(2.0, f"the {count.needed} files that the last training steps need are in the making")

@@ -123,6 +123,15 @@ def test_the_last_step_gets_no_more_than_it_needs() -> None:
     assert "last training steps" in decision.reason
 
 
+def test_files_that_the_trainer_cannot_use_do_not_end_the_run() -> None:
+    files = [File(i, "0xa", 4, FileState.ACCEPTED) for i in range(2)]
+    stuck = replace(EMPTY, published=4, usable=4, files=files, consumed=range(100, 108), changed=10.0)
+    assert isinstance(decide(RULE, stuck, B, None, 69.0), Wait)
+    assert isinstance(decide(RULE, stuck, B, None, 70.0), Grant)
+    one_more = replace(stuck, leases=[lease("0xb", step=4, at=70.0)])
+    assert isinstance(decide(RULE, one_more, C, None, 71.0), Wait)
+
+
 def test_the_node_with_less_in_flight_goes_first() -> None:
     supply = replace(EMPTY, leases=[lease("0xa"), lease("0xc"), lease("0xd")], asked={"0xb": 9.0})
     assert isinstance(decide(RULE, supply, A, 1, 10.0), Wait)
