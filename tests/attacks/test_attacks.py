@@ -56,7 +56,7 @@ EXPECTED: dict[str, tuple[Code, ...]] = {
     "proofs-modulus-0": (W,),
     "proofs-constant": (W, D),
     "proofs-random": (W,),
-    "proofs-swapped": (W,),
+    "proofs-swapped": (W, D),
     "proofs-too-few": (M,),
     "proofs-too-many": (M,),
 }

@@ -127,7 +127,7 @@ REFUSALS: list[tuple[str, Callable[[], Case], Code]] = [
     ("proofs", lambda: with_row(case(), 1, proofs=case().rollouts[1].proofs[:1]), Code.REJECT_WEIGHTS),
     ("duplicates", own_proof_under_other_tokens, Code.REJECT_DUPLICATE),
     ("duplicates", earlier_copy, Code.REJECT_DUPLICATE),
-    ("logprobs", lambda: shifted_logprobs(0.01), Code.REJECT_WEIGHTS),
+    ("logprobs", lambda: shifted_logprobs(1e-3), Code.REJECT_WEIGHTS),
     (
         "logprobs",
         lambda: with_figures(case(), 0, logprobs=(0.0,) * len(case().measured[0].logprobs)),
@@ -143,7 +143,7 @@ REFUSALS: list[tuple[str, Callable[[], Case], Code]] = [
     ("eos", lambda: improbable_eos(3.0), Code.REJECT_TERMINATION),
     ("sampling", lambda: one_gap(1.0), Code.REJECT_SAMPLING),
     ("sampling", lambda: one_gap(float("inf")), Code.REJECT_SAMPLING),
-    ("sampling", lambda: missing_tokens(10, 1e-4), Code.REJECT_SAMPLING),
+    ("sampling", lambda: missing_tokens(10, 1e-6), Code.REJECT_SAMPLING),
     ("distribution", lambda: spread(surprise=10.0), Code.REJECT_SAMPLING),
     ("distribution", lambda: spread(dullness=10.0), Code.REJECT_SAMPLING),
 ]
@@ -163,8 +163,8 @@ def test_every_check_has_a_refusal() -> None:
 @pytest.mark.parametrize(
     ("name", "make"),
     [
-        ("logprobs", lambda: shifted_logprobs(0.0015)),
-        ("sampling", lambda: one_gap(0.03)),
+        ("logprobs", lambda: shifted_logprobs(3e-5)),
+        ("sampling", lambda: one_gap(0.006)),
         ("distribution", lambda: spread(surprise=2.2)),
     ],
 )
