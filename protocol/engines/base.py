@@ -1,6 +1,7 @@
 """One interface to inference: generate with proofs (workers), prefill for verification (validators).
 
-Implementations: `protocol.engines.hf` (transformers) and `protocol.engines.vllm`. Importing this module does not import torch.
+Implementations: `protocol.engines.hf` (transformers) and `protocol.engines.vllm`. This module does
+not import torch.
 """
 
 from collections.abc import Iterator, Sequence

@@ -9,15 +9,12 @@ import torch
 from protocol.engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
 from protocol.engines.decoding import Wave
 from protocol.engines.loading import load_model, read_config, reload_weights, torch_dtype, warm_up
+from protocol.engines.prefill import Sequences, prefill_hidden
 from protocol.errors import MusterError
 
 # Prefill holds this many bytes of logits, and of hidden states, at a time.
 LOGITS_BYTES = 128 << 20
 HIDDEN_BYTES = 256 << 20
-# Tokens, padding included, in one forward pass of a prefill.
-PREFILL_TOKENS = 4096
-
-Sequences = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 class TransformersEngine:
@@ -82,7 +79,7 @@ class TransformersEngine:
             self._check(prompt, len(output), output)
         width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)
         for window in _windows(sequences, HIDDEN_BYTES // width):
-            states = self._hidden(sequences[window])
+            states = prefill_hidden(sequences[window], self._forward, self._cache, self.device)
             lengths = [len(output) for _, output in sequences[window]]
             rows = max(1, LOGITS_BYTES // (4 * self._vocabulary))
             yield from self._with_logits(states, lengths, rows)
@@ -99,30 +96,6 @@ class TransformersEngine:
             for hidden, own in zip(states[start:end], torch.split(logits, lengths[start:end]), strict=True):
                 yield Prefilled(hidden.to(torch.bfloat16), own)
             start = end
-
-    def _hidden(self, sequences: Sequences) -> list[torch.Tensor]:
-        """Rows P−1 … P+T−2 of the final-norm output for each sequence, compute dtype, in order.
-
-        Padding is on the right: causal attention keeps it away from every row that is used, so no mask is needed.
-        """
-        out: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
-        # The last output token produced nothing: it is not fed.
-        texts = [prompt + output[:-1] for prompt, output in sequences]
-        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        while order:
-            longest = len(texts[order[-1]])
-            count = max(1, PREFILL_TOKENS // longest)
-            part, order = order[-count:], order[:-count]
-            ids = torch.zeros(len(part), longest, dtype=torch.long)
-            for row, at in enumerate(part):
-                ids[row, : len(texts[at])] = torch.tensor(texts[at])
-            positions = torch.arange(longest).expand(len(part), -1)
-            hidden = self._forward(ids.to(self.device), None, positions.to(self.device), None)
-            for row, at in enumerate(part):
-                prompt, output = sequences[at]
-                first = len(prompt) - 1
-                out[at] = hidden[row, first : first + len(output)].clone()
-        return out
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> Any:
         decoder = self.model.get_decoder()

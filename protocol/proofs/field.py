@@ -6,6 +6,8 @@ chapter 10) and power sums, with FFT products where they are long (rounding erro
 Axes are laid out so that the innermost is long: torch's loops over short inner axes are ten times slower.
 """
 
+import math
+import threading
 from functools import cache
 
 import torch
@@ -17,9 +19,27 @@ GIANT = TOP_K // BABY
 FFT_FROM = 16
 
 
+_buffers = threading.local()
+
+
+def _scratch(name: str, *shape: int) -> torch.Tensor:
+    """An uninitialised float64 tensor that this thread's next call with the same name overwrites.
+
+    Fresh megabytes from the allocator are unmapped pages: faulting them in costs more than the arithmetic.
+    """
+    size = math.prod(shape)
+    buffer: torch.Tensor | None = getattr(_buffers, name, None)
+    if buffer is None or buffer.numel() < size:
+        # Tensors made in inference mode could not be written outside it later.
+        with torch.inference_mode(False):
+            buffer = torch.empty(size, dtype=torch.float64)
+        setattr(_buffers, name, buffer)
+    return buffer[:size].view(shape)
+
+
 def reduce_(values: torch.Tensor) -> torch.Tensor:
     """Integers in float64, |value| < 2⁵¹, to symmetric residues, in place."""
-    quotient = values.mul(1.0 / PRIME).round_()
+    quotient = torch.mul(values, 1.0 / PRIME, out=_scratch("quotient", *values.shape)).round_()
     return values.add_(quotient, alpha=-float(PRIME))
 
 
@@ -32,7 +52,11 @@ def canonical(values: torch.Tensor) -> torch.Tensor:
 @cache
 def inverses() -> torch.Tensor:
     """Float64 [65497]: entry a, from the end if negative, is the symmetric residue 1/a; entry 0 is 0."""
-    generator = _generator()
+    with torch.inference_mode(False):
+        return _inverse_table(_generator())
+
+
+def _inverse_table(generator: int) -> torch.Tensor:
     powers = [1] * (PRIME - 1)
     for exponent in range(1, PRIME - 1):
         powers[exponent] = powers[exponent - 1] * generator % PRIME
@@ -53,9 +77,9 @@ def _generator() -> int:
     return next(g for g in range(2, PRIME) if all(pow(g, order // f, PRIME) != 1 for f in factors))
 
 
-def _ladder(base: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """x⁰ … x^(count−1) as [n, count, k] for base x [n, k], and x^count; count is a power of two."""
-    out = torch.empty(base.shape[0], count, base.shape[1], dtype=torch.float64)
+def _ladder(name: str, base: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """x⁰ … x^(count−1) as [n, count, k] for base x [n, k], and x^count; count is a power of two. Scratch."""
+    out = _scratch(name, base.shape[0], count, base.shape[1])
     out[:, 0] = 1.0
     out[:, 1] = base
     done, factor = 2, reduce_(base * base)
@@ -67,13 +91,14 @@ def _ladder(base: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def _steps(points: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """x⁰ … x¹⁵ as [n, 16, k] and x⁰, x¹⁶, … x¹¹² as [n, 8, k]."""
-    baby, step = _ladder(points, BABY)
-    return baby, _ladder(step, GIANT)[0]
+    """x⁰ … x¹⁵ as [n, 16, k] and x⁰, x¹⁶, … x¹¹² as [n, 8, k], in scratch."""
+    baby, step = _ladder("baby", points, BABY)
+    return baby, _ladder("giant", step, GIANT)[0]
 
 
 def _values(coefficients: torch.Tensor, baby: torch.Tensor, giant: torch.Tensor) -> torch.Tensor:
-    parts = torch.bmm(coefficients.reshape(-1, GIANT, BABY), baby)
+    parts = _scratch("parts", baby.shape[0], GIANT, baby.shape[2])
+    torch.bmm(coefficients.reshape(-1, GIANT, BABY), baby, out=parts)
     return reduce_(reduce_(parts).mul_(giant).sum(1))
 
 

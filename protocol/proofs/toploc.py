@@ -4,7 +4,7 @@ Algorithm: Ong et al., "TOPLOC: a locality sensitive hashing scheme for trustles
 constants read off the reference library. Many chunks are handled at once on one thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,10 @@ import torch
 from protocol.errors import MusterError
 from protocol.proofs.codec import CHUNK, PRIME, TOP_K, Proofs, parse_many, serialise
 from protocol.proofs.field import canonical, evaluate, interpolate
-from protocol.proofs.select import at_least_cut, top_indices
+from protocol.proofs.select import Bits, Indices, at_least_cut, top_indices
 
 BLOCK = 64
+CACHE_BYTES = 1 << 19
 # One more than the largest possible difference of two 7-bit mantissas: nothing matched at all.
 NO_MANTISSA = 128.0
 
@@ -46,18 +47,18 @@ def build_many(hidden: Sequence[torch.Tensor]) -> list[list[bytes]]:
 
     Raises MusterError for another dtype or shape, for NaN, and for a chunk of fewer than 128 values.
     """
-    bits, places = _chunks(hidden)
+    groups, places = _chunks(hidden)
     indices = np.empty((sum(map(len, places)), TOP_K), dtype=np.int64)
     values = np.empty_like(indices)
     order: list[tuple[int, int]] = []
     done = 0
-    for group, where in zip(bits, places, strict=True):
-        for start in range(0, len(group), BLOCK):
-            raw = group[start : start + BLOCK]
-            top = top_indices(raw & np.int16(0x7FFF))
-            indices[done : done + len(raw)] = top
-            values[done : done + len(raw)] = np.take_along_axis(raw.view(np.uint16), top, axis=1)
-            done += len(raw)
+    for group, where in zip(groups, places, strict=True):
+        for start, bits in _magnitudes(group):
+            top, rows = top_indices(bits), slice(start, start + len(bits))
+            _refuse_nan(np.take_along_axis(bits, top, axis=1))
+            indices[done : done + len(bits)] = top
+            values[done : done + len(bits)] = np.take_along_axis(group[rows].view(np.uint16), top, axis=1)
+            done += len(bits)
         order += where
     moduli = _injective_moduli(indices)
     coefficients = np.empty_like(indices)
@@ -97,23 +98,28 @@ def verify_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]
     return out
 
 
-def _compare(raw: npt.NDArray[np.int16], proofs: Proofs) -> list[ChunkErrors]:
+def _compare(raw: Bits, proofs: Proofs) -> list[ChunkErrors]:
     """Errors of n chunks of equal length; raw: bf16 patterns [n, w]."""
-    bits = raw & np.int16(0x7FFF)
-    rows, columns, cut = at_least_cut(bits)
-    magnitudes = bits[rows, columns]
-    counts = np.bincount(rows, minlength=len(bits))
-    # More than 128 at or above the cut: a tie straddles it, and its members are left out.
-    keep = (counts[rows] == TOP_K) | (magnitudes > cut[rows])
-    rows, columns, magnitudes = rows[keep], columns[keep], magnitudes[keep]
-    counts = np.bincount(rows, minlength=len(bits))
+    parts = [_untied(start, bits) for start, bits in _magnitudes(raw)]
+    rows, columns, magnitudes = (np.concatenate(column) for column in zip(*parts, strict=True))
+    counts = np.bincount(rows, minlength=len(raw))
     slots = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    points = np.zeros((len(bits), TOP_K))
+    points = np.zeros((len(raw), TOP_K))
     points[rows, slots] = columns % proofs.moduli[rows]
     claimed = canonical(evaluate(torch.from_numpy(proofs.coefficients.astype(np.float64)), torch.from_numpy(points)))
     found = claimed.numpy()[rows, slots] & 0x7FFF
-    own = magnitudes.astype(np.int64)
-    return _statistics(rows, slots, counts, found, own)
+    return _statistics(rows, slots, counts, found, magnitudes.astype(np.int64))
+
+
+def _untied(start: int, bits: Bits) -> tuple[Indices, Indices, Bits]:
+    """Row numbers (counted from `start`), columns and magnitudes of each row's top 128, without ties at the cut."""
+    rows, columns, cut = at_least_cut(bits)
+    magnitudes = bits[rows, columns]
+    _refuse_nan(magnitudes)
+    counts = np.bincount(rows, minlength=len(bits))
+    # More than 128 at or above the cut: a tie straddles it, and its members are left out.
+    keep = (counts[rows] == TOP_K) | (magnitudes > cut[rows])
+    return rows[keep] + start, columns[keep], magnitudes[keep]
 
 
 def _statistics(
@@ -168,14 +174,22 @@ def _chunks(
             raise MusterError(
                 f"a chunk of {group.shape[1]} values, a proof takes {TOP_K}", "use a hidden size of 128 up"
             )
-        _refuse_nan(group)
     return bits, list(places.values())
 
 
-def _refuse_nan(group: npt.NDArray[np.int16]) -> None:
-    for start in range(0, len(group), BLOCK):
-        if int((group[start : start + BLOCK] & np.int16(0x7FFF)).max()) > 0x7F80:
-            raise MusterError("the hidden states contain NaN", "the model's weights are broken; load them again")
+def _magnitudes(group: Bits) -> Iterator[tuple[int, Bits]]:
+    """(first row, bf16 patterns without sign) of some rows at a time, in one buffer that stays in the cache."""
+    rows = max(1, min(BLOCK, CACHE_BYTES // (2 * group.shape[1])))
+    buffer = np.empty((rows, group.shape[1]), dtype=np.int16)
+    for start in range(0, len(group), rows):
+        part = group[start : start + rows]
+        yield start, np.bitwise_and(part, np.int16(0x7FFF), out=buffer[: len(part)])
+
+
+def _refuse_nan(largest: Bits) -> None:
+    """NaN patterns are larger than all others, so the largest values show them."""
+    if int(largest.max()) > 0x7F80:
+        raise MusterError("the hidden states contain NaN", "the model's weights are broken; load them again")
 
 
 def _injective_moduli(indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -1,0 +1,73 @@
+"""`python -m benchmarks [name …] [--quick]`: run benchmarks and print one JSON object per benchmark, as its last line.
+
+A benchmark is a module of this package with `run(quick: bool, progress: Callable[[str], None]) -> dict`. Without a
+name all of them run, each in a process of its own. A full run is kept in benchmarks/results/<name>.json.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from protocol.engines.runtime import torch_environment
+
+HERE = Path(__file__).parent
+PEERS = HERE.parent / "build" / "peers"
+PREPARED = "MUSTER_BENCHMARK_PREPARED"
+
+
+def names() -> list[str]:
+    """Modules of this package that define `run`."""
+    found = []
+    for module in pkgutil.iter_modules([str(HERE)]):
+        source = (HERE / f"{module.name}.py").read_text()
+        if not module.name.startswith("_") and "\ndef run(" in source:
+            found.append(module.name)
+    return sorted(found)
+
+
+def one(name: str, quick: bool) -> None:
+    """Run one benchmark in this process."""
+    if PEERS.is_dir():
+        sys.path.append(str(PEERS))
+    found = importlib.import_module(f"benchmarks.{name}").run(
+        quick, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True)
+    )
+    text = json.dumps(found)
+    if not quick:
+        (HERE / "results").mkdir(exist_ok=True)
+        (HERE / "results" / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(text, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    known = names()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="One JSON object as the last line.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known)}; all without one")
+    parser.add_argument("--quick", action="store_true", help="smaller counts, under a minute each")
+    options = parser.parse_args(arguments)
+    wrong = sorted(set(options.names) - set(known))
+    if wrong:
+        parser.error(f"no benchmark {wrong[0]!r}; choose of {', '.join(known)}")
+    wanted = options.names or known
+    if len(wanted) == 1 and os.environ.get(PREPARED) == "1":
+        one(wanted[0], options.quick)
+        return 0
+    # Libraries that torch needs preloaded must be in the environment before the process starts.
+    environment = os.environ | torch_environment() | {PREPARED: "1"}
+    flags = ["--quick"] if options.quick else []
+    codes = [
+        subprocess.run([sys.executable, "-m", "benchmarks", name, *flags], env=environment, check=False).returncode
+        for name in wanted
+    ]
+    return max(codes, key=abs)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,97 @@
+"""Proofs against the reference library: equal bytes, and times of building and verifying, on one thread.
+
+Keys: equal, different (chunks), build_ratio and verify_ratio {hidden: smallest ratio over batch sizes}, detail
+{hidden/chunks: microseconds per chunk of both}. Times are processor seconds of this process, pinned to one core: the
+reference starts as many threads as there are cores. Without the reference (make peers) ratios are null.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from protocol.proofs import toploc as ours
+from protocol.proofs.codec import CHUNK, TOP_K
+
+WIDTHS = (128, 896, 5120)
+
+
+def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    try:
+        import toploc as reference
+    except ImportError:
+        reference = None
+        progress("reference toploc is not installed: `make peers` builds it")
+    out: dict[str, Any] = {"equal": 0, "different": 0, "build_ratio": {}, "verify_ratio": {}, "detail": {}}
+    for width in WIDTHS:
+        if reference is not None:
+            same, checked = _equality(reference, width, (200 if quick else 3400))
+            out["equal"] += same
+            out["different"] += checked - same
+            progress(f"hidden {width}: {same} of {checked} chunks equal")
+        for chunks in (64,) if quick else (64, 1024):
+            _times(reference, width, chunks, 3 if quick else 5, out)
+            progress(f"hidden {width}, {chunks} chunks: {out['detail'][f'{width}/{chunks}']}")
+    return out
+
+
+def awkward(width: int, rows: int, kind: int, source: torch.Generator) -> torch.Tensor:
+    """Plain, subnormal, huge, tied, and few-valued (zeros of both signs, infinity) activations, bf16 [rows, width]."""
+    few = torch.tensor([0.0, -0.0, 1.0, -1.5, 1e-40, -1e-40, 3e38, float("inf"), 0.5, -2.0])
+    plain = torch.randn(rows, width, generator=source)
+    kinds = (plain, plain * 1e-39, plain * 1e37, plain.mul(3).round(), few[(plain.abs() * 4).long().clamp(0, 9)])
+    return kinds[kind % 5].bfloat16()
+
+
+def _equality(reference: Any, width: int, chunks: int) -> tuple[int, int]:
+    source = torch.Generator().manual_seed(width)
+    same = done = 0
+    while done < chunks:
+        hidden = awkward(width, 50 * CHUNK, done // 50, source)
+        mine = ours.build(hidden)
+        theirs = reference.build_proofs_bytes(list(hidden), CHUNK, TOP_K, skip_prefill=True)
+        here = ours.verify(hidden, theirs)
+        there = reference.verify_proofs_bytes(hidden, mine, CHUNK, TOP_K, skip_prefill=True)
+        for a, b, c, d in zip(mine, theirs, here, there, strict=True):
+            clean = c.exponent_mismatches == 0 and c.mantissa_mean == 0 and d.exp_mismatches == 0
+            same += a == b and clean
+        done += 50
+    return same, done
+
+
+def _times(reference: Any, width: int, chunks: int, repeats: int, out: dict[str, Any]) -> None:
+    hidden = torch.randn(chunks * CHUNK, width).bfloat16()
+    rows, proofs = list(hidden), ours.build(hidden)
+    found = {
+        "build": _best(lambda: ours.build(hidden), repeats) / chunks,
+        "verify": _best(lambda: ours.verify(hidden, proofs), repeats) / chunks,
+    }
+    if reference is not None:
+        found["reference_build"] = (
+            _best(lambda: reference.build_proofs_bytes(rows, CHUNK, TOP_K, skip_prefill=True), repeats) / chunks
+        )
+        found["reference_verify"] = (
+            _best(lambda: reference.verify_proofs_bytes(hidden, proofs, CHUNK, TOP_K, skip_prefill=True), repeats)
+            / chunks
+        )
+        for part in ("build", "verify"):
+            ratio = round(found[f"reference_{part}"] / found[part], 2)
+            ratios = out[f"{part}_ratio"]
+            ratios[str(width)] = min(ratio, ratios.get(str(width), ratio))
+    out["detail"][f"{width}/{chunks}"] = {name: round(1e6 * seconds, 1) for name, seconds in found.items()}
+
+
+def _best(work: Callable[[], object], repeats: int) -> float:
+    """Smallest processor time of one call, seconds."""
+    work()
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return best

@@ -1,0 +1,95 @@
+"""The verifier's pass: final-norm rows that produced each output token, prompts shared, short texts side by side."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+Sequences = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
+# (input ids [B, q], mask [B, kv] or None, positions [B, q], cache) → final-norm output [B, q, d]
+Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch.Tensor]
+
+# Tokens, padding included, in one forward pass.
+PREFILL_TOKENS = 4096
+
+
+def prefill_hidden(
+    sequences: Sequences, forward: Forward, new_cache: Callable[[], Any], device: str
+) -> list[torch.Tensor]:
+    """Rows P−1 … P+T−2 of the final-norm output for each (prompt, output), compute dtype [T, d], in order.
+
+    Sequences with equal prompts are taken together: their prompt is computed once.
+    """
+    out: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for at, (prompt, _) in enumerate(sequences):
+        groups.setdefault(prompt, []).append(at)
+    shared = [at for members in groups.values() if len(members) > 1 for at in members]
+    alone = [members[0] for members in groups.values() if len(members) == 1]
+    for part in _batches(alone, lambda at: len(sequences[at][0]) + len(sequences[at][1])):
+        _whole([sequences[at] for at in part], part, out, forward, device)
+    for part in _batches(shared, lambda at: len(sequences[at][1]), lambda at: len(sequences[at][0])):
+        _after_prompts([sequences[at] for at in part], part, out, forward, new_cache(), device)
+    return out
+
+
+def _batches(
+    members: list[int], length: Callable[[int], int], context: Callable[[int], int] = lambda at: 0
+) -> Iterator[list[int]]:
+    """Members of like length together, at most PREFILL_TOKENS after padding (one member at least)."""
+    order = sorted(members, key=lambda at: (context(at), length(at)), reverse=True)
+    while order:
+        count, longest = 1, length(order[0])
+        while count < len(order):
+            longest = max(longest, length(order[count]))
+            if longest * (count + 1) > PREFILL_TOKENS:
+                break
+            count += 1
+        part, order = order[:count], order[count:]
+        yield part
+
+
+def _pad(texts: Sequence[tuple[int, ...]], left: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and mask, both int64 [n, longest]."""
+    longest = max(map(len, texts))
+    ids = torch.zeros(len(texts), longest, dtype=torch.long)
+    mask = torch.zeros(len(texts), longest, dtype=torch.long)
+    for row, text in enumerate(texts):
+        place = slice(longest - len(text), longest) if left else slice(0, len(text))
+        ids[row, place] = torch.tensor(text, dtype=torch.long)
+        mask[row, place] = 1
+    return ids, mask
+
+
+def _whole(texts: Sequences, places: list[int], out: list[torch.Tensor], forward: Forward, device: str) -> None:
+    """Prompt and output in one pass, padding on the right: causal attention keeps it away from every row used."""
+    # The last output token produced nothing: it is not fed.
+    ids, _ = _pad([prompt + output[:-1] for prompt, output in texts], left=False)
+    positions = torch.arange(ids.shape[1]).expand(len(texts), -1)
+    hidden = forward(ids.to(device), None, positions.to(device), None)
+    for row, (at, (prompt, output)) in enumerate(zip(places, texts, strict=True)):
+        first = len(prompt) - 1
+        out[at] = hidden[row, first : first + len(output)].clone()
+
+
+def _after_prompts(
+    texts: Sequences, places: list[int], out: list[torch.Tensor], forward: Forward, cache: Any, device: str
+) -> None:
+    """Each prompt once, padded on the left; then the outputs of all its samples, padded on the right."""
+    prompts = list(dict.fromkeys(prompt for prompt, _ in texts))
+    ids, mask = _pad(prompts, left=True)
+    mask = mask.to(device)
+    padded = None if bool(mask.all()) else mask
+    last = forward(ids.to(device), padded, (mask.cumsum(1) - 1).clamp_(min=0), cache)[:, -1]
+    number = {prompt: row for row, prompt in enumerate(prompts)}
+    expand = torch.tensor([number[prompt] for prompt, _ in texts], device=device)
+    hidden = last[expand, None]
+    if max(len(output) for _, output in texts) > 1:
+        cache.batch_select_indices(expand)
+        ids, _ = _pad([output[:-1] for _, output in texts], left=False)
+        positions = mask.sum(1)[expand, None] + torch.arange(ids.shape[1], device=device)
+        # Padding on the right may be attended by padding alone: only the prompts' needs a mask.
+        seen = None if padded is None else torch.cat([mask[expand], mask.new_ones(ids.shape)], dim=1)
+        hidden = torch.cat([hidden, forward(ids.to(device), seen, positions, cache)], dim=1)
+    for row, (at, (_, output)) in enumerate(zip(places, texts, strict=True)):
+        out[at] = hidden[row, : len(output)].clone()
