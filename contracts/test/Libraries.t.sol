@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {PRBTest} from "@prb/test/PRBTest.sol";
+import {AccountSlot} from "../src/libraries/AccountSlot.sol";
+import {Checkpoint} from "../src/libraries/Checkpoint.sol";
+import {Codes} from "../src/libraries/Codes.sol";
+import {Epochs} from "../src/libraries/Epochs.sol";
+import {Lottery} from "../src/libraries/Lottery.sol";
+import {Reckoning} from "../src/libraries/Reckoning.sol";
+import {SplitLib} from "../src/libraries/SplitLib.sol";
+import {Tally} from "../src/libraries/Tally.sol";
+
+/// @notice EIP-2935's contract, as a stand-in that answers every number with its hash.
+contract History {
+    fallback(bytes calldata data) external returns (bytes memory) {
+        return abi.encode(keccak256(data));
+    }
+}
+
+contract LibrariesTest is PRBTest {
+    using Lottery for Lottery.Urn;
+    using Checkpoint for uint256;
+    using AccountSlot for uint256;
+
+    function testFuzz_lotteryIsAPermutation(bytes32 seed, uint8 size) public pure {
+        uint256 n = 1 + size % 40;
+        Lottery.Urn memory urn = Lottery.fill(seed, n, n);
+        uint256 seen;
+        for (uint256 i = 0; i < n; ++i) {
+            uint256 x = urn.take();
+            require(x < n && seen & (1 << x) == 0, "repeated");
+            seen |= 1 << x;
+        }
+    }
+
+    function test_lotteryIsUniform() public pure {
+        uint256[10] memory hits;
+        for (uint256 i = 0; i < 2_000; ++i) {
+            Lottery.Urn memory urn = Lottery.fill(keccak256(abi.encode(i)), 10, 3);
+            for (uint256 j = 0; j < 3; ++j) {
+                ++hits[urn.take()];
+            }
+        }
+        for (uint256 i = 0; i < 10; ++i) {
+            require(hits[i] > 510 && hits[i] < 690, "biased"); // 600 expected, sigma 20
+        }
+    }
+
+    /// Against a plain array of values by epoch.
+    function testFuzz_checkpoint(uint256 seed) public pure {
+        uint256 word;
+        uint256[] memory truth = new uint256[](40);
+        uint256 value;
+        for (uint256 epoch = 1; epoch < 38; ++epoch) {
+            uint256 changes = uint256(keccak256(abi.encode(seed, epoch))) % 3;
+            for (uint256 i = 0; i < changes; ++i) {
+                value = uint256(keccak256(abi.encode(seed, epoch, i))) & 0xffff;
+                word = word.write(value, epoch + 1);
+            }
+            truth[epoch + 1] = value;
+            require(word.latest() == value, "latest");
+            require(word.read(epoch + 1) == truth[epoch + 1], "next");
+            require(word.read(epoch) == truth[epoch], "current");
+            require(epoch == 1 || word.read(epoch - 1) == truth[epoch - 1], "previous");
+        }
+    }
+
+    function testFuzz_effectiveSeedBlock(uint32 seedBlock, uint16 epochSize, uint32 later) public pure {
+        uint256 e = 2 + epochSize % 4000;
+        uint256 current = uint256(seedBlock) + later;
+        uint256 used = Epochs.effective(seedBlock, e, current);
+        if (later == 0) {
+            require(used == 0, "not mined");
+            return;
+        }
+        require(used < current && used >= seedBlock, "range");
+        require(used / e + 1 >= current / e, "within the seats' history");
+        require((used - seedBlock) % e == 0, "whole epochs");
+    }
+
+    function test_historyBeyond256Blocks() public {
+        vm.roll(10_000);
+        require(Epochs.hashOf(9_999) == blockhash(9_999) && Epochs.hashOf(9_999) != 0, "recent");
+        require(Epochs.hashOf(9_000) == 0, "unknown without EIP-2935");
+        vm.etch(Epochs.HISTORY, address(new History()).code);
+        require(Epochs.hashOf(9_000) == keccak256(abi.encode(uint256(9_000))), "history");
+        require(Epochs.hashOf(10_001) == 0, "future");
+    }
+
+    function _outcome(uint256 a, uint256 b, uint256 c) private pure returns (uint256) {
+        uint256[] memory votes = new uint256[](3);
+        (votes[0], votes[1], votes[2]) = (a, b, c);
+        return Tally.outcome(votes, 0, 3);
+    }
+
+    function test_tallyTable() public pure {
+        require(_outcome(1, 2, 3) == Codes.ACCEPT, "unsure counts");
+        require(_outcome(3, 4, 1) == 3, "two fraud reasons, lowest named");
+        require(_outcome(4, 4, 3) == 4, "most named");
+        require(_outcome(3, 10, 1) == 10, "the more lenient");
+        require(_outcome(3, 11, 1) == 11, "the most lenient");
+        require(_outcome(3, 11, 4) == 3, "a majority of fraud votes");
+        require(_outcome(10, 11, 3) == 11, "most lenient of three");
+        require(_outcome(1, 3, 0) == Codes.UNDECIDED, "no majority");
+        require(_outcome(12, 13, 15) == Codes.UNDECIDED, "not votes");
+    }
+
+    /// No code wins, and nobody is slashed, against the majority of a committee.
+    function testFuzz_tally(uint64 a, uint64 b, uint64 c) public pure {
+        uint256[] memory votes = new uint256[](3);
+        (votes[0], votes[1], votes[2]) = (a, b, c);
+        for (uint256 place = 0; place < 16; ++place) {
+            uint256 code = Tally.outcome(votes, place, 3);
+            uint256 accepts;
+            uint256 rejects;
+            for (uint256 i = 0; i < 3; ++i) {
+                uint256 vote = Codes.get(votes[i], place);
+                if (Codes.kind(vote) == Codes.KIND_ACCEPT) ++accepts;
+                if (Codes.isReject(vote)) ++rejects;
+            }
+            require((code == Codes.ACCEPT) == (accepts >= 2), "accept");
+            require(Codes.isReject(code) == (rejects >= 2), "reject");
+        }
+    }
+
+    function testFuzz_reckoning(uint64 votes, uint64 outcomes, uint32 fee) public pure {
+        (uint256 paid, uint256 burnt, uint256 penalty) = Reckoning.member(votes, outcomes, fee, 1e9, 2e9);
+        uint256 due;
+        uint256 present;
+        for (uint256 place = 0; place < 16; ++place) {
+            uint256 code = Codes.get(outcomes, place);
+            uint256 kind = Codes.kind(code);
+            if (kind == Codes.KIND_UNAVAILABLE) due += fee / 4;
+            else if (kind != Codes.KIND_NONE) due += fee;
+            if (code != 0) ++present;
+        }
+        require(paid + burnt == due, "every reserved fee is paid or burnt");
+        (,, uint256 absent) = Reckoning.member(0, outcomes, fee, 1e9, 2e9);
+        require(absent == present * 2e9 && penalty <= absent, "absence costs most");
+        require(Reckoning.has(outcomes, outcomes & 15), "has");
+    }
+
+    function testFuzz_split(uint56 stake, uint64 amount, uint40 fees, uint64 reward, uint16 bps) public pure {
+        uint256 share = bps % 2_001;
+        (uint256 taken, uint256 f, uint256 r) = SplitLib.slash(stake, amount, fees, reward, share);
+        require(taken <= stake && taken <= amount && f + r <= taken, "never more than there is");
+        require(f <= fees && r <= reward && r * 10_000 <= taken * share, "bounds");
+    }
+
+    function testFuzz_accountFreezes(uint8 n, uint32 time) public pure {
+        uint256 w;
+        time = time == 0 ? 1 : time;
+        for (uint256 i = 0; i < n; ++i) {
+            w = w.frozenMore(uint256(time) + i & 0xffffffff);
+        }
+        for (uint256 i = 0; i < n; ++i) {
+            require(w.frozenAt() == time && w.frozen() == n - i, "earliest");
+            w = w.frozenLess();
+        }
+        require(w == 0, "clean");
+    }
+
+    function test_accountCountSticks() public pure {
+        uint256 w = uint256(0).frozenMore(7) | (AccountSlot.MAX_FROZEN << 236);
+        require(w.frozenMore(9) == w && w.frozenLess() == w, "sticks");
+        uint256 s = uint256(0).slashedAt(50).frozenMore(60);
+        require(s.barrier() == 50 && s.slashedAt(70) == s && s.slashedAt(40).barrier() == 40, "earliest slash");
+        require(uint256(0).frozenMore(60).slashedAt(80).barrier() == 60, "earlier freeze");
+    }
+}

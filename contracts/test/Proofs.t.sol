@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {AccountSlot} from "../src/libraries/AccountSlot.sol";
+import {FileSlot} from "../src/libraries/FileSlot.sol";
+import {PoolSlot} from "../src/libraries/PoolSlot.sol";
+import {SplitLib} from "../src/libraries/SplitLib.sol";
+
+/// @notice Proved for all inputs by halmos (`check_*`): accrual, claim, slashing split, vesting, packing.
+contract HalmosProofs {
+    using AccountSlot for uint256;
+    using FileSlot for uint256;
+    using PoolSlot for uint256;
+
+    /// Accrual: a submission moves its units and its counter, and nothing else.
+    function check_submitted(uint256 w, uint256 units) external pure {
+        if (units > type(uint24).max || w.pending() + units > AccountSlot.MAX_34) return;
+        if (w.counter() == AccountSlot.MAX_COUNTER) return;
+        uint256 after_ = w.submitted(units);
+        assert(after_.pending() == w.pending() + units && after_.counter() == w.counter() + 1);
+        assert(after_.earned() == w.earned() && after_.drawn() == w.drawn());
+        assert(after_.limitField() == w.limitField() && after_ >> 184 == w >> 184);
+    }
+
+    /// Claim: what is paid and what is left add up, and nothing else of the account changes.
+    function check_claim(uint256 w, uint256 upTo) external pure {
+        if (upTo > w.earned() || upTo <= w.drawn()) return;
+        uint256 after_ = w.withDrawn(upTo);
+        assert((upTo - w.drawn()) + (after_.earned() - after_.drawn()) == w.earned() - w.drawn());
+        assert(after_.earned() == w.earned() && after_ >> 92 == w >> 92);
+    }
+
+    /// Each field of the account is kept by writes of the others.
+    function check_accountFields(uint256 w, uint256 earned, uint256 pending, uint256 limit, uint256 step)
+        external
+        pure
+    {
+        if (earned > AccountSlot.MAX_46 || pending > AccountSlot.MAX_34) return;
+        if (limit > AccountSlot.MAX_34 || step >= 1 << 20) return;
+        uint256 a = w.withEarned(earned).withPending(pending).withLimit(limit).withJoinedStep(step);
+        assert(a.earned() == earned && a.pending() == pending && a.limitField() == limit && a.joinedStep() == step);
+        assert(a.drawn() == w.drawn() && a.counter() == w.counter() && a.frozenAt() == w.frozenAt());
+        assert(a.frozen() == w.frozen() && a >> 252 == w >> 252);
+    }
+
+    /// Freezing and releasing once is no change but for the time kept by an earlier freeze.
+    function check_freezeRelease(uint256 w, uint256 time) external pure {
+        if (time > type(uint32).max || w.frozen() >= AccountSlot.MAX_FROZEN - 1) return;
+        if (w.frozen() == 0 && w.frozenAt() != 0) return;
+        assert(w.frozenMore(time).frozenLess() == w);
+    }
+
+    /// Vesting: a slash can only make the barrier earlier, never later.
+    function check_slashBarrier(uint256 w, uint256 time) external pure {
+        if (time == 0 || time > type(uint32).max) return;
+        uint256 after_ = w.slashedAt(time);
+        assert(after_.slashed() && after_.barrier() != 0 && after_.barrier() <= time);
+        if (w.slashed() && w.barrier() != 0) assert(after_.barrier() <= w.barrier());
+        assert(after_.earned() == w.earned() && after_.drawn() == w.drawn() && after_.pending() == w.pending());
+    }
+
+    /// Slashing: parts never exceed the whole, nor the stake.
+    function check_split(uint56 stake, uint64 amount, uint64 fees, uint64 reward, uint16 bps) external pure {
+        if (bps > 2_000) return;
+        (uint256 taken, uint256 f, uint256 r) = SplitLib.slash(stake, amount, fees, reward, bps);
+        assert(taken <= stake && taken <= amount && f <= fees && r <= reward);
+        assert(f + r <= taken);
+    }
+
+    /// A file's word gives back what was packed.
+    function check_filePacking(uint160 digest, uint48 amount, uint32 time, uint8 code, uint8 phase, bool flag)
+        external
+        pure
+    {
+        if (code > 15 || phase > 15) return;
+        uint256 f = FileSlot.pack(digest, amount, time, code, phase) | (flag ? FileSlot.CUMULATIVE : 0);
+        assert(f.digest() == digest && f.amount() == amount && f.time() == time);
+        assert(f.code() == code && f.phase() == phase && (f & FileSlot.CUMULATIVE != 0) == flag);
+        assert(f.withPhase(4).phase() == 4 && f.withPhase(4).code() == code);
+    }
+
+    /// The budget's word: reserving and refunding leave the terms alone.
+    function check_poolFree(uint256 p, uint64 free, uint256 cost) external pure {
+        p = p.withFree(free);
+        if (cost > free) return;
+        uint256 less = p - cost;
+        assert(less.free() == free - cost && less >> 64 == p >> 64);
+    }
+
+    function check_poolLane(uint256 p, uint256 sequence, uint256 start) external pure {
+        if (sequence > PoolSlot.MAX_SEQUENCE || start > type(uint32).max) return;
+        uint256 q = p.withLane(sequence, start);
+        assert(q.sequence() == sequence && q.laneStart() == start);
+        assert(q.free() == p.free() && q.rate() == p.rate() && q.fee() == p.fee() && q >> 188 == p >> 188);
+    }
+}

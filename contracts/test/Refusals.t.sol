@@ -1,0 +1,879 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IAppeals} from "../src/interfaces/IAppeals.sol";
+import {ICanaries} from "../src/interfaces/ICanaries.sol";
+import {ICourt} from "../src/interfaces/ICourt.sol";
+import {IJuries} from "../src/interfaces/IJuries.sol";
+import {IMusterToken} from "../src/interfaces/IMusterToken.sol";
+import {IParams} from "../src/interfaces/IParams.sol";
+import {IPools} from "../src/interfaces/IPools.sol";
+import {ISeats} from "../src/interfaces/ISeats.sol";
+import {IStakes} from "../src/interfaces/IStakes.sol";
+import {Codes} from "../src/libraries/Codes.sol";
+import {SuiteLib} from "../src/libraries/SuiteLib.sol";
+import {FileData, FileRef, PoolTerms, Suite, Work} from "../src/libraries/Types.sol";
+import {Planting} from "./helpers/Planting.sol";
+
+/// @notice Every call says no, with the right error, to who may not make it or at the wrong time.
+contract RefusalsTest is Planting {
+    /// @dev `who` calls and is refused with `selector`.
+    function _no(address who, address target, bytes memory data, bytes4 selector) internal {
+        vm.prank(who);
+        (bool ok, bytes memory answer) = target.call(data);
+        assertFalse(ok);
+        assertEq(bytes32(bytes4(answer)), bytes32(selector));
+    }
+
+    function _yes(address who, address target, bytes memory data) internal {
+        vm.prank(who);
+        (bool ok,) = target.call(data);
+        assertTrue(ok);
+    }
+
+    // ---- Token, Params
+
+    function test_token() public {
+        assertEq(token.decimals(), 9);
+        assertEq(token.nonces(owner), 0);
+        _no(stranger, address(token), abi.encodeCall(token.mint, (stranger, 1)), 0x118cdaa7);
+        _no(stranger, address(token), abi.encodeCall(token.faucet, (1_001e9)), IMusterToken.FaucetLimit.selector);
+        _yes(stranger, address(token), abi.encodeCall(token.faucet, (1_000e9)));
+        assertEq(token.balanceOf(stranger), 1_000e9);
+        _no(stranger, address(token), abi.encodeCall(token.faucet, (1)), IMusterToken.FaucetLimit.selector);
+        _wait(1 days);
+        _yes(stranger, address(token), abi.encodeCall(token.faucet, (1)));
+    }
+
+    function test_params() public {
+        IParams.Values memory v = defaultValues();
+        bytes4 no = IParams.OutOfBounds.selector;
+        _no(stranger, address(params), abi.encodeCall(params.set, (v)), 0x118cdaa7);
+        _no(stranger, address(params), abi.encodeCall(params.setPaused, (true)), 0x118cdaa7);
+        params.set(v);
+        assertEq(params.values().canarySlash, v.canarySlash);
+        v.slashBps = 4_999;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        v.slashBps = 10_001;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        v = defaultValues();
+        v.rewardBps = 2_001;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        v = defaultValues();
+        v.malformedPenalty = 10_001e9;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        v = defaultValues();
+        v.minorityPenalty = 0;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        v = defaultValues();
+        v.withheldPenalty = v.minorityPenalty;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        v = defaultValues();
+        v.overturnPenalty = 0;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        v = defaultValues();
+        v.canarySlash = 0;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        v = defaultValues();
+        v.delayCompensation = 10_001e9;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+    }
+
+    function makeParams(uint256 window, uint256 seconds_, uint256 unbonding) external {
+        _new("Params", abi.encode(address(this), window, seconds_, unbonding, defaultValues()));
+    }
+
+    function makeSeats(uint256 bond, uint256 minBond, uint256 epoch) external {
+        Suite memory s;
+        s.seats = _at(vm.getNonce(address(this)));
+        _new("Seats", abi.encode(s, bond, minBond, epoch));
+    }
+
+    function makeMisplaced(string memory name) external {
+        Suite memory s;
+        _new(name, abi.encode(s));
+    }
+
+    function test_constructors() public {
+        bytes4 no = IParams.OutOfBounds.selector;
+        address me = address(this);
+        _no(me, me, abi.encodeCall(this.makeParams, (0, 1, 1 days)), no);
+        _no(me, me, abi.encodeCall(this.makeParams, (2 days, 1, 3 days)), no);
+        _no(me, me, abi.encodeCall(this.makeParams, (1, 0, 1 days)), no);
+        _no(me, me, abi.encodeCall(this.makeParams, (1, 61, 1 days)), no);
+        _no(me, me, abi.encodeCall(this.makeParams, (10, 1, 1)), no);
+        _no(me, me, abi.encodeCall(this.makeParams, (10, 1, 91 days)), no);
+        _no(me, me, abi.encodeCall(this.makeSeats, (0, 1, 100)), no);
+        _no(me, me, abi.encodeCall(this.makeSeats, (1 << 60, 1, 100)), no);
+        _no(me, me, abi.encodeCall(this.makeSeats, (10, 0, 100)), no);
+        _no(me, me, abi.encodeCall(this.makeSeats, (10, 11, 100)), no);
+        _no(me, me, abi.encodeCall(this.makeSeats, (10, 5, 1)), no);
+        _no(me, me, abi.encodeCall(this.makeSeats, (10, 5, 4001)), no);
+        string[6] memory names = ["Stakes", "Pools", "Court", "Juries", "Appeals", "Canaries"];
+        for (uint256 i = 0; i < 6; ++i) {
+            _no(me, me, abi.encodeCall(this.makeMisplaced, (names[i])), SuiteLib.WrongAddress.selector);
+        }
+    }
+
+    function _badTerms(PoolTerms memory t) internal {
+        _no(owner, address(params), abi.encodeCall(params.checkTerms, (t)), IParams.BadTerms.selector);
+    }
+
+    function test_terms() public {
+        PoolTerms memory t;
+        t = defaultTerms();
+        t.rate = 0;
+        _badTerms(t);
+        t = defaultTerms();
+        t.fee = 0;
+        _badTerms(t);
+        t = defaultTerms();
+        t.juryFee = 1;
+        _badTerms(t);
+        t = defaultTerms();
+        t.leverage = 0;
+        _badTerms(t);
+        t = defaultTerms();
+        t.minStake = 0;
+        _badTerms(t);
+        t = defaultTerms();
+        t.maxUnits = 0;
+        _badTerms(t);
+        t = defaultTerms();
+        t.committee = 4;
+        _badTerms(t);
+        t = defaultTerms();
+        t.jury = 3;
+        _badTerms(t);
+        t.jury = 17;
+        _badTerms(t);
+        t.jury = 6;
+        _badTerms(t);
+        t = defaultTerms();
+        t.appealJury = 5;
+        _badTerms(t);
+        t.appealJury = 17;
+        _badTerms(t);
+        t.appealJury = 8;
+        _badTerms(t);
+        t = defaultTerms();
+        t.laneBlocks = 0;
+        _badTerms(t);
+        t = defaultTerms();
+        t.maxLag = 16;
+        _badTerms(t);
+        t = defaultTerms();
+        t.auditRate = 0;
+        _badTerms(t);
+        t.auditRate = 65537;
+        _badTerms(t);
+        t = defaultTerms();
+        t.drawBlocks = 7;
+        _badTerms(t);
+        t = defaultTerms();
+        t.commitWindow = 0;
+        _badTerms(t);
+        t = defaultTerms();
+        t.contestWindow = 31 days;
+        _badTerms(t);
+        t = defaultTerms();
+        t.challengeWindow = 29 days;
+        _badTerms(t); // longer than validators' bonds stay
+        assertGt(params.checkTerms(defaultTerms()), 3600 + 600 + 2 * 720);
+    }
+
+    // ---- Stakes
+
+    function test_stakes() public {
+        address s = address(stakes);
+        address unknown = account("unknown");
+        _no(owner, s, abi.encodeCall(stakes.deposit, (unknown, 1)), IStakes.UnknownNode.selector);
+        _no(owner, s, abi.encodeCall(stakes.deposit, (node, 1 << 56)), IStakes.AmountTooLarge.selector);
+        _give(stranger, s, 5e9);
+        _yes(stranger, s, abi.encodeCall(stakes.deposit, (node, 5e9)));
+        assertEq(stakes.stakeOf(node), STAKE + 5e9);
+        _no(stranger, s, abi.encodeCall(stakes.withdraw, (node, 1)), IStakes.NotOperator.selector);
+        _no(operator, s, abi.encodeCall(stakes.withdraw, (node, 1)), IStakes.InPool.selector);
+        assertEq(stakes.withdrawable(node), 0);
+        _no(stranger, s, abi.encodeCall(stakes.bind, (node, 1, 1)), IStakes.NotPools.selector);
+        _no(stranger, s, abi.encodeCall(stakes.unbind, (node, 1)), IStakes.NotPools.selector);
+        _no(stranger, s, abi.encodeCall(stakes.freeze, (node)), IStakes.NotPools.selector);
+        _no(stranger, s, abi.encodeCall(stakes.release, (node)), IStakes.NotPools.selector);
+        _no(stranger, s, abi.encodeCall(stakes.slash, (node, 1, 1, 0, 0, 0, false, 0)), IStakes.NotPools.selector);
+        _yes(operator, address(pools), abi.encodeCall(pools.leavePool, (pool, node)));
+        _no(operator, s, abi.encodeCall(stakes.withdraw, (node, 1)), IStakes.StakeLocked.selector);
+        // it may come back to the same pool, but not take its stake to another one
+        uint256 other = _createPool(defaultTerms());
+        _no(operator, address(pools), abi.encodeCall(pools.join, (other, node)), IStakes.StakeLocked.selector);
+        _wait(30_000);
+        _no(operator, s, abi.encodeCall(stakes.withdraw, (node, STAKE * 2)), IStakes.StakeTooLow.selector);
+        assertEq(stakes.withdrawable(node), STAKE + 5e9);
+        _yes(operator, s, abi.encodeCall(stakes.withdraw, (node, STAKE)));
+        assertEq(token.balanceOf(operator), STAKE);
+        _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IStakes.StakeTooLow.selector);
+        _no(stranger, address(pools), abi.encodeCall(pools.join, (pool, unknown)), IStakes.UnknownNode.selector);
+        IStakes.Node memory n = stakes.nodeOf(node);
+        assertEq(n.operator, operator);
+        assertEq(n.lastPool, pool);
+
+        bytes memory consent = _sign(key("unknown"), stakes.consentDigest(unknown, stranger, clock));
+        bytes memory call = abi.encodeCall(stakes.registerNode, (unknown, 1 << 56, clock, consent));
+        _no(stranger, s, call, IStakes.AmountTooLarge.selector);
+        call = abi.encodeCall(stakes.registerNode, (unknown, 1, clock - 1, consent));
+        _no(stranger, s, call, IStakes.ConsentExpired.selector);
+        params.setPaused(true);
+        call = abi.encodeCall(stakes.registerNode, (unknown, 1, clock, consent));
+        _no(stranger, s, call, IStakes.Paused.selector);
+        params.setPaused(false);
+        // a permit that fails (here: used up, or never valid) is no matter when the allowance is there
+        IStakes.Permit memory permit;
+        _give(stranger, s, 1e9);
+        call = abi.encodeCall(stakes.registerNodeWithPermit, (unknown, 1e9, clock, consent, permit));
+        _yes(stranger, s, call);
+    }
+
+    // ---- Seats
+
+    function test_seats() public {
+        address s = address(seats);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (address(0))), ISeats.ZeroVoter.selector);
+        params.setPaused(true);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger)), ISeats.Paused.selector);
+        params.setPaused(false);
+        _no(stranger, s, abi.encodeCall(seats.setVoter, (1, stranger)), ISeats.NotSeatOwner.selector);
+        _no(_seatOwner(1), s, abi.encodeCall(seats.setVoter, (1, address(0))), ISeats.ZeroVoter.selector);
+        _yes(_seatOwner(1), s, abi.encodeCall(seats.setVoter, (1, stranger)));
+        assertEq(seats.voterOf(1), stranger);
+        _no(stranger, s, abi.encodeCall(seats.penalise, (1, 1, stranger)), ISeats.NotCourt.selector);
+        _no(stranger, s, abi.encodeCall(seats.freeze, (1)), ISeats.NotCourt.selector);
+        _no(stranger, s, abi.encodeCall(seats.release, (1)), ISeats.NotCourt.selector);
+        _no(_seatOwner(1), s, abi.encodeCall(seats.unbondSeat, (1)), ISeats.SeatActive.selector);
+        _no(_seatOwner(1), s, abi.encodeCall(seats.withdrawSeat, (1)), ISeats.SeatActive.selector);
+        _no(stranger, s, abi.encodeCall(seats.leaveSeat, (1)), ISeats.NotSeatOwner.selector);
+        uint256 epoch = seats.currentEpoch();
+        _no(stranger, s, abi.encodeCall(seats.countAt, (epoch + 2)), ISeats.UnknownEpoch.selector);
+        _no(stranger, s, abi.encodeCall(seats.seatAt, (0, epoch - 2)), ISeats.UnknownEpoch.selector);
+
+        // a bond that falls below the least is evicted; before that it can be topped up
+        vm.prank(address(court));
+        seats.penalise(1, 100e9, SINK);
+        _give(stranger, s, BOND);
+        _yes(stranger, s, abi.encodeCall(seats.topUp, (1)));
+        assertEq(seats.seatOf(1).bond, BOND);
+        vm.prank(address(court));
+        assertEq(seats.penalise(1, BOND * 2, SINK), BOND);
+        assertEq(seats.seatOf(1).leftEpoch, epoch);
+        _no(stranger, s, abi.encodeCall(seats.topUp, (1)), ISeats.SeatInactive.selector);
+        _no(_seatOwner(1), s, abi.encodeCall(seats.leaveSeat, (1)), ISeats.SeatInactive.selector);
+
+        // leaving: drawable until the epoch's end, then two epochs, then the unbonding period
+        _yes(_seatOwner(8), s, abi.encodeCall(seats.leaveSeat, (8)));
+        _yes(_seatOwner(3), s, abi.encodeCall(seats.leaveSeat, (3)));
+        assertEq(seats.countAt(epoch), 8);
+        assertEq(seats.countAt(epoch + 1), 5);
+        assertEq(seats.seatAt(7, epoch), 8);
+        _no(_seatOwner(3), s, abi.encodeCall(seats.unbondSeat, (3)), ISeats.TooEarly.selector);
+        _nextEpoch();
+        assertEq(seats.countAt(epoch), 8);
+        assertEq(seats.countAt(epoch + 1), 5);
+        _openSeats(1);
+        assertEq(seats.countAt(epoch + 2), 6);
+        _nextEpoch();
+        _yes(_seatOwner(3), s, abi.encodeCall(seats.unbondSeat, (3)));
+        _no(_seatOwner(3), s, abi.encodeCall(seats.unbondSeat, (3)), ISeats.SeatLocked.selector);
+        _no(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)), ISeats.SeatLocked.selector);
+        vm.prank(address(canaries));
+        seats.freeze(3);
+        _wait(30 days);
+        _no(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)), ISeats.SeatLocked.selector);
+        vm.prank(address(canaries));
+        seats.release(3);
+        _yes(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)));
+        _no(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)), ISeats.SeatActive.selector);
+        assertEq(seats.effectiveSeedBlock(height), 0);
+        assertEq(seats.effectiveSeedBlock(height - 1), height - 1);
+        assertEq(seats.effectiveSeedBlock(height - 300) / EPOCH, height / EPOCH - 1);
+        // seat ids end
+        vm.store(s, bytes32(uint256(0)), bytes32(uint256(65535)));
+        if (seats.opened() == 65535) {
+            _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger)), ISeats.TooManySeats.selector);
+        }
+    }
+
+    // ---- Pools
+
+    function test_poolOwner() public {
+        address p = address(pools);
+        PoolTerms memory t = defaultTerms();
+        params.setPaused(true);
+        _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), IPools.Paused.selector);
+        _no(stranger, p, abi.encodeCall(pools.join, (pool, account("x"))), IPools.Paused.selector);
+        params.setPaused(false);
+        t.jury = 7;
+        _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), IPools.TooFewSeats.selector);
+        t = defaultTerms();
+        _no(owner, p, abi.encodeCall(pools.createPool, (t, 1 << 64)), IPools.AmountTooLarge.selector);
+        _no(owner, p, abi.encodeCall(pools.fund, (99, 1)), IPools.NoSuchPool.selector);
+        _no(owner, p, abi.encodeCall(pools.fund, (pool, type(uint64).max)), IPools.AmountTooLarge.selector);
+        _give(stranger, p, 7e9);
+        _yes(stranger, p, abi.encodeCall(pools.fund, (pool, 7e9)));
+        assertEq(pools.poolOf(pool).free, BUDGET + 7e9);
+        _no(stranger, p, abi.encodeCall(pools.publishStep, (pool, 1, 0, 0)), IPools.NotOwner.selector);
+        _no(owner, p, abi.encodeCall(pools.publishStep, (pool, 2, 0, 0)), IPools.StepMismatch.selector);
+        _no(owner, p, abi.encodeCall(pools.resumePool, (pool)), IPools.WrongStatus.selector);
+        _yes(owner, p, abi.encodeCall(pools.pausePool, (pool)));
+        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.WrongStatus.selector);
+        _no(stranger, p, abi.encodeCall(pools.join, (pool, stranger)), IPools.WrongStatus.selector);
+        _yes(owner, p, abi.encodeCall(pools.publishStep, (pool, 1, 0, 0)));
+        _yes(owner, p, abi.encodeCall(pools.resumePool, (pool)));
+        _no(owner, p, abi.encodeCall(pools.settlePool, (pool)), IPools.WrongStatus.selector);
+        _yes(owner, p, abi.encodeCall(pools.closePool, (pool)));
+        _no(owner, p, abi.encodeCall(pools.closePool, (pool)), IPools.WrongStatus.selector);
+        _no(owner, p, abi.encodeCall(pools.publishStep, (pool, 2, 0, 0)), IPools.WrongStatus.selector);
+        _no(owner, p, abi.encodeCall(pools.settlePool, (pool)), IPools.NotYet.selector);
+        _wait(30 days);
+        _yes(owner, p, abi.encodeCall(pools.settlePool, (pool)));
+        assertEq(token.balanceOf(owner), BUDGET + 7e9);
+        _yes(owner, p, abi.encodeCall(pools.settlePool, (pool))); // nothing left, no harm
+        assertEq(uint256(pools.poolOf(pool).status), uint256(IPools.Status.Settled));
+        assertEq(pools.ownerOf(pool), owner);
+    }
+
+    function test_poolMembers() public {
+        address p = address(pools);
+        _no(node, p, abi.encodeCall(pools.join, (pool, node)), IPools.AlreadyMember.selector);
+        _no(stranger, p, abi.encodeCall(pools.leavePool, (pool, node)), IPools.NotOperatorOrNode.selector);
+        _no(stranger, p, abi.encodeCall(pools.leavePool, (pool, stranger)), IPools.NotMember.selector);
+        _no(stranger, p, abi.encodeCall(pools.refresh, (pool, stranger)), IPools.NotMember.selector);
+        _give(stranger, address(stakes), STAKE);
+        _yes(stranger, address(stakes), abi.encodeCall(stakes.deposit, (node, STAKE)));
+        _yes(stranger, p, abi.encodeCall(pools.refresh, (pool, node)));
+        assertEq(pools.accountOf(pool, node).limit, 8 * STAKE / 1e6);
+        _no(stranger, p, abi.encodeCall(pools.removeNode, (pool, node)), IPools.NotOwner.selector);
+        _yes(owner, p, abi.encodeCall(pools.removeNode, (pool, node)));
+        _no(owner, p, abi.encodeCall(pools.removeNode, (pool, node)), IPools.Removed.selector);
+        _no(node, p, abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
+        address unborn = account("unborn");
+        _yes(owner, p, abi.encodeCall(pools.removeNode, (pool, unborn)));
+        address other = _register(stranger, "other", STAKE);
+        _no(owner, p, abi.encodeCall(pools.join, (pool, other)), IPools.NotOperatorOrNode.selector);
+        PoolTerms memory t = defaultTerms();
+        (t.rate, t.minStake, t.leverage) = (type(uint32).max, 1, 1);
+        uint256 dear = _createPool(t);
+        address poor = _register(stranger, "poor", 1);
+        _no(poor, p, abi.encodeCall(pools.join, (dear, poor)), IPools.OverLimit.selector);
+        (t.rate, t.leverage) = (1, 10_000);
+        uint256 cheap = _createPool(t);
+        address rich = _register(stranger, "rich", 2_000_000e9);
+        _yes(rich, p, abi.encodeCall(pools.join, (cheap, rich)));
+        assertEq(pools.accountOf(cheap, rich).limit, (uint256(1) << 34) - 1);
+        // a join between publication and seed block counts for that step
+        vm.prank(owner);
+        pools.publishStep(pool, 1, 0, 0);
+        vm.prank(other);
+        pools.join(pool, other);
+        assertEq(pools.accountOf(pool, other).joinedStep, 1);
+    }
+
+    function test_poolWork() public {
+        address p = address(pools);
+        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
+        _no(stranger, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.NotMember.selector);
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 1, w)), IPools.CounterMismatch.selector);
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 1, 0, w)), IPools.StepOutOfRange.selector);
+        w.units = 0;
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.BadUnits.selector);
+        w.units = 100_001;
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.BadUnits.selector);
+        w.units = 1;
+        w.rows = 0;
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.BadRows.selector);
+        _no(node, p, abi.encodeCall(pools.submitMany, (pool, 0, 0, new Work[](0))), IPools.BadCount.selector);
+        _no(node, p, abi.encodeCall(pools.submitMany, (pool, 0, 0, new Work[](17))), IPools.BadCount.selector);
+        w.rows = 1;
+        Work[] memory many = new Work[](3);
+        (many[0], many[1], many[2]) = (w, w, w);
+        _yes(node, p, abi.encodeCall(pools.submitMany, (pool, 0, 0, many)));
+        assertEq(pools.accountOf(pool, node).counter, 3);
+        (uint256 start, uint256 count) = pools.laneOf(pool, 0);
+        assertEq(start, height);
+        assertEq(count, 3);
+        _blocks(3); // the lane is closed by now: the next file opens another
+        vm.prank(node);
+        assertEq(pools.submit(pool, 0, 3, w), 16);
+        for (uint256 i = 0; i < 4; ++i) {
+            _step();
+        }
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 1, 4, w)), IPools.StepOutOfRange.selector);
+        _yes(node, p, abi.encodeCall(pools.submit, (pool, 2, 4, w)));
+        _yes(node, p, abi.encodeCall(pools.announceMirror, (pool, 17, "https://mirror")));
+        assertEq(pools.termsOf(pool).rate, 1e6);
+        assertEq(pools.canaryRootOf(pool, 0), keccak256("canaries"));
+    }
+
+    function test_poolVerdicts() public {
+        address p = address(pools);
+        uint256 s = _submit();
+        FileData memory f = files[pool][s];
+        FileRef memory ref = _ref(s);
+        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, _refs(0))), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.payFees, (pool, stranger, 1, 1)), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0)), IPools.NotCourt.selector);
+        address b = address(appeals);
+        _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WrongPhase.selector);
+        _no(b, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.WrongPhase.selector);
+        _no(b, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0)), IPools.WrongPhase.selector);
+        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongPhase.selector);
+        _no(stranger, p, abi.encodeCall(pools.forfeit, (pool, s, f)), IPools.WrongPhase.selector);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, 99, ref.inner)), IPools.WrongFile.selector);
+        _vote0();
+        (uint256 units,) = pools.claimable(pool, node, s);
+        assertEq(units, 0);
+        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongPhase.selector);
+        _passWindow();
+        (units,) = pools.claimable(pool, node, s);
+        assertEq(units, 1_000);
+        _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WindowOver.selector);
+        _claim(s);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
+        address c = address(court);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, _refs(0))), IPools.WrongPhase.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, new FileRef[](0))), IPools.BadCount.selector);
+    }
+
+    function _vote0() internal {
+        _voteAll(0, Codes.ACCEPT);
+    }
+
+    function test_frozenNodeWaits() public {
+        uint256 s = _submit();
+        _voteAll(0, 3);
+        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
+        _no(node, address(pools), abi.encodeCall(pools.submit, (pool, 0, 1, w)), IPools.NodeIsFrozen.selector);
+        FileRef memory ref = _ref(s);
+        _no(stranger, address(pools), abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.NotYet.selector);
+    }
+
+    function test_fullLaneAndWrongCount() public {
+        for (uint256 i = 0; i < 17; ++i) {
+            _submit();
+        }
+        _draw(0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            _commit(0, 0, i, _all(1));
+        }
+        for (uint256 i = 0; i < 3; ++i) {
+            _reveal(0, 0, i, _all(1));
+        }
+        FileRef[] memory refs = _refs(0);
+        assertEq(refs.length, 16);
+        FileRef[] memory fewer = new FileRef[](15);
+        for (uint256 i = 0; i < 15; ++i) {
+            fewer[i] = refs[i];
+        }
+        address c = address(court);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, fewer)), IPools.BadCount.selector);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, new FileRef[](17))), IPools.BadCount.selector);
+        (fewer[0], refs[0]) = (refs[0], refs[1]);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), IPools.WrongFile.selector);
+        refs[0] = fewer[0];
+        _yes(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)));
+    }
+
+    // ---- Court
+
+    function test_court() public {
+        address c = address(court);
+        ICourt.Terms memory t;
+        _no(stranger, c, abi.encodeCall(court.registerPool, (1, t)), ICourt.NotPools.selector);
+        _no(stranger, c, abi.encodeCall(court.setOutcome, (1, 0, 1)), ICourt.NotAppeals.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.NoSuchLane.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 2)), ICourt.NoSuchLane.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 1)), ICourt.NoSuchLane.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 1 << 31, 0)), ICourt.NoSuchLane.selector);
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, 0);
+        assertEq(court.roundOf(pool, 0, 1).seedBlock, 0);
+        _submit();
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 3);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.SeedNotMined.selector);
+        FileRef[] memory refs = _refs(0);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
+        _no(stranger, c, abi.encodeCall(court.reveal, (pool, 0, 0, 0, 0, 0, 0)), ICourt.NotDrawn.selector);
+        _no(stranger, c, abi.encodeCall(court.decisionOf, (pool, 0)), ICourt.NotSettled.selector);
+        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotSettled.selector);
+        _blocks(4);
+        (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn) = court.committeeOf(pool, 0, 0);
+        assertFalse(drawn);
+        bytes32 hash = court.ballotHash(pool, 0, 0, voters[0], _all(1), keccak256("verdict"), keccak256("salt"));
+        _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), ICourt.NotVoter.selector);
+        _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 7, hash)), ICourt.NotVoter.selector);
+        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 4, hash)), ICourt.NotVoter.selector);
+        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, 0)), ICourt.EmptyCommitment.selector);
+        _yes(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash))); // draws, too
+        (uint256[] memory same,, bytes32 sameSeed, bool now_) = court.committeeOf(pool, 0, 0);
+        assertTrue(now_);
+        assertEq(seed, sameSeed);
+        assertEq(members, same);
+        (bytes32 stored,, bool revealed) = court.ballotOf(pool, 0, 0, 0);
+        assertEq(stored, hash);
+        assertFalse(revealed);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.AlreadyDrawn.selector);
+        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), ICourt.AlreadyCommitted.selector);
+        bytes memory reveal =
+            abi.encodeCall(court.reveal, (pool, 0, 0, 0, _all(1), keccak256("verdict"), keccak256("salt")));
+        _no(voters[0], c, reveal, ICourt.RevealNotOpen.selector);
+        bytes memory early =
+            abi.encodeCall(court.reveal, (pool, 0, 0, 1, _all(1), keccak256("verdict"), keccak256("salt")));
+        _no(voters[1], c, early, ICourt.NotCommitted.selector);
+        _no(voters[1], c, abi.encodeCall(court.reveal, (pool, 0, 0, 9, 0, 0, 0)), ICourt.NotCommitted.selector);
+        _wait(60);
+        _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), ICourt.CommitOver.selector);
+        _yes(voters[0], c, reveal);
+        _no(voters[0], c, reveal, ICourt.AlreadyRevealed.selector);
+        (, uint256 codes, bool open) = court.ballotOf(pool, 0, 0, 0);
+        assertTrue(open);
+        assertEq(codes, _all(1));
+        court.settle(pool, 0, 0, refs); // one vote of three decides nothing
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.AlreadySettled.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.AlreadySettled.selector);
+        _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), ICourt.AlreadySettled.selector);
+        _no(voters[1], c, reveal, ICourt.AlreadySettled.selector);
+        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotFinal.selector);
+        assertEq(court.roundOf(pool, 0, 1).seedBlock, height + 2);
+        assertTrue(court.roundOf(pool, 0, 0).settled);
+        _passWindow();
+        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 3)), ICourt.NotDrawn.selector);
+        court.closeMember(pool, 0, 0, 0);
+        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.AlreadyClosed.selector);
+        _blocks(70); // round 1 is never drawn
+        court.settle(pool, 0, 1, refs);
+        assertEq(_code(0), Codes.VOID);
+        assertGt(court.roundOf(pool, 0, 1).time, 0);
+    }
+
+    function test_courtLateReveal() public {
+        _submit();
+        _draw(0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            _commit(0, 0, i, _all(1));
+        }
+        (, address[] memory voters,,) = court.committeeOf(pool, 0, 0);
+        _wait(120);
+        bytes memory reveal =
+            abi.encodeCall(court.reveal, (pool, 0, 0, 0, _all(1), keccak256("verdict"), keccak256("salt")));
+        _no(voters[0], address(court), reveal, ICourt.RevealOver.selector);
+    }
+
+    function test_noCommitsIsVoidWithoutPenalty() public {
+        uint256 s = _submit();
+        _draw(0, 0);
+        FileRef[] memory refs = _refs(0);
+        _no(stranger, address(court), abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
+        _wait(60);
+        court.settle(pool, 0, 0, refs);
+        assertEq(_code(s), Codes.VOID);
+        _passWindow();
+        _closeAll(0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(seats.seatOf(court.roundOf(pool, 0, 0).seats[i]).bond, BOND);
+        }
+    }
+
+    function test_drawNeedsEnoughSeats() public {
+        _submit();
+        for (uint256 i = 1; i <= 6; ++i) {
+            vm.prank(_seatOwner(i));
+            seats.leaveSeat(i);
+        }
+        _nextEpoch();
+        _blocks(1);
+        _no(stranger, address(court), abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.DrawOver.selector);
+        uint256 next = _submit();
+        _blocks(4);
+        _no(stranger, address(court), abi.encodeCall(court.draw, (pool, next / 16, 0)), ICourt.TooFewSeats.selector);
+    }
+
+    function test_redrawWithFewSeatsReusesThem() public {
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(1), _all(3), 0));
+        for (uint256 i = 1; i <= 4; ++i) {
+            vm.prank(_seatOwner(i));
+            seats.leaveSeat(i);
+        }
+        _blocks(EPOCH - height % EPOCH - 1);
+        if (court.roundOf(pool, 0, 1).seedBlock + 60 < height) return;
+        _vote(0, 1, _three(_all(1), _all(1), _all(1)));
+        assertEq(_code(s), Codes.ACCEPT);
+        (uint256 round,,,,) = court.decisionOf(pool, s);
+        assertEq(round, 1);
+        uint256 trial = _dispute(stranger, s); // an outcome of round 1 can be disputed
+        _juryVotes(trial, Codes.ACCEPT);
+        _conclude(s);
+        assertEq(_code(s), Codes.ACCEPT);
+    }
+
+    // ---- Juries, Appeals
+
+    function test_appeals() public {
+        address a = address(appeals);
+        uint256 s = _submit();
+        FileData memory f = files[pool][s];
+        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NoDispute.selector);
+        _no(stranger, a, abi.encodeCall(appeals.dispute, (pool, s, f)), IPools.WrongPhase.selector);
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        FileData memory g = files[pool][s];
+        _no(stranger, a, abi.encodeCall(appeals.dispute, (pool, s, g)), IPools.WrongPhase.selector);
+        _no(stranger, a, abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.NoAppeal.selector);
+        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NotYet.selector);
+        _passWindow();
+        _no(stranger, address(court), abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotFinal.selector);
+        uint256 before = token.balanceOf(operator);
+        _juryVotes(trial, Codes.UNSURE);
+        _conclude(s);
+        assertEq(token.balanceOf(operator) - before, 5e9); // compensation for the delay
+        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.AlreadyResolved.selector);
+        _claim(s);
+    }
+
+    function test_juries() public {
+        address j = address(juries);
+        uint256[] memory none;
+        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 5, 1, 1, 1, none, stranger)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.draw, (9)), IJuries.NoSuchTrial.selector);
+        uint256 s = _submit();
+        _voteAll(0, 3);
+        uint256 trial = _dispute(operator, s);
+        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), IJuries.SeedNotMined.selector);
+        _no(stranger, j, abi.encodeCall(juries.conclude, (trial, 1, 1)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IJuries.NotConcluded.selector);
+        _no(stranger, j, abi.encodeCall(juries.reveal, (trial, 0, 1, 0, 0)), IJuries.NotDrawn.selector);
+        (bool done,) = juries.verdictOf(trial);
+        assertFalse(done);
+        assertEq(juries.caseOf(trial).seedBlock, height + 2);
+        _blocks(3);
+        (, address[] memory voters,, bool drawn) = juries.juryOf(trial);
+        assertFalse(drawn);
+        bytes32 hash = juries.ballotHash(trial, voters[0], 1, keccak256("verdict"), keccak256("salt"));
+        _no(stranger, j, abi.encodeCall(juries.commit, (trial, 0, hash)), IJuries.NotVoter.selector);
+        _no(stranger, j, abi.encodeCall(juries.commit, (trial, 5, hash)), IJuries.NotVoter.selector);
+        _no(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, 0)), IJuries.EmptyCommitment.selector);
+        _yes(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, hash)));
+        _no(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, hash)), IJuries.AlreadyCommitted.selector);
+        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), IJuries.AlreadyDrawn.selector);
+        bytes memory reveal = abi.encodeCall(juries.reveal, (trial, 0, 1, keccak256("verdict"), keccak256("salt")));
+        _no(voters[0], j, reveal, IJuries.RevealNotOpen.selector);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IJuries.NotCommitted.selector);
+        (bytes32 stored,,) = juries.ballotOf(trial, 0);
+        assertEq(stored, hash);
+        bytes32 odd = juries.ballotHash(trial, voters[1], 12, 0, 0);
+        _yes(voters[1], j, abi.encodeCall(juries.commit, (trial, 1, odd)));
+        _wait(60);
+        _no(voters[2], j, abi.encodeCall(juries.commit, (trial, 2, hash)), IJuries.CommitOver.selector);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 12, 0, 0)), IJuries.BadCode.selector);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IJuries.WrongReveal.selector);
+        _yes(voters[0], j, reveal);
+        _no(voters[0], j, reveal, IJuries.AlreadyRevealed.selector);
+        (, uint256 code, bool open) = juries.ballotOf(trial, 0);
+        assertTrue(open);
+        assertEq(code, 1);
+        assertEq(juries.costOf(trial, 1), 5e8);
+        _wait(60);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IJuries.RevealOver.selector);
+        _conclude(s); // one vote of five: no majority, the outcome stands
+        assertEq(_code(s), 3);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IJuries.AlreadyConcluded.selector);
+        _no(voters[2], j, abi.encodeCall(juries.commit, (trial, 2, hash)), IJuries.AlreadyConcluded.selector);
+        _no(a(), j, abi.encodeCall(juries.conclude, (trial, 1, 1)), IJuries.AlreadyConcluded.selector);
+        juries.closeJuror(trial, 0);
+        juries.closeJuror(trial, 2);
+        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IJuries.AlreadyClosed.selector);
+        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 5)), IJuries.AlreadyClosed.selector);
+        assertEq(seats.seatOf(juries.seatsOf(trial)[0]).bond, BOND);
+        assertEq(seats.seatOf(juries.seatsOf(trial)[2]).bond, BOND - 2e9);
+        assertEq(juries.caseOf(trial).code, 0);
+    }
+
+    function a() internal view returns (address) {
+        return address(appeals);
+    }
+
+    function _twoRounds() internal returns (uint256 s, uint256 trial) {
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _openSeats(10);
+        _nextEpoch();
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _wait(20_000);
+        pool = _createPool(t);
+        vm.prank(operator);
+        pools.join(pool, node);
+        _step();
+        s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.REJECT_SAMPLING);
+    }
+
+    function test_appealRestoresAcceptance() public {
+        (uint256 s,) = _twoRounds();
+        FileData memory f = files[pool][s];
+        _conclude(s);
+        assertEq(pools.accountOf(pool, node).frozen, 1); // a first jury's reject freezes
+        vm.prank(address(appeals));
+        pools.freezeHeld(pool, s, f); // once
+        assertEq(pools.accountOf(pool, node).frozen, 1);
+        _no(stranger, a(), abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NotYet.selector);
+        _give(operator, a(), 10_000e9);
+        uint256 before = token.balanceOf(operator);
+        _yes(operator, a(), abi.encodeCall(appeals.appeal, (pool, s)));
+        _no(operator, a(), abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.AlreadyAppealed.selector);
+        _no(operator, a(), abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NotYet.selector);
+        _juryVotes(appeals.disputeOf(pool, s).appealTrial, Codes.ACCEPT);
+        _conclude(s);
+        assertEq(_code(s), Codes.ACCEPT);
+        assertEq(pools.accountOf(pool, node).frozen, 0);
+        assertGt(token.balanceOf(operator), before); // deposit, reward, compensation
+        assertEq(token.balanceOf(a()), 0);
+        _passWindow();
+        _claim(s);
+    }
+
+    function test_verdictStandsWithoutAppeal() public {
+        (uint256 s,) = _twoRounds();
+        _conclude(s);
+        _wait(600);
+        _no(stranger, a(), abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.AppealOver.selector);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_SAMPLING);
+        assertEq(stakes.stakeOf(node), 0);
+        _no(stranger, a(), abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.NoAppeal.selector);
+    }
+
+    function test_wrongAppealPays() public {
+        (uint256 s,) = _twoRounds();
+        _conclude(s);
+        _give(operator, a(), 10_000e9);
+        uint256 before = token.balanceOf(operator);
+        _yes(operator, a(), abi.encodeCall(appeals.appeal, (pool, s)));
+        _juryVotes(appeals.disputeOf(pool, s).appealTrial, Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_SAMPLING);
+        assertEq(before - token.balanceOf(operator), appeals.depositOf(pool, 1));
+        assertEq(token.balanceOf(a()), 0);
+    }
+
+    // ---- Canaries
+
+    function test_canaries() public {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        address c = address(canaries);
+        uint256 s = _submit();
+        FileData memory f = files[pool][s];
+        ICanaries.Planted memory p = ICanaries.Planted(_salt(1, 0), _proof(_leaves(1), 0));
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        _no(stranger, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), ICanaries.NotPoolOwner.selector);
+        _no(owner, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 1)), ICanaries.BadReason.selector);
+        _no(owner, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), ICourt.NotSettled.selector);
+        _no(stranger, c, abi.encodeCall(canaries.contest, (pool, s)), ICanaries.NotOpened.selector);
+        _no(stranger, c, abi.encodeCall(canaries.conclude, (pool, s, f)), ICanaries.NotOpened.selector);
+        _vote(s / 16, 0, _three(_all(1), _all(2), _all(3)));
+        r.row = 8;
+        _no(owner, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), ICanaries.NotInSample.selector);
+        r.row = 0;
+        r.rowHash = 0;
+        _no(owner, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), ICanaries.NotInFile.selector);
+        p.proof = new bytes32[](3);
+        _no(owner, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), ICanaries.NotPlanted.selector);
+        _openCanary(s);
+        assertEq(canaries.canaryOf(pool, s).accused.length, 2);
+        uint256 accused = canaries.canaryOf(pool, s).accused[0];
+        assertEq(seats.seatOf(accused).frozen, 1);
+        _no(stranger, c, abi.encodeCall(canaries.conclude, (pool, s, f)), ICanaries.NotYet.selector);
+        _give(stranger, c, 10_000e9);
+        _yes(stranger, c, abi.encodeCall(canaries.contest, (pool, s)));
+        _no(stranger, c, abi.encodeCall(canaries.contest, (pool, s)), ICanaries.AlreadyContested.selector);
+        _no(stranger, c, abi.encodeCall(canaries.conclude, (pool, s, f)), ICanaries.NotYet.selector);
+        uint256 trial = canaries.canaryOf(pool, s).trial;
+        _juryVotes(trial, 3);
+        canaries.conclude(pool, s, f);
+        _no(stranger, c, abi.encodeCall(canaries.conclude, (pool, s, f)), ICanaries.AlreadyConcluded.selector);
+        assertEq(_code(s), Codes.CANARY);
+        assertEq(seats.seatOf(accused).bond, BOND - 200e9);
+        assertEq(seats.seatOf(accused).frozen, 0);
+        assertEq(token.balanceOf(c), 0);
+        for (uint256 i = 0; i < 5; ++i) {
+            assertTrue(seats.ownerOf(juries.seatsOf(trial)[i]) != owner);
+            juries.closeJuror(trial, i);
+        }
+        assertEq(token.balanceOf(address(juries)), 0);
+    }
+
+    function test_canaryThatNobodyCanFetch() public {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        uint256 s = _submit();
+        _voteAll(s / 16, 3); // the committee was right: a canary frees its carrier
+        _openCanary(s);
+        _no(stranger, address(canaries), abi.encodeCall(canaries.conclude, (pool, s, files[pool][s])), ICanaries.NotYet.selector);
+        _wait(600);
+        _no(stranger, address(canaries), abi.encodeCall(canaries.contest, (pool, s)), ICanaries.ContestOver.selector);
+        canaries.conclude(pool, s, files[pool][s]);
+        assertEq(_code(s), Codes.CANARY);
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(pools.accountOf(pool, node).frozen, 0);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        _blocks(4);
+
+        uint256 second = _submit();
+        _voteAll(second / 16, 1);
+        _openCanary(second);
+        _give(stranger, address(canaries), 10_000e9);
+        vm.prank(stranger);
+        canaries.contest(pool, second);
+        _juryVotes(canaries.canaryOf(pool, second).trial, Codes.UNAVAILABLE);
+        uint256 ownerBefore = token.balanceOf(owner);
+        canaries.conclude(pool, second, files[pool][second]);
+        assertEq(_code(second), Codes.ACCEPT); // cannot tell: the committee's outcome stays, nobody is slashed
+        assertGt(token.balanceOf(owner), ownerBefore);
+        assertEq(token.balanceOf(stranger), 10_000e9);
+    }
+
+    function test_oneCanarySlashPerLane() public {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        uint256 first = _submit();
+        uint256 second = _submit();
+        _voteAll(first / 16, 1);
+        _openCanary(first);
+        _openCanary(second);
+        assertEq(canaries.canaryOf(pool, second).accused.length, 0);
+        _wait(600);
+        canaries.conclude(pool, first, files[pool][first]);
+        canaries.conclude(pool, second, files[pool][second]);
+        assertEq(seats.seatOf(canaries.canaryOf(pool, first).accused[0]).bond, BOND - 200e9);
+    }
+
+    function test_auditSample() public {
+        uint256 inside;
+        for (uint256 row = 0; row < 40; ++row) {
+            if (canaries.inSample(keccak256("seed"), 5, 40, 16384, row)) ++inside;
+        }
+        assertEq(inside, 10);
+        inside = 0;
+        for (uint256 row = 0; row < 7; ++row) {
+            if (canaries.inSample(keccak256("seed"), 5, 7, 1, row)) ++inside;
+        }
+        assertEq(inside, 1);
+        assertFalse(canaries.inSample(keccak256("seed"), 5, 7, 65536, 7));
+    }
+}
