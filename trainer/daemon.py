@@ -14,8 +14,10 @@ from protocol.chain.records import Submission
 from protocol.engines.factory import make_engine
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.link import PoolLink, open_key
+from protocol.rollouts.schema import MalformedFile
 from protocol.service import Heartbeats, PoolService
 from protocol.storage.bucket import Bucket
+from protocol.storage.missing import MissingObjectError
 from protocol.waiting import WAITS
 from trainer.basemodel import base_model
 from trainer.checkpoint import checkpoint_path, checkpoints
@@ -34,6 +36,7 @@ from trainer.rollouts import Group
 log = logging.getLogger("muster.trainer")
 _REMIND_SECONDS = 10.0
 _KEPT_CHECKPOINTS = 3
+_MISSING_SECONDS = 60.0
 
 
 class Trainer:
@@ -55,6 +58,8 @@ class Trainer:
         self.reports = Reports(self.service, self.records)
         self.stopping = threading.Event()
         self.consumed: set[str] = set()
+        self.refused: set[str] = set()
+        self._missing: dict[str, float] = {}
         self.manifests: list[bytes] = []
         self._phase = "starting"
         self._told_stale: set[str] = set()
@@ -75,6 +80,7 @@ class Trainer:
                     return False
                 self._step()
             self._hold_out()
+            self._bury()
             self.reports.flush(patience=60.0)
             self._phase = "finished"
             log.info("the run is over at policy step %d", self.learner.step)
@@ -90,7 +96,7 @@ class Trainer:
         pool = self.pool_config
         base = self.config.base or base_model(pool.model, pool.task, self.config.seed)
         remove_leftovers(self._checkpoints)
-        self.learner = Learner(base, pool.train, pool.work.temperature, pool.model.dtype, seed=self.config.seed)
+        self.learner = self._learner(base)
         for path in reversed(checkpoints(self._checkpoints)):
             try:
                 extra = self.learner.load_checkpoint(path)
@@ -104,9 +110,13 @@ class Trainer:
             log.info("resumed at policy step %d with %d consumed files", self.learner.step, len(self.consumed))
             break
         else:
-            self.learner = Learner(base, pool.train, pool.work.temperature, pool.model.dtype, seed=self.config.seed)
-        self.loader = Loader(pool, self.bucket, base)
+            self.learner = self._learner(base)
+        self.loader = Loader(pool, self.bucket, base, self.learner.policy.vocabulary)
         self.reports.catch_up()
+
+    def _learner(self, base: Path) -> Learner:
+        pool, device = self.pool_config, self.config.engine.device
+        return Learner(base, pool.train, pool.work.temperature, pool.model.dtype, device, self.config.seed)
 
     @property
     def _checkpoints(self) -> Path:
@@ -159,11 +169,11 @@ class Trainer:
                     files = self._due(wanted)
                     for sub in files:
                         if file_id(sub) not in groups:
-                            groups[file_id(sub)] = self.loader.groups(sub)
-                    if len(files) == wanted:
+                            self._load(sub, groups)
+                    if len(files) == wanted and all(file_id(sub) in groups for sub in files):
                         return [group for sub in files for group in groups[file_id(sub)]], files
                     self.publisher.ensure(self.manifests)
-                except ConfigError:
+                except (ConfigError, IntegrityError):
                     raise
                 except MusterError as error:
                     log.warning("%s; trying again", error)
@@ -173,6 +183,22 @@ class Trainer:
                     log.info("%s: %d there", self._phase, len(groups))
                 self.stopping.wait(self.config.poll_seconds)
         return [], []
+
+    def _load(self, sub: Submission, groups: dict[str, list[Group]]) -> None:
+        """Read a file; one that cannot be used is passed over, one that is absent after a while too."""
+        try:
+            groups[file_id(sub)] = self.loader.groups(sub)
+        except MissingObjectError as error:
+            since = self._missing.setdefault(file_id(sub), time.monotonic())
+            if time.monotonic() - since < _MISSING_SECONDS:
+                return
+            self._refuse(sub, error)
+        except (MalformedFile, IntegrityError) as error:
+            self._refuse(sub, error)
+
+    def _refuse(self, sub: Submission, error: MusterError) -> None:
+        self.refused.add(file_id(sub))
+        log.warning("accepted file %d of %s is not trained on: %s", sub.sequence, sub.node, error.what)
 
     def _due(self, wanted: int) -> list[Submission]:
         state = self.link.refresh()
@@ -186,7 +212,7 @@ class Trainer:
             self.learner.step,
             self.pool_config.train.async_level,
             self.config.confirmations,
-            self.consumed,
+            self.consumed | self.refused,
             {self.config.carrier} if self.config.carrier else (),
         )
         self._tell(inbox)
@@ -239,13 +265,36 @@ class Trainer:
         self.reports.flush()
         drop_old(sorted((self.home / "policies").glob("step-*")), self.config.keep_exports)
 
+    def _bury(self) -> None:
+        """Wait until the last step is `confirmations` blocks deep; a reorganisation until then is made good."""
+        self._phase = "confirming the last step"
+        with WAITS.on(self._phase):
+            while not self.stopping.is_set():
+                try:
+                    self.publisher.ensure(self.manifests)
+                    pool = self.link.pool()
+                    deep = self.link.state.head - self.config.confirmations
+                    if pool and len(pool.steps) == len(self.manifests) and pool.steps[-1].block <= deep:
+                        return
+                except (ConfigError, IntegrityError):
+                    raise
+                except MusterError as error:
+                    log.warning("%s; trying again", error)
+                self.stopping.wait(self.config.poll_seconds)
+
     def _hold_out(self) -> None:
         """Mean task reward on held-out problems, before the first and after the last step; measured once."""
         step = self.learner.step
-        if step not in (0, self.pool_config.train.steps) or self.stopping.is_set() or self.reports.heldout(step):
+        if (
+            step not in (0, self.pool_config.train.steps)
+            or self.stopping.is_set()
+            or self.reports.heldout(step) is not None
+        ):
             return
         self._phase = "measuring held-out reward"
-        engine = make_engine("transformers", self.pool_config.model.dtype, threads=self.config.engine.threads)
+        engine = make_engine(
+            "transformers", self.pool_config.model.dtype, self.config.engine.device, self.config.engine.threads
+        )
         result = evaluate(engine, self.pool_config, self._export_path(step), step)
         log.info("held-out task reward at step %d: %.3f", step, result.task_reward)
         self.reports.measured(step, result.task_reward)

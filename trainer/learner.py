@@ -132,7 +132,7 @@ class Learner:
         for batch in micro_batches(sequences, MICRO_BATCH_TOKENS, self.policy.device):
             logp, _ = self.policy.logprobs(batch, self.temperature)
             sizes = [len(sequences[place].output) for place in batch.index]
-            out.update(zip(batch.index, logp.split(sizes), strict=True))
+            out.update(zip(batch.index, torch.split(logp, sizes), strict=True))
         return out
 
     def _minibatches(self, count: int) -> list[list[int]]:

@@ -2,22 +2,29 @@
 
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 from protocol.chain.records import Submission
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
-from protocol.storage.bucket import Bucket
+from protocol.rollouts.schema import Limits, MalformedFile
 from protocol.storage.keys import object_key
 from protocol.workbook import Workbook
 from trainer.rollouts import Group, TrainRollout
 
 
-class Loader:
-    """Reads files of one pool. Tokenizer and EOS come from `folder`, any policy step of it."""
+class Objects(Protocol):
+    """Where objects are read; `protocol.storage.bucket.Bucket` is one."""
 
-    def __init__(self, config: PoolConfig, bucket: Bucket, folder: Path) -> None:
-        self._bucket, self._limits = bucket, Limits.of(config.work)
+    def get(self, key: str, limit: int = ...) -> bytes: ...
+
+
+class Loader:
+    """Reads files of one pool. Tokenizer and EOS come from `folder`, any policy step of it; `vocabulary` is the
+    model's, which may be larger than the tokenizer's."""
+
+    def __init__(self, config: PoolConfig, bucket: Objects, folder: Path, vocabulary: int) -> None:
+        self._bucket, self._limits, self._vocabulary = bucket, Limits.of(config.work), vocabulary
         self._workbook = Workbook.of(config, folder)
 
     def groups(self, submission: Submission) -> list[Group]:
@@ -27,7 +34,12 @@ class Loader:
         Raises MalformedFile, IntegrityError, UnreachableError, MissingObjectError.
         """
         data = self._bucket.get(object_key("rollouts", submission.sha256), self._limits.file_bytes)
-        _, rollouts = read(data, self._limits)
+        header, rollouts = read(data, self._limits)
+        if (header.node, header.step, header.counter) != (submission.node, submission.step, submission.counter):
+            raise MalformedFile("its header names another node, step or counter than its submission")
+        # A token that the embedding lacks would not be an error of one file but the end of the process.
+        if any(max(one.output_tokens) >= self._vocabulary for one in rollouts):
+            raise MalformedFile(f"a token outside the vocabulary of {self._vocabulary}")
         out = []
         for _, members in groupby(rollouts, key=lambda rollout: rollout.slot):
             group = []

@@ -30,12 +30,17 @@ class Policy:
     def __init__(self, folder: Path, dtype: str = "float32", device: str = "cpu") -> None:
         if dtype not in DTYPES:
             raise ConfigError(f"unknown dtype `{dtype}`", f"use one of {', '.join(DTYPES)}")
-        transformers_logging.disable_progress_bar()
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self.folder = folder
         self.dtype = DTYPES[dtype]
         self.device = torch.device(device)
         self.model = load_model(folder).to(self.device)
         self.model.train()
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding: every token id must be below."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
 
     def logprobs(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """ln p and entropy of a micro-batch's output tokens, [N] float32 each, at the sampling temperature."""

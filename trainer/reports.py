@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import MusterError
+from protocol.http.client import ServiceError
 from protocol.keys.files import write_atomic
 from protocol.service import PoolService
 from trainer.records import Records
@@ -17,6 +18,7 @@ METRICS = (
     "groups_dropped", "rollouts", "tokens", "output_length_mean", "learning_rate",
 )  # fmt: skip
 _RETRY_SECONDS = 5.0
+_PASSING = frozenset({401, 403, 404, 408, 425, 429})
 
 
 class Reports:
@@ -63,8 +65,7 @@ class Reports:
         while self._waiting and (patience or time.monotonic() >= self._next_try):
             try:
                 for step in sorted(self._waiting):
-                    self.service.report_step(self._waiting[step])
-                    del self._waiting[step]
+                    self._send(step)
                 return
             except MusterError as error:
                 self._next_try = time.monotonic() + _RETRY_SECONDS
@@ -72,6 +73,16 @@ class Reports:
                 if time.monotonic() >= end:
                     return
                 time.sleep(1.0)
+
+    def _send(self, step: int) -> None:
+        """Deliver one report. One that is refused for what it says is dropped: repeating it would not help."""
+        try:
+            self.service.report_step(self._waiting[step])
+        except ServiceError as error:
+            if error.status in _PASSING or error.status >= 500:
+                raise
+            log.warning("the report of step %d is refused: %s", step, error.detail)
+        del self._waiting[step]
 
 
 def _load(path: Path) -> dict[str, float]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, GenerationConfig, Qwen2ForCausalLM
+import transformers
+from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from protocol.config import ModelConfig
@@ -66,14 +67,16 @@ def warm_up(folder: Path, task: Task, seed: int, recipe: Recipe, progress: Progr
     """Train the tiny model from `seed` and write a Hugging Face folder (fp32) into `folder`, which exists."""
     quiet_threads()
     save_tiny_tokenizer(folder)
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     config = tiny_qwen2(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model: Any = Qwen2ForCausalLM(config)
+        make: Any = transformers.Qwen2ForCausalLM
+        model = make(config)
     _train(model, tokenizer, task, seed, recipe, progress)
-    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    settings: Any = transformers.GenerationConfig
+    model.generation_config = settings(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     model.save_pretrained(str(folder))
 
 
