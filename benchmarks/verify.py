@@ -1,8 +1,8 @@
 """What verification costs against generation, per output token, with a model shaped like Qwen2.5-0.5B on one thread.
 
 Generation: own decoding loop with noise and proofs. Verification: the validator's own `measure` (prefill, TOPLOC,
-sampling, log-probabilities, betting) over every rollout, and over a random quarter. Processor seconds of one thread in
-one process. Keys: ratio and ratio_quarter of bf16 at decode batch 16, dtype, batch, and `runs` with every case:
+sampling with log-probabilities and betting) over every rollout, and over a random quarter. Processor
+seconds of one thread in one process. Keys: ratio and ratio_quarter of bf16 at decode batch 16, dtype, batch, and `runs` with every case:
 seconds per token and shares of the parts.
 """
 
@@ -137,7 +137,6 @@ class _timed:
         ("output_head", TransformersEngine, "_head"),
         ("toploc", figures, "verify_many"),
         ("sampling", figures, "verify_choices"),
-        ("betting", figures, "betting"),
     )
 
     def __init__(self, parts: dict[str, float]) -> None:

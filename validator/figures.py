@@ -18,8 +18,6 @@ from protocol.seeds import noise_key
 from validator.case import Case, RowFigures
 
 _TOGETHER = 64
-_BLOCK = 1 << 22
-"""Logits whose exponentials are held at once."""
 
 
 @torch.inference_mode()
@@ -55,7 +53,6 @@ def _row(case: Case, row: int, prefilled: Prefilled) -> RowFigures:
     rollout, temperature = case.rollouts[row], case.config.work.temperature
     key = noise_key(case.facts.work, rollout.slot, rollout.sample)
     choices = verify_choices(prefilled.logits.numpy(), rollout.output_tokens, key, temperature)
-    surprise, dullness = betting(prefilled.logits, rollout.output_tokens, temperature)
     ended = rollout.output_tokens[-1] in case.workbook.eos_ids
     return RowFigures(
         row=row,
@@ -63,25 +60,7 @@ def _row(case: Case, row: int, prefilled: Prefilled) -> RowFigures:
         mantissas=(),
         gaps=tuple(choices.gaps.tolist()),
         logprobs=tuple(choices.logprobs.tolist()),
-        surprise=surprise,
-        dullness=dullness,
+        surprise=float((-choices.logprobs / 2 - choices.log_root_sums).sum()),
+        dullness=float((choices.logprobs - choices.log_square_sums).sum()),
         eos_probability=math.exp(min(0.0, choices.logprobs[-1])) if ended else None,
     )
-
-
-def betting(logits: torch.Tensor, tokens: tuple[int, ...], temperature: float) -> tuple[float, float]:
-    """The two log e-values of one completion. logits: [T, V] float32, before temperature."""
-    surprise = dullness = 0.0
-    size = max(1, _BLOCK // logits.shape[1])
-    for start in range(0, len(tokens), size):
-        block = logits[start : start + size] / temperature
-        chosen = torch.tensor(tokens[start : start + size]).unsqueeze(1)
-        top = block.max(dim=1, keepdim=True).values
-        half = torch.exp((block - top) / 2)
-        one = (half * half).sum(1, dtype=torch.float64)
-        two = (half**4).sum(1, dtype=torch.float64)
-        logprob = (block.gather(1, chosen) - top).squeeze(1).double() - one.log()
-        log_sum_half = half.sum(1, dtype=torch.float64).log() - one.log() / 2
-        surprise += float((-logprob / 2 - log_sum_half).sum())
-        dullness += float((logprob - two.log() + 2 * one.log()).sum())
-    return surprise, dullness

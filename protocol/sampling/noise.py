@@ -37,11 +37,14 @@ class Choices:
 @dataclass(frozen=True)
 class Gaps:
     """What a verifier measures per row: `gaps` float64 [T] = best score − chosen score ≥ 0, `logprobs` float64 [T] of
-    the chosen tokens, `best` int64 [T] the tokens that its own logits would have chosen."""
+    the chosen tokens, `best` int64 [T] the tokens that its own logits would have chosen. Of the whole distribution p
+    (at temperature T): `log_root_sums` = ln Σ p^½ and `log_square_sums` = ln Σ p², float64 [T]."""
 
     gaps: Floats
     logprobs: Floats
     best: npt.NDArray[np.int64]
+    log_root_sums: Floats
+    log_square_sums: Floats
 
 
 def _words(key: NoiseKey, position: int, vocab: int, out: npt.NDArray[np.uint32]) -> None:
@@ -114,7 +117,8 @@ def verify_choices(
     chosen = np.asarray(tokens, dtype=np.int64)
     if chosen.size and (chosen.min() < 0 or chosen.max() >= matrix.shape[1]):
         raise MusterError(f"a token outside the vocabulary of {matrix.shape[1]}", "check the tokens before sampling")
-    out = Gaps(np.empty(len(chosen)), np.empty(len(chosen)), np.empty(len(chosen), dtype=np.int64))
+    size = len(chosen)
+    out = Gaps(np.empty(size), np.empty(size), np.empty(size, dtype=np.int64), np.empty(size), np.empty(size))
     keys = [key] * len(chosen)
     positions = list(range(first_position, first_position + len(chosen)))
     for rows in _blocks(*matrix.shape):
@@ -124,6 +128,7 @@ def verify_choices(
             mine = race.exact(row, chosen[at : at + 1])[0]
             out.gaps[at], out.best[at] = best - mine, token
             out.logprobs[at] = race.logprob(row, int(chosen[at]))
+        out.log_root_sums[rows], out.log_square_sums[rows] = race.moments()
     return out
 
 
@@ -146,19 +151,26 @@ class _Race:
         self.weights = logits - self.top
         self.weights *= np.float32(1.0 / temperature)
         np.exp(self.weights, out=self.weights)
-        self.total = self.weights.sum(axis=1, dtype=np.float64)
+        self.total = self.weights.sum(axis=1).astype(np.float64)
         self.raw = np.empty((rows, vocab), dtype=np.uint32)
         for row in range(rows):
             _check_key(keys[row], positions[row])
             _words(keys[row], positions[row], vocab, self.raw[row])
+        # Without the half: a little smaller than u · 2³², so the sieve keeps a little more than it must.
         self.noise = self.raw.astype(np.float32)
-        self.noise += np.float32(0.5)
 
     def exact(self, row: int, tokens: npt.NDArray[np.int64]) -> Floats:
         """Scores of some tokens as the protocol defines them, in float64."""
         values = self.logits[row, tokens].astype(np.float64) / self.temperature
         out: Floats = values - np.log(-np.log1p(-_uniform(self.raw[row, tokens])))
         return out
+
+    def moments(self) -> tuple[Floats, Floats]:
+        """ln Σ p^½ and ln Σ p² of each row."""
+        roots = np.sqrt(self.weights).sum(axis=1).astype(np.float64)
+        squares = np.einsum("ij,ij->i", self.weights, self.weights).astype(np.float64)
+        total = np.log(self.total)
+        return np.log(roots) - total / 2, np.log(squares) - 2 * total
 
     def logprob(self, row: int, token: int) -> float:
         gap = float(self.logits[row, token]) - float(self.top[row, 0])

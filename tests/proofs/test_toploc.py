@@ -203,3 +203,12 @@ def test_equal_to_the_reference_library(width: int, chunks: int) -> None:
         verdicts = reference.verify_proofs_bytes(hidden, mine, CHUNK, TOP_K, skip_prefill=True)
         assert all(v.exp_mismatches == 0 and v.mant_err_mean == 0 for v in verdicts)
         done += 100
+
+
+def test_inference_mode_and_outside_mix() -> None:
+    """Buffers kept between calls serve callers in and out of inference mode."""
+    hidden = states(64, 128)
+    with torch.inference_mode():
+        inside = toploc.build(hidden)
+        assert toploc.verify(hidden, inside)[0].exponent_mismatches == 0
+    assert toploc.build(hidden) == inside

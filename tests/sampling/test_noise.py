@@ -142,6 +142,15 @@ def test_bad_input_is_named(logits: np.ndarray, keys: list, temperature: float, 
         noise.choose(logits, keys, [0] * len(keys), temperature)
 
 
+def test_moments_of_the_distribution() -> None:
+    logits = np.random.default_rng(3).standard_normal((7, 5000)).astype(np.float32) * 3
+    found = noise.verify_choices(logits, [1] * 7, KEY, 0.8)
+    p = np.exp(logits.astype(np.float64) / 0.8)
+    p /= p.sum(axis=1, keepdims=True)
+    assert found.log_root_sums == pytest.approx(np.log(np.sqrt(p).sum(axis=1)), abs=1e-5)
+    assert found.log_square_sums == pytest.approx(np.log((p * p).sum(axis=1)), abs=1e-5)
+
+
 def test_foreign_tokens_are_refused() -> None:
     with pytest.raises(MusterError, match="outside the vocabulary"):
         noise.score_gaps(np.zeros((1, 4), dtype=np.float32), [4], KEY, 1.0)
