@@ -9,7 +9,7 @@ from sqlalchemy import func, select, update
 
 from orchestrator.db import Database
 from orchestrator.ledger import escrow
-from orchestrator.models import Consumed, SlotLease, StepReport
+from orchestrator.models import SlotLease, StepReport
 from orchestrator.slots import (
     Decision,
     File,
@@ -26,6 +26,7 @@ from orchestrator.slots import (
     flight,
     renew,
 )
+from orchestrator.trained import Trained, load
 from orchestrator.watch import Watch, barred
 from protocol.chain.records import Status, Submission
 from protocol.chain.state import State
@@ -40,21 +41,25 @@ class Leases:
         self._db, self._watch, self._rule, self._file_units, self._clock = db, watch, rule, file_units, clock
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
-        self._files: tuple[int, list[File], int] = (-1, [], 0)
+        self._known_at: tuple[int, int] = (-1, -1)
+        self._files: list[File] = []
+        self._consumed: set[int] = set()
+        self._affordable = 0
         self._progress: tuple[tuple[object, ...], float] = ((), clock())
         with db.session() as session:
             last = select(SlotLease.node, func.max(SlotLease.granted)).group_by(SlotLease.node)
             self._granted: dict[str, float] = dict(session.execute(last).all())
 
-        self._consumed: set[int] = set()
-        self._trained = 0
+        self._reports = 0
+        self._trained, self._newest = Trained(), 0
         self.read_reports()
 
     def read_reports(self) -> None:
         """Take in what the trainer has reported; to be called after every report."""
         with self._lock, self._db.session() as session:
-            self._consumed = set(session.scalars(select(Consumed.sequence)))
-            self._trained = session.scalar(select(func.max(StepReport.step))) or 0
+            self._trained = load(session)
+            self._newest = session.scalar(select(func.max(StepReport.step))) or 0
+            self._reports += 1
 
     def ask(self, address: str, counter: int | None) -> tuple[Decision, str | None]:
         """Decide for a node; the second value is the id of the lease it holds now."""
@@ -114,7 +119,7 @@ class Leases:
 
     def _supply(self, state: State, now: float) -> Supply:
         pool = self._watch.pool(state)
-        files, affordable = self._known(state)
+        self._learn(state)
         with self._db.session() as session:
             rows = list(session.scalars(select(SlotLease).where(SlotLease.open)))
             for row in rows:
@@ -124,37 +129,40 @@ class Leases:
                     row.open = False
             leases = [_lease(row) for row in rows if row.open]
         self._asked = {n: t for n, t in self._asked.items() if now - t <= self._rule.ask_window}
-        accepted = sum(one.state is FileState.ACCEPTED for one in files)
-        marks = (pool.step if pool else -1, self._trained, len(self._consumed), accepted)
+        accepted = sum(one.state is FileState.ACCEPTED for one in self._files)
+        marks = (pool.step if pool else -1, self._newest, len(self._consumed), accepted)
         if marks != self._progress[0]:
             self._progress = (marks, now)
         closed = "" if pool is None or pool.status in ("open", "paused") else f"the pool is {pool.status}"
         return Supply(
             published=pool.step if pool and pool.steps else None,
             usable=self._watch.usable_step(state),
-            trained=self._trained,
+            trained=self._newest,
             consumed=self._consumed,
-            files=files,
+            files=self._files,
             leases=leases,
             asked=self._asked,
             granted=self._granted,
             closed=closed,
             paused=pool is not None and pool.status == "paused",
-            affordable=affordable,
+            affordable=self._affordable,
             changed=self._progress[1],
         )
 
-    def _known(self, state: State) -> tuple[list[File], int]:
-        if self._files[0] != self._watch.version:
-            pool = self._watch.pool(state)
-            files = [_file(sub) for sub in state.submissions_of(self._watch.pool_id) if sub.status in _LIVE]
-            affordable = 0
-            if pool is not None:
-                terms = pool.terms
-                cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
-                affordable = max(0, escrow(state, pool.pool).free) // max(1, cost)
-            self._files = (self._watch.version, files, affordable)
-        return self._files[1], self._files[2]
+    def _learn(self, state: State) -> None:
+        """What follows from the chain's state and the reports, worked out once per change of either."""
+        now_at = (self._watch.version, self._reports)
+        if self._known_at == now_at:
+            return
+        live = [sub for sub in state.submissions_of(self._watch.pool_id) if sub.status in _LIVE]
+        self._files = [_file(sub) for sub in live]
+        self._consumed = self._trained.consumed(live)
+        pool = self._watch.pool(state)
+        if pool is not None:
+            terms = pool.terms
+            cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
+            self._affordable = max(0, escrow(state, pool.pool).free) // max(1, cost)
+        self._known_at = now_at
 
 
 _LIVE = {Status.PENDING: FileState.PENDING, Status.ACCEPTED: FileState.ACCEPTED}

@@ -113,11 +113,13 @@ class StepReport(Base):
 
 
 class Consumed(Base):
-    """Which step trained on which submission; the key makes each at most once."""
+    """What a step was trained on. `sha256` is the file that the sequence stood for when it was reported (empty if it
+    was not known then): after a reorganisation a file may come back under another sequence, another under its own."""
 
     __tablename__ = "consumed"
+    step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    step: Mapped[int] = mapped_column(index=True)
+    sha256: Mapped[str] = mapped_column(String(64), default="")
 
 
 class LedgerRow(Base):

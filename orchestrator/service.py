@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from eth_account.signers.local import LocalAccount
-from sqlalchemy import delete, select
+from sqlalchemy import select
 
+from orchestrator import trained
 from orchestrator.bodies import HeartbeatRequest, HttpError, ReceiptRequest, SlotRequest, StepRequest, UploadRequest
 from orchestrator.db import Database
 from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
-from orchestrator.models import Consumed, Heartbeat, StepReport
+from orchestrator.models import Heartbeat, StepReport
 from orchestrator.nodes import HEARTBEAT_SECONDS
 from orchestrator.slots import Grant, Keep, Refuse, Rule
 from orchestrator.uploads import Store, Uploads
@@ -108,22 +109,15 @@ class Service:
         }
 
     def step(self, address: str, body: StepRequest) -> dict[str, Any]:
-        """The trainer's report. Raises HttpError 403 for anybody but the owner, 409 for a file trained on twice."""
+        """The trainer's report. Raises HttpError 403 for anybody but the owner."""
         with self.watch.reading() as state:
             pool = self.watch.pool(state)
             if pool is None or pool.owner != address:
                 raise HttpError(403, f"{address} is not the owner of pool {self.watch.pool_id}", "sign as the owner")
+            wanted = ((sequence, state.submissions.get((pool.pool, sequence))) for sequence in body.consumed)
+            known = {sequence: sub.sha256.hex() for sequence, sub in wanted if sub is not None}
         with self.db.session() as session:
-            named = session.execute(
-                select(Consumed.sequence, Consumed.step).where(
-                    Consumed.sequence.in_(body.consumed), Consumed.step != body.step
-                )
-            ).first()
-            if named is not None:
-                what = f"submission {named[0]} was consumed by step {named[1]} already"
-                raise HttpError(409, what, "restore the trainer's checkpoint")
-            session.execute(delete(Consumed).where(Consumed.step == body.step))
-            session.add_all(Consumed(sequence=sequence, step=body.step) for sequence in body.consumed)
+            trained.store(session, body.step, body.consumed, known)
             row = session.get(StepReport, body.step)
             if row is None:
                 row = StepReport(step=body.step)
@@ -149,7 +143,7 @@ class Service:
             rows = session.scalars(select(StepReport).order_by(StepReport.step))
             return [{**json.loads(row.body), "reported": row.reported} for row in rows]
 
-    def consumed(self) -> dict[int, int]:
-        """Submission sequence → step that trained on it."""
+    def trained(self) -> trained.Trained:
+        """What was trained on."""
         with self.db.session() as session:
-            return dict(session.execute(select(Consumed.sequence, Consumed.step)).all())
+            return trained.load(session)

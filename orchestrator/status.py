@@ -11,6 +11,7 @@ from orchestrator.ledger import Row, escrow, reason, rows
 from orchestrator.models import Heartbeat
 from orchestrator.nodes import NodeState, node_state
 from orchestrator.service import Service
+from orchestrator.trained import Trained
 from protocol.chain.records import Account, Pool, Seat, Status, Submission
 from protocol.chain.state import State
 from protocol.waiting import WAITS
@@ -40,7 +41,7 @@ def record(service: Service) -> dict[str, Any]:
 
 
 def _view(service: Service, recent: int | None) -> dict[str, Any]:
-    now, beats, reports, consumed = service.clock(), service.beats(), service.reports(), service.consumed()
+    now, beats, reports, trained = service.clock(), service.beats(), service.reports(), service.trained()
     flight = service.leases.flight()
     watch = service.watch
     with watch.reading() as state:
@@ -66,7 +67,7 @@ def _view(service: Service, recent: int | None) -> dict[str, Any]:
             "nodes": _nodes(state, pool, beats, now) if pool else [],
             "validators": _validators(state, watch.pool_id, beats, now),
             "others": _others(state, watch.pool_id, beats, now),
-            "submissions": _files(state, pool, consumed, recent) if pool else [],
+            "submissions": _files(state, pool, trained, recent) if pool else [],
             "counts": _counts(state, watch.pool_id),
             "slashes": _slashes(state, watch.pool_id),
             "disputes": _disputes(state, watch.pool_id),
@@ -209,14 +210,14 @@ def _published(pool: Pool) -> list[dict[str, Any]]:
     return [{"step": step.step, "time": step.time, "block": step.block} for step in pool.steps]
 
 
-def _files(state: State, pool: Pool, consumed: dict[int, int], recent: int | None) -> list[dict[str, Any]]:
+def _files(state: State, pool: Pool, trained: Trained, recent: int | None) -> list[dict[str, Any]]:
     """Newest first."""
     wanted = pool.sequences if recent is None else pool.sequences[-recent:]
     newest = [state.submissions[pool.pool, sequence] for sequence in reversed(wanted)]
-    return [_submission(state, sub, consumed) for sub in newest]
+    return [_submission(state, sub, trained) for sub in newest]
 
 
-def _submission(state: State, sub: Submission, consumed: dict[int, int]) -> dict[str, Any]:
+def _submission(state: State, sub: Submission, trained: Trained) -> dict[str, Any]:
     return {
         "sequence": sub.sequence,
         "node": sub.node,
@@ -230,7 +231,8 @@ def _submission(state: State, sub: Submission, consumed: dict[int, int]) -> dict
         "status": sub.status.value,
         "reason": reason(sub.code) if sub.code else "",
         "disputed": (sub.pool, sub.sequence) in state.disputes,
-        "trained": consumed.get(sub.sequence),
+        "trained": max(trained.steps(sub), default=None),
+        "trained_twice": len(trained.steps(sub)) > 1,
     }
 
 

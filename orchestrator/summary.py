@@ -42,6 +42,7 @@ def build_summary(record: Record, *, seed: int, seconds: float, cheaters: Sequen
             for one in files
             if one["trained"] is not None and one["status"] not in ("accepted", "pending")
         ],
+        "trained_twice": [one["sequence"] for one in files if one["trained_twice"]],
         "slashes": record["slashes"],
         "disputes": record["disputes"],
         "canaries": record["canaries"],

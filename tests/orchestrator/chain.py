@@ -100,7 +100,7 @@ class Chain:
         )
         self.head += 3
 
-    def submit(self, key: LocalAccount, counter: int, step: int = 0, units: int = 100) -> int:
+    def submit(self, key: LocalAccount, counter: int, step: int = 0, units: int = 100, sha: bytes | None = None) -> int:
         sequence, self.sequence = self.sequence, self.sequence + 1
         self.emit(
             "Pools",
@@ -110,7 +110,7 @@ class Chain:
             sequence=sequence,
             packed=step << 64 | counter << 40 | units << 16 | 8,
             root=b"\4" * 32,
-            fileHash=sequence.to_bytes(32, "big"),
+            fileHash=sequence.to_bytes(32, "big") if sha is None else sha,
         )
         return sequence
 

@@ -98,10 +98,38 @@ def test_the_trainers_reports(desk: Desk) -> None:
     assert desk.post(OWNER, "/v1/steps", {"step": 0, "heldout": 0.25}).json() == {"step": 0}
     assert desk.post(OWNER, "/v1/steps", report).json() == {"step": 1}
     assert desk.post(OWNER, "/v1/steps", report).json() == {"step": 1}
-    assert is_error(desk.post(OWNER, "/v1/steps", {**report, "step": 2}), 409, "consumed by step 1 already")
     assert is_error(desk.post(OWNER, "/v1/steps", {**report, "consumed": [3, 3]}), 422, "consumed")
     rewards = desk.http.get("/v1/dashboard").json()["rewards"]
     assert rewards == [{"step": 0, "reward": None, "heldout": 0.25}, {"step": 1, "reward": 0.5, "heldout": None}]
+
+
+def test_what_was_trained_on_is_known_by_its_file(desk: Desk) -> None:
+    chain = desk.chain
+    first = chain.submit(NODE, 0)
+    chain.settle(NODE, first, Code.ACCEPT)
+    desk.follow()
+    assert desk.post(OWNER, "/v1/steps", {"step": 1, "consumed": [first]}).status_code == 200
+
+    def trained() -> dict[int, tuple[int | None, bool]]:
+        files = desk.http.get("/v1/record").json()["submissions"]
+        return {one["sequence"]: (one["trained"], one["trained_twice"]) for one in files}
+
+    assert trained() == {0: (1, False)}
+    # The chain loses its end: another file takes the sequence, the first one comes back behind it.
+    desk.follow(lambda: chain.rewind(2))
+    chain.sequence = 0
+    other, again = chain.submit(NODE, 0, sha=b"\7" * 32), chain.submit(NODE, 1, sha=bytes(32))
+    chain.settle(NODE, other, Code.ACCEPT)
+    chain.settle(NODE, again, Code.ACCEPT)
+    desk.follow()
+    assert trained() == {0: (None, False), 1: (1, False)}
+    assert desk.service.leases.flight().accepted == 1
+    for _ in range(2):
+        assert desk.post(OWNER, "/v1/steps", {"step": 2, "consumed": [other]}).status_code == 200
+        assert desk.post(OWNER, "/v1/steps", {"step": 1, "consumed": [first]}).status_code == 200
+    assert trained() == {0: (2, False), 1: (1, False)}
+    assert desk.post(OWNER, "/v1/steps", {"step": 3, "consumed": [again]}).status_code == 200
+    assert trained()[1] == (3, True)
 
 
 def test_verdicts_come_from_voters_only(desk: Desk) -> None:

@@ -1,0 +1,48 @@
+"""Which submissions were trained on, by the trainer's reports: matched by file, not by sequence."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from orchestrator.models import Consumed
+from protocol.chain.records import Submission
+
+
+@dataclass(frozen=True)
+class Trained:
+    """`files`: SHA-256 (hex) → steps; `unnamed`: sequence → steps where the file was not known at the report."""
+
+    files: dict[str, list[int]] = field(default_factory=dict)
+    unnamed: dict[int, list[int]] = field(default_factory=dict)
+
+    def steps(self, sub: Submission) -> list[int]:
+        """The steps that trained on a submission; more than one should not happen."""
+        return self.files.get(sub.sha256.hex()) or self.unnamed.get(sub.sequence) or []
+
+    def consumed(self, subs: Iterable[Submission]) -> set[int]:
+        """The sequences, as they are now, of those that were trained on."""
+        return {sub.sequence for sub in subs if self.steps(sub)}
+
+
+def store(session: Session, step: int, sequences: Iterable[int], known: dict[int, str]) -> None:
+    """Replace the report of one step. `known`: sequence → SHA-256 hex now; an earlier report's match is kept, since a
+    report that is repeated after a reorganisation still names the sequences of before."""
+    before = dict(session.execute(select(Consumed.sequence, Consumed.sha256).where(Consumed.step == step)).all())
+    session.execute(delete(Consumed).where(Consumed.step == step))
+    session.add_all(
+        Consumed(step=step, sequence=sequence, sha256=before.get(sequence) or known.get(sequence, ""))
+        for sequence in sequences
+    )
+
+
+def load(session: Session) -> Trained:
+    """Everything that was reported."""
+    out = Trained()
+    for row in session.scalars(select(Consumed).order_by(Consumed.step)):
+        if row.sha256:
+            out.files.setdefault(row.sha256, []).append(row.step)
+        else:
+            out.unnamed.setdefault(row.sequence, []).append(row.step)
+    return out
