@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from pydantic_core import from_json
 
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.waiting import WAITS
@@ -158,8 +159,9 @@ class Rpc:
         if len(answer.content) > _MAX_BODY:
             raise _Failure("the answer is too long")
         try:
-            document = answer.json()
-        except (ValueError, RecursionError):
+            # Bounded in depth, unlike json.loads, which a hostile answer could crash.
+            document = from_json(answer.content)
+        except ValueError:
             raise _Failure(f"status {answer.status_code}, not JSON: is it an RPC endpoint?") from None
         if not isinstance(document, dict | list):
             raise _Failure("not a JSON-RPC answer")

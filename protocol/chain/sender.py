@@ -9,7 +9,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from eth_account.signers.local import LocalAccount
@@ -17,52 +17,14 @@ from eth_account.signers.local import LocalAccount
 from protocol.chain.errors import ContractError, TransactionError
 from protocol.chain.nonce import Nonces
 from protocol.chain.rpc import Rpc, RpcError, number
+from protocol.chain.transactions import Call, Price, Receipt, price_of
 from protocol.errors import MusterError
 from protocol.waiting import WAITS
 
 log = logging.getLogger("muster.chain")
+__all__ = ["Call", "Receipt", "Sender"]
 _CHECK_EVERY = 2.0
 _LOW_BALANCE = 20
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call of a contract: `label` names it in messages, e.g. `Pools.submit`. An empty `to` creates a contract."""
-
-    to: str
-    data: bytes
-    label: str
-    value: int = 0
-
-    def fields(self, sender: str | None = None) -> dict[str, str]:
-        out = {"data": "0x" + self.data.hex(), "value": hex(self.value)}
-        out |= {"to": self.to} if self.to else {}
-        return out | ({"from": sender} if sender else {})
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """A successful transaction. `logs` as the RPC gives them; `fee` in wei."""
-
-    tx_hash: str
-    block: int
-    block_hash: bytes
-    gas_used: int
-    fee: int
-    contract_address: str | None
-    logs: list[dict[str, Any]] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Price:
-    """Fees of a type 2 transaction, wei per gas."""
-
-    most: int
-    tip: int
-
-    def raised(self, floor: "Price") -> "Price":
-        """Enough to replace a transaction (nodes ask for 10% more), and no less than `floor`."""
-        return Price(max(self.most * 5 // 4 + 1, floor.most), max(self.tip * 5 // 4 + 1, floor.tip))
 
 
 @dataclass
@@ -129,7 +91,7 @@ class Sender:
         if gas is None:
             requests.append(("eth_estimateGas", [call.fields(self._account.address)]))
         block, tip, balance, *estimate = self._rpc.batch(requests)
-        price = _price(block, tip)
+        price = price_of(block, tip)
         if estimate:
             if isinstance(estimate[0], RpcError):
                 raise self._refusal(call, estimate[0])
@@ -320,7 +282,7 @@ class Sender:
 
     def _bump(self, flight: _Flight) -> None:
         block, tip = self._rpc.batch([("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])])
-        price = flight.price.raised(_price(block, tip))
+        price = flight.price.raised(price_of(block, tip))
         raw, tx_hash = self._sign(flight.call, flight.gas, price, flight.nonce)
         flight.priced = time.monotonic()
         with self._nonces.lock:
@@ -337,12 +299,3 @@ class Sender:
 
     def _count(self, block: str) -> int:
         return number(self._rpc.call("eth_getTransactionCount", self._account.address, block))
-
-
-def _price(block: Any, tip: Any) -> Price:
-    """Twice the base fee, so that six full blocks in a row do not price us out, plus the node's suggested tip."""
-    if isinstance(block, RpcError) or not isinstance(block, dict):
-        raise TransactionError("the chain's endpoint does not return its latest block", "check the endpoint")
-    base = number(block.get("baseFeePerGas") or "0x3b9aca00")
-    suggested = 1_000_000 if isinstance(tip, RpcError) else number(tip)
-    return Price(2 * base + suggested, suggested)

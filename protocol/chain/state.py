@@ -164,7 +164,7 @@ class EventSource(Protocol):
 
 def apply(state: State, event: Event) -> None:
     """Fold one event into the state, in place. Events without meaning for it are ignored."""
-    from protocol.chain.fold import HANDLERS
+    from protocol.chain.folding import HANDLERS
 
     handler = HANDLERS.get(event.key)
     if handler is not None:

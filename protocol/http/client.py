@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 from eth_account.signers.local import LocalAccount
+from pydantic_core import from_json
 
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
@@ -134,11 +135,11 @@ class SignedClient:
             return answer
         detail: Any = answer.text[:500]
         try:
-            document = answer.json()
+            document = from_json(answer.content)
             if isinstance(document, dict):
                 said = [document[key] for key in ("error", "mend") if document.get(key)]
                 detail = "; ".join(map(str, said)) or document.get("detail", detail)
-        except (ValueError, RecursionError):
+        except ValueError:
             pass
         text = detail if isinstance(detail, str) else json.dumps(detail)[:500]
         raise ServiceError(answer.status_code, text, f"{self.base_url}{answer.request.url.path}")
@@ -147,8 +148,8 @@ class SignedClient:
         if not answer.content:
             return None
         try:
-            return answer.json()
-        except (ValueError, RecursionError):
+            return from_json(answer.content)
+        except ValueError:
             raise IntegrityError(f"{answer.request.url} does not answer JSON", "check that the URL is right") from None
 
 
