@@ -1,9 +1,10 @@
 """A byte-level tokenizer without merges, and careful loading of any model folder's tokenizer and EOS ids."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
+
+from pydantic_core import from_json
 
 from protocol.errors import IntegrityError
 from protocol.tasks.prompts import Tokenizer
@@ -73,10 +74,10 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
             raise IntegrityError(f"{path} exceeds {MAX_JSON_BYTES >> 20} MiB", "fetch the weights again")
-        value = json.loads(path.read_bytes())
+        value = from_json(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise IntegrityError(f"cannot read {path}: {type(error).__name__}", "fetch the weights again") from None
     if not isinstance(value, dict):
         raise IntegrityError(f"{path} holds no JSON object", "fetch the weights again")
