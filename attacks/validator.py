@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from protocol.config import PoolConfig
 from protocol.engines.base import Engine
@@ -15,6 +16,9 @@ from validator.case import Facts, Origin
 from validator.config import ValidatorConfig
 from validator.main import prepare, serve
 from validator.pipeline import Judgement
+
+if TYPE_CHECKING:
+    from validator.daemon import Validator
 
 _FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
 
@@ -51,18 +55,26 @@ def always(code: Code) -> Callable[..., Judgement]:
     return judge
 
 
+def _build(attack: str, config: ValidatorConfig) -> "Validator":
+    from validator.daemon import Validator
+
+    if attack == "colluder":
+        from attacks.collusion import Colluder
+
+        return Colluder(config)
+    return Validator(config, always(_FIXED[attack]))
+
+
 def main(argv: Sequence[str]) -> int:
-    """`lazy` accepts everything, `liar` rejects everything."""
+    """`lazy` accepts everything, `liar` rejects everything, `colluder`: see attacks/collusion.py."""
     parser = argparse.ArgumentParser(prog="attacks.validator", description=__doc__)
-    parser.add_argument("--attack", choices=sorted(_FIXED), default="lazy")
+    parser.add_argument("--attack", choices=sorted([*_FIXED, "colluder"]), default="lazy")
     parser.add_argument("--config", required=True, type=Path)
     options = parser.parse_args(argv)
     try:
         config = load_process(options.config, ValidatorConfig)
         prepare(config)
-        from validator.daemon import Validator
-
-        return serve(Validator(config, always(_FIXED[options.attack])))
+        return serve(_build(options.attack, config))
     except MusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

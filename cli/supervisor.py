@@ -25,8 +25,9 @@ def _die_with_parent() -> None:
 
 @dataclass
 class Child:
-    """One supervised process. `critical` children end the run when they fail `max_restarts` times in a row;
-    `final_exits` are exit codes after which a child has finished its work and is left alone."""
+    """One supervised process. A child that fails `max_restarts` times in a row ends the run; `final_exits` are exit
+    codes after which it has finished its work and is left alone. Children of a later `stage` need those of earlier ones
+    and are stopped before them."""
 
     name: str
     argv: list[str]
@@ -34,6 +35,7 @@ class Child:
     env: Mapping[str, str] = field(default_factory=dict)
     max_restarts: int = 5
     final_exits: frozenset[int] = frozenset({0})
+    stage: int = 0
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     failures: int = 0
@@ -116,23 +118,32 @@ class Supervisor:
         if child.pid is not None:
             os.kill(child.pid, signal.SIGKILL)
 
-    def stop(self, names: list[str] | None = None, grace: float = 15.0) -> None:
-        """SIGTERM in reverse order of starting, then SIGKILL whatever is left after `grace` seconds."""
-        chosen = [c for n, c in reversed(self.children.items()) if names is None or n in names]
-        for child in chosen:
+    def stop(self, grace: float = 15.0) -> None:
+        """SIGTERM stage by stage, the latest stage first, each stage at once; SIGKILL for what is left after `grace`
+        seconds."""
+        for child in self.children.values():
             child.finished = True
-            self._stop_one(child, grace)
+        for stage in sorted({child.stage for child in self.children.values()}, reverse=True):
+            alive = [child for child in self.children.values() if child.stage == stage and child.pid is not None]
+            for child in alive:
+                _running(child).terminate()
+            end = time.monotonic() + grace
+            for child in alive:
+                self._wait(child, max(0.0, end - time.monotonic()), grace)
 
-    def _stop_one(self, child: Child, grace: float) -> None:
-        if child.process is None or child.process.poll() is not None:
-            return
-        child.process.terminate()
+    def _wait(self, child: Child, left: float, grace: float) -> None:
+        process = _running(child)
         try:
-            child.process.wait(grace)
+            process.wait(left)
         except subprocess.TimeoutExpired:
             self.notice(f"{child.name} did not stop within {grace:.0f} s and is killed")
-            child.process.kill()
-            child.process.wait(10)
+            process.kill()
+            process.wait(10)
+
+
+def _running(child: Child) -> "subprocess.Popen[bytes]":
+    assert child.process is not None
+    return child.process
 
 
 def _exit_text(code: int) -> str:

@@ -20,6 +20,7 @@ from protocol.storage.bucket import Bucket
 from protocol.storage.missing import MissingObjectError
 from protocol.waiting import WAITS
 from trainer.basemodel import base_model
+from trainer.canaries import CanaryKeeper, unsettled
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.config import TrainerConfig
 from trainer.evaluate import evaluate
@@ -72,6 +73,8 @@ class Trainer:
     def run(self) -> bool:
         beats = Heartbeats(self.service, self._beat, self.config.heartbeat_seconds)
         beats.start()
+        canaries = CanaryKeeper(self.publisher, self.pool_config)
+        canaries.start()
         try:
             self._publish({})
             self._hold_out()
@@ -86,6 +89,7 @@ class Trainer:
             log.info("the run is over at policy step %d", self.learner.step)
             return True
         finally:
+            canaries.stop()
             beats.stop()
             self.link.close()
 
@@ -266,7 +270,8 @@ class Trainer:
         drop_old(sorted((self.home / "policies").glob("step-*")), self.config.keep_exports)
 
     def _bury(self) -> None:
-        """Wait until the last step is `confirmations` blocks deep; a reorganisation until then is made good."""
+        """Wait until the last step is `confirmations` blocks deep and every canary is concluded; a reorganisation until
+        then is made good."""
         self._phase = "confirming the last step"
         with WAITS.on(self._phase):
             while not self.stopping.is_set():
@@ -274,7 +279,8 @@ class Trainer:
                     self.publisher.ensure(self.manifests)
                     pool = self.link.pool()
                     deep = self.link.state.head - self.config.confirmations
-                    if pool and len(pool.steps) == len(self.manifests) and pool.steps[-1].block <= deep:
+                    done = pool and len(pool.steps) == len(self.manifests) and pool.steps[-1].block <= deep
+                    if done and not unsettled(self.link.state, self.config.pool, self.config.carrier):
                         return
                 except (ConfigError, IntegrityError):
                     raise

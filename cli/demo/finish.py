@@ -68,7 +68,7 @@ def unsettled(state: State, pool: int, now: int) -> str:
 
 def write_results(demo: "Demo") -> Outcome:
     """`summary.json` and `report.html`, from the orchestrator's record; its audit compared the books with the chain."""
-    cheaters = [demo.ring[f"node-{node.name}"].address for node in demo.plan.nodes if node.attack]
+    cheaters = [demo.ring[f"node-{node.name}"].address for node in demo.plan.nodes if node.cheats]
     seconds = time.monotonic() - demo.started
     summary = save_results(demo.plan.http_url, demo.plan.root, seed=demo.plan.seed, seconds=seconds, cheaters=cheaters)
     wrong = list(misgivings(summary))
@@ -102,12 +102,22 @@ def _tell(demo: "Demo", summary: dict[str, Any], wrong: list[str]) -> None:
     for one in summary["cheaters"]:
         fate = "slashed and ejected" if one["slashed"] and one["ejected"] else "NOT caught"
         lines.append(f"cheater {one['address']}: {fate} ({one['reason']}), {one['rollouts_trained']} rollouts trained")
+    lines += list(_justice(summary))
     books = "yes, to the last grain" if summary["ledger_matches_chain"] else "NO"
     lines.append(f"ledger equals chain: {books}; escrow balances: {'yes' if summary['escrow_balanced'] else 'NO'}")
     lines += [f"NOT GOOD: {what}" for what in wrong]
     lines.append(f"report: {demo.plan.root / 'report.html'} · figures: {demo.plan.root / 'summary.json'}")
     for line in lines:
         demo.say(line)
+
+
+def _justice(summary: dict[str, Any]) -> Iterator[str]:
+    won = [one for one in summary["disputes"] if one["overturned"]]
+    for one in won:
+        yield f"dispute won: the jury overturned the wrong outcome of file {one['sequence']}"
+    caught = [one for one in summary["canaries"] if one["slashed"]]
+    if summary["canaries"]:
+        yield f"canaries: {len(summary['canaries'])} opened, {len(caught)} accepted by a lazy validator, which paid"
 
 
 def shown(reward: float | None) -> str:

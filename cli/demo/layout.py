@@ -11,20 +11,26 @@ from typing import Any
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One worker of the demo. `attack` names the cheater's transform (see `attacks/`), empty for honest nodes."""
+    """One worker of the demo. `attack` names its transform (see `attacks/`), empty for honest nodes. A `carrier`
+    belongs to the pool's owner and cheats on purpose: its files are canaries."""
 
     name: str
     engine: str
     attack: str = ""
+    carrier: bool = False
+
+    @property
+    def cheats(self) -> bool:
+        return bool(self.attack) and not self.carrier
 
 
 @dataclass(frozen=True)
 class ValidatorSpec:
-    """One validator process and how many bonded seats it serves."""
+    """One validator process and how many bonded seats it serves; `attack`: see `attacks/validator.py`."""
 
     name: str
     seats: int
-    lazy: bool = False
+    attack: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from protocol.waiting import wait_for
 
 CONFIRMATIONS = 2
 BUCKET = "muster"
+_STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
 EJECTED = 3  # a worker whose node was ejected has nothing left to do
 
 
@@ -82,6 +83,7 @@ class Network:
             "key": self.ring["owner"].reference(),
             "s3": self.settings().model_dump(mode="json"),
             "base": base,
+            "carrier": next((self.ring[f"node-{n.name}"].address for n in self.plan.nodes if n.carrier), ""),
         }
         self._role("trainer", "trainer", values, torch=True)
 
@@ -92,12 +94,13 @@ class Network:
         values = self._stranger(pool, name) | {
             "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)]
         }
-        self._role(name, "validator", values, torch=True, attack="lazy" if spec.lazy else "")
+        self._role(name, "validator", values, torch=True, attack=spec.attack)
 
     def start_worker(self, pool: int, spec: NodeSpec) -> None:
         name = f"worker-{spec.name}"
         values = self._stranger(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
         values["engine"] = {"name": spec.engine, "dtype": "float32", "threads": 1}
+        values["claim_seconds"] = 5
         self._role(name, "worker", values, torch=True, attack=spec.attack, final_exits=frozenset({0, EJECTED}))
 
     # ---- Shared
@@ -138,7 +141,16 @@ class Network:
         env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
         if torch:
             env |= torch_environment()
-        self.supervisor.start(Child(name, [sys.executable, *argv], self.plan.log(name), env, final_exits=final_exits))
+        self.supervisor.start(
+            Child(
+                name,
+                [sys.executable, *argv],
+                self.plan.log(name),
+                env,
+                final_exits=final_exits,
+                stage=_STAGES.get(name, 2),
+            )
+        )
 
     def _child(self, name: str) -> Child:
         return self.supervisor.children[name]

@@ -48,7 +48,7 @@ def pool_terms(config: PoolConfig) -> Terms:
         appealWindow=5,
         juryCommitWindow=25,
         juryRevealWindow=20,
-        contestWindow=15,
+        contestWindow=6,
         inviteOnly=False,
         configHash=config.digest,
     )

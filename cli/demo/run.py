@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.demo.accounts import KeyRing, names
+from cli.demo.advocate import Advocate
 from cli.demo.chaos import Chaos
 from cli.demo.economy import Economy
 from cli.demo.finish import Outcome, settle_accounts, write_results
@@ -29,6 +30,7 @@ from protocol.errors import MusterError
 
 STALL_SECONDS = 300.0
 CHEAT = "weights-noise=0.02"
+CANARY = "weights-noise=0.05"
 
 
 @dataclass(frozen=True)
@@ -138,12 +140,14 @@ class Demo:
     def follow(self) -> Watch:
         """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
         watch = self.new_watch()
+        advocate = Advocate(self)
         chaos = Chaos(self.network.supervisor, self.options.chaos, self.say) if self.options.chaos else None
         moved, seen = time.monotonic(), (0, 0)
         while not self.network.supervisor.children["trainer"].finished:
             self.stop.check()
             self.network.supervisor.check()
             watch.look()
+            advocate.look(watch.state)
             if chaos:
                 chaos.tick()
             now_seen = (len(watch.metrics()), len(watch.state.submissions))
@@ -211,7 +215,8 @@ class BaseModel:
 
 
 def make_plan(options: Options) -> DemoPlan:
-    """Two honest workers (one on vLLM where it is installed), a cheater, eight seats in three processes."""
+    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; eight
+    seats in three processes: honest ones, some that collude once to reject honest work, one that never looks."""
     fast = "vllm" if vllm_installed() else "transformers"
     if fast != "vllm":
         print("vLLM is not installed here: both honest workers use transformers", flush=True)
@@ -225,6 +230,12 @@ def make_plan(options: Options) -> DemoPlan:
         chain_port=chain_port,
         s3_port=s3_port,
         http_port=http_port,
-        nodes=(NodeSpec("ada", fast), NodeSpec("bob", "transformers"), NodeSpec("mallory", "transformers", CHEAT)),
-        validators=(ValidatorSpec("xena", 3), ValidatorSpec("yuri", 3), ValidatorSpec("zoe", 2)),
+        nodes=(
+            NodeSpec("ada", fast),
+            NodeSpec("bob", "transformers"),
+            NodeSpec("mallory", "transformers", CHEAT),
+            NodeSpec("carol", "transformers", CANARY, carrier=True),
+        ),
+        # The lazy one has a single seat: two could let a cheater pass before anybody disputes.
+        validators=(ValidatorSpec("xena", 4), ValidatorSpec("yuri", 3, "colluder"), ValidatorSpec("zoe", 1, "lazy")),
     )
