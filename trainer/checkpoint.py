@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError
 from trainer.folders import file_digests, write_folder
 
@@ -45,7 +45,8 @@ def write_checkpoint(folder: Path, model: Any, optimizer: torch.optim.Optimizer,
             "extra": state.extra,
             "files": file_digests(aside),
         }
-        (aside / STATE).write_bytes(canonical_json(document))
+        sealed = {"state": document, "sha256": sha256_hex(canonical_json(document))}
+        (aside / STATE).write_bytes(canonical_json(sealed))
 
     write_folder(folder, fill)
 
@@ -53,8 +54,10 @@ def write_checkpoint(folder: Path, model: Any, optimizer: torch.optim.Optimizer,
 def read_checkpoint(folder: Path, model: Any, optimizer: torch.optim.Optimizer) -> LearnerState:
     """Load weights and optimizer in place and return the rest. Raises IntegrityError on anything amiss."""
     try:
-        document = json.loads((folder / STATE).read_bytes())
-        if document["version"] != VERSION or file_digests(folder, (STATE,)) != document["files"]:
+        sealed = json.loads((folder / STATE).read_bytes())
+        document = sealed["state"]
+        intact = sha256_hex(canonical_json(document)) == sealed["sha256"]
+        if not intact or document["version"] != VERSION or file_digests(folder, (STATE,)) != document["files"]:
             raise ValueError("its files differ from their recorded hashes")
         weights = load_file(str(folder / WEIGHTS))
         saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")

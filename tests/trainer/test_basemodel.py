@@ -1,0 +1,97 @@
+"""The base model's cache: deterministic, verified on reuse, rebuilt when damaged."""
+
+from pathlib import Path
+
+import pytest
+
+from protocol.config import ModelConfig
+from protocol.errors import ConfigError
+from protocol.tasks import load_task
+from trainer.basemodel import base_model, cache_key, warmed_up
+from trainer.folders import file_digests
+from trainer.offline import DEMO_TASK
+from trainer.warmup import Recipe
+from trainer.warmup_data import example, worked_sum
+
+QUICK = Recipe(worked_steps=3, mixed_steps=2, batch=4)
+
+
+def build(cache: Path, seed: int = 1) -> tuple[Path, list[str]]:
+    said: list[str] = []
+    return warmed_up(DEMO_TASK, seed, cache, said.append, QUICK), said
+
+
+def test_a_seed_decides_every_byte(tmp_path: Path) -> None:
+    first, _ = build(tmp_path / "a")
+    second, _ = build(tmp_path / "b")
+    other, _ = build(tmp_path / "a", seed=2)
+    assert file_digests(first) == file_digests(second)
+    assert file_digests(first)["model.safetensors"] != file_digests(other)["model.safetensors"]
+    assert {"config.json", "generation_config.json", "tokenizer.json"} <= set(file_digests(first))
+
+
+def test_the_second_run_takes_the_first_ones_model(tmp_path: Path) -> None:
+    folder, _ = build(tmp_path)
+    stamp = (folder / "model.safetensors").stat().st_mtime_ns
+    again, said = build(tmp_path)
+    assert again == folder
+    assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
+    assert said == ["base model for seed 1: from the cache"]
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "extra", "record"])
+def test_a_damaged_cache_is_noticed_and_made_again(tmp_path: Path, damage: str) -> None:
+    folder, _ = build(tmp_path)
+    good = file_digests(folder)
+    target = folder / "model.safetensors"
+    if damage == "flip":
+        data = bytearray(target.read_bytes())
+        data[-1] ^= 1
+        target.write_bytes(data)
+    elif damage == "truncate":
+        target.write_bytes(target.read_bytes()[:100])
+    elif damage == "remove":
+        target.unlink()
+    elif damage == "extra":
+        (folder / "more.json").write_text("{}")
+    else:
+        (tmp_path / f"{folder.name}.json").write_text("{")
+    again, said = build(tmp_path)
+    assert said[0] == f"the cached base model {folder} is damaged; making it again"
+    assert file_digests(again) == good
+
+
+def test_the_key_depends_on_recipe_seed_and_task() -> None:
+    other = DEMO_TASK.model_copy(update={"params": DEMO_TASK.params | {"max_terms": 5}})
+    keys = {
+        cache_key(DEMO_TASK, 1, QUICK),
+        cache_key(DEMO_TASK, 2, QUICK),
+        cache_key(DEMO_TASK, 1, Recipe()),
+        cache_key(other, 1, QUICK),
+    }
+    assert len(keys) == 4
+
+
+def test_sums_are_worked_from_left_to_right() -> None:
+    task = load_task(DEMO_TASK)
+    for index in range(200):
+        made = example(task, 5, index, 1.0)
+        thought, _, answer = made.completion.partition("</think>")
+        assert thought == worked_sum(made.problem)
+        assert thought.rsplit("=", 1)[1] == answer == made.problem.answer
+        for line in thought.splitlines():
+            left, right = line.split("=")
+            assert eval(left) == int(right)
+
+
+def test_a_folder_is_used_as_it_is_and_nonsense_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert base_model(ModelConfig(source=str(tmp_path)), DEMO_TASK, 1) == tmp_path
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match="neither a folder nor a model"):
+        base_model(ModelConfig(source="no-such/../model"), DEMO_TASK, 1)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write to the cache"):
+        build(tmp_path / "file" / "cache")

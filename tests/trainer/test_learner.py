@@ -1,0 +1,164 @@
+"""The learner: its step against plain autograd, bit-exact resume, damaged checkpoints, export."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from protocol.config import TrainConfig
+from protocol.errors import IntegrityError
+from protocol.models.tokenizer import eos_ids, load_tokenizer
+from tests.trainer.helpers import small_model, some_groups
+from trainer.checkpoint import checkpoint_path, checkpoints
+from trainer.learner import Learner
+from trainer.optimizer import learning_rate
+from trainer.policy import Policy, load_model
+from trainer.rollouts import Group
+from trainer.threads import quiet_threads
+
+CONFIG = TrainConfig(minibatches=2, kl_coefficient=1e-3, entropy_coefficient=1e-3)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    quiet_threads()
+    return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+def weights(learner: Learner) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in learner.policy.model.state_dict().items()}
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_a_resumed_run_is_the_same_to_the_bit(base: Path, tmp_path: Path) -> None:
+    steady = Learner(base, CONFIG, 1.0, seed=3)
+    for number in range(4):
+        steady.train_step(some_groups(number, logprobs=True))
+        if number == 1:
+            steady.save_checkpoint(tmp_path / "step-000002", {"consumed": ["a", "b"]})
+    resumed = Learner(base, CONFIG, 1.0, seed=99)
+    assert resumed.load_checkpoint(tmp_path / "step-000002") == {"consumed": ["a", "b"]}
+    assert resumed.step == 2
+    for number in (2, 3):
+        resumed.train_step(some_groups(number, logprobs=True))
+    assert same(weights(steady), weights(resumed))
+
+
+def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
+    config = TrainConfig(importance_cap=0, grad_clip=1e9, weight_decay=0.0)
+    groups = some_groups(5, count=2)
+    learner = Learner(base, config, 0.8)
+    metrics = learner.train_step(groups)
+    model: Any = load_model(base)
+    total: Any = torch.zeros(())
+    group = groups[0]
+    mean = sum(r.reward for r in group.rollouts) / len(group.rollouts)
+    for rollout in group.rollouts:
+        logits = model(input_ids=torch.tensor([rollout.prompt + rollout.output])).logits[0]
+        logs = torch.log_softmax(logits / 0.8, -1)
+        for place, token in enumerate(rollout.output):
+            # At ratio 1 the loss's gradient is that of −A · ln p.
+            total = total - (rollout.reward - mean) * logs[len(rollout.prompt) - 1 + place, token]
+    (total / sum(len(r.output) for g in groups for r in g.rollouts)).backward()
+    norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
+    assert metrics.grad_norm == pytest.approx(float(norm), rel=1e-3)
+    assert (metrics.groups_used, metrics.groups_dropped) == (1, 1)
+    assert metrics.clip_ratio == 0.0
+    assert metrics.kl == pytest.approx(0.0, abs=1e-6)
+
+
+def test_micro_batching_does_not_change_the_step(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = some_groups(8)
+    whole = Learner(base, CONFIG, 1.0, seed=1)
+    whole.train_step(groups)
+    monkeypatch.setattr("trainer.learner.MICRO_BATCH_TOKENS", 16)
+    pieces = Learner(base, CONFIG, 1.0, seed=1)
+    pieces.train_step(groups)
+    for name, value in weights(whole).items():
+        assert torch.allclose(value, weights(pieces)[name], atol=2e-4), name
+
+
+def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> None:
+    learner = Learner(base, TrainConfig(warmup_steps=0, learning_rate=1e-2), 1.0)
+    group = some_groups(2, count=2)[0]
+    before = [tuple(r.output) for r in group.rollouts if r.reward > 0]
+    first = _logp(learner.policy, group)
+    for _ in range(5):
+        learner.train_step([group])
+    assert before
+    assert _logp(learner.policy, group) > first
+
+
+def _logp(policy: Policy, group: Group) -> float:
+    """Mean ln p of rewarded minus unrewarded outputs."""
+    from trainer.batch import micro_batches
+    from trainer.rollouts import Sequence
+
+    sign = {True: 1.0, False: -1.0}
+    rows = [Sequence(r.prompt, r.output, sign[r.reward > 0] / len(r.output)) for r in group.rollouts]
+    total = 0.0
+    with torch.no_grad():
+        for batch in micro_batches(rows, 4096, policy.device):
+            logp, _ = policy.logprobs(batch, 1.0)
+            total += float((logp * batch.advantages).sum())
+    return total
+
+
+def test_a_step_without_signal_changes_nothing_but_counts(base: Path) -> None:
+    learner = Learner(base, CONFIG, 1.0)
+    before = weights(learner)
+    metrics = learner.train_step([some_groups(1)[-1]])
+    assert same(before, weights(learner))
+    assert (learner.step, metrics.groups_used, metrics.tokens) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.pt", "state.json"])
+def test_a_damaged_checkpoint_is_refused_in_one_line(base: Path, tmp_path: Path, name: str) -> None:
+    learner = Learner(base, CONFIG, 1.0)
+    learner.train_step(some_groups(0))
+    path = checkpoint_path(tmp_path, 1)
+    learner.save_checkpoint(path)
+    data = bytearray((path / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (path / name).write_bytes(data)
+    with pytest.raises(IntegrityError, match="damaged"):
+        Learner(base, CONFIG, 1.0).load_checkpoint(path)
+
+
+def test_unfinished_checkpoints_do_not_count(base: Path, tmp_path: Path) -> None:
+    learner = Learner(base, CONFIG, 1.0)
+    for step in (2, 1):
+        learner.save_checkpoint(checkpoint_path(tmp_path, step))
+    (tmp_path / "step-000003").mkdir()
+    (tmp_path / ".step-000004.abc").mkdir()
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000001", "step-000002"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_export_is_a_complete_folder_of_the_same_weights(base: Path, tmp_path: Path, dtype: str) -> None:
+    learner = Learner(base, TrainConfig(), 1.0, dtype=dtype)
+    learner.train_step(some_groups(4))
+    folder = learner.export(tmp_path / "policy")
+    assert eos_ids(folder) == eos_ids(base)
+    assert len(load_tokenizer(folder)) == len(load_tokenizer(base))
+    again = load_model(folder).state_dict()
+    kind = getattr(torch, dtype)
+    for name, value in weights(learner).items():
+        assert torch.equal(value.to(kind), again[name].to(kind)), name
+    twice = learner.export(tmp_path / "twice")
+    for path in folder.iterdir():
+        assert path.read_bytes() == (twice / path.name).read_bytes()
+
+
+def test_the_learning_rate_warms_up() -> None:
+    config = TrainConfig(learning_rate=3.0, warmup_steps=3)
+    assert [learning_rate(config, update) for update in range(5)] == [1.0, 2.0, 3.0, 3.0, 3.0]
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IntegrityError, match="no usable model"):
+        Policy(tmp_path)

@@ -1,0 +1,24 @@
+"""The recipe learns: the demo's bar on three seeds, without chain or storage."""
+
+from pathlib import Path
+
+import pytest
+
+from protocol.config import TrainConfig
+from trainer.offline import demo_config, run
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [1, 7, 42])
+def test_held_out_reward_rises_within_thirty_steps(seed: int, tmp_path: Path) -> None:
+    result = run(seed, demo_config(30), tmp_path, lambda line: None)
+    assert isinstance(result["reward_first"], float)
+    assert result["reward_first"] <= 0.45
+    assert isinstance(result["reward_last"], float)
+    assert result["reward_last"] >= 0.85
+
+
+def test_the_demo_trains_with_two_steps_of_asynchrony() -> None:
+    assert demo_config(5).train == TrainConfig(steps=5)
+    assert demo_config().train.async_level == 2
