@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from attacks.base import Cheat, attack
-from attacks.fabricate import Fabricate
+from attacks.fabricate import Gibberish
 from protocol.engines.base import Completion
 from worker.produce import Order, Planned
 
 
-@attack("partial", "fabricates a share of the rollouts; strength: the share", 0.25)
+@attack("partial", "writes gibberish for a share of the rollouts; strength: the share", 0.25)
 class Partial(Cheat):
     def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
-        liar = Fabricate(self.config, self.engine, 0.0)
+        liar = Gibberish(self.config, self.engine, 0.0)
         liar._workbook = self._workbook
         honest, lies = super().complete(order, plan), liar.complete(order, plan)
         cheated = round(self.strength * len(plan))
