@@ -52,6 +52,11 @@ def deploy(
             raise ConfigError("this costs gas and there is no terminal to ask", "pass --yes, or --dry-run")
         if not typer.confirm(f"Deploy to {config.name} (chain {config.chain_id})?", err=True):
             raise ConfigError("not agreed to", "nothing was sent")
-    done = work.deploy(client, config, folder, fresh=fresh)
+    try:
+        done = work.deploy(client, config, folder, fresh=fresh)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {folder}: {error.strerror}", "choose another --out, then run this again"
+        ) from None
     file = folder / work.DEPLOYMENT
     emit({**done.model_dump(mode="json"), "file": str(file)}, json, lambda: f"deployment file: {file}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.keys import keystore
+from tests.cli.zygote import Zygote
 
 EXECUTABLE = Path(sys.executable).parent / "muster"
 PASSED_ON = ("PATH", "LANG", "PYTHONPATH")
@@ -27,17 +28,21 @@ class Done:
 
 @dataclass
 class Muster:
-    """`home` is an empty folder; nothing of the developer's environment is seen."""
+    """`home` is an empty folder; nothing of the developer's environment is seen. With `zygote`, commands run in forks
+    of it instead of the executable."""
 
     home: Path
     deployment: Path | None = None
     rpc: str | None = None
+    zygote: Zygote | None = None
 
     def run(self, *args: object, stdin: str = "", timeout: float = 60.0) -> Done:
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         env |= {"HOME": str(self.home), "COLUMNS": "200", "OMP_NUM_THREADS": "1", "TERM": "dumb"}
         env |= {"MUSTER_DEPLOYMENT": str(self.deployment)} if self.deployment else {}
         env |= {"MUSTER_RPC": self.rpc} if self.rpc else {}
+        if self.zygote is not None:
+            return Done(*self.zygote.run([str(arg) for arg in args], env, stdin, timeout))
         argv = [str(EXECUTABLE), *map(str, args)]
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, env=env, timeout=timeout, check=False)
         return Done(done.returncode, done.stdout, done.stderr)

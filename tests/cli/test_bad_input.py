@@ -260,6 +260,14 @@ def test_an_address_with_a_typing_error_is_refused(muster: Muster, key: Key) -> 
     assert "is not an address" in muster.refused("node", "status", "--node", "0x12")
 
 
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_sent(muster: Muster, tmp_path: Path) -> None:
+    rich = make_key(tmp_path, "deployer")
+    bare = Muster(tmp_path, rpc=muster.rpc)
+    (tmp_path / "file").write_text("")
+    order = ("deploy", "--network", "local", *rich.options, "--yes", "--out", tmp_path / "file" / "folder")
+    assert "choose another --out" in bare.refused(*order)
+
+
 # ---- The processes
 
 

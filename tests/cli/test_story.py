@@ -9,6 +9,7 @@ import pytest
 from protocol.verdict import Code
 from tests.cli.muster import Key, Muster, make_key
 from tests.cli.world import World, write_pool_files
+from tests.cli.zygote import Zygote
 from tests.conftest import GRAINS, Chain
 
 SEATS = 8
@@ -45,8 +46,9 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("story")
-    chain = Chain().start()
-    yield Stage(chain, Muster(folder, rpc=chain.url), folder)
+    chain, zygote = Chain().start(), Zygote()
+    yield Stage(chain, Muster(folder, rpc=chain.url, zygote=zygote), folder)
+    zygote.stop()
     chain.kill()
 
 
