@@ -62,6 +62,8 @@ class Trainer:
         self.refused: set[str] = set()
         self._missing: dict[str, float] = {}
         self.manifests: list[bytes] = []
+        # What was said of the checkpoint's own step: a restart must not report it as empty.
+        self.document: dict[str, Any] = {}
         self._phase = "starting"
         self._told_stale: set[str] = set()
         self._told_overturned: set[str] = set()
@@ -76,7 +78,7 @@ class Trainer:
         canaries = CanaryKeeper(self.publisher, self.pool_config)
         canaries.start()
         try:
-            self._publish({})
+            self._publish(self.document)
             self._hold_out()
             while self.learner.step < self.pool_config.train.steps:
                 if self.stopping.is_set():
@@ -109,6 +111,7 @@ class Trainer:
                 continue
             self.consumed = set(extra["consumed"])
             self.manifests = [bytes.fromhex(digest) for digest in extra["manifests"]]
+            self.document = extra["document"]
             if extra["document"]:
                 self.records.write(extra["document"], extra["files"])
             log.info("resumed at policy step %d with %d consumed files", self.learner.step, len(self.consumed))

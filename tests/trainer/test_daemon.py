@@ -1,0 +1,306 @@
+"""The trainer's process, killed between any two of its actions: same weights, every file once, every step once.
+
+Chain, bucket and service are kept in memory; files, learner, checkpoints and records are the real ones.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from eth_account import Account
+
+import trainer.daemon as daemon
+from protocol.chain.records import Pool, Step, Submission, Terms
+from protocol.chain.state import State
+from protocol.config import PoolConfig, TrainConfig, WorkConfig
+from protocol.errors import IntegrityError, UnreachableError
+from protocol.models.tiny import tiny_model_config
+from protocol.models.tokenizer import load_tokenizer
+from protocol.rollouts.file import write
+from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.storage.missing import MissingObjectError
+from protocol.tasks.rewards import float32
+from protocol.verdict import Code
+from protocol.workbook import Workbook
+from tests.trainer.helpers import small_model
+from trainer.checkpoint import checkpoints
+from trainer.offline import DEMO_TASK
+
+OWNER = Account.from_key(b"\x07" * 32)
+NODE = Account.from_key(b"\x08" * 32).address
+POOLS = "0x" + "00" * 19 + "99"
+CONFIG = PoolConfig(
+    name="test",
+    model=tiny_model_config(),
+    task=DEMO_TASK,
+    work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=32),
+    train=TrainConfig(steps=3, files_per_step=2, heldout_problems=1),
+)
+TERMS = Terms(*([1] * 20), False, bytes(32))  # type: ignore[arg-type]
+FILES = 8
+
+
+class Killed(BaseException):
+    """A kill -9: nothing catches it."""
+
+
+class World:
+    """Everything outside the trainer; it outlives its kills. `fuse` counts actions down to a kill."""
+
+    def __init__(self, base: Path, home: Path) -> None:
+        self.base, self.home = base, home
+        self.objects: dict[str, bytes] = {}
+        self.steps: list[bytes] = []
+        self.sent: list[int] = []
+        self.reports: dict[int, dict[str, Any]] = {}
+        self.fuse: int | None = None
+        self.files = [self._file(number) for number in range(FILES)]
+        self.head = 1000
+
+    def act(self) -> None:
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                raise Killed
+
+    def state(self) -> State:
+        state = State(head=self.head)
+        made = [Step(number, digest, bytes(32), 5, 5, 0, "") for number, digest in enumerate(self.steps)]
+        state.pools[1] = Pool(1, OWNER.address, CONFIG.digest, TERMS, 0, 0, steps=made, sequences=list(range(FILES)))
+        state.submissions = {(1, one.sequence): one for one in self.files}
+        return state
+
+    def publish_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
+        self.act()
+        assert step == len(self.steps)
+        self.steps.append(manifest)
+        self.sent.append(step)
+        self.act()
+        return 7
+
+    # ---- Bucket
+    def put(self, key: str, data: bytes) -> bool:
+        self.act()
+        self.objects[key] = data
+        return True
+
+    def get(self, key: str, limit: int = 1 << 30) -> bytes:
+        self.act()
+        if key not in self.objects:
+            raise MissingObjectError(f"no object {key}")
+        return self.objects[key]
+
+    # ---- Service
+    def report_step(self, report: dict[str, Any]) -> None:
+        self.act()
+        self.reports[report["step"]] = report
+
+    def _file(self, number: int) -> Submission:
+        book, tokenizer = Workbook.of(CONFIG, self.base), load_tokenizer(self.base)
+        rows = []
+        for slot in range(2):
+            seed = 10 * number + slot
+            for sample, answer in enumerate((book.problem(seed).answer, "x")):
+                output = (*tokenizer.encode(f"</think>{answer}"), book.eos_ids[0])
+                score = book.score(seed, 0, output)
+                logs = tuple(float32(-1.5) for _ in output)
+                rows.append(
+                    Rollout(
+                        slot, sample, seed, 0, book.prompt(seed, 0), output, 0, logs, *vars_of(score), (b"p" * 258,)
+                    )
+                )
+        header = RolloutHeader(31337, POOLS, 1, NODE, 0, number, bytes(32), bytes(32), "test", "float32", "cpu")
+        data = write(header, rows)
+        digest = hashlib.sha256(data).digest()
+        self.objects[f"rollouts/{digest.hex()}.parquet"] = data
+        return Submission(
+            1, number, NODE, 0, number, 20, 4, digest, digest, 5, 0, "", code=int(Code.ACCEPT), decided_block=9
+        )
+
+
+class Link:
+    """A process's view of the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def state(self) -> State:
+        return self._world.state()
+
+
+def vars_of(score: Any) -> tuple[float, float, float]:
+    return score.task_reward, score.length_penalty, score.reward
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
+    """Starts a trainer in a world."""
+
+    def make(world: World) -> daemon.Trainer:
+        link = Link(world)
+        vars(link).update(
+            home=world.home,
+            config=SimpleNamespace(pool=1),
+            deployment=SimpleNamespace(chain_id=31337),
+            pools=POOLS,
+            suite=SimpleNamespace(pools=world),
+            pool_config=lambda: CONFIG,
+            refresh=world.state,
+            pool=lambda: world.state().pools[1],
+            close=lambda: None,
+        )
+        replaced = {
+            "open_key": lambda key: OWNER,
+            "PoolLink": lambda config, account: link,
+            "Bucket": lambda settings: world,
+            "PoolService": lambda *args, **options: world,
+            "Heartbeats": lambda *args: SimpleNamespace(start=lambda: None, stop=lambda: None),
+            "make_engine": lambda *args: None,
+            "evaluate": lambda *args: SimpleNamespace(task_reward=0.25),
+        }
+        for name, value in replaced.items():
+            monkeypatch.setattr(daemon, name, value)
+        monkeypatch.setattr(daemon.Trainer, "_checkpoint", _around(world))
+        engine = SimpleNamespace(device="cpu", threads=1)
+        config: Any = SimpleNamespace(
+            key=None, s3=None, carrier="", orchestrator="", base=world.base, seed=5, engine=engine, pool=1,
+            heartbeat_seconds=1, keep_exports=4, poll_seconds=0.001, confirmations=2, name="",
+        )  # fmt: skip
+        return daemon.Trainer(config)
+
+    original = daemon.Trainer._checkpoint
+
+    def _around(world: World) -> Any:
+        def checkpoint(self: Any, *args: Any) -> None:
+            world.act()
+            original(self, *args)
+            world.act()
+
+        return checkpoint
+
+    return make
+
+
+def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Path, start: Any) -> None:
+    world = World(base, tmp_path)
+    made = start(world)
+    assert made.run()
+    assert world.sent == [0, 1, 2, 3]
+    assert [one["sequence"] for one in made.records.trained()] == [0, 1, 2, 3, 4, 5]
+    assert {step: report["consumed"] for step, report in world.reports.items()} == {
+        0: [],
+        1: [0, 1],
+        2: [2, 3],
+        3: [4, 5],
+    }
+    assert [world.reports[step]["heldout"] for step in range(4)] == [0.25, None, None, 0.25]
+    assert set(world.reports[1]["timings"]) == {"wait", "train", "publish"}
+    assert len(set(world.steps)) == 4, "every step has other weights"
+    metrics = made.records.metrics()
+    assert [one["groups_used"] for one in metrics] == [4, 4, 4]
+
+
+def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start: Any) -> None:
+    steady = World(base, tmp_path / "steady")
+    assert start(steady).run()
+    for fuse in range(0, 60, 4):
+        world = World(base, tmp_path / f"fuse-{fuse}")
+        world.fuse = fuse
+        try:
+            start(world).run()
+            done = True
+        except Killed:
+            done = False
+        world.fuse = None
+        again = start(world)
+        assert again.run()
+        assert world.steps == steady.steps, f"after action {fuse}"
+        assert world.sent == [0, 1, 2, 3]
+        assert [one["sequence"] for one in again.records.trained()] == [0, 1, 2, 3, 4, 5]
+        assert world.reports[3]["consumed"] == [4, 5]
+        if done:
+            break
+
+
+def test_steps_that_the_chain_forgot_are_published_again(base: Path, tmp_path: Path, start: Any) -> None:
+    world = World(base, tmp_path)
+    made = start(world)
+    assert made.run()
+    steps = list(world.steps)
+    del world.steps[2:]
+    assert start(world).run()
+    assert world.steps == steps
+    assert world.sent == [0, 1, 2, 3, 2, 3]
+
+
+def test_other_weights_on_chain_stop_the_trainer(base: Path, tmp_path: Path, start: Any) -> None:
+    world = World(base, tmp_path)
+    world.steps.append(bytes(32))
+    with pytest.raises(IntegrityError, match="not the one this trainer made"):
+        start(world).run()
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path, tmp_path: Path, start: Any) -> None:
+    world = World(base, tmp_path)
+    assert start(world).run()
+    steps = list(world.steps)
+    newest = checkpoints(tmp_path / "checkpoints")[-1]
+    (newest / "optimizer.pt").write_bytes(b"")
+    again = start(world)
+    assert again.learner.step == 2
+    assert again.run()
+    assert world.steps == steps
+    assert len(again.records.trained()) == 6
+
+
+def test_unusable_files_are_passed_over(
+    base: Path, tmp_path: Path, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon, "_MISSING_SECONDS", 0.0)
+    world = World(base, tmp_path)
+    first, second = (f"rollouts/{one.sha256.hex()}.parquet" for one in world.files[:2])
+    world.objects[first] = b"PAR1 nonsense PAR1"
+    del world.objects[second]
+    made = start(world)
+    assert made.run()
+    assert [one["sequence"] for one in made.records.trained()] == [2, 3, 4, 5, 6, 7]
+    assert len(made.refused) == 2
+
+
+def test_files_not_yet_deep_or_overturned_wait(base: Path, tmp_path: Path, start: Any) -> None:
+    world = World(base, tmp_path)
+    world.files = [replace(one, decided_block=world.head - 1) for one in world.files]
+    made = start(world)
+    made._publish({})
+    assert made._due(2) == []
+    world.head += 1
+    assert [one.sequence for one in made._due(2)] == [0, 1]
+    world.files[0] = replace(world.files[0], code=int(Code.REJECT_WEIGHTS))
+    assert [one.sequence for one in made._due(2)] == [1, 2]
+
+
+def test_an_outage_is_waited_out(base: Path, tmp_path: Path, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(base, tmp_path)
+    made = start(world)
+    calls = iter(range(100))
+    put = world.put
+
+    def flaky(key: str, data: bytes) -> bool:
+        if next(calls) < 2:
+            raise UnreachableError("no bucket")
+        return put(key, data)
+
+    monkeypatch.setattr(world, "put", flaky)
+    monkeypatch.setattr(made.stopping, "wait", lambda seconds: False)
+    assert made.run()
+    assert world.sent == [0, 1, 2, 3]
