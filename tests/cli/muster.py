@@ -54,9 +54,9 @@ class Muster:
         assert "Traceback" not in done.err
         return done
 
-    def refused(self, *args: object, code: int = 2, stdin: str = "") -> str:
+    def refused(self, *args: object, code: int = 2, stdin: str = "", timeout: float = 60.0) -> str:
         """Run a command that has to fail, with one line on standard error; returns it without the log lines."""
-        done = self.run(*args, stdin=stdin)
+        done = self.run(*args, stdin=stdin, timeout=timeout)
         assert done.code == code, f"exit {done.code}\n{done.out}\n{done.err}"
         assert "Traceback" not in done.err + done.out
         lines = [line for line in done.err.splitlines() if line.startswith("muster: ")]
