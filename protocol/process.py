@@ -1,11 +1,11 @@
 """What the configuration files of workers and validators have in common, and how they are read."""
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from protocol.errors import ConfigError
 
@@ -63,8 +63,8 @@ def load_process(path: Path, kind: type[T]) -> T:
     if len(raw) > _MAX_BYTES:
         raise ConfigError(f"{path} is too large for a configuration", "name the right file")
     try:
-        values: Any = tomllib.loads(raw.decode()) if path.suffix == ".toml" else json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        values: Any = tomllib.loads(raw.decode()) if path.suffix == ".toml" else from_json(raw)
+    except ValueError as error:
         language = "TOML" if path.suffix == ".toml" else "JSON"
         raise ConfigError(f"{path} is not {language}: {error}", "write the file again") from None
     try:

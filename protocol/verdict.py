@@ -4,7 +4,6 @@ The codes mirror `contracts/src/libraries/Codes.sol`. Figures differ between eng
 voted on; the keccak256 of the document is bound into the voter's commitment as its own evidence.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from eth_utils.crypto import keccak
+from pydantic_core import from_json
 
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
@@ -119,7 +119,7 @@ class Verdict:
     def parse(cls, data: bytes) -> "Verdict":
         """The reverse of `canonical`. Raises IntegrityError for anything that `canonical` would not have written."""
         try:
-            fields = json.loads(data)
+            fields = from_json(data)
             if fields.pop("version") != 1:
                 raise ValueError("version is not 1")
             findings = tuple(
@@ -129,7 +129,7 @@ class Verdict:
             if verdict.canonical() != data:
                 raise ValueError("not canonical")
             return verdict
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise IntegrityError(f"not a verdict document: {error}", "ask its voter for the file again") from None
 
 

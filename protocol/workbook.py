@@ -1,10 +1,11 @@
 """What worker, validator and trainer derive alike from a pool's configuration: prompts, and rewards bit for bit."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from pydantic_core import from_json
 
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
@@ -68,10 +69,10 @@ def _vocabulary(folder: Path) -> int:
     try:
         if path.stat().st_size > _MAX_CONFIG_BYTES:
             raise ValueError("it is too large")
-        document = json.loads(path.read_bytes())
+        document = from_json(path.read_bytes())
         size = document["text_config"]["vocab_size"] if "text_config" in document else document["vocab_size"]
         if type(size) is not int or size <= 0:
             raise ValueError("`vocab_size` is not a positive number")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path} cannot be used: {error!r}", "fetch the weights again") from None
     return int(size)

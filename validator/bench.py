@@ -23,6 +23,7 @@ from validator.pipeline import Judgement, judge
 
 log = logging.getLogger("muster.validator")
 _RETRY_SECONDS = 1.0
+_STALE_SECONDS = 15.0
 
 Judge = Callable[..., Judgement]
 
@@ -71,6 +72,7 @@ class Bench:
         self._known: set[tuple[str, bytes, bytes]] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench", daemon=True)
+        self._asked: dict[tuple[str, bytes, bytes], float] = {}
         self.opinions: dict[tuple[str, bytes, bytes], Opinion] = {}
         self.judged = 0
         self.current = ""
@@ -86,9 +88,11 @@ class Bench:
     def ask(self, task: Task) -> Opinion | None:
         """The opinion on a task, or None while it is being formed (it is then queued once)."""
         opinion = self.opinions.get(task.key)
-        if opinion is None and task.key not in self._known:
-            self._known.add(task.key)
-            self._queue.put(task)
+        if opinion is None:
+            self._asked[task.key] = time.monotonic()
+            if task.key not in self._known:
+                self._known.add(task.key)
+                self._queue.put(task)
         return opinion
 
     def _run(self) -> None:
@@ -96,6 +100,10 @@ class Bench:
             task = self._queue.get()
             if task is None:
                 return
+            if time.monotonic() - self._asked[task.key] > _STALE_SECONDS:
+                # Settled without us, or drawn anew with another seed: nobody waits for it any more.
+                self._known.discard(task.key)
+                continue
             self.current = task.where
             try:
                 self.opinions[task.key] = self._opinion(task)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from eth_utils.crypto import keccak
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.keys.files import write_atomic
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import Verdict
 from validator.case import Facts, Origin
 from validator.pipeline import Judgement
@@ -19,7 +20,8 @@ log = logging.getLogger("muster.validator")
 
 
 class Docket:
-    """Judgements by everything they depend on: the facts, lane seed included, and the pool's configuration."""
+    """Judgements by everything they depend on: the facts (lane seed included, unless all is audited) and the pool's
+    configuration."""
 
     def __init__(self, folder: Path, config_hash: bytes) -> None:
         self._folder = folder
@@ -34,7 +36,8 @@ class Docket:
                 bytes.fromhex(proof): Origin(facts.sequence, bytes.fromhex(context))
                 for proof, context in fields["origins"].items()
             }
-            return Judgement(Verdict.parse(canonical_json(fields["verdict"])), origins)
+            verdict = Verdict.parse(canonical_json(fields["verdict"]))
+            return Judgement(replace(verdict, lane_seed=facts.lane_seed.hex()), origins)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IntegrityError) as error:
@@ -62,6 +65,9 @@ class Docket:
 
     def _path(self, facts: Facts) -> Path:
         fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in asdict(facts).items()}
+        if facts.audit_rate >= AUDIT_EVERYTHING:
+            # The seed draws the audit sample and nothing else: where all is audited, a second draw changes nothing.
+            del fields["lane_seed"]
         key = keccak(canonical_json(fields) + self._config)
         return self._folder / f"{facts.sequence:08d}-{key.hex()[:24]}.json"
 

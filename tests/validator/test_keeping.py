@@ -1,0 +1,165 @@
+"""What must survive a kill: ballots, verdicts. And what the bench does when sources fail."""
+
+import dataclasses
+import time
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.storage.missing import MissingObjectError
+from protocol.verdict import Code, Verdict
+from tests.validator import tiny
+from validator.ballots import Ballot, BallotBox, new_salt
+from validator.bench import Bench, Opinion, Task
+from validator.case import Facts, Origin
+from validator.docket import Docket
+from validator.errands import Errands
+from validator.pipeline import Judgement
+
+
+def ballot(**changes: object) -> Ballot:
+    base = Ballot("lane-1-2-0", 7, "0x" + "11" * 20, b"s" * 32, b"f" * 32, 0x21, b"v" * 32, new_salt(), b"c" * 32)
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_a_ballot_is_found_again_after_a_restart(tmp_path: Path) -> None:
+    first = ballot()
+    BallotBox(tmp_path).keep(first)
+    again = BallotBox(tmp_path)
+    assert again.ready("lane-1-2-0", 7, b"s" * 32, b"f" * 32) == first
+    assert again.committed("lane-1-2-0", 7, b"c" * 32) == first
+    assert again.ready("lane-1-2-0", 7, b"t" * 32, b"f" * 32) is None
+    assert again.ready("lane-1-2-0", 7, b"s" * 32, b"g" * 32) is None
+    assert again.ready("lane-1-2-0", 70, b"s" * 32, b"f" * 32) is None
+    assert again.committed("lane-1-2-1", 7, b"c" * 32) is None
+
+
+def test_both_ballots_of_a_reorganised_round_are_kept(tmp_path: Path) -> None:
+    box = BallotBox(tmp_path)
+    for seed, commitment in ((b"s", b"c"), (b"t", b"d")):
+        box.keep(ballot(seed=seed * 32, commitment=commitment * 32))
+    assert len(list(box.of("lane-1-2-0", 7))) == 2
+    assert box.committed("lane-1-2-0", 7, b"d" * 32).seed == b"t" * 32  # type: ignore[union-attr]
+    box.forget("lane-1-2-0")
+    assert not list(box.of("lane-1-2-0", 7))
+
+
+def test_ballots_are_private_and_damage_is_named(tmp_path: Path) -> None:
+    box = BallotBox(tmp_path)
+    box.keep(ballot())
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text('{"salt": "zz"}')
+    with pytest.raises(IntegrityError, match="damaged"):
+        list(box.of("lane-1-2-0", 7))
+
+
+def test_verdicts_are_kept_per_lane_seed_where_it_draws_a_sample(tmp_path: Path) -> None:
+    docket = Docket(tmp_path, b"c" * 32)
+    judgement = tiny.verdict_on(tiny.honest(), tiny.order(), audit_rate=20000)
+    facts = tiny.facts(tiny.order(), tiny.honest(), audit_rate=20000)
+    docket.keep(facts, judgement)
+    assert docket.find(facts) == judgement
+    assert docket.find(dataclasses.replace(facts, lane_seed=b"x" * 32)) is None
+    everything = tiny.facts(tiny.order(), tiny.honest())
+    docket.keep(everything, judgement)
+    redrawn = docket.find(dataclasses.replace(everything, lane_seed=b"x" * 32))
+    assert redrawn is not None
+    assert redrawn.verdict.lane_seed == "78" * 32
+    for path in tmp_path.glob("*.json"):
+        path.write_bytes(b"{}")
+    assert docket.find(facts) is None
+
+
+class Source:
+    """Objects that fail in a given way some times, then are there."""
+
+    def __init__(self, failures: list[MusterError], data: bytes) -> None:
+        self.failures, self.data = failures, data
+
+    def __call__(self, key: str, limit: int) -> bytes:
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.data
+
+
+def verdict_of(facts: Facts, code: Code) -> Judgement:
+    fields = (facts.chain_id, facts.pools, facts.pool, facts.sequence, facts.node, facts.step, facts.counter)
+    verdict = Verdict(*fields, facts.sha256.hex(), facts.lane_seed.hex(), "", code, {}, [], ())
+    return Judgement(verdict, {b"p" * 32: Origin(facts.sequence, b"c" * 32)})
+
+
+def opinion_of(tmp_path: Path, source: Source, patience: float = 30.0) -> tuple[Opinion | None, list[bytes | None]]:
+    seen: list[bytes | None] = []
+
+    def judge_one(facts: Facts, data: bytes | None, *rest: object) -> Judgement:
+        seen.append(data)
+        return verdict_of(facts, Code.ACCEPT if data else Code.UNAVAILABLE)
+
+    docket = Docket(tmp_path, b"c" * 32)
+    folder = tiny.model_folder()
+    bench = Bench(tiny.CONFIG, tiny.engine(1), source, lambda _: folder, docket, patience, judge_one)  # type: ignore[arg-type]
+    bench.start()
+    facts = tiny.facts(tiny.order(), tiny.honest())
+    task = Task(("lane-1-0-0", facts.lane_seed, b"d" * 32), (facts,), ((),))
+    deadline, opinion = time.monotonic() + 20, None
+    while opinion is None and time.monotonic() < deadline:
+        opinion = bench.ask(task)
+        time.sleep(0.02)
+    bench.stop()
+    return opinion, seen
+
+
+def test_a_file_that_comes_late_is_judged(tmp_path: Path) -> None:
+    opinion, seen = opinion_of(tmp_path, Source([MissingObjectError("not there")], b"bytes"))
+    assert opinion is not None
+    assert opinion.codes == (Code.ACCEPT,)
+    assert seen == [b"bytes"]
+
+
+def test_a_file_that_no_source_has_is_unavailable(tmp_path: Path) -> None:
+    opinion, _ = opinion_of(tmp_path, Source([MissingObjectError("not there")] * 99, b""), patience=0.0)
+    assert opinion is not None
+    assert opinion.codes == (Code.UNAVAILABLE,)
+
+
+def test_silent_sources_never_count_against_a_file(tmp_path: Path) -> None:
+    opinion, seen = opinion_of(tmp_path, Source([UnreachableError("down")] * 2, b"bytes"), patience=0.0)
+    assert opinion is not None
+    assert opinion.codes == (Code.ACCEPT,)
+    assert seen == [b"bytes"]
+
+
+def test_errands_do_not_repeat_until_their_block_is_seen() -> None:
+    errands, calls = Errands(1), []
+
+    def errand() -> int:
+        calls.append(1)
+        return 0
+
+    assert errands.run("key", 10, "an errand", errand)
+    deadline = time.monotonic() + 5
+    while not calls and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    assert not errands.run("key", 10, "an errand", errand)
+    assert errands.run("key", 11, "an errand", errand)
+    deadline = time.monotonic() + 5
+    while len(calls) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    errands.stop()
+    assert len(calls) == 2
+
+
+def test_failed_errands_rest_and_reorganisations_forget() -> None:
+    errands = Errands(1)
+
+    def fails() -> int:
+        raise MusterError("no")
+
+    assert errands.run("key", 10, "an errand", fails, quiet=True)
+    time.sleep(0.2)
+    assert not errands.run("key", 11, "an errand", fails)
+    errands.forget()
+    errands.stop()

@@ -1,0 +1,110 @@
+"""Making files and keeping them: the same order gives the same file; a kill leaves a whole entry or none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ConfigError, IntegrityError
+from protocol.process import load_process
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits
+from tests.validator import tiny
+from worker.config import WorkerConfig
+from worker.journal import Journal
+
+
+def test_the_same_order_gives_the_same_bytes() -> None:
+    assert tiny.producer().make(tiny.order(7)).data == tiny.producer().make(tiny.order(7)).data
+    assert tiny.honest(7).data != tiny.honest(8).data
+
+
+def test_files_read_back_as_they_were_made() -> None:
+    made = tiny.honest(7)
+    header, rows = read(made.data, Limits.of(tiny.CONFIG.work))
+    assert header == made.header
+    assert [row.output_tokens for row in rows] == [row.output_tokens for row in made.rollouts]
+    assert made.commitment.units == sum(len(row.output_tokens) for row in rows)
+
+
+def test_a_finished_file_survives_a_restart(tmp_path: Path) -> None:
+    entry = Journal(tmp_path).add(tiny.order(7), tiny.honest(7))
+    again = Journal(tmp_path)
+    assert again.all() == [entry]
+    assert again.data(entry) == tiny.honest(7).data
+    uploaded = again.mark_uploaded(entry, {"size": 1})
+    assert Journal(tmp_path).all() == [uploaded]
+
+
+def test_a_file_without_its_note_is_no_entry(tmp_path: Path) -> None:
+    """Killed between the two writes."""
+    Journal(tmp_path).add(tiny.order(7), tiny.honest(7))
+    next(tmp_path.glob("*.json")).unlink()
+    assert Journal(tmp_path).all() == []
+
+
+def test_damage_is_noticed_and_forgotten(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    entry = journal.add(tiny.order(7), tiny.honest(7))
+    next(tmp_path.glob("*.parquet")).write_bytes(b"rot")
+    with pytest.raises(IntegrityError, match="made again"):
+        journal.data(entry)
+    assert journal.all() == []
+    journal.add(tiny.order(7), tiny.honest(7))
+    next(tmp_path.glob("*.json")).write_text("{")
+    assert Journal(tmp_path).all() == []
+
+
+def test_pruning_keeps_what_may_still_be_needed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for counter in (1, 2, 3):
+        journal.add(tiny.order(counter), tiny.honest(counter))
+    journal.prune(3)
+    assert [entry.counter for entry in Journal(tmp_path).all()] == [3]
+
+
+def config(tmp_path: Path, **changes: object) -> Path:
+    values = {
+        "home": str(tmp_path),
+        "deployment": "deployment.json",
+        "rpc": ["http://127.0.0.1:1"],
+        "pool": 1,
+        "orchestrator": "http://127.0.0.1:2",
+        "cache": str(tmp_path),
+        "node": {"keystore": "key.json", "password_file": "password"},
+    } | changes
+    path = tmp_path / "worker.json"
+    path.write_text(json.dumps(values))
+    return path
+
+
+def test_configuration(tmp_path: Path) -> None:
+    assert load_process(config(tmp_path), WorkerConfig).engine.name == "transformers"
+    toml = tmp_path / "worker.toml"
+    toml.write_text(
+        'home = "h"\ndeployment = "d"\nrpc = ["u"]\npool = 1\norchestrator = "o"\ncache = "c"\n[node]\nkeystore = "k"\n'
+    )
+    assert load_process(toml, WorkerConfig).node.password_file is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rpc": []}, "rpc"),
+        ({"engine": {"name": "magic"}}, "engine.name"),
+        ({"surprise": 1}, "surprise"),
+        ({"confirmations": -1}, "confirmations"),
+        ({"node": None}, "node"),
+    ],
+)
+def test_wrong_configuration_names_the_field(tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_process(config(tmp_path, **changes), WorkerConfig)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000])
+def test_hostile_configuration(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "worker.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError):
+        load_process(path, WorkerConfig)
