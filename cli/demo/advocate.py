@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from cli.demo.layout import POOL
 from protocol.chain.records import Status
 from protocol.chain.state import State
 from protocol.errors import MusterError
@@ -21,14 +22,14 @@ class Advocate:
         self.tried: set[int] = set()
 
     def look(self, state: State) -> None:
-        for sub in state.submissions_of(self.demo.pool):
+        for sub in state.submissions_of(POOL):
             wronged = sub.node in self.clients and sub.status is Status.REJECTED and not sub.disputed
             if wronged and sub.sequence not in self.tried:
                 self.tried.add(sub.sequence)
                 self._dispute(state, sub.sequence)
 
     def _dispute(self, state: State, sequence: int) -> None:
-        sub = state.submissions[self.demo.pool, sequence]
+        sub = state.submissions[POOL, sequence]
         name = self.clients[sub.node]
         suite = self.demo.economy.suite(f"operator-{name}")
         try:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cli.demo.layout import POOL
 from cli.demo.watch import Watch
 from orchestrator.results import save_results
 from protocol.chain.records import Status
@@ -33,7 +34,7 @@ def settle_accounts(demo: "Demo", watch: Watch) -> None:
         demo.stop.check()
         demo.network.supervisor.check()
         watch.look()
-        left = unsettled(watch.state, demo.pool, demo.economy.client("deployer").now())
+        left = unsettled(watch.state, POOL, demo.economy.client("deployer").now())
         if not left:
             return
         if left != last:

@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+POOL = 1  # the first pool of a fresh chain
+
 
 @dataclass(frozen=True)
 class NodeSpec:

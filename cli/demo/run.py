@@ -14,7 +14,7 @@ from cli.demo.advocate import Advocate
 from cli.demo.chaos import Chaos
 from cli.demo.economy import Economy
 from cli.demo.finish import Outcome, settle_accounts, write_results
-from cli.demo.layout import DemoPlan, NodeSpec, ValidatorSpec, new_run_folder
+from cli.demo.layout import POOL, DemoPlan, NodeSpec, ValidatorSpec, new_run_folder
 from cli.demo.network import Network, vllm_installed
 from cli.demo.pool import pool_config
 from cli.demo.watch import Watch
@@ -29,6 +29,7 @@ from protocol.engines.runtime import torch_environment
 from protocol.errors import MusterError
 
 STALL_SECONDS = 300.0
+EPOCH_BLOCKS = 24
 CHEAT = "weights-noise=0.02"
 CANARY = "weights-noise=0.05"
 
@@ -78,7 +79,6 @@ class Demo:
         self.network = Network(self.plan, self.ring, self._notice, self.stop)
         self.economy = Economy(self.plan, self.ring)
         self.config: PoolConfig = pool_config(options.seed, options.steps)
-        self.pool = 0
         self.base: BaseModel | None = None
 
     def say(self, text: str) -> None:
@@ -90,8 +90,7 @@ class Demo:
     def run(self) -> Outcome:
         """The whole story; leaves the network up afterwards only with `keep`."""
         try:
-            base = self.bring_up()
-            self.start_roles(base)
+            self.bring_up()
             watch = self.follow()
             settle_accounts(self, watch)
             outcome = write_results(self)
@@ -104,8 +103,8 @@ class Demo:
                 self.base.stop()
             self.network.supervisor.stop()
 
-    def bring_up(self) -> Path:
-        """Chain, storage, base model, contracts, people. Returns the base model's folder."""
+    def bring_up(self) -> None:
+        """Services, contracts, people, and every role. The trainer comes last: nodes must have joined before step 0."""
         self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
         self.network.start_chain()
         self.network.start_storage()
@@ -118,23 +117,27 @@ class Demo:
             f"chain at {self.plan.rpc_url} · S3 at {self.plan.s3_url} · {len(names(self.plan))} encrypted keystores"
         )
         self.economy.give_gas()
-        deployment = deploy(self.economy.client("deployer"), NetworkConfig.load("local"), self.plan.deployment.parent)
+        deployment = deploy(self.economy.client("deployer"), local_network(), self.plan.deployment.parent)
         self.say(f"{len(deployment.contracts)} contracts deployed, Pools at {deployment.address('Pools')}")
+        self.network.publish_config(self.config)
+        self._start_strangers()
         self.economy.give_tokens()
         self.economy.bond_and_register()
         self.say(f"{sum(v.seats for v in self.plan.validators)} seats bonded, {len(self.plan.nodes)} nodes registered")
-        self.pool = self.economy.create_pool(self.config)
-        self.network.publish_config(self.config)
-        self.say(f"pool {self.pool} escrowed its budget, all nodes joined")
-        return self.base.wait()
+        self.say("waiting for the epoch in which the seats can be drawn")
+        pool = self.economy.create_pool(self.config)
+        if pool != POOL:
+            raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
+        self.say(f"pool {pool} escrowed its budget, all nodes joined")
+        self.network.start_trainer(POOL, self.base.wait())
 
-    def start_roles(self, base: Path) -> None:
-        self.network.start_orchestrator(self.pool)
-        self.network.start_trainer(self.pool, base)
+    def _start_strangers(self) -> None:
+        """Workers and validators load their engines while the pool is being made; they wait for it."""
+        self.network.start_orchestrator(POOL)
         for validator in self.plan.validators:
-            self.network.start_validator(self.pool, validator)
+            self.network.start_validator(POOL, validator)
         for node in self.plan.nodes:
-            self.network.start_worker(self.pool, node)
+            self.network.start_worker(POOL, node)
         self.say(f"dashboard: {self.plan.http_url}/")
 
     def follow(self) -> Watch:
@@ -166,7 +169,7 @@ class Demo:
         follower = Follower(self.economy.client("deployer"), deployment, folder / "events.sqlite")
         known = {self.ring[name].address: name.removeprefix("node-") for name in names(self.plan)}
         home = self.plan.home("trainer")
-        return Watch(Projection(follower), self.pool, self.plan.steps, home, self.say, known)
+        return Watch(Projection(follower), POOL, self.plan.steps, home, self.say, known)
 
     def _hold(self) -> None:
         self.say(f"the network stays up: {self.plan.http_url}/ · Ctrl-C stops it")
@@ -212,6 +215,12 @@ class BaseModel:
     def _last_line(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
+
+
+def local_network() -> NetworkConfig:
+    """The local network with epochs long enough that a busy machine draws every committee in time."""
+    network = NetworkConfig.load("local")
+    return network.model_copy(update={"suite": network.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})})
 
 
 def make_plan(options: Options) -> DemoPlan:
