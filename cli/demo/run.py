@@ -129,16 +129,16 @@ class Demo:
         if pool != POOL:
             raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
         self.say(f"pool {pool} escrowed its budget, all nodes joined")
+        self.network.start_orchestrator(POOL)
+        self.say(f"dashboard: {self.plan.http_url}/")
         self.network.start_trainer(POOL, self.base.wait())
 
     def _start_strangers(self) -> None:
         """Workers and validators load their engines while the pool is being made; they wait for it."""
-        self.network.start_orchestrator(POOL)
         for validator in self.plan.validators:
             self.network.start_validator(POOL, validator)
         for node in self.plan.nodes:
             self.network.start_worker(POOL, node)
-        self.say(f"dashboard: {self.plan.http_url}/")
 
     def follow(self) -> Watch:
         """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
