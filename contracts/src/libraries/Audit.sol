@@ -24,15 +24,7 @@ library Audit {
         return true;
     }
 
-    function _rank(bytes32 seed, uint256 sequence, uint256 row) private pure returns (bytes32 hash) {
-        bytes32 tag = TAG;
-        assembly ("memory-safe") {
-            let p := mload(0x40)
-            mstore(p, tag)
-            mstore(add(p, 0x20), seed)
-            mstore(add(p, 0x40), sequence)
-            mstore(add(p, 0x60), row)
-            hash := keccak256(p, 0x80)
-        }
+    function _rank(bytes32 seed, uint256 sequence, uint256 row) private pure returns (bytes32) {
+        return keccak256(abi.encode(TAG, seed, sequence, row));
     }
 }

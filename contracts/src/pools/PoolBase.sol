@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IParams} from "../interfaces/IParams.sol";
 import {IPools} from "../interfaces/IPools.sol";
@@ -98,26 +99,12 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         return (step << 64) | (counter << 40) | (units << 16) | rows;
     }
 
-    function _inner(bytes32 root, bytes32 fileHash, uint256 packed, uint256 id) internal pure returns (bytes32 hash) {
-        // keccak256(abi.encode(root, fileHash, packed, id)) without allocating memory for good
-        assembly ("memory-safe") {
-            let p := mload(0x40)
-            mstore(p, root)
-            mstore(add(p, 0x20), fileHash)
-            mstore(add(p, 0x40), packed)
-            mstore(add(p, 0x60), id)
-            hash := keccak256(p, 0x80)
-        }
+    function _inner(bytes32 root, bytes32 fileHash, uint256 packed, uint256 id) internal pure returns (bytes32) {
+        return keccak256(abi.encode(root, fileHash, packed, id));
     }
 
-    function _digest(bytes32 inner, address node) internal pure returns (uint160 digest) {
-        bytes32 hash;
-        assembly ("memory-safe") {
-            mstore(0, inner)
-            mstore(0x20, node)
-            hash := keccak256(0, 0x40)
-        }
-        digest = uint160(uint256(hash) >> 96);
+    function _digest(bytes32 inner, address node) internal pure returns (uint160) {
+        return uint160(uint256(Hashes.efficientKeccak256(inner, bytes32(uint256(uint160(node))))) >> 96);
     }
 
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.
