@@ -15,11 +15,9 @@ from protocol.proofs.codec import TOP_K
 PARTIAL_SORT_FROM = 64 * TOP_K
 FIRST_PREFIX = 1024
 GROWTH = 8
-# Elements under each other whose maximum is taken first when few of many are sought.
-FOLD = 8
-FOLD_FROM = 4096
-# Longer rows are searched one by one, column maxima first; shorter ones side by side.
-SEARCH_FROM = 16384
+# Longer rows are searched by the maxima of columns, after folding them into about so many.
+FOLDED_WIDTH = 4096
+SEARCH_FROM = 4 * FOLDED_WIDTH
 
 Bits = npt.NDArray[np.int16]
 Indices = npt.NDArray[np.int64]
@@ -29,14 +27,16 @@ def top_indices(bits: Bits) -> Indices:
     """Flat indices [n, 128] (in no order) of the largest of each row of bits int16 [n, w ≥ 128], ties as torch.topk."""
     if bits.shape[1] < PARTIAL_SORT_FROM:
         return _topk(bits)
-    kept = [_survivors(row) for row in bits]
-    width = max(PARTIAL_SORT_FROM, max(map(len, kept)))
+    rows, columns, slots = _survivors(bits)
+    width = int(slots.max(initial=FIRST_PREFIX)) + 1
     # Zeros at the end never enter the heap; they keep the row long enough for partial_sort.
-    thinned = np.zeros((len(kept), width), dtype=np.int16)
-    for row, survivors in enumerate(kept):
-        np.take(bits[row], survivors, out=thinned[row, : len(survivors)])
-    chosen = _topk(thinned)
-    return np.stack([survivors[own] for survivors, own in zip(kept, chosen, strict=True)])
+    thinned = np.zeros((len(bits), max(PARTIAL_SORT_FROM, width)), dtype=np.int16)
+    origin = np.empty((len(bits), width), dtype=np.int64)
+    thinned[:, :FIRST_PREFIX] = bits[:, :FIRST_PREFIX]
+    origin[:, :FIRST_PREFIX] = np.arange(FIRST_PREFIX)
+    thinned[rows, slots] = bits[rows, columns]
+    origin[rows, slots] = columns
+    return np.take_along_axis(origin, _topk(thinned), axis=1)
 
 
 def _topk(bits: Bits) -> Indices:
@@ -45,64 +45,74 @@ def _topk(bits: Bits) -> Indices:
     return indices
 
 
-def _survivors(row: Bits) -> Indices:
-    kept = [np.arange(FIRST_PREFIX)]
-    known, done = row[:FIRST_PREFIX], FIRST_PREFIX
-    while done < len(row):
-        end = min(len(row), done * GROWTH)
-        known = np.partition(known, len(known) - TOP_K)[len(known) - TOP_K :]
-        fresh = _above(row[done:end], int(known[0]))
-        fresh += done
-        kept.append(fresh)
-        known = np.concatenate([known, row[fresh]])
+def _survivors(bits: Bits) -> tuple[Indices, Indices, Indices]:
+    """Elements after the first prefix that may enter the heap: rows, columns, and their places after thinning."""
+    found: list[tuple[Indices, Indices, Indices]] = []
+    filled = np.full(len(bits), FIRST_PREFIX)
+    known, done = bits[:, :FIRST_PREFIX], FIRST_PREFIX
+    while done < bits.shape[1]:
+        end = min(bits.shape[1], done * GROWTH)
+        at = known.shape[1] - TOP_K
+        known = np.partition(known, at, axis=1)[:, at:]
+        rows, columns = _where(bits[:, done:end] > known[:, :1])
+        columns += done
+        ranks, counts = _ranks(rows, len(bits))
+        found.append((rows, columns, ranks + filled[rows]))
+        filled = filled + counts
+        known = np.concatenate([known, _table(rows, ranks, bits[rows, columns], counts)], axis=1)
         done = end
-    return np.concatenate(kept)
+    rows, columns, slots = (np.concatenate(part) for part in zip(*found, strict=True))
+    return rows, columns, slots
 
 
-def _above(row: Bits, floor: int) -> Indices:
-    """Ascending indices of the elements above `floor`; quick where they are few."""
-    width = len(row) // FOLD
-    if width * FOLD < FOLD_FROM:
-        return np.flatnonzero(row > floor)
-    folded = row[: width * FOLD].reshape(FOLD, width)
-    columns = np.flatnonzero(folded.max(axis=0) > floor)
-    lines, places = np.nonzero(np.take(folded, columns, axis=1) > floor)
-    found = lines * width + columns[places]
-    rest = np.flatnonzero(row[width * FOLD :] > floor)
-    return np.concatenate([found, rest + width * FOLD]) if len(rest) else found
+def _where(mask: npt.NDArray[np.bool_]) -> tuple[Indices, Indices]:
+    """Rows (ascending) and columns of what is true."""
+    flat, starts = np.flatnonzero(mask), np.arange(len(mask) + 1) * mask.shape[1]
+    counts = np.diff(np.searchsorted(flat, starts))
+    return np.repeat(np.arange(len(mask)), counts), flat - np.repeat(starts[:-1], counts)
 
 
-def at_least_cut(bits: Bits) -> tuple[Indices, Indices, npt.NDArray[np.int16]]:
+def _ranks(rows: Indices, count: int) -> tuple[Indices, Indices]:
+    """For ascending row numbers: each entry's place within its row, and the number of entries of each row."""
+    counts = np.bincount(rows, minlength=count)
+    return np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts), counts
+
+
+def _table(rows: Indices, ranks: Indices, values: Bits, counts: Indices) -> Bits:
+    """Values of each row side by side, zeros after them: int16 [n, largest count]."""
+    out = np.zeros((len(counts), int(counts.max(initial=0))), dtype=np.int16)
+    out[rows, ranks] = values
+    return out
+
+
+def at_least_cut(bits: Bits) -> tuple[Indices, Indices, Bits]:
     """Every element at or above its row's 128th largest: row numbers (ascending), columns, and the cut of each row."""
-    if bits.shape[1] < SEARCH_FROM:
-        at = bits.shape[1] - TOP_K
-        cut: Bits = np.partition(bits, at, axis=1)[:, at]
-        flat = np.flatnonzero(bits >= cut[:, None])
-        rows, columns = np.divmod(flat, bits.shape[1])
-        return rows, columns, cut
-    parts, cuts = [], []
-    for row in bits:
-        columns, smallest = _search(row)
-        parts.append(columns)
-        cuts.append(smallest)
-    rows = np.repeat(np.arange(len(bits)), [len(part) for part in parts])
-    return rows, np.concatenate(parts), np.array(cuts, dtype=np.int16)
+    if bits.shape[1] >= SEARCH_FROM and bits.shape[1] % (bits.shape[1] // FOLDED_WIDTH) == 0:
+        return _search(bits)
+    at = bits.shape[1] - TOP_K
+    cut: Bits = np.partition(bits, at, axis=1)[:, at]
+    rows, columns = _where(bits >= cut[:, None])
+    return rows, columns, cut
 
 
-def _search(row: Bits) -> tuple[Indices, int]:
-    """Columns at or above the 128th largest of one row, and that value.
+def _search(bits: Bits) -> tuple[Indices, Indices, Bits]:
+    """`at_least_cut` of long rows, folded into lines under each other.
 
-    The 128th largest of the column maxima of a folded row is a bound from below, and a tight one.
+    The 128th largest of a folded row's column maxima is a bound from below, and a tight one.
     """
-    fold = len(row) // 4096
-    width = len(row) // fold
-    maxima = row[: fold * width].reshape(fold, width).max(axis=0)
-    bound = int(np.partition(maxima, width - TOP_K)[width - TOP_K])
-    columns = np.flatnonzero(maxima >= bound)
-    lines, places = np.nonzero(np.take(row[: fold * width].reshape(fold, width), columns, axis=1) >= bound)
-    found = lines * width + columns[places]
-    tail = np.flatnonzero(row[fold * width :] >= bound) + fold * width
-    found = np.concatenate([found, tail]) if len(tail) else found
-    values = row[found]
-    cut = int(np.partition(values, len(values) - TOP_K)[len(values) - TOP_K])
-    return found[values >= cut], cut
+    fold = bits.shape[1] // FOLDED_WIDTH
+    width = bits.shape[1] // fold
+    folded = bits.reshape(len(bits), fold, width)
+    maxima = folded.max(axis=1)
+    at = width - TOP_K
+    bound = np.partition(maxima, at, axis=1)[:, at]
+    owners, places = _where(maxima >= bound[:, None])
+    columns_of = folded[owners, :, places]
+    which, lines = _where(columns_of >= bound[owners, None])
+    rows, columns, values = owners[which], lines * width + places[which], columns_of[which, lines]
+    ranks, counts = _ranks(rows, len(bits))
+    table = _table(rows, ranks, values, counts)
+    at = table.shape[1] - TOP_K
+    cut: Bits = np.partition(table, at, axis=1)[:, at]
+    keep = values >= cut[rows]
+    return rows[keep], columns[keep], cut

@@ -4,6 +4,7 @@ Algorithm: Ong et al., "TOPLOC: a locality sensitive hashing scheme for trustles
 constants read off the reference library. Many chunks are handled at once on one thread.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ from protocol.proofs.field import canonical, evaluate, interpolate
 from protocol.proofs.select import Bits, Indices, at_least_cut, top_indices
 
 BLOCK = 64
-CACHE_BYTES = 1 << 19
+CACHE_BYTES = 1 << 20
+_kept = threading.local()
 # One more than the largest possible difference of two 7-bit mantissas: nothing matched at all.
 NO_MANTISSA = 128.0
 
@@ -132,11 +134,12 @@ def _statistics(
     same = (found >> 7) == (own >> 7)
     size = len(counts)
     matched = np.bincount(rows[same], minlength=size)
-    difference = np.full((size, TOP_K), np.int64(1 << 20))
-    difference[rows[same], slots[same]] = np.abs((found & 0x7F) - (own & 0x7F))[same]
+    distance = np.abs((found & 0x7F) - (own & 0x7F))
+    difference = np.full((size, TOP_K), 255, dtype=np.uint8)
+    difference[rows[same], slots[same]] = distance[same]
     difference.sort(axis=1)
     safe = np.maximum(matched, 1)
-    total = np.where(difference < 1 << 20, difference, 0).sum(axis=1)
+    total = np.bincount(rows, weights=np.where(same, distance, 0), minlength=size)
     # The reference's C++ path takes the upper of two middle values.
     median = difference[np.arange(size), np.minimum(safe // 2, TOP_K - 1)]
     out = []
@@ -180,10 +183,18 @@ def _chunks(
 def _magnitudes(group: Bits) -> Iterator[tuple[int, Bits]]:
     """(first row, bf16 patterns without sign) of some rows at a time, in one buffer that stays in the cache."""
     rows = max(1, min(BLOCK, CACHE_BYTES // (2 * group.shape[1])))
-    buffer = np.empty((rows, group.shape[1]), dtype=np.int16)
+    buffer = _buffer(rows * group.shape[1]).reshape(rows, -1)
     for start in range(0, len(group), rows):
         part = group[start : start + rows]
         yield start, np.bitwise_and(part, np.int16(0x7FFF), out=buffer[: len(part)])
+
+
+def _buffer(size: int) -> Bits:
+    """This thread's buffer: fresh memory would have to be faulted in at every call."""
+    kept: Bits | None = getattr(_kept, "buffer", None)
+    if kept is None or len(kept) < size:
+        kept = _kept.buffer = np.empty(size, dtype=np.int16)
+    return kept[:size]
 
 
 def _refuse_nan(largest: Bits) -> None:
