@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 import {ICanaries} from "../src/interfaces/ICanaries.sol";
 import {ICourt} from "../src/interfaces/ICourt.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
@@ -10,6 +9,7 @@ import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, PoolTerms, Work} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
+import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 
 /// @notice A token that calls back into the suite on every transfer.
 contract CallingToken is ERC20("Calling", "CALL") {
@@ -291,7 +291,8 @@ contract AttacksTest is Planting {
         uint256 own = pools.submit(pool, 1, 0, w); // it keeps nobody out
         // and binds its own address: the stored digests differ, the bytes' header and noise name the true author
         assertTrue(pools.submissionOf(pool, stolen).digest != pools.submissionOf(pool, own).digest);
-        FileRef memory lie = FileRef(pools.innerHash(pool, stolen, FileData(node, 1, 0, 1_000, 8, w.root, w.fileHash)), node);
+        FileRef memory lie =
+            FileRef(pools.innerHash(pool, stolen, FileData(node, 1, 0, 1_000, 8, w.root, w.fileHash)), node);
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongFile.selector, stolen));
         pools.claim(pool, node, stolen, lie.inner);
     }
@@ -394,8 +395,7 @@ contract AttacksTest is Planting {
         uint256 rounds = 300;
         uint256 epoch = seats.currentEpoch();
         for (uint256 i = 0; i < rounds; ++i) {
-            uint256[] memory drawn =
-                seats.draw(keccak256(abi.encode(i)), epoch, 3, new uint256[](0), address(0));
+            uint256[] memory drawn = seats.draw(keccak256(abi.encode(i)), epoch, 3, new uint256[](0), address(0));
             for (uint256 j = 0; j < 3; ++j) {
                 if (drawn[j] <= 2) ++hits; // two of eight seats
             }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {PRBTest} from "@prb/test/PRBTest.sol";
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
 import {Checkpoint} from "../src/libraries/Checkpoint.sol";
 import {Codes} from "../src/libraries/Codes.sol";
@@ -10,6 +9,7 @@ import {Lottery} from "../src/libraries/Lottery.sol";
 import {Reckoning} from "../src/libraries/Reckoning.sol";
 import {SplitLib} from "../src/libraries/SplitLib.sol";
 import {Tally} from "../src/libraries/Tally.sol";
+import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice EIP-2935's contract, as a stand-in that answers every number with its hash.
 contract History {

@@ -823,7 +823,12 @@ contract RefusalsTest is Planting {
         uint256 s = _submit();
         _voteAll(s / 16, 3); // the committee was right: a canary frees its carrier
         _openCanary(s);
-        _no(stranger, address(canaries), abi.encodeCall(canaries.conclude, (pool, s, files[pool][s])), ICanaries.NotYet.selector);
+        _no(
+            stranger,
+            address(canaries),
+            abi.encodeCall(canaries.conclude, (pool, s, files[pool][s])),
+            ICanaries.NotYet.selector
+        );
         _wait(600);
         _no(stranger, address(canaries), abi.encodeCall(canaries.contest, (pool, s)), ICanaries.ContestOver.selector);
         canaries.conclude(pool, s, files[pool][s]);

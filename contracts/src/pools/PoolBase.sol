@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 import {ICourt} from "../interfaces/ICourt.sol";
 import {IParams} from "../interfaces/IParams.sol";
 import {IPools} from "../interfaces/IPools.sol";
@@ -14,6 +13,7 @@ import {SuiteLib} from "../libraries/SuiteLib.sol";
 import {FileData, PoolTerms, Suite} from "../libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 
 /// @title PoolBase
 /// @notice Storage and shared helpers of Pools.

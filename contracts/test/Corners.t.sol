@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "../src/interfaces/IParams.sol";
+import {IPools} from "../src/interfaces/IPools.sol";
+import {IStakes} from "../src/interfaces/IStakes.sol";
+import {Codes} from "../src/libraries/Codes.sol";
+import {FileRef, PoolTerms, Work} from "../src/libraries/Types.sol";
+import {Planting} from "./helpers/Planting.sol";
+
+/// @notice Rare paths: limits of packed fields, outcomes that change late, the last reveal that settles.
+contract CornersTest is Planting {
+    function test_lastRevealSettles() public {
+        uint256 s = _submit();
+        _draw(0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            _commit(0, 0, i, _all(1));
+        }
+        _reveal(0, 0, 0, _all(1));
+        _reveal(0, 0, 1, _all(1));
+        (, address[] memory voters,,) = court.committeeOf(pool, 0, 0);
+        FileRef[] memory refs = _refs(0);
+        vm.prank(voters[2]);
+        court.revealAndSettle(pool, 0, 0, 2, _all(1), keccak256("verdict"), keccak256("salt"), refs);
+        assertEq(_code(s), Codes.ACCEPT);
+    }
+
+    /// An acceptance overturned before it vests: its pay is back in the budget already, `forfeit` only tidies up.
+    function test_forfeitOfOverturnedFile() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        pools.forfeit(pool, s, files[pool][s]);
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        IPools.Account memory a = pools.accountOf(pool, node);
+        assertEq(a.earned, 0);
+        assertEq(a.drawn, 0);
+    }
+
+    function test_juryMinorityAndMalformed() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 trial = _dispute(operator, s);
+        _juryVotes(trial, Codes.MALFORMED, 4, Codes.ACCEPT);
+        _conclude(s);
+        assertEq(_code(s), Codes.MALFORMED); // milder than the committee: a fee, no slash
+        assertEq(STAKE - stakes.stakeOf(node), 3e7 + 1e9);
+        uint256[] memory jurors = juries.seatsOf(trial);
+        for (uint256 i = 0; i < 5; ++i) {
+            juries.closeJuror(trial, i);
+        }
+        assertEq(seats.seatOf(jurors[4]).bond, BOND - 1e9);
+        assertEq(seats.seatOf(jurors[0]).bond, BOND);
+    }
+
+    function test_packedFieldsEnd() public {
+        bytes32 account_ = keccak256(abi.encode(node, keccak256(abi.encode(pool, uint256(5)))));
+        bytes32 pool_ = keccak256(abi.encode(pool, uint256(1)));
+        uint256 a = uint256(vm.load(address(pools), account_));
+        uint256 p = uint256(vm.load(address(pools), pool_));
+        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
+        PoolTerms memory terms = defaultTerms();
+        vm.store(address(pools), account_, bytes32(a | (((1 << 24) - 1) << 160)));
+        vm.expectRevert(IPools.AmountTooLarge.selector);
+        vm.prank(node);
+        pools.submit(pool, 0, (1 << 24) - 1, w);
+        vm.store(address(pools), account_, bytes32(a));
+        vm.store(
+            address(pools), pool_, bytes32(p | (((uint256(1) << 28) - 1) << 128) | (((uint256(1) << 32) - 1) << 156))
+        );
+        vm.expectRevert(IPools.AmountTooLarge.selector);
+        vm.prank(node);
+        pools.submit(pool, 0, 0, w);
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 20) - 1) << 212)));
+        vm.expectRevert(IPools.AmountTooLarge.selector);
+        vm.prank(owner);
+        pools.publishStep(pool, (1 << 20) - 1, 0, 0);
+        vm.store(address(pools), bytes32(uint256(0)), bytes32(uint256(type(uint24).max)));
+        vm.prank(owner);
+        vm.expectRevert(IPools.AmountTooLarge.selector);
+        pools.createPool(terms, 0);
+    }
+
+    function test_frozenStakeCannotLeave() public {
+        _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _wait(30 days);
+        uint256 releaseAt = stakes.nodeOf(node).releaseAt;
+        vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 1));
+        vm.prank(operator);
+        stakes.withdraw(node, 1);
+    }
+
+    function test_partialSlashLocksTheRest() public {
+        (, uint256 reward,) = params.slashing();
+        assertEq(reward, 2_000);
+        _setSlash(5_000);
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        FileRef memory ref = _ref(s);
+        pools.finalize(pool, s, ref);
+        assertEq(stakes.stakeOf(node), STAKE / 2);
+        assertEq(stakes.nodeOf(node).pool, 0);
+        assertGt(stakes.nodeOf(node).releaseAt, clock);
+        vm.expectRevert();
+        vm.prank(operator);
+        stakes.withdraw(node, 1);
+    }
+
+    function _setSlash(uint16 bps) private {
+        IParams.Values memory v = defaultValues();
+        v.slashBps = bps;
+        params.set(v);
+    }
+}
