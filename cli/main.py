@@ -27,7 +27,7 @@ run.register(app, validator.app)
 
 
 def main() -> None:
-    """Entry point: a MusterError is one line and exit 2, Ctrl-C is exit 130; anything else is a bug and shows itself."""
+    """Entry point: a MusterError is one line and exit 2, Ctrl-C exit 130; anything else is a bug and shows itself."""
     logging.basicConfig(
         level=os.environ.get("MUSTER_LOG", "INFO").upper(),
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
