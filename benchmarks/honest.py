@@ -97,7 +97,8 @@ def save_tiny(folder: Path) -> None:
     torch.manual_seed(0)
     config = tiny_qwen2(VOCABULARY, EOS, VOCABULARY - 1)
     config.initializer_range = 0.08
-    Qwen2ForCausalLM(config).save_pretrained(str(folder))
+    made: Any = Qwen2ForCausalLM
+    made(config).save_pretrained(str(folder))
 
 
 def _requests(source: random.Random, number: int) -> list[Request]:
