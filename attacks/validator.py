@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from protocol.config import PoolConfig
 from protocol.engines.base import Engine
 from protocol.errors import MusterError
-from protocol.process import load_process
+from protocol.process import load_process, serve
 from protocol.verdict import Code, Verdict
 from protocol.workbook import Workbook
 from validator.case import Facts, Origin
 from validator.config import ValidatorConfig
-from validator.main import prepare, serve
+from validator.main import prepare
 from validator.pipeline import Judgement
 
 if TYPE_CHECKING:

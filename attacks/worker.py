@@ -9,9 +9,9 @@ from attacks.base import find
 from protocol.config import PoolConfig
 from protocol.engines.base import Engine
 from protocol.errors import MusterError
-from protocol.process import load_process
+from protocol.process import load_process, serve
 from worker.config import WorkerConfig
-from worker.main import prepare, serve
+from worker.main import prepare
 from worker.produce import Producer
 
 
@@ -30,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
         def cheat(pool: PoolConfig, engine: Engine) -> Producer:
             return attack.build(pool, engine, strength)
 
-        return serve(Worker(config, cheat))
+        worker = Worker(config, cheat)
+        return serve(worker.run, worker.stop)
     except MusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

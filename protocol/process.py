@@ -1,6 +1,11 @@
 """What the configuration files of workers and validators have in common, and how they are read."""
 
+import logging
+import os
+import signal
+import threading
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -52,6 +57,26 @@ class ProcessConfig(ProcessSection):
 
 
 T = TypeVar("T", bound=BaseModel)
+log = logging.getLogger("muster.process")
+_GRACE_SECONDS = 8.0
+
+
+def serve(run: Callable[[], int], stop: Callable[[], None]) -> int:
+    """`run`, with SIGINT and SIGTERM calling `stop`; a process that has not ended a few seconds later is ended.
+
+    That is safe for workers and validators at any moment: what matters is on disk before anybody hears of it.
+    """
+
+    def ask(*_: object) -> None:
+        log.info("stopping, as asked")
+        stop()
+        last = threading.Timer(_GRACE_SECONDS, os._exit, (0,))
+        last.daemon = True
+        last.start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ask)
+    return run()
 
 
 def load_process(path: Path, kind: type[T]) -> T:

@@ -2,16 +2,11 @@
 
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from protocol.process import load_process
+from protocol.process import load_process, serve
 from validator.config import ValidatorConfig
-
-if TYPE_CHECKING:
-    from validator.daemon import Validator
 
 
 def run(config_path: Path) -> None:
@@ -20,7 +15,8 @@ def run(config_path: Path) -> None:
     prepare(config)
     from validator.daemon import Validator
 
-    sys.exit(serve(Validator(config)))
+    validator = Validator(config)
+    sys.exit(serve(validator.run, validator.stop))
 
 
 def prepare(config: ValidatorConfig) -> None:
@@ -32,10 +28,3 @@ def prepare(config: ValidatorConfig) -> None:
     config.home.mkdir(parents=True, exist_ok=True)
     for name, value in torch_environment(config.engine.threads).items():
         os.environ.setdefault(name, value)
-
-
-def serve(validator: "Validator") -> int:
-    """Run with signal handlers that ask it to stop."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: validator.stop())
-    return validator.run()

@@ -2,16 +2,11 @@
 
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from protocol.process import load_process
+from protocol.process import load_process, serve
 from worker.config import WorkerConfig
-
-if TYPE_CHECKING:
-    from worker.daemon import Worker
 
 
 def run(config_path: Path) -> None:
@@ -20,7 +15,8 @@ def run(config_path: Path) -> None:
     prepare(config)
     from worker.daemon import Worker
 
-    sys.exit(serve(Worker(config)))
+    worker = Worker(config)
+    sys.exit(serve(worker.run, worker.stop))
 
 
 def prepare(config: WorkerConfig) -> None:
@@ -32,10 +28,3 @@ def prepare(config: WorkerConfig) -> None:
     config.home.mkdir(parents=True, exist_ok=True)
     for name, value in torch_environment(config.engine.threads).items():
         os.environ.setdefault(name, value)
-
-
-def serve(worker: "Worker") -> int:
-    """Run with signal handlers that ask it to stop."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: worker.stop())
-    return worker.run()
