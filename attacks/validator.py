@@ -74,7 +74,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = load_process(options.config, ValidatorConfig)
         prepare(config)
-        return serve(_build(options.attack, config))
+        validator = _build(options.attack, config)
+        return serve(validator.run, validator.stop)
     except MusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
