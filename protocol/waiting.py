@@ -40,7 +40,7 @@ def wait_for(
     ready: Callable[[], T | None],
     timeout: float,
     poll: float = 0.2,
-    remind: float = 10.0,
+    remind: float = 8.0,
     mend: str = "",
     stop: Callable[[], bool] = lambda: False,
 ) -> T:
