@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from cli.commands import demo, deploy, doctor, keys, node, pool, run, status, validator
+from cli.commands import demo, deploy, doctor, keys, node, pool, run, status, validator, verify
 from protocol.errors import MusterError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app.command("demo")(demo.demo)
 app.command("deploy")(deploy.deploy)
 app.command("doctor")(doctor.doctor)
 app.command("status")(status.status)
+app.command("verify")(verify.verify)
 app.add_typer(keys.app, name="keys")
 app.add_typer(node.app, name="node")
 app.add_typer(validator.app, name="validator")
