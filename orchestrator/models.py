@@ -90,6 +90,7 @@ class Upload(Base):
     sha256: Mapped[str] = mapped_column(String(64))
     size: Mapped[int]
     issued: Mapped[float]
+    used: Mapped[bool] = mapped_column(default=False)
 
 
 class Receipt(Base):

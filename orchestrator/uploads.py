@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from eth_account.signers.local import LocalAccount
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select, update
 
 from orchestrator.bodies import HttpError, ReceiptRequest, UploadRequest
 from orchestrator.db import Database
@@ -92,15 +92,29 @@ class Uploads:
         return object_key(kind, bytes.fromhex(name))
 
     def _remember(self, address: str, key: str, body: UploadRequest, now: float) -> None:
-        with self._db.session() as session:
-            recent = select(func.count()).where(Upload.node == address, Upload.issued > now - TICKET_SECONDS)
-            row = session.get(Upload, (key, address))
-            if row is None and (session.scalar(recent) or 0) >= TICKETS_AT_ONCE:
+        if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
+            self._close_used(address, now)
+            if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
                 raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
+        with self._db.session() as session:
+            row = session.get(Upload, (key, address))
             if row is None:
                 row = Upload(key=key, node=address, kind=body.kind, sha256=body.sha256, size=body.size, issued=now)
                 session.add(row)
-            row.issued = now
+            row.issued, row.used = now, False
+
+    def _open_tickets(self, address: str, key: str, now: float) -> int:
+        """Tickets of this key that may still be used, without the one for `key`."""
+        with self._db.session() as session:
+            return session.scalar(select(func.count()).where(*_open(address, now), Upload.key != key)) or 0
+
+    def _close_used(self, address: str, now: float) -> None:
+        """A ticket whose object is in the bucket is spent."""
+        with self._db.session() as session:
+            keys = list(session.scalars(select(Upload.key).where(*_open(address, now))))
+        there = [key for key in keys if self._store.size(key) is not None]
+        with self._db.session() as session:
+            session.execute(update(Upload).where(Upload.node == address, Upload.key.in_(there)).values(used=True))
 
     def _receipt(self, address: str, sha256: str, size: int) -> dict[str, Any]:
         pool = self._watch.pool_id
@@ -121,6 +135,10 @@ class Uploads:
                 "signer": self._signer.address,
                 "signature": row.signature,
             }
+
+
+def _open(address: str, now: float) -> tuple[ColumnElement[bool], ...]:
+    return Upload.node == address, Upload.issued > now - TICKET_SECONDS, Upload.used.is_(False)
 
 
 def receipt_signer(realm: Realm, receipt: dict[str, Any]) -> str:

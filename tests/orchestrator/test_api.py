@@ -219,6 +219,14 @@ def test_a_node_cannot_collect_tickets_without_end(desk: Desk) -> None:
     assert answers == [200] * 64 + [429]
 
 
+def test_a_used_ticket_makes_room_for_another(desk: Desk) -> None:
+    for n in range(200):
+        body = {"kind": "rollouts", "sha256": f"{n:064x}", "size": 1}
+        answer = desk.post(NODE, "/v1/uploads", body)
+        assert answer.status_code == 200, f"file {n} of a node that uploads every file"
+        desk.shelf.sizes[answer.json()["key"]] = 1
+
+
 @pytest.mark.parametrize(
     "key",
     [
