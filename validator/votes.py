@@ -1,5 +1,7 @@
 """How a seat votes in a round of a lane, and in a trial: the same moves on two contracts."""
 
+from abc import ABC, abstractmethod
+
 from protocol.chain.contracts import Court, Juries, Suite
 from protocol.chain.sender import Receipt
 from protocol.chain.state import Lane, Round, Trial
@@ -8,7 +10,7 @@ from validator.ballots import Ballot
 from validator.bench import Opinion
 
 
-class Vote:
+class Vote(ABC):
     """How a seat votes in a round of a lane or in a trial."""
 
     current: Round | Trial
@@ -19,17 +21,21 @@ class Vote:
     def revealed(self, member: int) -> bool:
         return member in self.current.reveals
 
+    @abstractmethod
     def codes(self, opinion: Opinion) -> int:
-        raise NotImplementedError
+        """An opinion as the contract takes it."""
 
+    @abstractmethod
     def hash(self, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
-        raise NotImplementedError
+        """The hidden vote: 32 bytes."""
 
+    @abstractmethod
     def commit(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
-        raise NotImplementedError
+        """Send the hidden vote as member `member`."""
 
+    @abstractmethod
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
-        raise NotImplementedError
+        """Show it."""
 
 
 class LaneVote(Vote):
