@@ -21,7 +21,7 @@ from protocol.storage.keys import object_key
 from protocol.storage.settings import S3Settings
 from protocol.waiting import wait_for
 
-CONFIRMATIONS = 2
+CONFIRMATIONS = 1
 BUCKET = "muster"
 _STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
 EJECTED = 3  # a worker whose node was ejected has nothing left to do

@@ -1,19 +1,25 @@
 """The whole network, briefly: real chain, real S3, real model, real proofs; a cheater among the workers."""
 
+import json
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.e2e.running import demo
+from tests.e2e.running import Run, kept_demo, muster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def test_a_short_run_pays_the_honest_and_ejects_the_cheater(tmp_path: Path) -> None:
-    run = demo(tmp_path, "--seed", "1", "--steps", "3", timeout=540)
+    with kept_demo(tmp_path, "--seed", "1", "--steps", "3", timeout=480) as run:
+        check_summary(run)
+        check_replay(run)
+    left = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+    assert left == [], "processes were left running"
 
-    assert run.code == 0, run.output
+
+def check_summary(run: Run) -> None:
     summary = run.summary
     assert summary["steps"] == 3
     assert summary["seed"] == 1
@@ -30,8 +36,21 @@ def test_a_short_run_pays_the_honest_and_ejects_the_cheater(tmp_path: Path) -> N
     assert 0 <= summary["reward_first"] <= 0.45
     assert len(summary["rewards"]) == 3
     assert "<html" in (run.folder / "report.html").read_text()[:200].lower()
-
     trained = [entry["sequence"] for entry in run.trained()]
     assert len(trained) == len(set(trained)) == 12
-    left = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
-    assert left == [], "processes were left running"
+
+
+def check_replay(run: Run) -> None:
+    """`muster verify` comes to every committee's outcome, but for the one that the colluders bent."""
+    deployment, cache = run.folder / "deployment" / "deployment.json", run.folder / "verify"
+    where = ["--deployment", str(deployment), "--rpc", rpc(run), "--orchestrator", run.url, "--cache", str(cache)]
+    done = muster("verify", *where, "--json", timeout=180)
+    document = json.loads(done.stdout)
+    bent = {one["sequence"] for one in run.summary["disputes"] if one["overturned"]}
+    assert {row["submission"] for row in document["replayed"] if not row["agrees"]} == bent
+    assert len(document["replayed"]) == run.summary["submissions"]["total"]
+    assert done.returncode == (1 if bent else 0)
+
+
+def rpc(run: Run) -> str:
+    return str(json.loads((run.folder / "configs" / "trainer.json").read_text())["rpc"][0])
