@@ -94,6 +94,7 @@ class TrainConfig(Section):
     async_level: int = Field(2, ge=0, le=16)
     learning_rate: float = Field(3e-4, gt=0)
     warmup_steps: int = Field(3, ge=0)
+    decay_share: float = Field(0.4, ge=0, le=1)
     beta1: float = 0.9
     beta2: float = 0.99
     weight_decay: float = 0.01

@@ -7,11 +7,17 @@ import torch
 from protocol.config import TrainConfig
 
 
+FINAL_SHARE = 0.1
+
+
 def learning_rate(config: TrainConfig, update: int) -> float:
-    """Linear warm-up over `warmup_steps` updates, then constant; `update` counts from 0."""
-    if config.warmup_steps == 0:
-        return config.learning_rate
-    return config.learning_rate * min(1.0, (update + 1) / config.warmup_steps)
+    """Linear warm-up over `warmup_steps` updates, constant, then linear to a tenth over the last `decay_share` of the
+    run, which ends at `steps` × `minibatches` updates; `update` counts from 0."""
+    rising = min(1.0, (update + 1) / config.warmup_steps) if config.warmup_steps else 1.0
+    total = config.steps * config.minibatches
+    span = config.decay_share * total
+    left = min(1.0, max(0.0, (total - update - 1) / span)) if span else 1.0
+    return config.learning_rate * rising * (FINAL_SHARE + (1 - FINAL_SHARE) * left)
 
 
 def build_optimizer(model: Any, config: TrainConfig) -> torch.optim.AdamW:

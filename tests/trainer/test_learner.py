@@ -159,6 +159,17 @@ def test_the_learning_rate_warms_up() -> None:
     assert [learning_rate(config, update) for update in range(5)] == [1.0, 2.0, 3.0, 3.0, 3.0]
 
 
+def test_the_learning_rate_falls_to_a_tenth_at_the_end_of_the_run() -> None:
+    config = TrainConfig(learning_rate=10.0, warmup_steps=0, steps=10, minibatches=2, decay_share=0.5)
+    rates = [learning_rate(config, update) for update in range(20)]
+    assert rates[:10] == [10.0] * 10
+    assert rates[10] == pytest.approx(9.1)
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] == pytest.approx(1.0)
+    constant = config.model_copy(update={"decay_share": 0.0})
+    assert learning_rate(constant, 19) == 10.0
+
+
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="no usable model"):
         Policy(tmp_path)
