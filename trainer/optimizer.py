@@ -6,7 +6,6 @@ import torch
 
 from protocol.config import TrainConfig
 
-
 FINAL_SHARE = 0.1
 
 
