@@ -1,6 +1,7 @@
 """Forged TOPLOC proofs: bytes that stand for nothing, and proofs of something else."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,11 +14,12 @@ from worker.produce import Order, Planned, Produced
 Proofs = tuple[bytes, ...]
 
 
-class _Forged(Cheat):
+class _Forged(Cheat, ABC):
     """Replaces every row's proofs."""
 
+    @abstractmethod
     def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
-        raise NotImplementedError
+        """What a row shows instead of its proofs."""
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         rng = random.Random(plan[0].assignment.problem_seed)
@@ -66,11 +68,12 @@ class SwappedProofs(Cheat):
         return out
 
 
-class _WrongCount(Cheat):
+class _WrongCount(Cheat, ABC):
     """Writes a file whose proofs do not fit its tokens; the format's own writer refuses that, so it is bypassed."""
 
+    @abstractmethod
     def forge(self, proofs: Proofs) -> Proofs:
-        raise NotImplementedError
+        """What a row shows instead of its proofs."""
 
     def seal(self, order: Order, rollouts: Sequence[Rollout]) -> Produced:
         from protocol.rollouts.commitment import commit

@@ -1,6 +1,7 @@
 """Text changed after it was generated: a swapped token, an early EOS, padding to the limit."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from attacks.base import Cheat, attack, changed, reprove
@@ -8,11 +9,12 @@ from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion
 from worker.produce import Order, Planned
 
 
-class _Edited(Cheat):
+class _Edited(Cheat, ABC):
     """Edits completions; with `strength` ≥ 1 the edited text is proven anew with the true model."""
 
+    @abstractmethod
     def edit(self, completion: Completion, rng: random.Random) -> Completion:
-        raise NotImplementedError
+        """The completion as it is handed in."""
 
     def victims(self, completions: Sequence[Completion], rng: random.Random) -> set[int]:
         return set(range(len(completions)))

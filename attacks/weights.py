@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
@@ -46,11 +47,12 @@ def int8(tensors: Tensors) -> Tensors:
     return out
 
 
-class _Altered(Cheat):
+class _Altered(Cheat, ABC):
     """Loads a changed copy of the weights and removes it afterwards."""
 
+    @abstractmethod
     def change(self, tensors: Tensors) -> Tensors:
-        raise NotImplementedError
+        """The weights that are really used."""
 
     def load(self, weights: Path) -> None:
         folder = altered_copy(weights, self.change)
