@@ -81,6 +81,6 @@ class Engine(Protocol):
         ...
 
     def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
-        """For each (prompt, output), in order, the rows that produced the output. transformers only:
-        an engine that cannot raises MusterError."""
+        """For each (prompt, output), in order, the rows that produced the output; a few at a time, so that memory
+        stays bounded however many there are. Raises MusterError on a sequence that the model cannot take."""
         ...

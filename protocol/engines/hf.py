@@ -9,7 +9,7 @@ import torch
 from protocol.engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
 from protocol.engines.decoding import Wave
 from protocol.engines.loading import load_model, read_config, reload_weights, torch_dtype, warm_up
-from protocol.engines.prefill import Sequences, prefill_hidden
+from protocol.engines.prefill import Sequences, prefill_hidden, windows
 from protocol.errors import MusterError
 
 # Prefill holds this many bytes of logits, and of hidden states, at a time.
@@ -78,7 +78,7 @@ class TransformersEngine:
         for prompt, output in sequences:
             self._check(prompt, len(output), output)
         width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)
-        for window in _windows(sequences, HIDDEN_BYTES // width):
+        for window in windows(sequences, HIDDEN_BYTES // width):
             states = prefill_hidden(sequences[window], self._forward, self._cache, self.device)
             lengths = [len(output) for _, output in sequences[window]]
             rows = max(1, LOGITS_BYTES // (4 * self._vocabulary))
@@ -132,18 +132,6 @@ class TransformersEngine:
             )
         if min(prompt) < 0 or max(prompt + output) >= self._vocabulary or min(output, default=0) < 0:
             raise MusterError(f"a token outside the vocabulary of {self._vocabulary}", "check the tokens first")
-
-
-def _windows(sequences: Sequences, tokens: int) -> Iterator[slice]:
-    """Consecutive sequences whose outputs together stay within `tokens` (one at least)."""
-    start, total = 0, 0
-    for at, (_, output) in enumerate(sequences):
-        if at > start and total + len(output) > tokens:
-            yield slice(start, at)
-            start, total = at, 0
-        total += len(output)
-    if start < len(sequences):
-        yield slice(start, len(sequences))
 
 
 __all__ = ["TransformersEngine", "load_model"]

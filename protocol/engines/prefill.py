@@ -13,6 +13,18 @@ Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch
 PREFILL_TOKENS = 4096
 
 
+def windows(sequences: Sequences, tokens: int) -> Iterator[slice]:
+    """Consecutive sequences whose outputs together stay within `tokens` (one at least)."""
+    start, total = 0, 0
+    for at, (_, output) in enumerate(sequences):
+        if at > start and total + len(output) > tokens:
+            yield slice(start, at)
+            start, total = at, 0
+        total += len(output)
+    if start < len(sequences):
+        yield slice(start, len(sequences))
+
+
 def prefill_hidden(
     sequences: Sequences, forward: Forward, new_cache: Callable[[], Any], device: str
 ) -> list[torch.Tensor]:

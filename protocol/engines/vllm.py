@@ -5,16 +5,21 @@ Noise and proofs are made inside vLLM's worker process (protocol/engines/vllm_ex
 
 import importlib.util
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Prefilled, Request, Sampling
 from protocol.engines.loading import read_config, tensor_shapes, torch_dtype
+from protocol.engines.prefill import Sequences, windows
 from protocol.engines.runtime import prepare_vllm
-from protocol.engines.vllm_names import EXTENSION, KEY, PROCESSOR, TEMPERATURE, TICKET
+from protocol.engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
 from protocol.errors import IntegrityError, MusterError
 
 CPU_MAX_LEN = 4096
+# Prefill holds this many bytes of logits, and of hidden states, at a time.
+LOGITS_BYTES = 128 << 20
+HIDDEN_BYTES = 256 << 20
 
 
 def vllm_installed() -> bool:
@@ -107,64 +112,105 @@ class VllmEngine:
         except MusterError:
             raise
         except Exception as error:  # vLLM raises anything on a folder that it cannot load
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise IntegrityError(
-                f"vLLM cannot load {weights}: {line}", "check the model, or use engine transformers"
+                f"vLLM cannot load {weights}: {_line(error)}", "check the model, or use engine transformers"
             ) from None
         llm.collective_rpc("muster_install")
         return llm
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
-        if self._llm is None or self._max_len is None:
-            raise MusterError("the engine has no weights yet", "call load with a model folder first")
         for request in requests:
-            self._check(request, self._max_len)
+            self._check(request.prompt, request.max_new_tokens)
         if not requests:
             return []
         if not sampling.temperature > 0:
             raise MusterError(f"temperature {sampling.temperature} is not positive", "set sampling.temperature above 0")
-        first, self._tickets = self._tickets, self._tickets + len(requests)
-        tickets = list(range(first, self._tickets))
-        try:
-            outputs = self._llm.generate(
-                [{"prompt_token_ids": list(request.prompt)} for request in requests],
-                [self._params(r, sampling, t) for r, t in zip(requests, tickets, strict=True)],
-                use_tqdm=False,
-            )
+        tickets = self._take_tickets(len(requests))
+        params = [_noisy(request, sampling, ticket) for request, ticket in zip(requests, tickets, strict=True)]
+        with self._cleanly(tickets):
+            outputs = self._run([request.prompt for request in requests], params)
             records = self._llm.collective_rpc("muster_collect", args=(tickets,))[0]
-        except Exception:
-            self._llm.collective_rpc("muster_forget")
-            raise
         return [_completion(output, record) for output, record in zip(outputs, records, strict=True)]
 
-    def _params(self, request: Request, sampling: Sampling, ticket: int) -> Any:
+    def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
+        """For each (prompt, output), in order: hidden bf16 [T, d] and logits float32 [T, V] of rows P−1 … P+T−2, on
+        the CPU. Raises MusterError on a sequence that the model cannot take."""
+        for prompt, output in sequences:
+            self._check(prompt, len(output), output)
+        if not sequences:
+            return
+        model = self._llm.llm_engine.model_config
+        width = model.get_hidden_size() * (4 if self.dtype == "float32" else 2)
+        rows = max(1, LOGITS_BYTES // (4 * model.get_vocab_size()))
+        for window in windows(sequences, HIDDEN_BYTES // width):
+            yield from self._prefilled(sequences[window], rows)
+
+    def _prefilled(self, sequences: Sequences, rows: int) -> Iterator[Prefilled]:
+        """One pass of vLLM over all, then logits of `rows` rows at a time."""
         from vllm import SamplingParams
 
-        return SamplingParams(
-            temperature=0.0,
-            max_tokens=request.max_new_tokens,
-            stop_token_ids=list(sampling.eos_ids),
-            ignore_eos=True,
-            detokenize=False,
-            extra_args={TICKET: ticket, KEY: list(request.noise_key), TEMPERATURE: float(sampling.temperature)},
+        tickets = self._take_tickets(len(sequences))
+        params = [
+            # vLLM must sample something; the last output token produced nothing and is not fed.
+            SamplingParams(temperature=0.0, max_tokens=1, detokenize=False, extra_args={PREFILL: [ticket, len(output)]})
+            for ticket, (_, output) in zip(tickets, sequences, strict=True)
+        ]
+        with self._cleanly(tickets):
+            self._run([prompt + output[:-1] for prompt, output in sequences], params)
+            for part in windows(sequences, rows):
+                for hidden, logits in self._llm.collective_rpc("muster_project", args=(tickets[part],))[0]:
+                    yield Prefilled(hidden, logits)
+
+    def _run(self, prompts: Sequence[tuple[int, ...]], params: list[Any]) -> list[Any]:
+        return list(
+            self._llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], params, use_tqdm=False)
         )
 
-    def _check(self, request: Request, positions: int) -> None:
-        if not request.prompt or request.max_new_tokens < 1:
+    def _take_tickets(self, count: int) -> list[int]:
+        first, self._tickets = self._tickets, self._tickets + count
+        return list(range(first, self._tickets))
+
+    @contextmanager
+    def _cleanly(self, tickets: list[int]) -> Iterator[None]:
+        """After a failure, or when a caller stops early, nothing of these requests stays behind."""
+        try:
+            yield
+        except BaseException as error:
+            with suppress(Exception):  # what failed first is what is told
+                engine = self._llm.llm_engine
+                engine.abort_request(list(engine.output_processor.request_states), internal=True)
+                self._llm.collective_rpc("muster_forget", args=(tickets,))
+            if isinstance(error, MusterError) or not isinstance(error, Exception):
+                raise
+            raise MusterError(f"vLLM failed: {_line(error)}", "see its log, or use engine transformers") from error
+
+    def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
+        if self._llm is None or self._max_len is None:
+            raise MusterError("the engine has no weights yet", "call load with a model folder first")
+        if not prompt or tokens < 1:
             raise MusterError("an empty prompt or no output", "give at least one token of each")
-        if len(request.prompt) + request.max_new_tokens > positions:
+        if len(prompt) + tokens > self._max_len:
             raise MusterError(
-                f"{len(request.prompt)} prompt and {request.max_new_tokens} output tokens exceed {positions} positions",
+                f"{len(prompt)} prompt and {tokens} output tokens exceed {self._max_len} positions",
                 "lower max_new_tokens or the prompt's length",
             )
-        vocabulary = int(self._config.get("vocab_size", 0))
-        if vocabulary and not (min(request.prompt) >= 0 and max(request.prompt) < vocabulary):
+        vocabulary = self._llm.llm_engine.model_config.get_vocab_size()
+        if min(prompt) < 0 or max(prompt + output) >= vocabulary or min(output, default=0) < 0:
             raise MusterError(f"a token outside the vocabulary of {vocabulary}", "check the tokens first")
 
-    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
-        """Not offered: verification prefills with the transformers engine. Raises MusterError."""
-        raise MusterError("the vLLM engine does not prefill for verification", "use engine transformers to verify")
+
+def _noisy(request: Request, sampling: Sampling, ticket: int) -> Any:
+    from vllm import SamplingParams
+
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=request.max_new_tokens,
+        stop_token_ids=list(sampling.eos_ids),
+        ignore_eos=True,
+        detokenize=False,
+        extra_args={TICKET: ticket, KEY: list(request.noise_key), TEMPERATURE: float(sampling.temperature)},
+    )
 
 
 def _completion(output: Any, record: tuple[list[int], list[float], list[bytes]]) -> Completion:
@@ -176,3 +222,7 @@ def _completion(output: Any, record: tuple[list[int], list[float], list[bytes]])
         )
     finish = FINISH_EOS if output.outputs[0].finish_reason == "stop" else FINISH_LENGTH
     return Completion(tuple(tokens), tuple(logprobs), finish, tuple(proofs))
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

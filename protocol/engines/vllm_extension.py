@@ -1,5 +1,7 @@
 """What runs inside vLLM's worker process: the noise, the capture of hidden states, the proofs.
 
+A request for prefill alone (verification) is a prompt of which the last rows are kept, before any token is sampled.
+
 Two of vLLM's extension points are used. `NoiseProcessor` is a logits processor: it makes the protocol's choice and
 leaves only that token to vLLM's greedy sampler. `MusterWorker` is mixed into vLLM's worker class: it wraps the model
 runner's `sample_tokens` and keeps, for every token that is sampled, the row of final-norm output that produced it.
@@ -15,7 +17,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
-from protocol.engines.vllm_names import KEY, TEMPERATURE, TICKET
+from protocol.engines.vllm_names import KEY, PREFILL, TEMPERATURE, TICKET
 from protocol.errors import MusterError
 from protocol.proofs.codec import CHUNK
 from protocol.proofs.toploc import build_many
@@ -39,6 +41,8 @@ class _Record:
 
 # The processor and the extension live in one process but are built apart by vLLM; tickets tie their records together.
 _RECORDS: dict[int, _Record] = {}
+# Rows [n, d] of requests for prefill, in the compute dtype, on the CPU.
+_PREFILLED: dict[int, torch.Tensor] = {}
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class MusterWorker:
     """Methods added to vLLM's worker; called through `collective_rpc`."""
 
     model_runner: Any
+    rank: int
 
     def muster_install(self) -> None:
         """Capture hidden states from now on. Raises MusterError if this vLLM lacks what is needed."""
@@ -109,6 +114,7 @@ class MusterWorker:
             if state is None:
                 return inner(*args, **kwargs)
             kept = _rows_before_sampling(runner, state)
+            _PREFILLED.update(_rows_of_prompts(runner, state))
             result = inner(*args, **kwargs)
             _keep(kept)
             return result
@@ -132,9 +138,26 @@ class MusterWorker:
             record.proofs += proofs
         return [(record.tokens, record.logprobs, record.proofs) for record in records]
 
-    def muster_forget(self) -> None:
-        """Drop everything unfinished, after a failure."""
-        _RECORDS.clear()
+    @torch.inference_mode()
+    def muster_project(self, tickets: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
+        """(hidden bf16 [n, d], logits float32 [n, V]) of prefilled requests, on the CPU; forgets them.
+
+        Every rank of a tensor-parallel group multiplies with its part of the vocabulary; the first one answers.
+        """
+        rows = [_PREFILLED.pop(ticket) for ticket in tickets]
+        runner = self.model_runner
+        logits = runner.get_model().compute_logits(torch.cat(rows).to(runner.device))
+        if self.rank or logits is None:
+            return None
+        parts = torch.split(logits.cpu().float(), [len(row) for row in rows])
+        return [(row.to(torch.bfloat16), part) for row, part in zip(rows, parts, strict=True)]
+
+    def muster_forget(self, tickets: list[int]) -> None:
+        """Drop what is kept of these requests, finished or not, and a step that failed half-way."""
+        for ticket in tickets:
+            _RECORDS.pop(ticket, None)
+            _PREFILLED.pop(ticket, None)
+        self.model_runner.execute_model_state = None
 
 
 def _rows_before_sampling(runner: Any, state: Any) -> list[tuple[int, int, torch.Tensor]]:
@@ -149,6 +172,23 @@ def _rows_before_sampling(runner: Any, state: Any) -> list[tuple[int, int, torch
         extra = (cached.sampling_params.extra_args or {}) if cached.sampling_params else {}
         if TICKET in extra:
             out.append((extra[TICKET], len(cached.output_token_ids), states[row]))
+    return out
+
+
+def _rows_of_prompts(runner: Any, state: Any) -> dict[int, torch.Tensor]:
+    """Ticket → wanted rows of each request for prefill in this batch, whose rows lie one request after the other."""
+    scheduled, start = state.scheduler_output.num_scheduled_tokens, 0
+    out = {}
+    for request in runner.input_batch.req_ids:
+        count = scheduled.get(request, 0)
+        cached = runner.requests[request]
+        extra = (cached.sampling_params.extra_args or {}) if cached.sampling_params else {}
+        if PREFILL in extra:
+            ticket, wanted = extra[PREFILL]
+            if count != len(cached.prompt_token_ids):
+                raise MusterError("vLLM split a prompt or took it from a cache", "turn chunked prefill and caches off")
+            out[ticket] = state.hidden_states[start + count - wanted : start + count].to("cpu", copy=True)
+        start += count
     return out
 
 

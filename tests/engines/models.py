@@ -1,5 +1,6 @@
 """Tiny random Qwen2 folders for engine tests."""
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -26,4 +27,15 @@ def save_tiny(folder: Path, seed: int = 0, dtype: str = "float32", hidden: int =
     )
     model = Qwen2ForCausalLM(config).to(getattr(torch, dtype))
     model.save_pretrained(str(folder))
+    return folder
+
+
+def save_broken(folder: Path, source: Path) -> Path:
+    """A copy of a folder with one NaN in its last norm."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(source, folder)
+    tensors = load_file(str(folder / "model.safetensors"))
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
     return folder

@@ -16,7 +16,7 @@ from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.proofs import toploc
 from protocol.proofs.codec import proof_count
 from protocol.sampling import noise
-from tests.engines.models import save_tiny
+from tests.engines.models import save_broken, save_tiny
 
 SAMPLING = Sampling(1.0, (1,))
 
@@ -228,13 +228,7 @@ def test_bad_requests_are_named(engine: TransformersEngine) -> None:
 
 
 def test_broken_weights_are_named(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    bad = save_tiny(tmp_path / "nan")
-    tensors = load_file(str(bad / "model.safetensors"))
-    tensors["model.norm.weight"][0] = float("nan")
-    save_file(tensors, str(bad / "model.safetensors"), metadata={"format": "pt"})
     engine = TransformersEngine()
-    engine.load(bad)
+    engine.load(save_broken(tmp_path / "nan", save_tiny(tmp_path / "good")))
     with pytest.raises(MusterError, match=r"not finite|NaN"):
         engine.generate([Request((2,), (1, 2, 3), 3)], SAMPLING)

@@ -14,9 +14,9 @@ from protocol.engines.vllm import vllm_installed
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")]
 
 
-def run_case(name: str, folder: Path) -> dict:
+def run_case(name: str, folder: Path, program: str = "vllm_case") -> dict:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.engines.vllm_case", name, str(folder)],
+        [sys.executable, "-m", f"tests.engines.{program}", name, str(folder)],
         env=os.environ | torch_environment(),
         capture_output=True,
         text=True,
@@ -37,7 +37,7 @@ def test_float32_agrees_token_for_token(tmp_path: Path) -> None:
     assert found["mantissa"] < 0.1
     assert found["gap"] < 1e-3
     assert found["logprob"] < 1e-3
-    assert found["refused"] == ["positions", "vocabulary", "another kind", "empty prompt", "prefill"]
+    assert found["refused"] == ["positions", "vocabulary", "another kind", "empty prompt"]
 
 
 @pytest.mark.slow
@@ -55,3 +55,39 @@ def test_bfloat16_stays_within_its_band(tmp_path: Path) -> None:
     assert found["mismatches"] <= 12
     assert found["mantissa"] < 10
     assert found["mismatches_after_reload"] <= 12
+
+
+def test_vllm_verifies_as_transformers_does_in_float32(tmp_path: Path) -> None:
+    """Prefill of shared prompts and many lengths, small windows, hot reload, failures: see vllm_prefill_case.py."""
+    found = run_case("float32", tmp_path, "vllm_prefill_case")
+    assert found["lengths"][0] == 1
+    assert len(found["lengths"]) > 8
+    for distance in (found["distance"], found["reloaded_distance"]):
+        assert distance["sound"]
+        assert distance["sequences"] == 90
+        assert distance["logits"] < 1e-4
+    for honest in (found["theirs"], found["own"], found["reloaded"]):
+        assert honest["mismatches"] == 0
+        assert honest["mantissa"] < 0.05
+        assert honest["gap"] == 0
+        assert honest["logprob"] < 1e-4
+    assert found["stale"]["mismatches"] > 20
+    assert found["stale"]["gap"] > 0.5
+    assert found["windows"] < 1e-4
+    assert found["left"] == 0
+    assert found["refused"] == ["no output", "vocabulary", "vocabulary", "empty prompt", "positions"]
+    assert found["goes_on"]
+
+
+@pytest.mark.slow
+def test_vllm_verifies_within_its_band_in_bfloat16(tmp_path: Path) -> None:
+    found = run_case("bfloat16", tmp_path, "vllm_prefill_case")
+    for distance in (found["distance"], found["reloaded_distance"]):
+        assert distance["sound"]
+        assert distance["logits"] < 0.25
+    for honest in (found["theirs"], found["own"], found["reloaded"]):
+        assert honest["mismatches"] <= 16
+        assert honest["mantissa"] < 10
+        assert honest["gap"] < 0.5
+        assert honest["logprob"] < 0.2
+    assert found["stale"]["mismatches"] > 20

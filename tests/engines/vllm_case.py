@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.engines.base import Completion, Request, Sampling
+from protocol.engines.base import Completion, Engine, Request, Sampling
 from protocol.engines.hf import TransformersEngine
 from protocol.engines.vllm import VllmEngine
 from protocol.errors import MusterError
@@ -18,7 +18,7 @@ from tests.engines.models import save_tiny
 from tests.engines.test_hf import SAMPLING, requests
 
 
-def errors(judge: TransformersEngine, asked: list[Request], got: list[Completion]) -> dict[str, float]:
+def errors(judge: Engine, asked: list[Request], got: list[Completion]) -> dict[str, float]:
     worst = {"mismatches": 0.0, "mantissa": 0.0, "gap": 0.0, "logprob": 0.0}
     pairs = [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
     for request, completion, seen in zip(asked, got, judge.prefill(pairs), strict=True):
@@ -43,7 +43,6 @@ def refusals(engine: VllmEngine, other_kind: Path) -> list[str]:
         ("vocabulary", lambda: engine.generate([Request((300,), (1, 2, 3), 10)], SAMPLING)),
         ("another kind", lambda: engine.load(other_kind)),
         ("empty prompt", lambda: engine.generate([Request((), (1, 2, 3), 10)], SAMPLING)),
-        ("prefill", lambda: engine.prefill([((2,), (3,))])),
     ):
         try:
             attempt()

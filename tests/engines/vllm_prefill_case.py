@@ -1,0 +1,117 @@
+"""Verification with vLLM against transformers, as a program: prints a JSON object as its last line."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import protocol.engines.vllm as vllm_engine
+from protocol.engines.base import Completion, Request
+from protocol.engines.hf import TransformersEngine
+from protocol.engines.vllm import VllmEngine
+from protocol.errors import MusterError
+from tests.engines.models import save_broken, save_tiny
+from tests.engines.test_hf import SAMPLING, requests
+from tests.engines.vllm_case import errors
+
+Pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def pairs_of(asked: list[Request], got: list[Completion]) -> Pairs:
+    return [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
+
+
+def distance(one: Any, other: Any, pairs: Pairs) -> dict[str, float]:
+    """Largest differences of two engines' rows, and whether shapes, types and places are as promised."""
+    out = {"hidden": 0.0, "logits": 0.0, "sound": 1.0, "sequences": 0}
+    for (_, output), left, right in zip(pairs, one.prefill(pairs), other.prefill(pairs), strict=True):
+        out["sequences"] += 1
+        sound = left.hidden.dtype == right.hidden.dtype == torch.bfloat16
+        sound &= left.logits.dtype == right.logits.dtype == torch.float32
+        sound &= left.hidden.shape == right.hidden.shape and left.logits.shape == right.logits.shape
+        sound &= len(left.logits) == len(output) and left.logits.device.type == left.hidden.device.type == "cpu"
+        out["sound"] *= float(sound)
+        out["hidden"] = max(out["hidden"], float((left.hidden.float() - right.hidden.float()).abs().max()))
+        out["logits"] = max(out["logits"], float((left.logits - right.logits).abs().max()))
+    return out
+
+
+def small_windows(engine: VllmEngine, pairs: Pairs) -> float:
+    """Largest difference between logits made in one go and those made in many small windows."""
+    whole = [seen.logits for seen in engine.prefill(pairs)]
+    vllm_engine.LOGITS_BYTES, vllm_engine.HIDDEN_BYTES = 300 * 4 * 40, 128 * 4 * 100
+    parts = [seen.logits for seen in engine.prefill(pairs)]
+    return max(float((a - b).abs().max()) for a, b in zip(whole, parts, strict=True))
+
+
+def left_behind(engine: VllmEngine, pairs: Pairs) -> int:
+    """What vLLM's process still holds after a caller stopped early."""
+    from protocol.engines import vllm_extension
+
+    for _ in engine.prefill(pairs):
+        break
+    return len(vllm_extension._PREFILLED) + len(vllm_extension._RECORDS)
+
+
+def refusals(engine: VllmEngine) -> list[str]:
+    said = []
+    for words, pair in (
+        ("no output", ((2,), ())),
+        ("vocabulary", ((2,), (300,))),
+        ("vocabulary", ((2,), (-5,))),
+        ("empty prompt", ((), (2,))),
+        ("positions", ((2,), (2,) * 300)),
+    ):
+        try:
+            list(engine.prefill([pair]))
+        except MusterError as error:
+            said.append(words if words in str(error) else str(error))
+    return said
+
+
+def after_failure(engine: VllmEngine, broken: Path, good: Path, asked: list[Request]) -> bool:
+    """A model of NaN fails while it samples; with good weights the same engine goes on."""
+    before = engine.generate(asked, SAMPLING)
+    engine.load(broken)
+    failed = False
+    try:
+        engine.generate(asked, SAMPLING)
+    except MusterError:
+        failed = True
+    engine.load(good)
+    return failed and engine.generate(asked, SAMPLING) == before
+
+
+def main(dtype: str, folder: Path) -> dict[str, Any]:
+    logging.disable(logging.WARNING)
+    first, second = save_tiny(folder / "first"), save_tiny(folder / "second", seed=5)
+    other, engine = TransformersEngine(dtype), VllmEngine(dtype, max_batch=7)
+    other.load(first)
+    engine.load(first)
+    asked = requests(30)
+    theirs, own = other.generate(asked, SAMPLING), engine.generate(asked, SAMPLING)
+    pairs = pairs_of(asked, theirs)
+    out: dict[str, Any] = {
+        "lengths": sorted({len(output) for _, output in pairs}),
+        "distance": distance(engine, other, pairs),
+        "theirs": errors(engine, asked, theirs),
+        "own": errors(engine, asked, own),
+        "windows": small_windows(engine, pairs),
+        "left": left_behind(engine, pairs),
+        "refused": refusals(engine),
+    }
+    other.load(second)
+    engine.load(second)
+    out["stale"] = errors(engine, asked, theirs)
+    out["reloaded"] = errors(engine, asked, other.generate(asked, SAMPLING))
+    out["reloaded_distance"] = distance(engine, other, pairs)
+    if dtype == "float32":
+        out["goes_on"] = after_failure(engine, save_broken(folder / "broken", second), second, asked[:9])
+    return out
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))
