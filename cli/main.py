@@ -1,13 +1,17 @@
 """The `muster` command. Sub-commands live in `cli/commands/`, one file per noun; heavy imports stay inside them."""
 
+import itertools
 import logging
 import os
 import sys
 
 import typer
+from typer.exceptions import Abort, TyperException
 
 from cli.commands import demo, deploy, doctor, keys, node, pool, run, status, validator, verify
-from protocol.errors import MusterError
+from protocol.errors import ConfigError, MusterError
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 app = typer.Typer(
     help="Pool computers to post-train language models by reinforcement learning, without trusting one another.",
@@ -28,22 +32,44 @@ run.register(app, validator.app)
 
 
 def main() -> None:
-    """Entry point: a MusterError is one line and exit 2, Ctrl-C exit 130; anything else is a bug and shows itself."""
+    """Entry point: what a person can mend, wrong usage included, is one line and exit 2; Ctrl-C is exit 130. Anything else
+    is a bug and shows itself."""
+    try:
+        _start_logging()
+        code = app(standalone_mode=False)
+    except MusterError as error:
+        print(f"muster: {error}", file=sys.stderr)
+        sys.exit(2)
+    except TyperException as error:
+        if message := usage_error(error):
+            print(f"muster: {message}", file=sys.stderr)
+        sys.exit(2)
+    except (KeyboardInterrupt, Abort):
+        print("muster: interrupted", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _start_logging() -> None:
+    level = os.environ.get("MUSTER_LOG", "INFO").upper()
+    if level not in LEVELS:
+        raise ConfigError(f"MUSTER_LOG is {level}", f"set it to one of {', '.join(LEVELS)}")
     logging.basicConfig(
-        level=os.environ.get("MUSTER_LOG", "INFO").upper(),
+        level=level,
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
         stream=sys.stderr,
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        app()
-    except MusterError as error:
-        print(f"muster: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("muster: interrupted", file=sys.stderr)
-        sys.exit(130)
+
+
+def usage_error(error: TyperException) -> str:
+    """One line on a command that was typed wrongly, ending in where to look; empty if its help was shown instead."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    nouns = itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[1:])
+    command = context.command_path if context is not None else " ".join(["muster", *nouns])
+    return f"{message[:1].lower()}{message[1:]}; see `{command} --help`" if message else ""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,12 @@
-"""Options that many commands share, and how a key is opened."""
+"""Options that many commands share, alone and in groups, and how a key is opened."""
 
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -9,6 +14,9 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
+
+    from cli.moves import Mode
+    from cli.session import Session
 
 KeystoreOption = Annotated[
     Path | None,
@@ -30,9 +38,104 @@ RpcOption = Annotated[
     str | None, typer.Option("--rpc", envvar="MUSTER_RPC", help="RPC URL instead of the deployment file's.")
 ]
 PoolOption = Annotated[int, typer.Option("--pool", min=0, help="Number of the pool.")]
+NodeOption = Annotated[str, typer.Option("--node", help="Address of the node.")]
+AmountOption = Annotated[str, typer.Option("--amount", help='Tokens, such as "12.5".')]
+OutFileOption = Annotated[Path, typer.Option("--out", help="File to write.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document; amounts are integers in grains.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show and simulate what would be sent; send nothing.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before money moves.")]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Options of a command that only looks."""
+
+    deployment: DeploymentOption = None
+    rpc: RpcOption = None
+    json: JsonOption = False
+
+    def open(self) -> "Session":
+        """Connect without a key. Raises ConfigError, UnreachableError."""
+        from cli.session import open_session
+
+        return open_session(self.deployment, self.rpc)
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """Options of a command about one key file."""
+
+    keystore: KeystoreOption = None
+    password_file: PasswordFileOption = None
+    json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class Acting:
+    """Options of a command that sends something as a key, and need not ask first."""
+
+    keystore: KeystoreOption = None
+    password_file: PasswordFileOption = None
+    deployment: DeploymentOption = None
+    rpc: RpcOption = None
+    dry_run: DryRunOption = False
+    json: JsonOption = False
+
+    def open(self) -> "Session":
+        """Connect as the key. Raises ConfigError, UnreachableError."""
+        from cli.session import open_signing
+
+        return open_signing(self.deployment, self.rpc, self.keystore, self.password_file)
+
+    @property
+    def mode(self) -> "Mode":
+        from cli.moves import Mode
+
+        return Mode(self.dry_run, True, self.json)
+
+
+@dataclass(frozen=True)
+class Paying(Acting):
+    """Options of a command that moves money or cannot be undone: a person has to agree."""
+
+    yes: YesOption = False
+
+    @property
+    def mode(self) -> "Mode":
+        from cli.moves import Mode
+
+        return Mode(self.dry_run, self.yes, self.json)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with every parameter whose type is a group replaced by the group's options, for typer to see; its own
+    options come first."""
+    groups: dict[str, type[Any]] = {}
+    own: list[inspect.Parameter] = []
+    shared: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        group = parameter.annotation
+        if not dataclasses.is_dataclass(group):
+            own.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        assert isinstance(group, type)
+        groups[name], hints = group, get_type_hints(group, include_extras=True)
+        shared += [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+            for f in dataclasses.fields(group)
+        ]
+
+    spread = [*own, *shared]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in dataclasses.fields(group)})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
+    return run
 
 
 def key_path(keystore: Path | None) -> Path:

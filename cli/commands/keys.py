@@ -10,16 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import (
-    DeploymentOption,
-    DryRunOption,
-    JsonOption,
-    KeystoreOption,
-    PasswordFileOption,
-    RpcOption,
-    key_path,
-    open_key,
-)
+from cli.options import Acting, JsonOption, KeyFile, KeystoreOption, Reading, grouped, key_path, open_key
 from cli.output import emit
 from protocol.errors import ConfigError
 
@@ -34,26 +25,26 @@ NewPasswordOption = Annotated[
 
 
 @app.command()
-def create(keystore: KeystoreOption = None, password_file: PasswordFileOption = None, json: JsonOption = False) -> None:
+@grouped
+def create(key: KeyFile) -> None:
     """Make a new key, encrypted with a password, in a new file that only you can read."""
     from protocol.keys import keystore as keys
 
-    path = _new_path(keystore)
-    account = keys.create(path, keys.read_password(password_file, prompt="New password: ", confirm=True))
-    _report(account.address, path, json)
+    path = _new_path(key.keystore)
+    account = keys.create(path, keys.read_password(key.password_file, prompt="New password: ", confirm=True))
+    _report(account.address, path, key.json)
 
 
 @app.command("import")
-def import_key(
-    keystore: KeystoreOption = None, password_file: PasswordFileOption = None, json: JsonOption = False
-) -> None:
+@grouped
+def import_key(key: KeyFile) -> None:
     """Encrypt a private key you already have; it is asked for on the terminal, or read as one line of a pipe."""
     from protocol.keys import keystore as keys
 
-    path = _new_path(keystore)
-    key = _read_private_key()
-    account = keys.store(path, key, keys.read_password(password_file, prompt="New password: ", confirm=True))
-    _report(account.address, path, json)
+    path = _new_path(key.keystore)
+    secret = _read_private_key()
+    account = keys.store(path, secret, keys.read_password(key.password_file, prompt="New password: ", confirm=True))
+    _report(account.address, path, key.json)
 
 
 @app.command()
@@ -67,18 +58,14 @@ def address(keystore: KeystoreOption = None, json: JsonOption = False) -> None:
 
 
 @app.command("change-password")
-def change_password(
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    new_password_file: NewPasswordOption = None,
-    json: JsonOption = False,
-) -> None:
+@grouped
+def change_password(key: KeyFile, new_password_file: NewPasswordOption = None) -> None:
     """Encrypt a key anew with another password. The old file stays until the new one is complete and was read back."""
     from protocol.keys import keystore as keys
     from protocol.keys.files import sync_folder
 
-    path = key_path(keystore)
-    account = open_key(path, password_file)
+    path = key_path(key.keystore)
+    account = open_key(path, key.password_file)
     password = keys.read_password(new_password_file, prompt="New password: ", confirm=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
@@ -89,50 +76,44 @@ def change_password(
         sync_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
-    _report(account.address, path, json)
+    _report(account.address, path, key.json)
 
 
 @app.command()
+@grouped
 def balance(
+    look: Reading,
     keystore: KeystoreOption = None,
     who: Annotated[str | None, typer.Option("--address", help="An address instead of a key file.")] = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    json: JsonOption = False,
 ) -> None:
     """Tokens, and ether for gas, of a key or an address; needs no password."""
     from cli.amounts import show_tokens
-    from cli.session import open_session, parse_address
+    from cli.session import parse_address
     from protocol.keys import keystore as keys
 
     found = parse_address(who, "--address") if who else keys.address_of(key_path(keystore))
-    session = open_session(deployment, rpc)
+    session = look.open()
     grains, wei = session.suite.token.balance_of(found), session.client.balance(found)
     text = f"{found}: {show_tokens(grains)} tokens, {wei / 10**18:.6f} ETH"
-    emit({"address": found, "grains": grains, "wei": wei}, json, lambda: text)
+    emit({"address": found, "grains": grains, "wei": wei}, look.json, lambda: text)
 
 
 @app.command()
+@grouped
 def faucet(
+    by: Acting,
     amount: Annotated[str, typer.Option("--amount", help='Tokens, such as "1000", the most per day.')] = "1000",
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Get test tokens (once a day per key), on deployments with the test token."""
     from cli.amounts import parse_tokens, show_tokens
-    from cli.moves import Mode, Move, act
-    from cli.session import open_signing
+    from cli.moves import Move, act
 
     grains = parse_tokens(amount, "--amount")
-    session = open_signing(deployment, rpc, keystore, password_file)
+    session = by.open()
     if not session.deployment.token.ours:
         raise ConfigError("this deployment's token has no faucet", "get its tokens where they are traded")
     move = Move(f"get {show_tokens(grains)} test tokens", session.suite.token.call("faucet", grains))
-    act(session, [move], Mode(dry_run, True, json), address=session.address, grains=grains)
+    act(session, [move], by.mode, address=session.address, grains=grains)
 
 
 def _new_path(keystore: Path | None) -> Path:

@@ -2,21 +2,24 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.options import (
+    Acting,
+    AmountOption,
     DeploymentOption,
-    DryRunOption,
-    JsonOption,
-    KeystoreOption,
-    PasswordFileOption,
+    KeyFile,
+    NodeOption,
+    OutFileOption,
+    Paying,
     PoolOption,
+    Reading,
     RpcOption,
-    YesOption,
+    grouped,
 )
-from cli.output import clock, emit, fields, seconds, table
+from cli.output import clock, emit, fields, seconds
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,44 +30,37 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @app.command()
+@grouped
 def create(
     config: Annotated[Path, typer.Option("--config", help="Pool configuration (JSON): model, task, work, checks.")],
     terms: Annotated[Path, typer.Option("--terms", help="Terms (TOML): pay, stakes, committee, windows.")],
     budget: Annotated[str, typer.Option("--budget", help='Tokens to escrow, such as "1000".')],
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
+    by: Paying,
 ) -> None:
     """Create an open pool and escrow its budget. Configuration and terms can never change."""
     from cli import moves
     from cli.amounts import parse_tokens, show_tokens
-    from cli.session import open_signing
     from cli.terms import load_terms
     from protocol.config import PoolConfig
 
     grains, document = parse_tokens(budget, "--budget"), PoolConfig.load(config)
     values = load_terms(terms, document.digest)
-    session = open_signing(deployment, rpc, keystore, password_file)
+    session = by.open()
     pools = session.suite.pools
     unbonding = session.suite.params.unbonding_of(values.as_tuple())
     allowance = session.approval(pools, grains)
     call = pools.call("createPool", values.as_tuple(), grains)
     title = f"create pool “{document.name}” and escrow {show_tokens(grains)} tokens"
     planned = [*allowance, moves.Move(title, call, grains, ask=True, after=bool(allowance))]
-    mode = moves.Mode(dry_run, yes, json)
     facts = {"config_hash": document.digest.hex(), "budget": grains, "unbonding": unbonding}
-    if not json:
+    if not by.json:
         typer.echo(_terms_text(values, unbonding))
-    if dry_run:
-        moves.act(session, planned, mode, **facts)
+    if by.dry_run:
+        moves.act(session, planned, by.mode, **facts)
         return
-    receipts = moves.send(session, planned, mode)
+    receipts = moves.send(session, planned, by.mode)
     number = pools.event(receipts[-1], "PoolCreated").args["pool"]
-    emit({"sent": moves.sent(planned, receipts), "pool": number, **facts}, json, lambda: f"pool {number}")
+    emit({"sent": moves.sent(planned, receipts), "pool": number, **facts}, by.json, lambda: f"pool {number}")
 
 
 def _terms_text(terms: "Terms", unbonding: int) -> str:
@@ -87,104 +83,55 @@ def _terms_text(terms: "Terms", unbonding: int) -> str:
 
 
 @app.command()
-def fund(
-    pool: PoolOption,
-    amount: Annotated[str, typer.Option("--amount", help='Tokens, such as "100".')],
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
+@grouped
+def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
     """Add to a pool's budget."""
     from cli.amounts import parse_tokens, show_tokens
-    from cli.moves import Mode, Move, act
-    from cli.session import open_signing
+    from cli.moves import Move, act
 
     grains = parse_tokens(amount, "--amount")
-    session = open_signing(deployment, rpc, keystore, password_file)
+    session = by.open()
     session.pool(pool)
     pools = session.suite.pools
     allowance = session.approval(pools, grains)
     title = f"add {show_tokens(grains)} tokens to pool {pool}"
     move = Move(title, pools.call("fund", pool, grains), grains, ask=True, after=bool(allowance))
-    act(session, [*allowance, move], Mode(dry_run, yes, json), pool=pool, added=grains)
+    act(session, [*allowance, move], by.mode, pool=pool, added=grains)
 
 
 @app.command()
-def status(
-    pool: PoolOption,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    json: JsonOption = False,
-) -> None:
+@grouped
+def status(pool: PoolOption, look: Reading) -> None:
     """Phase, step, money, nodes, files, and what everything waits for."""
-    from cli.session import open_session
     from cli.views.pools import pool_view
+    from cli.views.texts import pool_text
 
-    session = open_session(deployment, rpc)
+    session = look.open()
     state, now = session.state(), session.client.now()
     view = pool_view(state, pool, now)
     if view is None:
         raise ConfigError(f"there is no pool {pool} on this deployment", "check --pool")
     view["free"] = session.suite.pools.pool_of(pool).free
-    emit(view, json, lambda: status_text(view))
-
-
-def status_text(view: dict[str, Any]) -> str:
-    """A pool's view for people."""
-    from cli.amounts import show_tokens
-    from cli.views.pools import phase
-
-    money = {name: show_tokens(grains) for name, grains in view["money"].items()}
-    counts = ", ".join(f"{n} {status}" for status, n in view["submissions"].items() if n)
-    lines = {
-        "pool": view["pool"],
-        "owner": view["owner"],
-        "phase": phase(view),
-        "escrow": f"{money['escrow']} tokens, of them {show_tokens(view['free'])} free, {money['owed']} owed to nodes",
-        "paid": f"{money['claimed']} to nodes, {money['fees_paid']} to validators, of {money['funded']} funded",
-        "files": counts or "none",
-        "verified": f"{view['units_accepted']} output tokens",
-    }
-    headers = ["node", "standing", "stake", "files", "verified", "paid", "slashed"]
-    rows = [
-        [
-            n["node"],
-            n["standing"],
-            show_tokens(n["stake"]),
-            n["submitted"],
-            n["units_accepted"],
-            show_tokens(n["paid"]),
-            show_tokens(n["slashed"]),
-        ]
-        for n in view["nodes"]
-    ]
-    waits = [f"file {w['sequence']}: {w['waiting']}" for w in view["waits"]]
-    parts = [fields(lines), table(headers, rows, empty="no nodes"), "\n".join(waits)]
-    return "\n\n".join(part for part in parts if part)
+    emit(view, look.json, lambda: pool_text(view))
 
 
 @app.command()
+@grouped
 def invite(
     pool: PoolOption,
-    node: Annotated[str, typer.Option("--node", help="Address of the node.")],
-    out: Annotated[Path, typer.Option("--out", help="File to write.")],
-    valid: Annotated[str, typer.Option("--for", help="How long it can be used: 30m, 12h, 7d.")] = "7d",
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
+    node: NodeOption,
+    out: OutFileOption,
+    key: KeyFile,
     deployment: DeploymentOption = None,
     rpc: RpcOption = None,
-    json: JsonOption = False,
+    valid: Annotated[str, typer.Option("--for", help="How long it can be used: 30m, 12h, 7d.")] = "7d",
 ) -> None:
     """Sign an invite for a node into a file; costs nothing, sends nothing. Hand the file to the node's operator."""
     from cli import consents
     from cli.session import open_signing, parse_address
 
     address, period = parse_address(node, "--node"), parse_period(valid, "--for")
-    session = open_signing(deployment, rpc, keystore, password_file)
+    session = open_signing(deployment, rpc, key.keystore, key.password_file)
     owner, account = session.pool(pool).owner, session.client.account
     if account is None or owner != session.address:
         raise ConfigError(f"pool {pool} is owned by {owner}, not by {session.address}", "use the owner's key")
@@ -193,7 +140,7 @@ def invite(
     consents.write(paper, out)
     emit(
         {"pool": pool, "node": address, "expiry": expiry, "file": str(out)},
-        json,
+        key.json,
         lambda: f"{out}: invites {address} to pool {pool} until {clock(expiry)}",
     )
 
@@ -207,106 +154,59 @@ def parse_period(text: str, what: str) -> int:
 
 
 @app.command()
-def pause(
-    pool: PoolOption,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
-) -> None:
+@grouped
+def pause(pool: PoolOption, by: Acting) -> None:
     """No new joins or submissions until resumed; votes, pay and disputes go on."""
-    _life("pausePool", "pause pool", pool, (deployment, rpc, keystore, password_file), (dry_run, True, json))
+    _life("pausePool", "pause pool", pool, by)
 
 
 @app.command()
-def resume(
-    pool: PoolOption,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
-) -> None:
+@grouped
+def resume(pool: PoolOption, by: Acting) -> None:
     """Open a paused pool again."""
-    _life("resumePool", "resume pool", pool, (deployment, rpc, keystore, password_file), (dry_run, True, json))
+    _life("resumePool", "resume pool", pool, by)
 
 
 @app.command()
-def close(
-    pool: PoolOption,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
+@grouped
+def close(pool: PoolOption, by: Paying) -> None:
     """Close a pool for good: no more joins, steps or submissions. The rest of the budget follows with `settle`."""
-    where = (deployment, rpc, keystore, password_file)
-    _life("closePool", "close for good pool", pool, where, (dry_run, yes, json))
+    _life("closePool", "close for good pool", pool, by)
 
 
 @app.command()
-def settle(
-    pool: PoolOption,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
-) -> None:
+@grouped
+def settle(pool: PoolOption, by: Acting) -> None:
     """After a closed pool's last window: take the free budget back."""
     from cli.session import open_session
 
-    where = (deployment, rpc, keystore, password_file)
-    session = open_session(deployment, rpc)
+    session = open_session(by.deployment, by.rpc)
     view, now = session.pool(pool), session.client.now()
     if view.settle_at > now:
         raise ConfigError(f"pool {pool} can be settled at {clock(view.settle_at)}", "run this again then")
-    _life("settlePool", "take the leftovers of pool", pool, where, (dry_run, True, json))
+    _life("settlePool", "take the leftovers of pool", pool, by)
 
 
 @app.command("remove-node")
-def remove_node(
-    pool: PoolOption,
-    node: Annotated[str, typer.Option("--node", help="Address of the node.")],
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
+@grouped
+def remove_node(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Keep a node from any later submission; its stake and its work so far are untouched."""
-    from cli.moves import Mode, Move, act
-    from cli.session import open_signing, parse_address
+    from cli.moves import Move, act
+    from cli.session import parse_address
 
     address = parse_address(node, "--node")
-    session = open_signing(deployment, rpc, keystore, password_file)
+    session = by.open()
     session.pool(pool)
     call = session.suite.pools.call("removeNode", pool, address)
     move = Move(f"remove node {address} from pool {pool} for good", call, ask=True)
-    act(session, [move], Mode(dry_run, yes, json), pool=pool, node=address)
+    act(session, [move], by.mode, pool=pool, node=address)
 
 
-def _life(
-    function: str,
-    words: str,
-    pool: int,
-    where: tuple[Path | None, str | None, Path | None, Path | None],
-    how: tuple[bool, bool, bool],
-) -> None:
+def _life(function: str, words: str, pool: int, by: Acting) -> None:
     """One owner's call that only takes the pool's number."""
-    from cli.moves import Mode, Move, act
-    from cli.session import open_signing
+    from cli.moves import Move, act
 
-    session = open_signing(*where)
+    session = by.open()
     session.pool(pool)
     move = Move(f"{words} {pool}", session.suite.pools.call(function, pool), ask=True)
-    act(session, [move], Mode(*how), pool=pool)
+    act(session, [move], by.mode, pool=pool)

@@ -27,9 +27,9 @@ def status(
         return
     if deployment is None:
         raise ConfigError("nothing to look at is named", "pass --orchestrator URL, or --deployment FILE")
-    from cli.commands.pool import status_text
     from cli.session import open_session
     from cli.views.pools import pool_view
+    from cli.views.texts import pool_text
 
     session = open_session(deployment, rpc)
     state, head = session.state(), session.client.head()
@@ -47,7 +47,7 @@ def status(
         "paused": state.paused,
         "pools": views,
     }
-    emit(summary, json, lambda: "\n\n".join([_chain_text(summary), *map(status_text, views)]))
+    emit(summary, json, lambda: "\n\n".join([_chain_text(summary), *map(pool_text, views)]))
 
 
 def _chain_text(summary: dict[str, Any]) -> str:

@@ -4,16 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import (
-    DeploymentOption,
-    DryRunOption,
-    JsonOption,
-    KeystoreOption,
-    PasswordFileOption,
-    RpcOption,
-    YesOption,
-)
-from cli.output import clock, emit, fields, seconds, table
+from cli.options import Acting, Paying, Reading, grouped
+from cli.output import clock, emit, seconds
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,23 +23,15 @@ OwnerOption = Annotated[str, typer.Option("--address", help="Address that owns o
 
 
 @app.command()
-def bond(
-    voter: VoterOption = None,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
+@grouped
+def bond(by: Paying, voter: VoterOption = None) -> None:
     """Open one seat per voting key; your key (--keystore) pays the bond, owns the seats and gets the fees."""
     from cli import moves
     from cli.amounts import show_tokens
-    from cli.session import open_signing, parse_address
+    from cli.session import parse_address
 
     voters = [parse_address(text, "--voter") for text in voter or []]
-    session = open_signing(deployment, rpc, keystore, password_file)
+    session = by.open()
     seats, owner = session.suite.seats, session.address
     each = seats.bond()
     voters = voters or [owner]
@@ -56,90 +40,54 @@ def bond(
     for key in voters:
         title = f"bond {show_tokens(each)} tokens for a seat with voting key {key}"
         planned.append(moves.Move(title, seats.call("openSeat", key), each, ask=True, after=bool(allowance)))
-    mode = moves.Mode(dry_run, yes, json)
-    if dry_run:
-        moves.act(session, planned, mode, owner=owner, bond=each)
+    if by.dry_run:
+        moves.act(session, planned, by.mode, owner=owner, bond=each)
         return
-    receipts = moves.send(session, planned, mode)
+    receipts = moves.send(session, planned, by.mode)
     opened = [seats.event(r, "SeatOpened").args for r in receipts[len(allowance) :]]
     document = {"sent": moves.sent(planned, receipts), "owner": owner, "seats": opened}
     lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
-    emit(document, json, lambda: "\n".join([*lines, f"now epoch {seats.current_epoch()}"]))
+    emit(document, by.json, lambda: "\n".join([*lines, f"now epoch {seats.current_epoch()}"]))
 
 
 @app.command()
+@grouped
 def status(
     address: OwnerOption,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    json: JsonOption = False,
+    look: Reading,
 ) -> None:
     """Seats, votes, fees earned and due, and every penalty with its cause."""
-    from cli.session import open_session, parse_address
+    from cli.session import parse_address
     from cli.views.seats import seat_view, seats_of
+    from cli.views.texts import seats_text
 
     owner = parse_address(address, "--address")
-    session = open_session(deployment, rpc)
+    session = look.open()
     state, now = session.state(), session.client.now()
     views = [seat_view(state, seat, now) for seat in seats_of(state, owner)]
     epoch = session.suite.seats.current_epoch()
-    emit({"address": owner, "epoch": epoch, "seats": views}, json, lambda: _status_text(owner, epoch, views))
-
-
-def _status_text(owner: str, epoch: int, views: list[dict[str, Any]]) -> str:
-    from cli.amounts import show_tokens
-    from protocol.verdict import Code
-
-    headers = ["seat", "standing", "bond", "drawn", "voted", "due", "earned", "penalised", "voting key"]
-    amounts = ("bond", "earned", "penalised")
-    rows = [
-        [show_tokens(v[h]) if h in amounts else v["voter" if h == "voting key" else h] for h in headers] for v in views
-    ]
-    causes = [
-        [
-            v["seat"],
-            show_tokens(p["amount"]),
-            _cause(Code(p["code"])),
-            f"{p['pool']}/{p['sequence']}",
-            p["tx"],
-        ]
-        for v in views
-        for p in v["penalties"]
-    ]
-    parts = [fields({"address": owner, "epoch": epoch}), table(headers, rows, empty="no seats")]
-    if causes:
-        parts.append(table(["seat", "lost", "cause", "pool/file", "transaction"], causes))
-    return "\n\n".join(parts)
-
-
-def _cause(code: Any) -> str:
-    return "minority or withheld vote" if not code else f"file was {code.label}"
+    emit({"address": owner, "epoch": epoch, "seats": views}, look.json, lambda: seats_text(owner, epoch, views))
 
 
 @app.command()
+@grouped
 def claim(
+    by: Acting,
     seat: Annotated[int | None, typer.Option("--seat", min=0, help="Only this seat; all of yours if missing.")] = None,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Settle every membership and jury duty that is due: fees go to the seat's owner, penalties are taken."""
-    from cli.moves import Mode, act
-    from cli.session import open_signing
+    from cli.moves import act
     from cli.views.seats import seats_of
 
-    session = open_signing(deployment, rpc, keystore, password_file)
+    session = by.open()
     state, now = session.state(), session.client.now()
     seats = [seat] if seat is not None else [s.seat for s in seats_of(state, session.address)]
     planned = [move for number in seats for move in _dues(session, state, number, now)]
     if not planned:
         raise ConfigError("no fee is due now", "fees are due once a lane's challenge window is over")
     before = session.suite.token.balance_of(session.address)
-    act(session, planned, Mode(dry_run, True, json), seats=seats)
-    if not dry_run and not json:
+    act(session, planned, by.mode, seats=seats)
+    if not by.dry_run and not by.json:
         from cli.amounts import show_tokens
 
         after = session.suite.token.balance_of(session.address)
@@ -161,40 +109,29 @@ def _dues(session: "Session", state: Any, seat: int, now: int) -> list["Move"]:
 
 
 @app.command()
+@grouped
 def leave(
     seat: SeatOption,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
+    by: Paying,
 ) -> None:
     """Leave with a seat: it is drawn for the last time in the next epoch. Keep voting until then, then withdraw."""
-    from cli.moves import Mode, Move, act
-    from cli.session import open_signing
+    from cli.moves import Move, act
 
-    session = open_signing(deployment, rpc, keystore, password_file)
+    session = by.open()
     move = Move(f"seat {seat} leaves", session.suite.seats.call("leaveSeat", seat), ask=True)
-    act(session, [move], Mode(dry_run, yes, json), seat=seat)
+    act(session, [move], by.mode, seat=seat)
 
 
 @app.command()
+@grouped
 def withdraw(
     seat: SeatOption,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
+    by: Acting,
 ) -> None:
     """After leaving: start the unbonding period, or take the bond once it is over."""
-    from cli.moves import Mode, Move, act
-    from cli.session import open_signing
+    from cli.moves import Move, act
 
-    session = open_signing(deployment, rpc, keystore, password_file)
+    session = by.open()
     seats = session.suite.seats
     view = seats.seat_of(seat)
     _check_withdrawable(session, seat, view)
@@ -203,7 +140,7 @@ def withdraw(
     else:
         period = seconds(session.suite.params.unbonding())
         move = Move(f"start unbonding seat {seat}; withdraw again in {period}", seats.call("unbondSeat", seat))
-    act(session, [move], Mode(dry_run, True, json), seat=seat, unbonding=not view.release_at)
+    act(session, [move], by.mode, seat=seat, unbonding=not view.release_at)
 
 
 def _check_withdrawable(session: "Session", seat: int, view: "SeatView") -> None:

@@ -19,7 +19,7 @@ import pytest
 from cli.demo.pool import pool_config
 from protocol.weights.cache import Cache
 from protocol.weights.manifest import Manifest
-from tests.cli.muster import Key, Muster, make_key
+from tests.cli.muster import PASSED_ON, Key, Muster, make_key
 from tests.cli.world import write_pool_files
 from tests.conftest import Deployed, free_port
 
@@ -366,3 +366,40 @@ def test_doctor_names_an_unreachable_bucket(tmp_path: Path) -> None:
     assert done.code == 1
     assert f"FAILED  s3           S3 at {CLOSED} does not answer" in done.out
     assert "Traceback" not in done.err
+
+
+# ---- Wrong usage
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ("nod", "no such command 'nod'. Did you mean 'node'?; see `muster --help`"),
+        ("node stake --amount 1", "missing option '--node'; see `muster node stake --help`"),
+        ("node stake --nod 1", "no such option: --nod (Possible options: --node); see `muster node stake --help`"),
+        ("node stake --node", "option '--node' requires an argument; see `muster node stake --help`"),
+        ("demo --steps many", "invalid value for '--steps': "),
+        ("worker run --config nothing", "invalid value for '--config': file 'nothing' does not exist; see "),
+        ("keys balance x", "got unexpected extra argument(s) (x); see `muster keys balance --help`"),
+        ("node status --node 0x12", "--node: '0x12' is not an address; "),
+    ],
+)
+def test_wrong_usage_is_one_line(tmp_path: Path, order: str, said: str) -> None:
+    done = Muster(tmp_path).run(*order.split())
+    assert done.code == 2
+    assert done.err.startswith(f"muster: {said}")
+    assert len(done.err.splitlines()) == 1
+    assert done.out == ""
+
+
+def test_a_noun_alone_shows_its_help(tmp_path: Path) -> None:
+    done = Muster(tmp_path).run("node")
+    assert done.code == 2
+    assert "withdraw" in done.out
+    assert done.err == ""
+
+
+def test_an_unknown_log_level_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_LOG", "loud")
+    monkeypatch.setattr("tests.cli.muster.PASSED_ON", (*PASSED_ON, "MUSTER_LOG"))
+    assert "MUSTER_LOG is LOUD; set it to one of DEBUG, " in Muster(tmp_path).refused("status")

@@ -1,0 +1,143 @@
+"""`muster node join, status, claim, dispute, leave`: a node's part in a pool."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Acting, NodeOption, Paying, PoolOption, Reading, grouped
+from cli.output import clock, emit, seconds
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from protocol.chain.state import State
+
+InviteOption = Annotated[Path | None, typer.Option("--invite", help="Invite of the pool's owner.")]
+EvidenceOption = Annotated[
+    str | None, typer.Option("--orchestrator", help="URL of the pool's service: show the judges' findings, too.")
+]
+
+
+@grouped
+def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = None) -> None:
+    """Join a pool with a registered node (as its operator or the node itself); closed pools need an invite."""
+    from cli import consents
+    from cli.amounts import show_tokens
+    from cli.moves import Move, act
+    from cli.session import parse_address
+
+    address = parse_address(node, "--node")
+    session = by.open()
+    pools = session.suite.pools
+    view = session.pool(pool)
+    if invite is None:
+        call = pools.call("join", pool, address)
+    else:
+        paper = consents.read(consents.Invite, invite)
+        here = consents.Invite(session.client.chain_id, pools.address, pool, address, session.client.now())
+        consents.check(paper, here, view.owner, invite)
+        call = pools.call("joinWithInvite", pool, address, paper.expiry, paper.signature)
+    terms = view.terms
+    if not by.json:
+        typer.echo(
+            f"pool {pool} pays {show_tokens(terms.rate)} tokens per verified output token, wants a stake of "
+            f"{show_tokens(terms.minStake)}, pays {seconds(terms.challengeWindow)} after acceptance; "
+            f"configuration SHA-256 {terms.configHash.hex()}"
+        )
+    act(session, [Move(f"node {address} joins pool {pool}", call)], by.mode, pool=pool, node=address)
+
+
+@grouped
+def status(
+    node: NodeOption,
+    look: Reading,
+    pool: Annotated[int | None, typer.Option("--pool", help="Only this pool.")] = None,
+    last: Annotated[int, typer.Option("--last", min=0, help="Show that many submissions; 0 for all.")] = 20,
+    orchestrator: EvidenceOption = None,
+) -> None:
+    """Stake, pools, what was earned, what is pending or claimable, and why any submission was rejected."""
+    from cli.evidence import explain
+    from cli.session import parse_address
+    from cli.views.nodes import node_view
+    from cli.views.texts import node_text
+
+    address = parse_address(node, "--node")
+    session = look.open()
+    state = session.state()
+    view = node_view(state, address, session.client.now(), pool)
+    if view is None:
+        raise ConfigError(f"{address} is not registered on this chain", "muster node register")
+    view["wei"] = session.client.balance(address)
+    for account in view["accounts"] if orchestrator else ():
+        for shown in account["submissions"][-last:]:
+            if shown["reason"]:
+                sub = state.submissions[account["pool"], shown["sequence"]]
+                shown["evidence"] = explain(state, sub, orchestrator or "")
+    emit(view, look.json, lambda: node_text(view, last))
+
+
+@grouped
+def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
+    """Pay out everything that has vested, to the node's operator. Any key may send it."""
+    from cli.amounts import show_tokens
+    from cli.moves import Move, act
+    from cli.session import parse_address
+
+    address = parse_address(node, "--node")
+    session = by.open()
+    state, now = session.state(), session.client.now()
+    hint = state.claim_hint(pool, address, now)
+    if hint is None:
+        raise ConfigError(
+            f"nothing of {address} in pool {pool} can be claimed now", _next_vesting(state, pool, address)
+        )
+    units = hint.cumulative - state.accounts[pool, address].units_drawn
+    grains = units * state.pools[pool].terms.rate
+    call = session.suite.pools.call("claim", pool, address, hint.sequence, hint.inner)
+    move = Move(f"claim {show_tokens(grains)} tokens for {units} output tokens", call)
+    act(session, [move], by.mode, pool=pool, node=address, units=units, grains=grains)
+
+
+def _next_vesting(state: "State", pool: int, node: str) -> str:
+    account = state.accounts.get((pool, node))
+    if account is None:
+        return "check --pool and --node"
+    times = [s.final_time for s in state.submissions_of(pool, node) if s.cumulative > account.units_drawn]
+    return f"the next pay vests at {clock(min(times))}" if times else "see: muster node status"
+
+
+@grouped
+def dispute(
+    pool: PoolOption,
+    file: Annotated[int, typer.Option("--file", min=0, help="Number of the submission in the pool.")],
+    by: Paying,
+) -> None:
+    """Bring a committee's outcome before a jury, while it can be challenged. The deposit returns to who is right."""
+    from cli.amounts import show_tokens
+    from cli.moves import Move, act
+
+    session = by.open()
+    sub = session.state().submissions.get((pool, file))
+    if sub is None:
+        raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
+    appeals = session.suite.appeals
+    deposit = appeals.deposit_of(pool)
+    allowance = session.approval(appeals, deposit)
+    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(deposit)} tokens"
+    call = appeals.call("dispute", pool, file, sub.file_data)
+    move = Move(title, call, deposit, ask=True, after=bool(allowance))
+    act(session, [*allowance, move], by.mode, pool=pool, file=file, deposit=deposit)
+
+
+@grouped
+def leave(pool: PoolOption, node: NodeOption, by: Paying) -> None:
+    """Leave a pool: no more submissions; the stake unlocks after the pool's unbonding time."""
+    from cli.moves import Move, act
+    from cli.session import parse_address
+
+    address = parse_address(node, "--node")
+    session = by.open()
+    unbonding = session.pool(pool).unbonding
+    title = f"node {address} leaves pool {pool}; its stake unlocks {seconds(unbonding)} later"
+    move = Move(title, session.suite.pools.call("leavePool", pool, address), ask=True)
+    act(session, [move], by.mode, pool=pool, node=address, unbonding=unbonding)
