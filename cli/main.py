@@ -32,7 +32,7 @@ run.register(app, validator.app)
 
 
 def main() -> None:
-    """Entry point: what a person can mend, wrong usage included, is one line and exit 2; Ctrl-C is exit 130. Anything else
+    """Entry point: what a person can mend, wrong usage included, is one line and exit 2; Ctrl-C is exit 130. All else
     is a bug and shows itself."""
     try:
         _start_logging()
