@@ -21,7 +21,7 @@ class TransformersEngine:
     """One model on one device.
 
     dtype: compute type, "float32" or "bfloat16" (weights are cast to it). threads: torch's, for the whole process.
-    max_batch: rows decoded together.
+    max_batch: rows decoded or prefilled together.
     """
 
     def __init__(self, dtype: str = "float32", device: str = "cpu", threads: int = 1, max_batch: int = 64) -> None:
@@ -79,7 +79,7 @@ class TransformersEngine:
             self._check(prompt, len(output), output)
         width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)
         for window in windows(sequences, HIDDEN_BYTES // width):
-            states = prefill_hidden(sequences[window], self._forward, self._cache, self.device)
+            states = prefill_hidden(sequences[window], self._forward, self._cache, self.device, self.max_batch)
             lengths = [len(output) for _, output in sequences[window]]
             rows = max(1, LOGITS_BYTES // (4 * self._vocabulary))
             yield from self._with_logits(states, lengths, rows)

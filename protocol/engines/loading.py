@@ -1,6 +1,5 @@
 """Loading model folders: safetensors and config only, local files only, nothing from the folder is executed."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,10 @@ from typing import Any
 import torch
 
 from protocol.errors import ConfigError, IntegrityError
+from protocol.models.documents import MEND, check_documents, read_document
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MAX_CONFIG_BYTES = 1 << 20
-MEND = "fetch the weights again"
 # Settings that change logits after the output projection; the verifier's split of decoder and projection ignores them.
 UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
@@ -31,16 +30,13 @@ def warm_up() -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json as a dictionary. Raises IntegrityError if it is missing, too large, or not a usable model's."""
+    """config.json as a dictionary.
+
+    Raises IntegrityError if it is missing, too large, or not a usable model's, or if any JSON file beside it is unfit.
+    """
+    check_documents(folder)
     path = folder / "config.json"
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise IntegrityError(f"{path} is larger than {MAX_CONFIG_BYTES >> 10} KiB", MEND)
-        config = json.loads(path.read_bytes())
-    except OSError as error:
-        raise IntegrityError(f"{folder} is not a model folder: {error.strerror or error} ({path.name})", MEND) from None
-    except (ValueError, RecursionError):
-        raise IntegrityError(f"{path} is not JSON", MEND) from None
+    config = read_document(path, MAX_CONFIG_BYTES)
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise IntegrityError(f"{path} names no model_type", MEND)
     if "auto_map" in config:

@@ -26,11 +26,11 @@ def windows(sequences: Sequences, tokens: int) -> Iterator[slice]:
 
 
 def prefill_hidden(
-    sequences: Sequences, forward: Forward, new_cache: Callable[[], Any], device: str
+    sequences: Sequences, forward: Forward, new_cache: Callable[[], Any], device: str, most: int
 ) -> list[torch.Tensor]:
     """Rows P−1 … P+T−2 of the final-norm output for each (prompt, output), compute dtype [T, d], in order.
 
-    Sequences with equal prompts are taken together: their prompt is computed once.
+    Sequences with equal prompts are taken together: their prompt is computed once. At most `most` share a pass.
     """
     out: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -38,21 +38,21 @@ def prefill_hidden(
         groups.setdefault(prompt, []).append(at)
     shared = [at for members in groups.values() if len(members) > 1 for at in members]
     alone = [members[0] for members in groups.values() if len(members) == 1]
-    for part in _batches(alone, lambda at: len(sequences[at][0]) + len(sequences[at][1])):
+    for part in _batches(alone, most, lambda at: len(sequences[at][0]) + len(sequences[at][1])):
         _whole([sequences[at] for at in part], part, out, forward, device)
-    for part in _batches(shared, lambda at: len(sequences[at][1]), lambda at: len(sequences[at][0])):
+    for part in _batches(shared, most, lambda at: len(sequences[at][1]), lambda at: len(sequences[at][0])):
         _after_prompts([sequences[at] for at in part], part, out, forward, new_cache(), device)
     return out
 
 
 def _batches(
-    members: list[int], length: Callable[[int], int], context: Callable[[int], int] = lambda at: 0
+    members: list[int], most: int, length: Callable[[int], int], context: Callable[[int], int] = lambda at: 0
 ) -> Iterator[list[int]]:
-    """Members of like length together, at most PREFILL_TOKENS after padding (one member at least)."""
+    """Up to `most` members of like length together, at most PREFILL_TOKENS after padding (one member at least)."""
     order = sorted(members, key=lambda at: (context(at), length(at)), reverse=True)
     while order:
         count, longest = 1, length(order[0])
-        while count < len(order):
+        while count < min(most, len(order)):
             longest = max(longest, length(order[count]))
             if longest * (count + 1) > PREFILL_TOKENS:
                 break

@@ -17,6 +17,7 @@ from protocol.engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMP
 from protocol.errors import IntegrityError, MusterError
 
 CPU_MAX_LEN = 4096
+BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 # Prefill holds this many bytes of logits, and of hidden states, at a time.
 LOGITS_BYTES = 128 << 20
 HIDDEN_BYTES = 256 << 20
@@ -32,7 +33,8 @@ class VllmEngine:
 
     dtype: "float32" or "bfloat16". device: "cpu" or "cuda". max_batch: requests decoded together.
     max_model_len: positions, default the model's own (at most 4,096 on a CPU). enforce_eager: no CUDA graphs
-    (CPUs are always eager). cache_bytes: memory of the KV cache, None leaves it to vLLM (GPU only).
+    (CPUs are always eager). cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free, on a CPU what
+    max_batch sequences of full length need, 1 GiB at most.
     """
 
     def __init__(
@@ -54,11 +56,10 @@ class VllmEngine:
         self._max_len = max_model_len
         self._options: dict[str, Any] = {"dtype": dtype, "tensor_parallel_size": tensor_parallel_size}
         if device == "cpu":
-            self._options |= {"enforce_eager": True, "kv_cache_memory_bytes": cache_bytes or 1 << 30}
+            self._options["enforce_eager"] = True
         else:
             self._options |= {"enforce_eager": enforce_eager, "gpu_memory_utilization": gpu_memory_utilization}
-            if cache_bytes is not None:
-                self._options["kv_cache_memory_bytes"] = cache_bytes
+        self._cache_bytes = cache_bytes
         self._llm: Any = None
         self._config: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -88,6 +89,11 @@ class VllmEngine:
         positions = int(config.get("max_position_embeddings", CPU_MAX_LEN))
         length = self._max_len or (min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions)
         self._max_len = length
+        cache = self._cache_bytes
+        if cache is None and self.device == "cpu":
+            cache = cache_need(config, length, self.max_batch, 4 if self.dtype == "float32" else 2)
+        if cache is not None:
+            self._options["kv_cache_memory_bytes"] = cache
         from vllm import LLM
 
         try:
@@ -198,6 +204,19 @@ class VllmEngine:
         vocabulary = self._llm.llm_engine.model_config.get_vocab_size()
         if min(prompt) < 0 or max(prompt + output) >= vocabulary or min(output, default=0) < 0:
             raise MusterError(f"a token outside the vocabulary of {vocabulary}", "check the tokens first")
+
+
+def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) -> int:
+    """Bytes of KV cache for `sequences` of `length` positions at `width` bytes a value, between 64 MiB and 1 GiB;
+    1 GiB for a model whose configuration does not say."""
+    said = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
+    try:
+        layers, heads = said["num_hidden_layers"], said["num_attention_heads"]
+        size = said.get("head_dim") or said["hidden_size"] // heads
+    except KeyError:
+        return 1 << 30
+    blocks = sequences * (-(-length // BLOCK) + 1) + 1
+    return min(max(2 * layers * said.get("num_key_value_heads", heads) * size * width * BLOCK * blocks, 64 << 20), 1 << 30)
 
 
 def _noisy(request: Request, sampling: Sampling, ticket: int) -> Any:

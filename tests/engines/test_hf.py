@@ -128,6 +128,20 @@ def test_prefill_batches_do_not_matter(engine: TransformersEngine, monkeypatch: 
         assert one.hidden.shape == other.hidden.shape
 
 
+def test_prefill_takes_no_more_than_its_batch(folder: Path, engine: TransformersEngine) -> None:
+    asked = requests(8, seed=7)
+    pairs = [(r.prompt, c.tokens) for r, c in zip(asked, engine.generate(asked, SAMPLING), strict=True)]
+    small = TransformersEngine(max_batch=3)
+    small.load(folder)
+    rows: list[int] = []
+    small.model.get_decoder().register_forward_pre_hook(
+        lambda _, __, given: rows.append(len(given["input_ids"])), with_kwargs=True
+    )
+    for one, other in zip(engine.prefill(pairs), small.prefill(pairs), strict=True):
+        assert torch.allclose(one.logits, other.logits, atol=1e-4)
+    assert max(rows) == 3
+
+
 def test_hot_reload(engine: TransformersEngine, folder: Path, tmp_path: Path) -> None:
     asked = requests(4, seed=3)
     before = engine.generate(asked, SAMPLING)

@@ -9,9 +9,17 @@ from pathlib import Path
 import pytest
 
 from protocol.engines.runtime import torch_environment
-from protocol.engines.vllm import vllm_installed
+from protocol.engines.vllm import cache_need, vllm_installed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")]
+
+
+def test_the_cache_of_a_small_model_is_small() -> None:
+    shape = {"num_hidden_layers": 24, "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2}
+    assert cache_need(shape, 512, 16, 2) == 2 * 24 * 2 * 64 * 2 * 128 * (16 * 5 + 1)
+    assert cache_need(shape, 512, 1, 2) == 64 << 20
+    assert cache_need(shape, 4096, 512, 2) == 1 << 30
+    assert cache_need({"hidden_size": "?"}, 512, 1, 2) == 1 << 30
 
 
 def run_case(name: str, folder: Path, program: str = "vllm_case") -> dict:
