@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic_core import from_json
-
 from protocol.chain.calls.pools import INVITE
 from protocol.chain.calls.stakes import CONSENT
+from protocol.encoding import parse_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.keys import eip712
 from protocol.keys.files import write_atomic
@@ -78,14 +77,14 @@ def read(kind: type[Paper], path: Path) -> Paper:
     try:
         if path.stat().st_size > _MAX_FILE:
             raise ValueError("too long")
-        values = from_json(path.read_bytes(), allow_inf_nan=False)
+        values = parse_json(path.read_bytes())
         paper = kind(**_checked(kind, values))
         paper.digest()
         return paper
     except OSError as error:
         raise ConfigError(f"cannot read the {name} {path}: {error.strerror}", "check the path") from None
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} is not a {name}: {error}", "ask for the file again") from None
+        raise ConfigError(f"{path} is not a {name}: {str(error)[:200]}", "ask for the file again") from None
 
 
 def check(paper: Consent | Invite, here: Consent | Invite, signer: str, path: Path) -> None:

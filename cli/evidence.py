@@ -7,11 +7,10 @@ pydantic's parser because it bounds nesting; `json` does not once py_ecc has rai
 
 import httpx
 from eth_utils.crypto import keccak
-from pydantic_core import from_json
 
 from protocol.chain.records import Submission
 from protocol.chain.state import State
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.storage.keys import object_key
 from protocol.verdict import Code, Verdict
@@ -53,7 +52,7 @@ def parse_ballot(data: bytes, digest: bytes, sequence: int) -> Verdict:
     if keccak(data) != digest:
         raise IntegrityError("the verdict document is not the one that was voted with", "ask another source")
     try:
-        documents = from_json(data, allow_inf_nan=False)["verdicts"]
+        documents = parse_json(data)["verdicts"]
         chosen = [canonical_json(document) for document in documents if document["sequence"] == sequence]
     except (ValueError, KeyError, TypeError):
         raise IntegrityError("the verdict document is malformed", "ask its voter") from None

@@ -1,6 +1,5 @@
 """A pool's terms as its owner writes them: TOML with amounts in tokens, windows in seconds. See docs/cli.md."""
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from cli.amounts import parse_tokens
 from protocol.chain.records import Terms
+from protocol.encoding import parse_toml
 from protocol.errors import ConfigError
 
 
@@ -63,7 +63,7 @@ class TermsFile(BaseModel):
 def load_terms(path: Path, config_hash: bytes) -> Terms:
     """The terms in a TOML file, for the pool configuration with that SHA-256. Raises ConfigError naming the field."""
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        values = parse_toml(path.read_bytes())
         return TermsFile.model_validate(values).terms(config_hash)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
@@ -71,7 +71,7 @@ def load_terms(path: Path, config_hash: bytes) -> Terms:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{path}: `{name}` {first['msg']}", "mend that field") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}", "write the file again") from None
 
 

@@ -5,8 +5,8 @@ import math
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from pydantic_core import from_json
 
+from protocol.encoding import parse_json
 from protocol.errors import MusterError
 
 MAX_DEPTH = 8
@@ -92,7 +92,7 @@ def parse(model: type[B], data: bytes) -> B:
     try:
         text = data.decode("utf-8")
         # This parser bounds its depth by itself; the standard one relies on the interpreter's recursion limit.
-        from_json(data, allow_inf_nan=False)
+        parse_json(data)
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
         _check(value, MAX_DEPTH)
     except ValueError as error:

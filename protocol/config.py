@@ -4,13 +4,12 @@ Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Mone
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError
 
 
@@ -130,7 +129,7 @@ class PoolConfig(Section):
     @classmethod
     def parse(cls, data: bytes, where: str) -> "PoolConfig":
         try:
-            return cls.model_validate(json.loads(data))
+            return cls.model_validate(parse_json(data))
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])

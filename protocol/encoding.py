@@ -1,11 +1,13 @@
-"""Canonical bytes: domain-separated hashes and canonical JSON (docs/protocol.md, section 1)."""
+"""Domain-separated hashes and canonical JSON (docs/protocol.md, section 1), and reading what somebody else wrote."""
 
 import hashlib
 import json
+import tomllib
 from typing import Any
 
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
+from pydantic_core import from_json
 
 Field = int | str | bytes
 
@@ -38,6 +40,24 @@ def words(digest: bytes, count: int) -> tuple[int, ...]:
 def canonical_json(value: Any) -> bytes:
     """UTF-8 JSON with sorted keys and no spaces; NaN and infinities raise ValueError."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def parse_json(data: bytes | str) -> Any:
+    """JSON that somebody else wrote.
+
+    Raises ValueError for what is not JSON, for NaN and Infinity, for more than about 200 levels, and for integers of
+    more than 4300 digits. `json.loads` is not fit for it: one of our libraries raises the interpreter's recursion limit
+    so far that a hundred kilobytes of brackets end the process.
+    """
+    return from_json(data, allow_inf_nan=False)
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """TOML that somebody else wrote. Raises ValueError for whatever is wrong with it."""
+    try:
+        return tomllib.loads(data.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def sha256_hex(data: bytes) -> str:

@@ -4,14 +4,13 @@ import logging
 import os
 import signal
 import threading
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
 
+from protocol.encoding import parse_json, parse_toml
 from protocol.errors import ConfigError
 
 _MAX_BYTES = 1 << 20
@@ -88,7 +87,7 @@ def load_process(path: Path, kind: type[T]) -> T:
     if len(raw) > _MAX_BYTES:
         raise ConfigError(f"{path} is too large for a configuration", "name the right file")
     try:
-        values: Any = tomllib.loads(raw.decode()) if path.suffix == ".toml" else from_json(raw)
+        values: Any = parse_toml(raw) if path.suffix == ".toml" else parse_json(raw)
     except ValueError as error:
         language = "TOML" if path.suffix == ".toml" else "JSON"
         raise ConfigError(f"{path} is not {language}: {error}", "write the file again") from None

@@ -60,10 +60,9 @@ class PoolService:
             if "wait" in answer:
                 return Denied(min(60.0, max(0.1, float(answer["wait"]))), str(answer.get("reason", ""))[:200])
             slot = Slot(str(answer["slot"]), int(answer["step"]), int(answer["counter"]), float(answer["expires"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise IntegrityError(
-                f"{self.url} answers a slot request with nonsense: {error!r}", "tell its owner"
-            ) from None
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            what = f"{self.url} answers a slot request with nonsense: {repr(error)[:200]}"
+            raise IntegrityError(what, "tell its owner") from None
         if slot.counter != counter:
             raise IntegrityError(f"{self.url} offers slot {slot.counter} instead of {counter}", "tell its owner")
         return slot

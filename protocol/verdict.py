@@ -11,9 +11,8 @@ from enum import IntEnum
 from typing import Any
 
 from eth_utils.crypto import keccak
-from pydantic_core import from_json
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError
 
 LANE = 16
@@ -119,7 +118,7 @@ class Verdict:
     def parse(cls, data: bytes) -> "Verdict":
         """The reverse of `canonical`. Raises IntegrityError for anything that `canonical` would not have written."""
         try:
-            fields = from_json(data)
+            fields = parse_json(data)
             if fields.pop("version") != 1:
                 raise ValueError("version is not 1")
             findings = tuple(

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic_core import from_json
-
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
+from protocol.models.documents import read_document
 from protocol.tasks import Problem, load_task
 from protocol.tasks.prompts import Tokenizer, completion_text, prompt_tokens
 from protocol.tasks.rewards import length_penalty, reward, task_reward
@@ -66,13 +65,11 @@ class Workbook:
 def _vocabulary(folder: Path) -> int:
     """Rows of the output layer, as config.json says (for composite models in `text_config`)."""
     path = folder / "config.json"
+    document = read_document(path, _MAX_CONFIG_BYTES)
     try:
-        if path.stat().st_size > _MAX_CONFIG_BYTES:
-            raise ValueError("it is too large")
-        document = from_json(path.read_bytes())
         size = document["text_config"]["vocab_size"] if "text_config" in document else document["vocab_size"]
         if type(size) is not int or size <= 0:
             raise ValueError("`vocab_size` is not a positive number")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path} cannot be used: {error!r}", "fetch the weights again") from None
     return int(size)

@@ -1,6 +1,5 @@
 """Verdicts on disk: a submission is judged once per process, for all its seats and through restarts."""
 
-import json
 import logging
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from eth_utils.crypto import keccak
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError
 from protocol.keys.files import write_atomic
 from protocol.seeds import AUDIT_EVERYTHING
@@ -31,7 +30,7 @@ class Docket:
     def find(self, facts: Facts) -> Judgement | None:
         path = self._path(facts)
         try:
-            fields = json.loads(path.read_bytes())
+            fields = parse_json(path.read_bytes())
             origins = {
                 bytes.fromhex(proof): Origin(facts.sequence, bytes.fromhex(context))
                 for proof, context in fields["origins"].items()

@@ -5,13 +5,12 @@ a worker killed at any moment finds either the whole entry or none.
 """
 
 import hashlib
-import json
 import logging
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError
 from protocol.keys.files import write_atomic
 from protocol.rollouts.commitment import Commitment
@@ -111,7 +110,7 @@ class Journal:
 
 
 def _parse(raw: bytes) -> JournalEntry:
-    fields = json.loads(raw)
+    fields = parse_json(raw)
     for name in _HASHES:
         fields[name] = bytes.fromhex(fields[name])
         if len(fields[name]) != 32:

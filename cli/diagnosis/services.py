@@ -69,7 +69,8 @@ def _orchestrator(url: str) -> str:
 
 def get_json(url: str, body: Any, what: str) -> Any:
     import httpx
-    from pydantic_core import from_json
+
+    from protocol.encoding import parse_json
 
     try:
         if body is None:
@@ -77,7 +78,7 @@ def get_json(url: str, body: Any, what: str) -> Any:
         else:
             answer = httpx.post(url, json=body, timeout=_SECONDS, trust_env=False)
         answer.raise_for_status()
-        return from_json(answer.content, allow_inf_nan=False)
+        return parse_json(answer.content)
     except httpx.InvalidURL as error:
         raise ConfigError(f"{url} is not a URL: {error}", "write http://host:port") from None
     except httpx.HTTPStatusError as error:

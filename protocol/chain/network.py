@@ -1,11 +1,11 @@
 """Which chain to use and how a new suite is to be parametrised there: a TOML file per network."""
 
-import tomllib
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.chain.deployment import Address
+from protocol.encoding import parse_toml
 from protocol.errors import ConfigError
 
 FOLDER = Path(__file__).resolve().parent / "networks"
@@ -75,13 +75,13 @@ class NetworkConfig(_Part):
         if path.suffix != ".toml":
             path = FOLDER / f"{which}.toml"
         try:
-            return cls.model_validate(tomllib.loads(path.read_text("utf-8")))
+            return cls.model_validate(parse_toml(path.read_bytes()))
         except FileNotFoundError:
             known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
             raise ConfigError(f"there is no network {which}", f"choose one of {known}, or name a .toml file") from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"cannot read {path}: {error}", "mend the file") from None
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "the file"
             raise ConfigError(f"{path}: `{where}`: {first['msg']}", "mend that value") from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read {path}: {error}", "mend the file") from None

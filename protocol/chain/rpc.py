@@ -14,14 +14,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic_core import from_json
 
+from protocol.encoding import parse_json
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.waiting import WAITS
 
 log = logging.getLogger("muster.chain")
 _BUSY_CODES = frozenset({-32005, -32097, 429})
 _MAX_BODY = 256 * 1024 * 1024
+_MAX_MESSAGE = 2000
+_MAX_HEX = 66
 
 Call = tuple[str, list[Any]]
 
@@ -136,7 +138,9 @@ class Rpc:
         answers = answer if isinstance(answer, list) else [answer]
         if len(calls) > 1 and not isinstance(answer, list):
             return [self._single(url, call) for call in calls]
-        by_id = {a.get("id"): a for a in answers if isinstance(a, dict)}
+        by_id: dict[Any, dict[str, Any]] = {
+            name: a for a in answers if isinstance(a, dict) and isinstance(name := a.get("id"), int)
+        }
         results = []
         for request, (method, _) in zip(requests, calls, strict=True):
             item = by_id.get(request["id"])
@@ -159,8 +163,7 @@ class Rpc:
         if len(answer.content) > _MAX_BODY:
             raise _Failure("the answer is too long")
         try:
-            # Bounded in depth, unlike json.loads, which a hostile answer could crash.
-            document = from_json(answer.content)
+            document = parse_json(answer.content)
         except ValueError:
             raise _Failure(f"status {answer.status_code}, not JSON: is it an RPC endpoint?") from None
         if not isinstance(document, dict | list):
@@ -175,11 +178,12 @@ def _result(method: str, item: dict[str, Any]) -> Any:
             raise _Failure(f"neither result nor error for {method}")
         return item["result"]
     if not isinstance(error, dict):
-        return RpcError(method, 0, str(error), b"")
-    code = error.get("code", 0)
+        return RpcError(method, 0, str(error)[:_MAX_MESSAGE], b"")
+    given, message = error.get("code"), str(error.get("message", ""))[:_MAX_MESSAGE]
+    code = given if isinstance(given, int) and abs(given) < 1 << 64 else 0
     if code in _BUSY_CODES:
-        raise _Failure(f"busy: {error.get('message', code)}")
-    return RpcError(method, code, str(error.get("message", "")), _revert_data(error.get("data")))
+        raise _Failure(f"busy: {message or code}")
+    return RpcError(method, code, message, _revert_data(error.get("data")))
 
 
 def _revert_data(data: Any) -> bytes:
@@ -205,8 +209,11 @@ def shown(url: str) -> str:
 
 
 def number(value: Any) -> int:
-    """An integer from JSON-RPC's hex. Raises UnreachableError if it is none."""
+    """An integer below 2²⁵⁶ from JSON-RPC's hex. Raises UnreachableError if it is none."""
     try:
-        return int(value, 16)
+        if len(value) <= _MAX_HEX:
+            return int(value, 16)
     except (TypeError, ValueError):
-        raise UnreachableError(f"the chain's endpoint answers {value!r} for a number", "check the endpoint") from None
+        pass
+    shown_value = repr(value)[:_MAX_HEX]
+    raise UnreachableError(f"the chain's endpoint answers {shown_value} for a number", "check the endpoint")

@@ -9,9 +9,8 @@ from typing import Any
 
 import httpx
 from eth_account.signers.local import LocalAccount
-from pydantic_core import from_json
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
 from protocol.http.signing import Realm, sign_request
 from protocol.waiting import WAITS
@@ -135,7 +134,7 @@ class SignedClient:
             return answer
         detail: Any = answer.text[:500]
         try:
-            document = from_json(answer.content)
+            document = parse_json(answer.content)
             if isinstance(document, dict):
                 said = [document[key] for key in ("error", "mend") if document.get(key)]
                 detail = "; ".join(map(str, said)) or document.get("detail", detail)
@@ -148,7 +147,7 @@ class SignedClient:
         if not answer.content:
             return None
         try:
-            return from_json(answer.content)
+            return parse_json(answer.content)
         except ValueError:
             raise IntegrityError(f"{answer.request.url} does not answer JSON", "check that the URL is right") from None
 

@@ -101,7 +101,7 @@ def _word(kind: str, value: Value) -> Value:
         bits = int(kind[4:] or 256)
         if 0 <= value < 1 << bits:
             return value
-    raise ValueError(f"{value!r} is not a {kind}")
+    raise ValueError(f"{repr(value)[:100]} is not a {kind}")
 
 
 def checked_address(value: str) -> str:

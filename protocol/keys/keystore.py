@@ -17,8 +17,8 @@ from eth_account import Account
 from eth_account.signers.local import LocalAccount
 from eth_keyfile.keyfile import create_keyfile_json, decode_keyfile_json
 from eth_utils.address import to_checksum_address
-from pydantic_core import from_json
 
+from protocol.encoding import parse_json
 from protocol.errors import ConfigError, IntegrityError
 from protocol.keys.files import write_atomic
 
@@ -129,7 +129,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot read the key file {path}: {error.strerror}", "check the path") from None
     try:
-        document = from_json(data) if len(data) <= _MAX_BYTES else None
+        document = parse_json(data) if len(data) <= _MAX_BYTES else None
     except ValueError:
         document = None
     if not isinstance(document, dict) or document.get("version") != 3 or not isinstance(document.get("crypto"), dict):

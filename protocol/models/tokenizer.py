@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic_core import from_json
-
 from protocol.errors import IntegrityError
+from protocol.models.documents import check_documents, read_document
 from protocol.tasks.prompts import Tokenizer
 
 EOS = "<|end|>"
 PAD = "<|pad|>"
-MAX_JSON_BYTES = 64 << 20
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
@@ -45,10 +43,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
     if not folder.is_dir():
         raise IntegrityError(f"no model folder at {folder}", "check the path, or fetch the weights again")
-    for name in TOKENIZER_FILES:
-        path = folder / name
-        if path.exists() and path.stat().st_size > MAX_JSON_BYTES:
-            raise IntegrityError(f"{path} exceeds {MAX_JSON_BYTES >> 20} MiB", "fetch the weights again")
+    check_documents(folder)
     try:
         loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a hostile folder can make the parsers raise anything
@@ -71,14 +66,7 @@ def eos_ids(folder: Path) -> tuple[int, ...]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise IntegrityError(f"{path} exceeds {MAX_JSON_BYTES >> 20} MiB", "fetch the weights again")
-        value = from_json(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise IntegrityError(f"cannot read {path}: {type(error).__name__}", "fetch the weights again") from None
+    value = read_document(path) if path.exists() else {}
     if not isinstance(value, dict):
         raise IntegrityError(f"{path} holds no JSON object", "fetch the weights again")
     return value

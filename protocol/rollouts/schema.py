@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from eth_utils.address import is_checksum_address, to_checksum_address
-from pydantic_core import from_json
 
 from protocol.config import WorkConfig
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import MusterError
 
 VERSION = 1
@@ -83,7 +82,7 @@ class RolloutHeader:
         if len(data) > MAX_HEADER_BYTES:
             raise MalformedFile(f"header of {len(data)} bytes, at most {MAX_HEADER_BYTES}")
         try:
-            fields: Any = from_json(data, allow_inf_nan=False)
+            fields: Any = parse_json(data)
         except ValueError:
             raise MalformedFile("header is not JSON") from None
         if not isinstance(fields, dict) or set(fields) != set(cls.__dataclass_fields__):

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eth_utils.crypto import keccak
-from pydantic_core import from_json
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError
 
 Kind = Literal["rollouts", "shards", "manifests", "verdicts", "configs"]
@@ -70,6 +69,6 @@ def check_content(key: str, data: bytes) -> None:
 
 def _unsigned_manifest(data: bytes) -> bytes:
     try:
-        return canonical_json(from_json(data, allow_inf_nan=False)["manifest"])
+        return canonical_json(parse_json(data)["manifest"])
     except (ValueError, KeyError, TypeError):
         return b""

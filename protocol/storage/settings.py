@@ -5,8 +5,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic_core import from_json
 
+from protocol.encoding import parse_json
 from protocol.errors import ConfigError
 from protocol.storage.sigv4 import AccessKey
 
@@ -55,7 +55,7 @@ class S3Settings(BaseModel):
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(f"the S3 access key {path} is open to other users", f"chmod 600 {path}")
         try:
-            fields = from_json(text)
+            fields = parse_json(text)
             access, secret = fields["access_key"], fields["secret_key"]
         except (ValueError, KeyError, TypeError):
             access = secret = None

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from eth_account.signers.local import LocalAccount
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import from_json
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError
 from protocol.keys import eip712
 from protocol.storage.keys import object_key
@@ -143,7 +142,7 @@ def unseal(stored: bytes, expected: bytes, publisher: Publisher) -> Manifest:
     if len(stored) > MAX_STORED_BYTES:
         raise IntegrityError(f"a manifest of {len(stored)} bytes, at most {MAX_STORED_BYTES}", _FETCH_ELSEWHERE)
     try:
-        fields: Any = from_json(stored, allow_inf_nan=False)
+        fields: Any = parse_json(stored)
     except ValueError:
         raise IntegrityError("the manifest is not JSON", _FETCH_ELSEWHERE) from None
     if not isinstance(fields, dict) or set(fields) != {"manifest", "signature"}:

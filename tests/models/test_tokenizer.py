@@ -88,9 +88,9 @@ def test_a_folder_without_eos_is_refused(tmp_path: Path, text: str) -> None:
 def test_broken_folders_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="no model folder"):
         load_tokenizer(tmp_path / "absent")
-    (tmp_path / "tokenizer.json").write_text("{")
+    (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(IntegrityError, match="cannot be read"):
         load_tokenizer(tmp_path)
     (tmp_path / "config.json").write_text("[" * 100_000)
-    with pytest.raises(IntegrityError, match="cannot read"):
+    with pytest.raises(IntegrityError, match="is not JSON"):
         eos_ids(tmp_path)

@@ -1,0 +1,228 @@
+"""Every place where bytes from outside become JSON or TOML survives what can end an interpreter: brackets without end,
+integers without end. A library of ours raises the recursion limit, so these tests raise it, too."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from eth_utils.crypto import keccak
+
+from cli import consents
+from cli.diagnosis.services import get_json
+from cli.evidence import parse_ballot
+from cli.terms import load_terms
+from orchestrator.bodies import SlotRequest, parse
+from protocol.chain.deployment import Deployment
+from protocol.chain.network import NetworkConfig
+from protocol.chain.rpc import Rpc, RpcError, number
+from protocol.config import PoolConfig
+from protocol.encoding import parse_json, parse_toml
+from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.http.client import ServiceError, SignedClient
+from protocol.keys import keystore
+from protocol.models.documents import check_documents, read_document
+from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.process import ProcessConfig, load_process
+from protocol.rollouts.schema import RolloutHeader
+from protocol.service import PoolService
+from protocol.storage.keys import check_content, object_key
+from protocol.storage.settings import S3Settings
+from protocol.verdict import Verdict
+from protocol.weights.cache import Cache
+from protocol.weights.manifest import Publisher, unseal
+from protocol.workbook import _vocabulary
+from validator.docket import Docket
+from worker.journal import Journal
+
+DEEP, LONG = b"[" * 100_000, b"1" * 5_000
+HOSTILE = {
+    "deep": DEEP,
+    "deep object": b'{"a":' * 100_000,
+    "long": LONG,
+    "long member": b'{"version": ' + LONG + b', "crypto": {}, "vocab_size": ' + LONG + b"}",
+    "nan": b'{"version": NaN}',
+    "nothing": b"",
+    "list": b"[1]",
+    "number": b"1" * 4_000,
+    "half a pair": b'"\\ud800"',
+}
+ADDRESS = "0x" + "11" * 20
+PUBLISHER = Publisher(1, ADDRESS, 1, ADDRESS)
+
+
+@pytest.fixture(autouse=True)
+def high_limit() -> Iterator[None]:
+    former = sys.getrecursionlimit()
+    sys.setrecursionlimit(100_000)
+    yield
+    sys.setrecursionlimit(former)
+
+
+@pytest.fixture(params=HOSTILE.values(), ids=HOSTILE)
+def hostile(request: pytest.FixtureRequest) -> bytes:
+    data: bytes = request.param
+    return data
+
+
+BYTES: dict[str, Callable[[bytes], Any]] = {
+    "request body": lambda data: parse(SlotRequest, data),
+    "pool configuration": lambda data: PoolConfig.parse(data, "it"),
+    "verdict": Verdict.parse,
+    "ballot": lambda data: parse_ballot(data, keccak(data), 1),
+    "manifest": lambda data: unseal(data, bytes(32), PUBLISHER),
+    "manifest's content": lambda data: check_content(object_key("manifests", bytes(32)), data),
+    "rollout header": RolloutHeader.parse,
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes(name: str, hostile: bytes) -> None:
+    with pytest.raises(MusterError) as caught:
+        BYTES[name](hostile)
+    assert len(str(caught.value)) < 1000
+
+
+FILES: dict[str, Callable[[Path], Any]] = {
+    "pool configuration": PoolConfig.load,
+    "deployment": Deployment.load,
+    "process": lambda path: load_process(path, ProcessConfig),
+    "key file": keystore.address_of,
+    "consent": lambda path: consents.read(consents.Consent, path),
+    "invite": lambda path: consents.read(consents.Invite, path),
+    "S3 key": lambda path: S3Settings(endpoint="http://x", bucket="abc", credentials=path).access(),
+    "eos ids": lambda path: eos_ids(path.parent),
+    "vocabulary": lambda path: _vocabulary(path.parent),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files(name: str, hostile: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(hostile)
+    path.chmod(0o600)
+    with pytest.raises(MusterError) as caught:
+        FILES[name](path)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("data", [b"a = " + DEEP, b"a = " + LONG, b"\xff", b"a = " + b"{b=" * 50_000])
+def test_toml(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file.toml"
+    path.write_bytes(data)
+    for read in (
+        lambda: load_terms(path, bytes(32)),
+        lambda: NetworkConfig.load(path),
+        lambda: load_process(path, ProcessConfig),
+    ):
+        with pytest.raises(MusterError):
+            read()
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+@pytest.mark.parametrize("data", [DEEP, LONG, b"{"])
+def test_a_model_folder_is_refused_before_a_library_reads_it(name: str, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    check_documents(tmp_path)
+    (tmp_path / name).write_bytes(data)
+    for read in (check_documents, load_tokenizer):
+        with pytest.raises(IntegrityError, match=f"{name} is not JSON"):
+            read(tmp_path)
+    with pytest.raises(IntegrityError, match="larger than"):
+        read_document(tmp_path / "config.json", 4)
+
+
+def test_damaged_notes_of_our_own_cost_only_themselves(hostile: bytes, tmp_path: Path) -> None:
+    (tmp_path / "00000000-00.json").write_bytes(hostile)
+    assert Journal(tmp_path).all() == []
+    cache = Cache(tmp_path / "weights")
+    (cache.folder / f"{bytes(32).hex()}.json").write_bytes(hostile)
+    assert cache.manifest(bytes(32)) is None
+    docket = Docket(tmp_path / "verdicts", bytes(32))
+    docket._path = lambda facts: tmp_path / "verdict.json"  # type: ignore[method-assign]
+    (tmp_path / "verdict.json").write_bytes(hostile)
+    assert docket.find(None) is None  # type: ignore[arg-type]
+
+
+def answering(data: bytes, status: int = 200) -> httpx.MockTransport:
+    return httpx.MockTransport(lambda request: httpx.Response(status, content=data))
+
+
+@pytest.mark.parametrize("name", ["deep", "deep object", "long", "nan"])
+def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = HOSTILE[name]
+    client = SignedClient("http://service", None, 1, ADDRESS, transport=answering(data))
+    with pytest.raises(IntegrityError, match="does not answer JSON"):
+        client.get("/v1/status")
+    refusing = SignedClient("http://service", None, 1, ADDRESS, transport=answering(data, 400))
+    with pytest.raises(ServiceError) as caught:
+        refusing.get("/v1/status")
+    assert len(str(caught.value)) < 1000
+    answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://service"))
+    monkeypatch.setattr(httpx, "get", lambda *args, **options: answer)
+    with pytest.raises(MusterError, match="does not answer JSON"):
+        get_json("http://service", None, "it")
+
+
+@pytest.mark.parametrize(
+    "slot",
+    [
+        {"wait": 10**4000},
+        {"slot": "a", "step": 1, "counter": 10**4000, "expires": 1},
+        {"slot": "a", "step": "1" * 5000, "counter": 0, "expires": 1},
+        {"slot": "a", "step": 1, "counter": 0, "expires": 10**400},
+        {"slot": "a", "step": [], "counter": 0, "expires": 1},
+        {},
+    ],
+)
+def test_nonsense_slots(slot: dict[str, Any]) -> None:
+    account = keystore.Account.create()
+    service = PoolService("http://service", account, 1, ADDRESS)
+    service._client = SignedClient("http://service", None, 1, ADDRESS, transport=answering(json.dumps(slot).encode()))
+    with pytest.raises(IntegrityError):
+        service.slot(0)
+
+
+def rpc_answering(data: bytes) -> Rpc:
+    rpc = Rpc(["http://chain"], 1, patience=0.1)
+    rpc._verified.add("http://chain")
+    rpc._http = httpx.Client(transport=answering(data))
+    return rpc
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DEEP,
+        LONG,
+        b'[{"id": [], "result": "0x1"}]',
+        b'{"id": {}, "result": "0x1"}',
+        b'{"id": 1, "error": {"code": -32005}}',
+    ],
+)
+def test_nonsense_of_a_chain_counts_as_no_answer(data: bytes) -> None:
+    with pytest.raises(UnreachableError):
+        rpc_answering(data).call("eth_chainId")
+
+
+@pytest.mark.parametrize("code", [b"[]", b"{}", b"1" * 4000, b'"x"', b"null"])
+def test_odd_errors_of_a_chain_are_errors(code: bytes) -> None:
+    data = b'{"id": 1, "error": {"code": ' + code + b', "message": "no", "data": {"data": []}}}'
+    with pytest.raises(RpcError, match="no"):
+        rpc_answering(data).call("eth_chainId")
+
+
+@pytest.mark.parametrize("value", ["0x" + "f" * 5000, "zz", None, [], 7, ["1"] * 3])
+def test_odd_numbers_of_a_chain(value: Any) -> None:
+    with pytest.raises(UnreachableError, match="for a number") as caught:
+        number(value)
+    assert len(str(caught.value)) < 300
+
+
+def test_what_can_be_read_is_read() -> None:
+    assert parse_json(b"[" * 150 + b"]" * 150)
+    assert parse_json(b"1" * 4_000) == int("1" * 4_000)
+    assert parse_toml(b"a = [[1]]") == {"a": [[1]]}
