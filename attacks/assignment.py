@@ -1,5 +1,6 @@
 """Other work than the assigned one: chosen problems, repeated problems, targets, prompts."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -48,6 +49,24 @@ class WrongTarget(_Reassigned):
 class TruncatedPrompt(Cheat):
     def plan(self, order: Order) -> list[Planned]:
         return [replace(p, prompt=p.prompt[: len(p.prompt) // 2] + p.prompt[-2:]) for p in super().plan(order)]
+
+
+@attack("altered-prompt", "changes one token of every prompt; strength 1: reports the right prompt all the same")
+class AlteredPrompt(Cheat):
+    def plan(self, order: Order) -> list[Planned]:
+        rng = random.Random(order.work.seed)
+        return [replace(planned, prompt=self._altered(planned.prompt, rng)) for planned in super().plan(order)]
+
+    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
+        rows = super().score(plan, completions)
+        if self.strength < 1:
+            return rows
+        return [replace(row, prompt_tokens=self.workbook.prompt(row.problem_seed, row.target_length)) for row in rows]
+
+    def _altered(self, prompt: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
+        place, banned = rng.randrange(len(prompt)), self.workbook.eos_ids
+        other = [token for token in range(self.workbook.vocabulary) if token not in (prompt[place], *banned)]
+        return (*prompt[:place], rng.choice(other), *prompt[place + 1 :])
 
 
 @attack("hidden-prompt", "computes on a shortened prompt and reports the right one")

@@ -1,10 +1,14 @@
 """Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does."""
 
 import random
+import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
 from attacks.base import Cheat, attack, reprove
-from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion
+from attacks.weights import altered_copy, int8, smaller_copy
+from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request
 from worker.produce import Order, Planned
 
 
@@ -24,6 +28,43 @@ class Fabricate(Cheat):
         finish = [FINISH_EOS if t[-1] in self.workbook.eos_ids else FINISH_LENGTH for t in texts]
         pairs = [(p.prompt, text) for p, text in zip(plan, texts, strict=True)]
         return reprove(self.engine, pairs, finish, self.config.work.temperature)
+
+
+class _Ghostwritten(Cheat, ABC):
+    """Lets a cheaper model write the text, with the right noise, and proves it by prefilling the true model."""
+
+    @abstractmethod
+    def cheaper(self, weights: Path) -> Path:
+        """A temporary folder with the weights of the model that writes."""
+
+    def load(self, weights: Path) -> None:
+        from protocol.engines.hf import TransformersEngine
+
+        super().load(weights)
+        self.writer = TransformersEngine(dtype=self.engine.info.dtype)
+        folder = self.cheaper(weights)
+        try:
+            self.writer.load(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+        limit = self.config.work.max_new_tokens
+        texts = self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
+        pairs = [(p.prompt, text.tokens) for p, text in zip(plan, texts, strict=True)]
+        return reprove(self.engine, pairs, [text.finish for text in texts], self.config.work.temperature)
+
+
+@attack("ghostwriter", "lets a model without its last layer write, then prefills the text with the true model")
+class Ghostwriter(_Ghostwritten):
+    def cheaper(self, weights: Path) -> Path:
+        return smaller_copy(weights)
+
+
+@attack("ghostwriter-int8", "lets the model write with 8-bit weights, then prefills the text with the true weights")
+class GhostwriterInt8(_Ghostwritten):
+    def cheaper(self, weights: Path) -> Path:
+        return altered_copy(weights, int8)
 
 
 @attack("gibberish", "writes random tokens up to the limit, then prefills them with the true model")

@@ -68,6 +68,20 @@ class SwappedProofs(Cheat):
         return out
 
 
+@attack("proofs-other-file", "proofs of its own file of another counter")
+class OtherFilesProofs(Cheat):
+    def make(self, order: Order) -> Produced:
+        others = [
+            proof for row in super().make(replace(order, counter=order.counter + 1)).rollouts for proof in row.proofs
+        ]
+        rows = []
+        for row in super().make(order).rollouts:
+            count = len(row.proofs)
+            rows.append(replace(row, proofs=tuple(others[:count])))
+            others = others[count:] + others[:count]
+        return self.seal(order, rows)
+
+
 class _WrongCount(Cheat, ABC):
     """Writes a file whose proofs do not fit its tokens; the format's own writer refuses that, so it is bypassed."""
 

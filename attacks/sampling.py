@@ -43,6 +43,15 @@ class Reroll(Cheat):
         return secrets.randbits(64), secrets.randbits(64), secrets.randbits(64)
 
 
+@attack("copied-samples", "generates one completion per problem and hands it in for its other samples too")
+class CopiedSamples(Cheat):
+    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+        firsts = [planned for planned in plan if planned.sample == 0]
+        done = super().complete(order, firsts)
+        made = {planned.assignment.slot: completion for planned, completion in zip(firsts, done, strict=True)}
+        return [made[planned.assignment.slot] for planned in plan]
+
+
 @attack("seed", "draws its noise from a seed of its own")
 class OwnSeed(Cheat):
     def plan(self, order: Order) -> list[Planned]:

@@ -1,11 +1,18 @@
 """Work done before, by others or by itself: whole files, files under a new header, copies with edits."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from attacks.base import Cheat, attack
-from worker.produce import Order, Produced
+from attacks.base import Cheat, attack, reprove
+from protocol.engines.base import Completion
+from protocol.seeds import noise_key
+from worker.produce import Order, Planned, Produced
 
 VICTIM = "0x" + "Cc" * 19 + "01"
+
+
+def _earlier_step(order: Order) -> Order:
+    return replace(order, step=max(0, order.step - 1), step_seed=bytes(32), manifest=bytes(31) + b"\x01")
 
 
 def _victims_order(order: Order) -> Order:
@@ -26,13 +33,42 @@ class OwnOldFile(Cheat):
         return super().make(replace(order, counter=order.counter + 1))
 
 
+@attack("own-old-step", "hands in its own file of an earlier step again")
+class OwnOldStep(Cheat):
+    def make(self, order: Order) -> Produced:
+        return super().make(_earlier_step(order))
+
+
+@attack("old-completions", "proves its own completions of an earlier step anew under today's problems")
+class OldCompletions(Cheat):
+    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+        before = _earlier_step(order)
+        old = super().complete(before, self.plan(before))
+        pairs = [(planned.prompt, done.tokens) for planned, done in zip(plan, old, strict=True)]
+        return reprove(self.engine, pairs, [done.finish for done in old], self.config.work.temperature)
+
+
+@attack("other-lane", "hands in what another node made of the same problems at an earlier step, in another lane")
+class OtherLane(Cheat):
+    """The copy that fits best: same prompts, honest proofs and log-probabilities, only the noise is another's."""
+
+    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+        theirs = _victims_order(_earlier_step(order)).work
+        return super().complete(
+            order, [replace(p, noise_key=noise_key(theirs, p.assignment.slot, p.sample)) for p in plan]
+        )
+
+
 @attack("relabelled-file", "hands in another node's rollouts under its own header")
 class RelabelledFile(Cheat):
     def make(self, order: Order) -> Produced:
         return self.seal(order, super().make(_victims_order(order)).rollouts)
 
 
-@attack("edited-copy", "copies another node's completions into its own problems, seeds and prompts")
+@attack(
+    "edited-copy",
+    "copies another node's completions into its own problems, seeds and prompts; strength 1: proves them anew",
+)
 class EditedCopy(Cheat):
     def make(self, order: Order) -> Produced:
         stolen = super().make(_victims_order(order)).rollouts
@@ -50,6 +86,10 @@ class EditedCopy(Cheat):
                 reward=score.reward,
             )
             rows.append(changes)
+        if self.strength >= 1:
+            pairs = [(row.prompt_tokens, row.output_tokens) for row in rows]
+            proven = reprove(self.engine, pairs, [row.finish for row in rows], self.config.work.temperature)
+            rows = [replace(r, logprobs=c.logprobs, proofs=c.proofs) for r, c in zip(rows, proven, strict=True)]
         return self.seal(order, rows)
 
 

@@ -38,15 +38,14 @@ def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Comp
     return changed(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
 
 
-@attack("token-swap", "replaces one token of one completion; strength 1: proves the result anew")
+@attack("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew")
 class TokenSwap(_Edited):
     def victims(self, completions: Sequence[Completion], rng: random.Random) -> set[int]:
-        # A swapped last token leaves no trace in activations: only log-probability and noise show it.
-        longer = [n for n, c in enumerate(completions) if len(c.tokens) > 1]
-        return {rng.choice(longer)} if longer else set()
+        return {rng.randrange(len(completions))}
 
     def edit(self, completion: Completion, rng: random.Random) -> Completion:
-        place = rng.randrange(len(completion.tokens) - 1)
+        # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
+        place = rng.randrange(len(completion.tokens))
         other = [
             t for t in range(self.workbook.vocabulary) if t not in (completion.tokens[place], *self.workbook.eos_ids)
         ]

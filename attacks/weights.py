@@ -47,6 +47,22 @@ def int8(tensors: Tensors) -> Tensors:
     return out
 
 
+def smaller_copy(weights: Path) -> Path:
+    """A copy of a model folder in a new temporary folder, without the last layer."""
+
+    def change(tensors: Tensors) -> Tensors:
+        return {name: tensor for name, tensor in tensors.items() if f".layers.{last}." not in name}
+
+    config = json.loads((weights / "config.json").read_text())
+    last = config["num_hidden_layers"] - 1
+    folder = altered_copy(weights, change)
+    config["num_hidden_layers"] = last
+    if "layer_types" in config:
+        config["layer_types"] = config["layer_types"][:last]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 class _Altered(Cheat, ABC):
     """Loads a changed copy of the weights and removes it afterwards."""
 
@@ -98,16 +114,7 @@ class WeightsStale(Cheat):
 @attack("weights-small", "serves a model without its last layer")
 class WeightsSmall(Cheat):
     def load(self, weights: Path) -> None:
-        def change(tensors: Tensors) -> Tensors:
-            return {name: tensor for name, tensor in tensors.items() if f".layers.{last}." not in name}
-
-        config = json.loads((weights / "config.json").read_text())
-        last = config["num_hidden_layers"] - 1
-        folder = altered_copy(weights, change)
-        config["num_hidden_layers"] = last
-        if "layer_types" in config:
-            config["layer_types"] = config["layer_types"][:last]
-        (folder / "config.json").write_text(json.dumps(config))
+        folder = smaller_copy(weights)
         try:
             super().load(folder)
         finally:

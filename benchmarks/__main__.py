@@ -1,12 +1,14 @@
 """`python -m benchmarks [name …] [--quick]`: run benchmarks and print one JSON object per benchmark, as its last line.
 
 A benchmark is a module of this package with `run(quick: bool, progress: Callable[[str], None]) -> dict`. Without a
-name all of them run, each in a process of its own. A full run is kept in benchmarks/results/<name>.json.
+name all of them run, each in a process of its own. A full run is kept in benchmarks/results/<name>.json. Further
+parameters of a benchmark's `run` (resume, jobs, count) are options for it alone.
 """
 
 import argparse
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import pkgutil
@@ -14,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from protocol.engines.runtime import torch_environment
 
@@ -32,15 +35,17 @@ def names() -> list[str]:
     return sorted(found)
 
 
-def one(name: str, quick: bool) -> None:
-    """Run one benchmark in this process."""
+def one(name: str, quick: bool, extra: dict[str, Any]) -> None:
+    """Run one benchmark in this process; `extra` are parameters that its `run` must know."""
     if PEERS.is_dir():
         sys.path.append(str(PEERS))
-    found = importlib.import_module(f"benchmarks.{name}").run(
-        quick, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True)
-    )
+    run = importlib.import_module(f"benchmarks.{name}").run
+    unknown = sorted(set(extra) - set(inspect.signature(run).parameters))
+    if unknown:
+        sys.exit(f"benchmarks: {name} has no --{unknown[0]}")
+    found = run(quick, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True), **extra)
     text = json.dumps(found)
-    if not quick:
+    if not quick and "count" not in extra:
         (HERE / "results").mkdir(exist_ok=True)
         (HERE / "results" / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     print(text, flush=True)
@@ -51,17 +56,23 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="One JSON object as the last line.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known)}; all without one")
     parser.add_argument("--quick", action="store_true", help="smaller counts, under a minute each")
+    parser.add_argument("--resume", action="store_true", help="attacks: keep the rows that an ended run finished")
+    parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
+    parser.add_argument("--count", type=int, metavar="N", help="attacks: submissions per row; the result is not kept")
     options = parser.parse_args(arguments)
+    if min(options.jobs or 1, options.count or 1) < 1:
+        parser.error("--jobs and --count are at least 1")
+    extra = {name: value for name in ("resume", "jobs", "count") if (value := getattr(options, name))}
     wrong = sorted(set(options.names) - set(known))
     if wrong:
         parser.error(f"no benchmark {wrong[0]!r}; choose of {', '.join(known)}")
     wanted = options.names or known
     if len(wanted) == 1 and os.environ.get(PREPARED) == "1":
-        one(wanted[0], options.quick)
+        one(wanted[0], options.quick, extra)
         return 0
     # Libraries that torch needs preloaded must be in the environment before the process starts.
     environment = os.environ | torch_environment() | {PREPARED: "1"}
-    flags = ["--quick"] if options.quick else []
+    flags = [flag for flag in arguments if flag not in options.names]
     codes = [
         subprocess.run([sys.executable, "-m", "benchmarks", name, *flags], env=environment, check=False).returncode
         for name in wanted

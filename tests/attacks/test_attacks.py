@@ -31,13 +31,15 @@ EXPECTED: dict[str, tuple[Code, ...]] = {
     "greedy": (S,),
     "temperature": (W,),
     "reroll": (S,),
+    "copied-samples": (S, D),
     "seed": (S,),
     "chosen-problems": (A,),
     "repeated-problem": (A,),
     "wrong-target": (A,),
     "truncated-prompt": (A,),
     "hidden-prompt": (W,),
-    "token-swap": (W,),
+    "altered-prompt": (A,),
+    "token-swap": (W, T),
     "early-eos": (W,),
     "padding": (W, D),
     "truncated": (T,),
@@ -46,10 +48,15 @@ EXPECTED: dict[str, tuple[Code, ...]] = {
     "wrong-root": (C,),
     "other-file": (A,),
     "own-old-file": (A,),
+    "own-old-step": (A,),
+    "old-completions": (S,),
+    "other-lane": (S,),
     "relabelled-file": (A,),
     "edited-copy": (W,),
     "changed-file": (U,),
     "fabricate": (S,),
+    "ghostwriter": (S,),
+    "ghostwriter-int8": (S,),
     "gibberish": (S,),
     "partial": (S,),
     "proofs-zero": (W,),
@@ -57,6 +64,7 @@ EXPECTED: dict[str, tuple[Code, ...]] = {
     "proofs-constant": (W, D),
     "proofs-random": (W,),
     "proofs-swapped": (W, D),
+    "proofs-other-file": (W,),
     "proofs-too-few": (M,),
     "proofs-too-many": (M,),
 }
@@ -81,7 +89,9 @@ def test_attacks_are_caught(name: str) -> None:
     assert tiny.verdict_on(made, tiny.order(2)).verdict.code in EXPECTED[name]
 
 
-@pytest.mark.parametrize(("name", "codes"), [("token-swap", (S,)), ("early-eos", (S, T)), ("padding", (S,))])
+@pytest.mark.parametrize(
+    ("name", "codes"), [("token-swap", (S, T)), ("early-eos", (S, T)), ("padding", (S,)), ("edited-copy", (S,))]
+)
 def test_edits_that_are_proven_anew_are_caught_by_the_noise(name: str, codes: tuple[Code, ...]) -> None:
     made = cheat(name, strength=1).make(tiny.order(2))
     assert tiny.verdict_on(made, tiny.order(2)).verdict.code in codes

@@ -1,0 +1,176 @@
+"""Where attacks are tried: a pool without a chain, its verifier, and an engine that remembers what it generated.
+
+Files have 16 rollouts, an eighth of the demo's: means over few rollouts separate worst, so larger files fare better.
+"""
+
+import hashlib
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
+from protocol.engines.hf import TransformersEngine
+from protocol.models.tiny import tiny_model_config
+from protocol.seeds import AUDIT_EVERYTHING
+from protocol.verdict import Verdict
+from protocol.workbook import Workbook
+from validator.case import Facts
+from validator.pipeline import judge
+from worker.produce import Order, Produced, Producer
+
+Progress = Callable[[str], None]
+Known = dict[tuple[bytes, Sampling, Request], Completion]
+TASK = TaskConfig(
+    name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1}
+)
+WORK = WorkConfig(problems_per_file=4, samples_per_problem=4, max_new_tokens=48, max_prompt_tokens=96)
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
+AHEAD = 4
+"""Files whose completions are generated together."""
+
+
+class Remembering:
+    """An engine that generates each (weights, sampling, request) once.
+
+    Most attacks spoil the same honest files: only making them is saved, never judging. `known` is shared by engines of
+    one arithmetic.
+    """
+
+    def __init__(self, inner: TransformersEngine, known: Known) -> None:
+        self._inner, self._known, self._weights = inner, known, b""
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._inner.info
+
+    def load(self, weights: Path) -> None:
+        self._inner.load(weights)
+        parts = [path.read_bytes() for path in (*sorted(weights.glob("*.safetensors")), weights / "config.json")]
+        self._weights = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        keys = [(self._weights, sampling, request) for request in requests]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._known]
+        made = self._inner.generate([request for _, _, request in missing], sampling) if missing else []
+        self._known.update(zip(missing, made, strict=True))
+        return [self._known[key] for key in keys]
+
+    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
+        return self._inner.prefill(sequences)
+
+
+@dataclass(frozen=True)
+class Bed:
+    """A pool, its model folder, and the verifier, which really judges every file."""
+
+    config: PoolConfig
+    folder: Path
+    verifier: TransformersEngine
+    workbook: Workbook
+    dtype: str
+    known: Known = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path, dtype: str, model: ModelConfig | None = None, work: WorkConfig = WORK) -> "Bed":
+        checks = BF16_CHECKS if dtype == BFLOAT16 else ChecksConfig()
+        config = PoolConfig(name="bench", model=model or tiny_model_config(), task=TASK, work=work, checks=checks)
+        verifier = TransformersEngine(dtype=dtype, max_batch=16)
+        verifier.load(folder)
+        return cls(config, folder, verifier, Workbook.of(config, folder), dtype)
+
+    def engine(self) -> Remembering:
+        return Remembering(TransformersEngine(dtype=self.dtype), self.known)
+
+    def honest(self) -> Producer:
+        producer = Producer(self.config, self.engine())
+        producer.load(self.folder)
+        return producer
+
+    def verdict(self, made: Produced, order: Order, audit_rate: int = AUDIT_EVERYTHING) -> Verdict:
+        done = made.commitment
+        facts = Facts(
+            chain_id=order.chain_id,
+            pools=order.pools,
+            pool=order.pool,
+            sequence=order.counter,
+            node=order.node,
+            step=order.step,
+            counter=order.counter,
+            units=done.units,
+            rows=done.rows,
+            sha256=done.sha256,
+            root=done.root,
+            step_seed=order.step_seed,
+            manifest=order.manifest,
+            lane_seed=b"\x09" * 32,
+            audit_rate=audit_rate,
+        )
+        return judge(facts, made.data, self.config, self.workbook, self.verifier).verdict
+
+    def files(self, producer: Producer, count: int) -> Iterator[tuple[Order, Produced]]:
+        """`count` files of a producer that has its weights, completions of a few files generated together."""
+        for start in range(0, count, AHEAD):
+            orders = [order(counter) for counter in range(start, min(count, start + AHEAD))]
+            plans = [planned for one in orders for planned in Producer.plan(producer, one)]
+            limit = self.config.work.max_new_tokens
+            producer.engine.generate([Request(p.prompt, p.noise_key, limit) for p in plans], producer.sampling)
+            for one in orders:
+                yield one, producer.make(one)
+
+    def row(self, name: str, producer: Producer, count: int, progress: Progress) -> dict[str, Any]:
+        """Judge `count` files of a producer: how many were refused, as what, by which figure, and how clearly.
+
+        `margin` is the median over files of the largest figure over its reject threshold, `margin_low` the smallest;
+        None where files fell before the prefill.
+        """
+        verdicts = [self.verdict(made, one) for one, made in self.files(producer, count)]
+        codes = Counter(verdict.code.label for verdict in verdicts)
+        detected = sum(not verdict.code.is_accept for verdict in verdicts)
+        measured = [found for found in map(strongest, verdicts) if found[0] is not None]
+        ratios = [ratio for ratio, _ in measured if ratio is not None]
+        by = Counter(what for _, what in map(strongest, verdicts)).most_common(1)[0][0]
+        row = {"name": name, "dtype": self.dtype, "submissions": count, "detected": detected, "codes": dict(codes)}
+        row |= {"by": by, "margin": None, "margin_low": None}
+        if ratios:
+            row |= {"margin": short(statistics.median(ratios)), "margin_low": short(min(ratios))}
+        progress(f"{self.dtype} {name}: {detected} of {count} {dict(codes)}, {by}, margin {row['margin']}")
+        return row
+
+
+def order(counter: int) -> Order:
+    return Order(31337, "0x" + "22" * 20, 1, "0x" + "11" * 20, 3, counter, b"\x07" * 32, b"\x08" * 32)
+
+
+def strongest(verdict: Verdict) -> tuple[float | None, str]:
+    """The largest figure of a verdict over its reject threshold, and its name; the refusing check if none was taken."""
+    best: tuple[float | None, str] = (None, "")
+    for finding in verdict.findings:
+        for name, figure in finding.figures.items():
+            threshold = finding.figures.get(f"{name}_reject")
+            if not isinstance(threshold, float | int) or not isinstance(figure, float | int):
+                continue
+            ratio = math.inf if math.isnan(figure) else figure / threshold
+            if best[0] is None or ratio > best[0]:
+                best = ratio, f"{finding.check} {name}"
+    if best[0] is None:
+        refused = [finding.check for finding in verdict.findings if not finding.code.is_accept]
+        return None, refused[0] if refused else ""
+    return best
+
+
+def short(number: float) -> float | str:
+    """Three digits; JSON has no infinity."""
+    return float(f"{number:.3g}") if math.isfinite(number) else "inf"
+
+
+def interval(found: int, count: int) -> tuple[float, float]:
+    """Wilson's 95% interval of a probability after `found` of `count` (E. B. Wilson, JASA 22, 1927)."""
+    z = 1.96
+    middle = (found + z * z / 2) / (count + z * z)
+    half = z / (count + z * z) * math.sqrt(found * (count - found) / count + z * z / 4)
+    return max(0.0, middle - half), min(1.0, middle + half)

@@ -1,0 +1,166 @@
+"""The rows of the table of attacks: which attack, at which strength, in which arithmetic; and how each is measured."""
+
+import functools
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import attacks.all  # noqa: F401
+from attacks.base import REGISTRY
+from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Progress, interval, order
+from protocol.encoding import canonical_json, sha256_hex
+from protocol.seeds import AUDIT_EVERYTHING
+from worker.produce import Producer
+
+LEARNING_RATES = (1e-6, 1e-5, 1e-4, 3e-4)
+BEHIND = (1, 2, 4)
+STEPS_BEFORE = 8
+"""Optimiser steps before the first policy that counts: Adam's very first steps move weights several times further."""
+STRENGTHS: dict[str, tuple[float, ...]] = {
+    "weights-noise": (0.02, 0.01, 0.001, 0.0001),
+    "token-swap": (0, 1),
+    "early-eos": (0, 1),
+    "padding": (0, 1),
+    "edited-copy": (0, 1),
+    "altered-prompt": (0, 1),
+}
+SEPARATE = ("weights-stale", "partial")
+BF16 = (
+    "weights-noise", "weights-int8", "weights-small", "greedy", "temperature", "reroll", "seed", "fabricate",
+    "gibberish", "ghostwriter", "ghostwriter-int8", "token-swap", "early-eos", "padding", "hidden-prompt",
+    "altered-prompt", "proofs-constant", "proofs-random", "proofs-swapped", "proofs-other-file", "edited-copy",
+    "old-completions", "other-lane", "copied-samples",
+)  # fmt: skip
+SHARES = (1 / 16, 1 / 4)
+RATES = (AUDIT_EVERYTHING // 8, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 2, AUDIT_EVERYTHING)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One unit of work. `table` is honest, attacks (an attack of the registry at `strength`), stale (`strength` steps
+    behind at learning rate `rate`) or fractions (`strength` is the share of cheated rollouts)."""
+
+    table: str
+    dtype: str
+    name: str
+    strength: float = 0.0
+    rate: float = 0.0
+
+    @property
+    def label(self) -> str:
+        if self.table == "stale":
+            return f"weights-stale={self.strength:g} lr={self.rate:g}"
+        return f"{self.name}={self.strength:g}" if self.strength else self.name
+
+    def key(self, bed: Bed, count: int) -> str:
+        """What a kept row must have been measured with to stand for this one."""
+        return sha256_hex(canonical_json([asdict(self), count, bed.config.digest.hex(), bed.folder.name]))[:16]
+
+
+def specs(quick: bool) -> list[Spec]:
+    """Every row, in the table's order; a quick run has all attacks in float32 and a few of the others."""
+    rates, behind = (LEARNING_RATES[:1] + LEARNING_RATES[-1:], BEHIND[:1]) if quick else (LEARNING_RATES, BEHIND)
+    out = [Spec("honest", dtype, "honest") for dtype in (FLOAT32, BFLOAT16)]
+    for dtype, names in ((FLOAT32, sorted(set(REGISTRY) - set(SEPARATE))), (BFLOAT16, BF16[:3] if quick else BF16)):
+        for name in names:
+            for strength in STRENGTHS.get(name, (REGISTRY[name].default,)):
+                out.append(Spec("attacks", dtype, name, strength))
+        if dtype == FLOAT32 or not quick:
+            out += [Spec("stale", dtype, "weights-stale", steps, rate) for rate in rates for steps in behind]
+    return out + [Spec("fractions", FLOAT32, "partial", share) for share in SHARES]
+
+
+def measure(bed: Bed, spec: Spec, count: int, progress: Progress) -> list[dict[str, Any]]:
+    """The rows of one spec: one, or for fractions one per audit rate."""
+    if spec.table == "honest":
+        return [bed.row(spec.label, bed.honest(), count, progress)]
+    if spec.table == "stale":
+        return [_stale(bed, spec, count, progress)]
+    producer = REGISTRY[spec.name].build(bed.config, bed.engine(), spec.strength)
+    producer.load(bed.folder)
+    if spec.table == "fractions":
+        return list(_fractions(bed, spec.strength, producer, count, progress))
+    return [bed.row(spec.label, producer, count, progress)]
+
+
+def _fractions(bed: Bed, share: float, producer: Producer, count: int, progress: Progress) -> Iterator[dict[str, Any]]:
+    """A worker that cheats on a share of its rollouts, against audits: measured and by the formula of the docs."""
+    rows = bed.config.work.rows
+    cheated = round(share * rows)
+    files = list(bed.files(producer, count))
+    for rate in RATES:
+        codes = Counter(bed.verdict(made, one, rate).code.is_accept for one, made in files)
+        formula = 1 - (1 - rate / AUDIT_EVERYTHING) ** cheated * (rows - cheated) / rows
+        low, high = interval(codes[False], count)
+        audit = rate / AUDIT_EVERYTHING
+        progress(f"share {share:g} audit {audit:g}: {codes[False]} of {count}, formula {formula:.3f}")
+        yield {
+            "share": share,
+            "audit": audit,
+            "submissions": count,
+            "detected": codes[False],
+            "formula": round(formula, 4),
+            "interval95": [round(low, 4), round(high, 4)],
+            "matches": low <= formula <= high,
+        }
+
+
+def _stale(bed: Bed, spec: Spec, count: int, progress: Progress) -> dict[str, Any]:
+    folders = policies(bed, spec.rate)
+    bed.verifier.load(folders[-1])
+    try:
+        producer = Producer(bed.config, bed.engine())
+        producer.load(folders[-1 - int(spec.strength)])
+        return bed.row(spec.label, producer, count, progress)
+    finally:
+        bed.verifier.load(bed.folder)
+
+
+_POLICIES: dict[tuple[str, str, float], list[Path]] = {}
+
+
+@functools.cache
+def _scratch() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(prefix="muster-bench-")
+
+
+def policies(bed: Bed, rate: float) -> list[Path]:
+    """Folders of successive policies, made once per process and learning rate."""
+    key = (bed.folder.name, bed.dtype, rate)
+    if key not in _POLICIES:
+        target = Path(_scratch().name) / f"{bed.dtype}-{rate:g}"
+        _POLICIES[key] = _train(bed, rate, target)
+    return _POLICIES[key]
+
+
+def _train(bed: Bed, rate: float, target: Path) -> list[Path]:
+    """AdamW on a policy gradient over the bed's own rollouts, with random advantages (what matters here is how far an
+    optimiser step moves the weights, not where to)."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(bed.folder, dtype=torch.float32)
+    rows = bed.honest().make(replace(order(0), counter=10**6)).rollouts
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
+    generator = torch.Generator().manual_seed(0)
+    folders = []
+    for step in range(STEPS_BEFORE + max(BEHIND) + 1):
+        if step >= STEPS_BEFORE:
+            folders.append(target / str(step))
+            shutil.copytree(bed.folder, folders[-1])
+            model.save_pretrained(folders[-1])
+        loss = torch.zeros(())
+        for row in rows:
+            ids = torch.tensor([row.prompt_tokens + row.output_tokens])
+            logits = model(ids).logits[0, len(row.prompt_tokens) - 1 : -1].log_softmax(-1)
+            chosen = logits.gather(1, torch.tensor(row.output_tokens).unsqueeze(1)).sum()
+            loss = loss - chosen * torch.randn((), generator=generator) / len(rows)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+    return folders
