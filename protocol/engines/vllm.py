@@ -215,8 +215,9 @@ def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) 
         size = said.get("head_dim") or said["hidden_size"] // heads
     except KeyError:
         return 1 << 30
+    position = 2 * layers * said.get("num_key_value_heads", heads) * size * width
     blocks = sequences * (-(-length // BLOCK) + 1) + 1
-    return min(max(2 * layers * said.get("num_key_value_heads", heads) * size * width * BLOCK * blocks, 64 << 20), 1 << 30)
+    return min(max(position * BLOCK * blocks, 64 << 20), 1 << 30)
 
 
 def _noisy(request: Request, sampling: Sampling, ticket: int) -> Any:
