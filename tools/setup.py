@@ -124,12 +124,22 @@ def build_contracts() -> None:
         stamp.write_text(wanted)
 
 
+def compile_proofs() -> None:
+    """Into the user's cache, before a network of processes would do it at once."""
+    stamp, wanted = VENV / ".muster-proofs", digest(*sorted((ROOT / "protocol" / "proofs").glob("*.py")))
+    wanted += os.environ.get("XDG_CACHE_HOME") or str(Path.home())
+    if not fresh(stamp, wanted):
+        run([str(PYTHON), "-m", "protocol.proofs.warm"], "proofs' loops")
+        stamp.write_text(wanted)
+
+
 def main() -> None:
     os.chdir(ROOT)
     check_prerequisites()
     install_python()
     install_node()
     build_contracts()
+    compile_proofs()
 
 
 if __name__ == "__main__":

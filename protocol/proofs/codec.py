@@ -38,6 +38,12 @@ def proof_count(tokens: int) -> int:
     return -(-tokens // CHUNK)
 
 
+def check_count(proofs: Sequence[bytes], tokens: int) -> None:
+    """Raises MalformedProof unless there are as many as a completion of `tokens` tokens carries."""
+    if len(proofs) != proof_count(tokens):
+        raise MalformedProof(f"{len(proofs)} proofs for {tokens} tokens, which need {proof_count(tokens)}")
+
+
 def parse(proof: bytes) -> Proofs:
     """One proof. Raises MalformedProof."""
     return parse_many([proof])
@@ -48,8 +54,8 @@ def parse_many(proofs: Sequence[bytes], tokens: int | None = None) -> Proofs:
 
     A modulus is in [32768, 65497]: provers scan down from 65497 and stop far earlier.
     """
-    if tokens is not None and len(proofs) != proof_count(tokens):
-        raise MalformedProof(f"{len(proofs)} proofs for {tokens} tokens, which need {proof_count(tokens)}")
+    if tokens is not None:
+        check_count(proofs, tokens)
     for number, proof in enumerate(proofs):
         if not isinstance(proof, bytes | bytearray | memoryview):
             raise MalformedProof(f"proof {number} is not bytes")

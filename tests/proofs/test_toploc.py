@@ -4,13 +4,13 @@ import random
 import statistics
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from protocol.errors import MusterError
-from protocol.proofs import select, toploc
+from protocol.proofs import field, select, toploc
 from protocol.proofs.codec import CHUNK, PRIME, TOP_K, MalformedProof, parse
-from protocol.proofs.field import canonical, evaluate, interpolate
 
 
 def plain_proof(flat: torch.Tensor) -> bytes:
@@ -83,13 +83,64 @@ def test_many_equals_one_by_one() -> None:
     assert toploc.verify_many(hidden, proofs) == [toploc.verify(a, b) for a, b in zip(hidden, proofs, strict=True)]
 
 
-@pytest.mark.parametrize("width", [8192, 9000, 28672, 163840])
-def test_thinning_chooses_as_topk(width: int) -> None:
+@pytest.mark.parametrize("width", [128, 132, 1000, 4096, 8188, 8192, 9000, 28672, 163840])
+def test_prover_chooses_as_topk(width: int) -> None:
+    """Ties among few values, few ties, sorted rows both ways, one value, and two peaks."""
     source = np.random.default_rng(width)
-    bits = source.integers(0, 3000, (20, width)).astype(np.int16)
-    bits[10:] = np.abs(source.standard_normal((10, width)) * 200).astype(np.int16)
-    expected = torch.from_numpy(bits).topk(TOP_K).indices.sort(1).values.numpy()
-    assert np.array_equal(np.sort(select.top_indices(bits), axis=1), expected)
+    plain = np.abs(source.standard_normal((6, width)) * 3000)
+    bits = np.concatenate([plain, plain // 100, plain // 2000, np.sort(plain), -np.sort(-plain), plain * 0 + 7])
+    bits = np.concatenate([bits, np.where(plain > 3000, 32000, plain)]).astype(np.uint16) & 0x7FFF
+    spots, items = np.empty((2, select.PART), dtype=np.int64), np.empty(max(width, select.ROOM), dtype=np.int64)
+    for row in bits:
+        select.largest(row.view(np.uint64), width, spots, items)
+        expected = torch.from_numpy(row.view(np.int16)).topk(TOP_K).indices.sort().values.numpy()
+        assert np.array_equal(np.sort(items[:TOP_K] & 0xFFFFFFFF), expected)
+
+
+def test_prover_chooses_as_topk_after_bad_pivots() -> None:
+    """A row on which medians of three split off two values at a time: introselect gives up and builds a heap."""
+    width, values, places, last = 1000, {}, list(range(1000)), 1000
+    for _ in range(30):
+        for place in (1, last // 2):
+            values.setdefault(places[place], len(values))
+        value = [values.get(place, width) for place in places]
+        middle = last // 2
+        places[0], places[middle] = places[middle], places[0]
+        value[0], value[middle] = value[middle], value[0]
+        left, right = 1, last
+        while True:
+            while value[left] > value[0]:
+                left += 1
+            right -= 1
+            while value[0] > value[right]:
+                right -= 1
+            if left >= right:
+                break
+            for row in (value, places):
+                row[left], row[right] = row[right], row[left]
+            left += 1
+        last = left
+    row = np.array([values.get(place, 1000 + place) for place in range(width)], dtype=np.int16)
+    items = np.empty(select.ROOM, dtype=np.int64)
+    spots = np.empty((2, select.PART), dtype=np.int64)
+    select.largest(row.view(np.uint64), width, spots, items)
+    expected = torch.from_numpy(row).topk(TOP_K).indices.sort().values.numpy()
+    assert np.array_equal(np.sort(items[:TOP_K] & 0xFFFFFFFF), expected)
+
+
+@pytest.mark.parametrize("width", [128, 256, 260, 4096, 28672, 163840])
+def test_verifier_leaves_out_ties_at_the_cut(width: int) -> None:
+    source = np.random.default_rng(width)
+    plain = np.abs(source.standard_normal((6, width)) * 3000)
+    bits = np.concatenate([plain, plain // 100, plain // 2000, np.sort(plain), plain * 0 + 7]).astype(np.uint16)
+    spots, items = np.empty((2, select.PART), dtype=np.int64), np.empty(select.ROOM, dtype=np.int64)
+    for row in bits:
+        cut = int(np.sort(row)[-TOP_K])
+        expected = np.flatnonzero(row >= cut) if (row >= cut).sum() == TOP_K else np.flatnonzero(row > cut)
+        for guess in (0, max(0, cut - 4), cut, cut + 1, 0x7FFF):
+            count, found = select.untied(row.view(np.uint64), guess, spots, items)
+            assert found == cut
+            assert np.array_equal(np.sort(items[:count] & 0xFFFFFFFF), expected)
 
 
 def plain_errors(hidden: torch.Tensor, proof: bytes) -> tuple[int, float, float]:
@@ -131,25 +182,42 @@ def test_ties_at_the_cut_are_no_errors() -> None:
     flat[200:260] = 5.0
     kept = np.concatenate([np.arange(120), np.arange(252, 260)])[None]
     values = flat.view(torch.int16).numpy().view(np.uint16)[kept[0]][None]
-    points = torch.from_numpy(kept.astype(np.float64))
-    coefficients = canonical(interpolate(points, torch.from_numpy(values.astype(np.float64)))).numpy()
-    proof = b"".join(int(v).to_bytes(2, "big") for v in [PRIME, *coefficients[0]])
+    coefficients = polynomial(kept[0], values[0])
+    proof = b"".join(int(v).to_bytes(2, "big") for v in [PRIME, *coefficients])
     (errors,) = toploc.verify(hidden, [proof])
     assert (errors.exponent_mismatches, errors.mantissa_mean, errors.positions) == (0, 0.0, 120)
     assert plain_errors(hidden, proof)[0] > 0
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 65, 130])
-def test_field(rows: int) -> None:
-    source = random.Random(rows)
-    x = torch.tensor([source.sample(range(PRIME), TOP_K) for _ in range(rows)])
-    y = torch.tensor([[source.randrange(1 << 16) for _ in range(TOP_K)] for _ in range(rows)])
-    coefficients = interpolate(x.double(), y.double())
-    assert torch.equal(canonical(evaluate(coefficients, x.double())), y % PRIME)
-    horner = torch.zeros_like(x)
-    for power in range(TOP_K - 1, -1, -1):
-        horner = (horner * x + canonical(coefficients)[:, power : power + 1]) % PRIME
-    assert torch.equal(horner, y % PRIME)
+def polynomial(points: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> list[int]:
+    """Coefficients 0 … 65496 of the polynomial through 128 points."""
+    powers, room = np.empty((field.STEP + 1, TOP_K)), np.empty((6, TOP_K + field.QUAD + 1))
+    out = np.empty(TOP_K)
+    field.powers_of(np.where(points > PRIME // 2, points - PRIME, points).astype(np.float64), powers)
+    field.interpolate(values.astype(np.float64), powers, field.inverses(), room, out)
+    again = np.empty(TOP_K)
+    field.evaluate(out, powers, again)
+    assert np.array_equal(again.astype(np.int64) % PRIME, values.astype(np.int64) % PRIME)
+    return [int(value) % PRIME for value in out]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_field(seed: int) -> None:
+    source = random.Random(seed)
+    x = source.sample(range(PRIME), TOP_K) if seed else [*range(64), *range(PRIME - 64, PRIME)]
+    y = [source.randrange(1 << 16) if seed % 4 else 65535 * (seed % 8 == 0) for _ in range(TOP_K)]
+    coefficients = polynomial(np.array(x), np.array(y))
+    for at, value in zip(x, y, strict=True):
+        horner = 0
+        for coefficient in reversed(coefficients):
+            horner = (horner * at + coefficient) % PRIME
+        assert horner == value % PRIME
+
+
+def test_inverses() -> None:
+    table = field.inverses()
+    assert all(int(table[a]) * a % PRIME == 1 for a in range(1, PRIME))
+    assert abs(table).max() <= PRIME // 2
 
 
 def test_forgeries_are_far_off() -> None:
@@ -176,8 +244,11 @@ def test_bad_input_is_named() -> None:
         toploc.build(hidden[:1, :64])
     broken = hidden.clone()
     broken[3, 3] = float("nan")
-    with pytest.raises(MusterError, match="NaN"):
-        toploc.build(broken)
+    for kind in (broken, torch.full_like(hidden, float("nan"))):
+        with pytest.raises(MusterError, match="NaN"):
+            toploc.build(kind)
+        with pytest.raises(MusterError, match="NaN"):
+            toploc.verify(kind, proofs)
 
 
 @pytest.mark.slow

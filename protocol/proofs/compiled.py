@@ -1,0 +1,45 @@
+"""Loops that numpy has no words for, compiled by numba on their first call and kept on disk.
+
+The code is kept under the user's cache, in a folder named by a hash of this package's sources: numba itself would not
+notice that a function inlined from another file has changed.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import platformdirs
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _folder() -> Path:
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return platformdirs.user_cache_path("muster") / "compiled" / digest.hexdigest()[:16]
+
+
+_FOLDER = str(_folder())
+
+
+def compiled(function: F) -> F:
+    """One thread, without the interpreter's lock. As in C, integers wrap and indices are not checked."""
+    return _compile(function)
+
+
+def compiled_sum(function: F) -> F:
+    """`compiled`, and sums may be reordered: only for sums that are exact in any order."""
+    return _compile(function, fastmath={"reassoc", "nsz"})
+
+
+def _compile(function: F, **options: Any) -> F:
+    kept, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
+    try:
+        return cast(F, numba.njit(function, cache=True, nogil=True, **options))
+    except RuntimeError:  # no writable cache: compile in every process
+        return cast(F, numba.njit(function, nogil=True, **options))
+    finally:
+        numba.config.CACHE_DIR = kept
