@@ -1,18 +1,18 @@
 """Why a file was refused, in its judges' own words: the verdict documents behind their opened votes.
 
 The documents come from strangers by way of the pool's service. Their bytes are checked against the hash that the vote
-was bound to, their shape before anything is shown, and their text is stripped of control characters. (They are read by
-pydantic's parser because it bounds nesting; `json` does not once py_ecc has raised the interpreter's recursion limit.)
+was bound to, their shape before anything is shown, and their text is stripped of control characters.
 """
 
-import httpx
 from eth_utils.crypto import keccak
 
 from protocol.chain.records import Submission
 from protocol.chain.state import State
 from protocol.encoding import canonical_json, parse_json
-from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.errors import IntegrityError, MusterError
+from protocol.storage.download import HttpObjects
 from protocol.storage.keys import object_key
+from protocol.storage.missing import MissingObjectError
 from protocol.verdict import Code, Verdict
 
 _SECONDS = 10.0
@@ -68,16 +68,11 @@ def printable(text: str) -> str:
 
 
 def _fetch(orchestrator: str, key: str) -> bytes:
-    url = f"{orchestrator.rstrip('/')}/v1/objects/{key}"
-    data = bytearray()
+    # Whoever asks sees the answer and nobody else does, so the service may point to wherever its bucket is.
+    objects = HttpObjects([f"{orchestrator.rstrip('/')}/v1/objects"], timeout=_SECONDS, allow_private=True)
     try:
-        with httpx.stream("GET", url, timeout=_SECONDS, follow_redirects=True, trust_env=False) as answer:
-            if answer.status_code != 200:
-                raise UnreachableError(f"its verdict document is not published (status {answer.status_code})")
-            for chunk in answer.iter_bytes():
-                data += chunk
-                if len(data) > _MAX_BYTES:
-                    raise IntegrityError(f"its verdict document has more than {_MAX_BYTES} bytes")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UnreachableError(f"{orchestrator} does not answer ({type(error).__name__})") from None
-    return bytes(data)
+        return objects(key, _MAX_BYTES)
+    except MissingObjectError:
+        raise MissingObjectError("its verdict document is not published", "it may be later") from None
+    finally:
+        objects.close()

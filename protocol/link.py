@@ -49,7 +49,7 @@ class PoolLink:
         self.home.mkdir(parents=True, exist_ok=True)
         self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
         bases = [f"{config.orchestrator.rstrip('/')}/v1/objects", *config.mirrors]
-        self.objects = HttpObjects(bases, timeout=60.0)
+        self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources)
         self._seeds: dict[int, bytes] = {}
         self._generation = self.projection.generation
 

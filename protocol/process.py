@@ -40,7 +40,8 @@ class EngineConfig(ProcessSection):
 class ProcessConfig(ProcessSection):
     """A process of one pool. `home` keeps its state, `cache` the weights (shared by processes of one machine),
     `deployment` is the file written by the deploy command. `mirrors` are bases of `<base>/<object key>` besides the
-    orchestrator's. Seconds everywhere; `confirmations` in blocks."""
+    orchestrator's. `allow_private_sources` lets URLs that others choose (redirects, upload tickets, announced mirrors)
+    lead into private networks. Seconds everywhere; `confirmations` in blocks."""
 
     home: Path
     deployment: Path
@@ -48,6 +49,7 @@ class ProcessConfig(ProcessSection):
     pool: int = Field(ge=0)
     orchestrator: str
     mirrors: tuple[str, ...] = ()
+    allow_private_sources: bool = False
     cache: Path
     engine: EngineConfig = EngineConfig()
     confirmations: int = Field(2, ge=0, le=1000)

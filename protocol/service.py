@@ -12,8 +12,10 @@ from pydantic import ValidationError
 
 from protocol.errors import IntegrityError, MusterError
 from protocol.http.client import SignedClient
+from protocol.http.reach import Reach
 from protocol.storage.keys import object_key
 from protocol.storage.presign import UploadTicket
+from protocol.storage.transfer import http_client
 from protocol.storage.upload import TicketRefusedError, upload
 
 _TICKETS = 3
@@ -42,10 +44,21 @@ class PoolService:
     """One account's dealings with the orchestrator. Thread-safe.
 
     Every call raises ServiceError (it answered no), UnreachableError (bounded tries) or IntegrityError (nonsense).
+    Without `allow_private`, upload tickets have to lead to a public address, or to one that `url` has.
     """
 
-    def __init__(self, url: str, account: LocalAccount, chain_id: int, pools: str, *, patience: float = 15.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        account: LocalAccount,
+        chain_id: int,
+        pools: str,
+        *,
+        patience: float = 15.0,
+        allow_private: bool = True,
+    ) -> None:
         self.url = url.rstrip("/")
+        self._uploads = http_client(Reach(own=(self.url,), private=allow_private))
         self._client = SignedClient(url, account, chain_id, pools, patience=patience)
 
     @property
@@ -94,7 +107,7 @@ class PoolService:
             if answer.get("exists") is True:
                 return True
             try:
-                upload(_ticket(answer), data)
+                upload(_ticket(answer), data, self._uploads)
                 return False
             except TicketRefusedError as error:
                 failure = error
@@ -110,6 +123,7 @@ class PoolService:
 
     def close(self) -> None:
         self._client.close()
+        self._uploads.close()
 
 
 def _document(answer: Any) -> dict[str, Any]:

@@ -37,7 +37,13 @@ class Worker:
         account = open_key(config.node)
         self.node = str(account.address)
         self.link = PoolLink(config, account)
-        self.service = PoolService(config.orchestrator, account, self.link.deployment.chain_id, self.link.pools)
+        self.service = PoolService(
+            config.orchestrator,
+            account,
+            self.link.deployment.chain_id,
+            self.link.pools,
+            allow_private=config.allow_private_sources,
+        )
         self.pool_config = self.link.pool_config()
         engine = config.engine
         self.producer = make_producer(

@@ -16,12 +16,14 @@ from urllib.parse import urlsplit
 import httpx
 
 from protocol.encoding import parse_json
-from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
+from protocol.http.transport import bounded_transport, exchange
 from protocol.waiting import WAITS
 
 log = logging.getLogger("muster.chain")
 _BUSY_CODES = frozenset({-32005, -32097, 429})
 _MAX_BODY = 256 * 1024 * 1024
+_LONGEST = 120.0
 _MAX_MESSAGE = 2000
 _MAX_HEX = 66
 
@@ -46,7 +48,8 @@ class _Failure(Exception):
 class Rpc:
     """Calls to a chain with id `chain_id` through the first of `urls` that works. Thread-safe.
 
-    `timeout` bounds one HTTP exchange, `patience` the whole of a call with its retries (seconds).
+    `timeout` bounds each pause of an endpoint, `patience` a call with its retries (seconds); no exchange takes longer
+    than two minutes.
     """
 
     def __init__(self, urls: Sequence[str], chain_id: int, *, timeout: float = 15.0, patience: float = 20.0) -> None:
@@ -58,7 +61,9 @@ class Rpc:
         self.urls = list(urls)
         self.chain_id = chain_id
         self.patience = patience
-        self._http = httpx.Client(timeout=httpx.Timeout(timeout, connect=3.0), trust_env=False)
+        self._http = httpx.Client(
+            timeout=httpx.Timeout(timeout, connect=3.0), trust_env=False, transport=bounded_transport()
+        )
         self._ids = itertools.count(1)
         self._current = 0
         self._verified: set[str] = set()
@@ -155,13 +160,13 @@ class Rpc:
 
     def _post(self, url: str, body: Any) -> Any:
         try:
-            answer = self._http.post(url, json=body)
+            answer = exchange(self._http, self._http.build_request("POST", url, json=body), _MAX_BODY, _LONGEST)
         except httpx.HTTPError as error:
             raise _Failure(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
+        except IntegrityError:
+            raise _Failure("the answer is too long") from None
         if answer.status_code == 429 or answer.status_code >= 500:
             raise _Failure(f"status {answer.status_code}")
-        if len(answer.content) > _MAX_BODY:
-            raise _Failure("the answer is too long")
         try:
             document = parse_json(answer.content)
         except ValueError:

@@ -13,11 +13,13 @@ from eth_account.signers.local import LocalAccount
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
 from protocol.http.signing import Realm, sign_request
+from protocol.http.transport import bounded_transport, exchange
 from protocol.waiting import WAITS
 
 log = logging.getLogger("muster.http")
 _RETRIED = frozenset({429, 502, 503, 504})
 _MAX_BODY = 32 * 1024 * 1024
+_EXCHANGE_SECONDS = 60.0
 
 
 class ServiceError(MusterError):
@@ -36,7 +38,7 @@ class SignedClient:
     """Talks to one service as one account (unsigned if `account` is None). Thread-safe.
 
     Requests may be sent more than once when an answer is lost, so every endpoint called must be idempotent.
-    `attempts` tries within about `patience` seconds; `timeout` bounds each.
+    `attempts` tries within about `patience` seconds; `timeout` bounds each pause of the service, a minute each try.
     """
 
     def __init__(
@@ -58,7 +60,10 @@ class SignedClient:
         self._attempts = attempts
         self._patience = patience
         self._http = httpx.Client(
-            timeout=httpx.Timeout(timeout, connect=3.0), follow_redirects=False, trust_env=False, transport=transport
+            timeout=httpx.Timeout(timeout, connect=3.0),
+            follow_redirects=False,
+            trust_env=False,
+            transport=transport or bounded_transport(),
         )
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
@@ -113,21 +118,7 @@ class SignedClient:
         if self.account is not None:
             raw = request.url.raw_path.decode("ascii")
             request.headers.update(sign_request(self.account, self.realm, method, raw, body, time.time()))
-        answer = self._http.send(request, stream=True)
-        try:
-            data = bytearray()
-            for chunk in answer.iter_bytes():
-                data += chunk
-                if len(data) > _MAX_BODY:
-                    raise IntegrityError(f"{request.url} answers more than {_MAX_BODY} bytes", "check the service")
-        finally:
-            answer.close()
-        return httpx.Response(
-            answer.status_code,
-            headers=[(k, v) for k, v in answer.headers.items() if k.lower() not in ("content-encoding",)],
-            content=bytes(data),
-            request=request,
-        )
+        return exchange(self._http, request, _MAX_BODY, _EXCHANGE_SECONDS)
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
         if answer.status_code < 400:

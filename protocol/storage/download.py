@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import httpx
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.http.reach import Reach
 from protocol.storage.keys import check_content, parse_key
 from protocol.storage.missing import MissingObjectError
 from protocol.storage.transfer import Again, check_url, host, http_client, tries
@@ -17,6 +18,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 def download(url: str, key: str, limit: int, client: httpx.Client | None = None, timeout: float = 300.0) -> bytes:
     """The bytes of object `key` from `url`, at most `limit`, checked against the hash in the key.
 
+    Without a `client`, from public addresses only.
     Raises MissingObjectError (404), IntegrityError (too large, other bytes), UnreachableError after bounded tries.
     """
     parse_key(key)
@@ -68,15 +70,18 @@ def _body(answer: httpx.Response, limit: int, deadline: float) -> bytes:
 class HttpObjects:
     """Objects from a list of bases such as `https://service/v1/objects` or a mirror; each holds `<base>/<key>`.
 
-    Call it as `objects(key, limit) -> bytes`; bases are tried in order, the last that worked first. Thread-safe.
+    Call it as `objects(key, limit) -> bytes`; bases are tried in order, the last that worked first. The bases are the
+    operator's own choice; what they redirect to has to be public or at one of their addresses, unless
+    `allow_private`. Thread-safe.
     """
 
-    def __init__(self, bases: Sequence[str], timeout: float = 300.0) -> None:
+    def __init__(self, bases: Sequence[str], timeout: float = 300.0, allow_private: bool = False) -> None:
         if not bases:
             raise ValueError("at least one base URL is needed")
         self._bases = [check_url(base.rstrip("/")) for base in bases]
         self._timeout = timeout
-        self._client = http_client()
+        self._client = http_client(Reach(own=tuple(self._bases), private=allow_private))
+        self._outside = http_client(Reach(private=allow_private))
 
     def __call__(self, key: str, limit: int) -> bytes:
         """If no base has the right bytes, raises MissingObjectError or IntegrityError if any base answered,
@@ -94,9 +99,14 @@ class HttpObjects:
         assert failure is not None
         raise failure
 
+    def elsewhere(self, url: str, key: str, limit: int, timeout: float = 20.0) -> bytes:
+        """As `download`, from a URL that a stranger announced: it has to be public, unless `allow_private`."""
+        return download(url, key, limit, self._outside, timeout)
+
     def _prefer(self, base: str) -> None:
         if self._bases[0] != base:
             self._bases = [base, *(other for other in self._bases if other != base)]
 
     def close(self) -> None:
         self._client.close()
+        self._outside.close()

@@ -21,7 +21,8 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client | None = None
     """PUT `data`. True if stored now, False if the very same key was stored before (by us, before a crash).
 
     The ticket is checked against `data` first, so that a service cannot lend a ticket for something else. Raises
-    IntegrityError, TicketRefusedError, or UnreachableError after bounded tries.
+    IntegrityError, TicketRefusedError, or UnreachableError after bounded tries. Without a `client`, to public addresses
+    only.
     """
     check_ticket(ticket, data)
     own = client or http_client()

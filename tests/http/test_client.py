@@ -16,6 +16,7 @@ from protocol.http.client import ServiceError, SignedClient
 from protocol.http.guard import Guard, NonceStore
 from protocol.http.signing import Realm, RequestRefused
 from tests.conftest import free_port
+from tests.storage.mirror import drip, drip_headers, mirror
 
 POOLS = "0x000000000000000000000000000000000000bEEF"
 ACCOUNT = Account.create()
@@ -126,6 +127,16 @@ def test_a_service_that_never_answers_is_left(service: Service) -> None:
     with pytest.raises(UnreachableError, match="Timeout"):
         client(service, timeout=0.3, attempts=2).get("/health")
     assert time.monotonic() - began < 3
+
+
+def test_a_service_that_drips_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte comes in time, the answer never does."""
+    monkeypatch.setattr("protocol.http.client._EXCHANGE_SECONDS", 0.5)
+    for dripping in (drip, drip_headers):
+        began = time.monotonic()
+        with mirror(dripping) as url, pytest.raises(UnreachableError, match="ReadTimeout"):
+            SignedClient(url, None, 31337, POOLS, attempts=2).get("/health")
+        assert time.monotonic() - began < 5
 
 
 def test_redirects_are_handed_over_not_followed(service: Service) -> None:

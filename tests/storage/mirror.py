@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from protocol.http.reach import ANYWHERE
+from protocol.storage.transfer import http_client
+
+NEAR = http_client(ANYWHERE)
+"""For servers of tests, which are on this machine."""
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -59,5 +64,16 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
         while True:
             handler.wfile.write(b"x")
             time.sleep(0.2)
+    except OSError:
+        pass
+
+
+def drip_headers(handler: BaseHTTPRequestHandler) -> None:
+    """Headers without end, one now and then."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    try:
+        while True:
+            handler.wfile.write(b"X-More: 1\r\n")
+            time.sleep(0.1)
     except OSError:
         pass

@@ -15,6 +15,7 @@ from protocol.storage.missing import MissingObjectError
 from protocol.storage.settings import S3Settings
 from protocol.storage.upload import TicketRefusedError, upload
 from tests.services.running import Service, free_port, running, settings_of
+from tests.storage.mirror import NEAR
 
 
 def fresh(size: int = 1000) -> tuple[str, bytes]:
@@ -60,7 +61,7 @@ def test_tampered_on_disk(s3: Service, bucket: Bucket) -> None:
     with pytest.raises((IntegrityError, UnreachableError)):
         bucket.get(key)
     with pytest.raises((IntegrityError, UnreachableError, MissingObjectError)):
-        download(bucket.presign_get(key), key, 5000)
+        download(bucket.presign_get(key), key, 5000, NEAR)
     assert bucket.put(key, data), "the server has put the damaged copy aside: storing it again heals it"
     assert bucket.get(key) == data
 
@@ -69,18 +70,18 @@ def test_ticket_round_trip(bucket: Bucket) -> None:
     key, data = fresh()
     ticket = bucket.presign_put(key, len(data), hashlib.sha256(data).digest())
     assert type(ticket).model_validate_json(ticket.model_dump_json()) == ticket
-    assert upload(ticket, data)
-    assert not upload(ticket, data), "after a crash the same upload is known to be done"
-    assert download(bucket.presign_get(key), key, 1000) == data
+    assert upload(ticket, data, NEAR)
+    assert not upload(ticket, data, NEAR), "after a crash the same upload is known to be done"
+    assert download(bucket.presign_get(key), key, 1000, NEAR) == data
     with pytest.raises(IntegrityError):
-        upload(ticket, data + b"x")
+        upload(ticket, data + b"x", NEAR)
     with pytest.raises(IntegrityError, match="more than"):
-        download(bucket.presign_get(key), key, 999)
+        download(bucket.presign_get(key), key, 999, NEAR)
     other, _ = fresh()
     with pytest.raises(IntegrityError, match="another hash"):
-        download(bucket.presign_get(key), other, 1000)
+        download(bucket.presign_get(key), other, 1000, NEAR)
     with pytest.raises(MissingObjectError):
-        download(bucket.presign_get(other), other, 1000)
+        download(bucket.presign_get(other), other, 1000, NEAR)
 
 
 def test_expired_ticket(bucket: Bucket) -> None:
@@ -88,9 +89,9 @@ def test_expired_ticket(bucket: Bucket) -> None:
     old = datetime.now(UTC) - timedelta(hours=2)
     ticket = bucket.presigner.put(key, len(data), hashlib.sha256(data).digest(), 60, old)
     with pytest.raises(TicketRefusedError, match="expired"):
-        upload(ticket, data)
+        upload(ticket, data, NEAR)
     with pytest.raises(UnreachableError, match="refuses"):
-        download(bucket.presigner.get(key, 60, old), key, 1000)
+        download(bucket.presigner.get(key, 60, old), key, 1000, NEAR)
 
 
 def test_unreachable_is_one_clear_line(s3: Service) -> None:

@@ -11,7 +11,7 @@ from protocol.storage.download import HttpObjects, download
 from protocol.storage.keys import object_key
 from protocol.storage.missing import MissingObjectError
 from tests.services.running import free_port
-from tests.storage.mirror import drip, endless, mirror, send
+from tests.storage.mirror import NEAR, drip, endless, mirror, send
 
 DATA = os.urandom(1000)
 KEY = object_key("shards", hashlib.sha256(DATA).digest())
@@ -54,47 +54,47 @@ def test_passing_failures_are_retried() -> None:
         send(handler, 503) if len(asked) < 3 else honest(handler)
 
     with mirror(flaky) as base:
-        assert download(f"{base}/{KEY}", KEY, 1000) == DATA
+        assert download(f"{base}/{KEY}", KEY, 1000, NEAR) == DATA
     assert len(asked) == 3
 
 
 def test_endless_answer_is_cut() -> None:
     with mirror(endless) as base, pytest.raises(IntegrityError, match="more than"):
-        download(f"{base}/{KEY}", KEY, 1000)
+        download(f"{base}/{KEY}", KEY, 1000, NEAR)
 
 
 def test_dripping_answer_is_bounded() -> None:
     start = time.monotonic()
     with mirror(drip) as base, pytest.raises(UnreachableError):
-        download(f"{base}/{KEY}", KEY, 1000, timeout=1.5)
+        download(f"{base}/{KEY}", KEY, 1000, NEAR, timeout=1.5)
     assert time.monotonic() - start < 10
 
 
 def test_redirects() -> None:
     with mirror(honest) as good:
         with mirror(lambda h: send(h, 307, Location=f"{good}/{KEY}")) as service:
-            assert download(f"{service}/v1/objects/{KEY}", KEY, 1000) == DATA
+            assert download(f"{service}/v1/objects/{KEY}", KEY, 1000, NEAR) == DATA
     with mirror(lambda h: send(h, 302, Location="/again")) as loop, pytest.raises(IntegrityError, match="redirects"):
-        download(f"{loop}/{KEY}", KEY, 1000)
+        download(f"{loop}/{KEY}", KEY, 1000, NEAR)
     for target in ("file:///etc/passwd", "ftp://x/y", "http://", "gopher://127.0.0.1:70/"):
         with mirror(lambda h, target=target: send(h, 302, Location=target)) as odd, pytest.raises(MusterError):
-            download(f"{odd}/{KEY}", KEY, 1000, timeout=5)
+            download(f"{odd}/{KEY}", KEY, 1000, NEAR, timeout=5)
 
 
 def test_compressed_answers_are_not_unpacked() -> None:
     bomb = gzip.compress(bytes(10_000_000))
     with mirror(lambda h: send(h, 200, bomb, Content_Encoding="gzip")) as base, pytest.raises(IntegrityError):
-        download(f"{base}/{KEY}", KEY, 20_000)
+        download(f"{base}/{KEY}", KEY, 20_000, NEAR)
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "file:///etc/passwd", "http://", "http://[::1", "http://x:999999/"])
 def test_odd_urls(url: str) -> None:
     with pytest.raises(MusterError):
-        download(url, KEY, 1000, timeout=2)
+        download(url, KEY, 1000, NEAR, timeout=2)
 
 
 def test_secrets_of_urls_stay_out_of_errors() -> None:
     url = f"http://127.0.0.1:{free_port()}/{KEY}?X-Amz-Signature=SECRET"
     with pytest.raises(UnreachableError) as caught:
-        download(url, KEY, 1000, timeout=1)
+        download(url, KEY, 1000, NEAR, timeout=1)
     assert "SECRET" not in str(caught.value)

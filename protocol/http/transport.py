@@ -1,0 +1,118 @@
+"""How muster's HTTP clients connect and read: deadlines that hold against a peer that drips, and judged addresses."""
+
+import ssl
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import httpcore
+import httpx
+
+from protocol.errors import IntegrityError
+from protocol.http.reach import ANYWHERE, Reach
+
+_READ_SECONDS = 30.0
+_IDLE_SECONDS = 5.0
+_DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
+
+
+@contextmanager
+def until(deadline: float) -> Iterator[None]:
+    """Every read, write and connection of a bounded client inside ends at `deadline` (monotonic seconds), or earlier
+    if another deadline holds around it."""
+    token = _DEADLINE.set(min(deadline, _DEADLINE.get()))
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def bounded_transport(reach: Reach = ANYWHERE) -> httpx.HTTPTransport:
+    """A transport that obeys `until`, connects within `reach` only, and takes no proxy from the environment."""
+    transport = httpx.HTTPTransport(trust_env=False)
+    # httpx has no public way to pass httpcore's network backend on.
+    transport._pool = httpcore.ConnectionPool(
+        ssl_context=httpx.create_ssl_context(trust_env=False),
+        max_connections=32,
+        keepalive_expiry=_IDLE_SECONDS,
+        network_backend=_Backend(reach),
+    )
+    return transport
+
+
+def exchange(client: httpx.Client, request: httpx.Request, limit: int, seconds: float) -> httpx.Response:
+    """Send a request and read the whole answer, at most `limit` bytes once unpacked, within `seconds` (if the client
+    has a bounded transport). Raises httpx.HTTPError, or IntegrityError for a longer answer."""
+    with until(time.monotonic() + seconds):
+        answer = client.send(request, stream=True)
+        try:
+            data = bytearray()
+            for chunk in answer.iter_bytes():
+                data += chunk
+                if len(data) > limit:
+                    raise IntegrityError(f"{request.url} answers more than {limit} bytes", "check the service")
+        finally:
+            answer.close()
+    headers = [(name, value) for name, value in answer.headers.items() if name.lower() != "content-encoding"]
+    return httpx.Response(answer.status_code, headers=headers, content=bytes(data), request=request)
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection whose every read and write ends at the deadline, however slowly the peer drips."""
+
+    def __init__(self, inner: httpcore.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._inner.read(max_bytes, _left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, _left(timeout))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _left(timeout)))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+class _Backend(httpcore.SyncBackend):
+    def __init__(self, reach: Reach) -> None:
+        super().__init__()
+        self._reach = reach
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        failure: Exception = httpcore.ConnectError(f"{host} has no address")
+        try:
+            addresses = self._reach.addresses(host, port)
+        except OSError as error:
+            raise httpcore.ConnectError(str(error)) from None
+        for address in addresses:
+            try:
+                stream = super().connect_tcp(address, port, _left(timeout), local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+                continue
+            return _Stream(stream)
+        raise failure
+
+
+def _left(timeout: float | None) -> float:
+    left = _DEADLINE.get() - time.monotonic()
+    if left <= 0:
+        raise httpcore.ReadTimeout("out of time")
+    return min(left, _READ_SECONDS if timeout is None else timeout)
