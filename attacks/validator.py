@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,9 @@ from protocol.errors import MusterError
 from protocol.process import load_process, serve
 from protocol.verdict import Code, Verdict
 from protocol.workbook import Workbook
-from validator.case import Facts, Origin
+from validator.case import Facts
 from validator.config import ValidatorConfig
 from validator.main import prepare
-from validator.pipeline import Judgement
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 _FIXED = {"lazy": Code.ACCEPT, "liar": Code.REJECT_WEIGHTS}
 
 
-def always(code: Code) -> Callable[..., Judgement]:
+def always(code: Code) -> Callable[..., Verdict]:
     """A judge that gives every file the same code without reading it."""
 
     def judge(
@@ -32,9 +31,8 @@ def always(code: Code) -> Callable[..., Judgement]:
         config: PoolConfig,
         workbook: Workbook,
         engine: Engine,
-        earlier: Mapping[bytes, Origin] | None = None,
-    ) -> Judgement:
-        verdict = Verdict(
+    ) -> Verdict:
+        return Verdict(
             chain_id=facts.chain_id,
             pools=facts.pools,
             pool=facts.pool,
@@ -50,7 +48,6 @@ def always(code: Code) -> Callable[..., Judgement]:
             audited=[],
             findings=(),
         )
-        return Judgement(verdict, {})
 
     return judge
 

@@ -110,7 +110,7 @@ class Bed:
             lane_seed=b"\x09" * 32,
             audit_rate=audit_rate,
         )
-        return judge(facts, made.data, self.config, self.workbook, self.verifier).verdict
+        return judge(facts, made.data, self.config, self.workbook, self.verifier)
 
     def files(self, producer: Producer, count: int) -> Iterator[tuple[Order, Produced]]:
         """`count` files of a producer that has its weights, completions of a few files generated together."""

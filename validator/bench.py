@@ -17,15 +17,15 @@ from protocol.storage.keys import object_key
 from protocol.storage.missing import MissingObjectError
 from protocol.verdict import Code, Verdict
 from protocol.workbook import Workbook
-from validator.case import Facts, Origin
+from validator.case import Facts
 from validator.docket import Docket, ballot_document
-from validator.pipeline import Judgement, judge
+from validator.pipeline import judge
 
 log = logging.getLogger("muster.validator")
 _RETRY_SECONDS = 1.0
 _STALE_SECONDS = 15.0
 
-Judge = Callable[..., Judgement]
+Judge = Callable[..., Verdict]
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,8 @@ class Bench:
         """Judge all files, by steps so that each step's weights are loaded once."""
         started = time.monotonic()
         verdicts: dict[int, Verdict] = {}
-        earlier: dict[bytes, Origin] = {}
-        order = sorted(range(len(task.facts)), key=lambda at: (task.facts[at].step, task.facts[at].sequence))
-        for at in order:
-            before = {proof: origin for proof, origin in earlier.items() if origin.sequence < task.facts[at].sequence}
-            judgement = self._one(task.facts[at], task.mirrors[at], before, started)
-            verdicts[at] = judgement.verdict
-            for proof, origin in judgement.origins.items():
-                earlier.setdefault(proof, origin)
+        for at in sorted(range(len(task.facts)), key=lambda at: (task.facts[at].step, task.facts[at].sequence)):
+            verdicts[at] = self._one(task.facts[at], task.mirrors[at], started)
         done = [verdicts[at] for at in range(len(task.facts))]
         document = ballot_document(task.where, task.key[1], done)
         opinion = Opinion(tuple(verdict.code for verdict in done), self._docket.keep_document(document))
@@ -137,18 +131,18 @@ class Bench:
             log.info("%s submission %d: %s %s", task.where, verdict.sequence, verdict.code.label, why)
         return opinion
 
-    def _one(self, facts: Facts, mirrors: Sequence[str], earlier: dict[bytes, Origin], started: float) -> Judgement:
+    def _one(self, facts: Facts, mirrors: Sequence[str], started: float) -> Verdict:
         kept = self._docket.find(facts)
         if kept is not None:
             return kept
         data = self._fetch(facts, mirrors, started)
         self._load(facts)
         assert self._workbook is not None
-        judgement = self._judge(facts, data, self._config, self._workbook, self._engine, earlier)
+        verdict = self._judge(facts, data, self._config, self._workbook, self._engine)
         self.judged += 1
-        if judgement.verdict.code is not Code.UNAVAILABLE:
-            self._docket.keep(facts, judgement)
-        return judgement
+        if verdict.code is not Code.UNAVAILABLE:
+            self._docket.keep(facts, verdict)
+        return verdict
 
     def _fetch(self, facts: Facts, mirrors: Sequence[str], started: float) -> bytes | None:
         """The file, or None once every source that answers said for `patience` seconds that it has none.

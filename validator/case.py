@@ -1,12 +1,13 @@
 """What checks judge: a file, what the chain says of it, and the figures of the verifier's own prefill."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from protocol.config import PoolConfig
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work, audit_sample
 from protocol.workbook import Workbook
+from validator.repeats import Repeats, repeats
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,8 @@ class RowFigures:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a proof was first seen: the submission, and a hash of the tokens that it stands for."""
-
-    sequence: int
-    context: bytes
-
-
-@dataclass(frozen=True)
 class Case:
-    """One submission before a judge. `figures` is None until the audited rows were prefilled; `earlier` maps hashes
-    of proofs of accepted earlier submissions to their origin."""
+    """One submission before a judge. `figures` is None until the audited rows were prefilled."""
 
     facts: Facts
     config: PoolConfig
@@ -74,13 +66,18 @@ class Case:
     data: bytes
     header: RolloutHeader
     rollouts: tuple[Rollout, ...]
-    earlier: Mapping[bytes, Origin] = field(default_factory=dict)
     figures: tuple[RowFigures, ...] | None = None
 
-    @property
+    @cached_property
+    def repeats(self) -> Repeats:
+        return repeats(self.rollouts)
+
+    @cached_property
     def audited(self) -> list[int]:
-        """Row numbers every member and juror prefills."""
-        return audit_sample(self.facts.lane_seed, self.facts.sequence, len(self.rollouts), self.facts.audit_rate)
+        """Row numbers every member and juror prefills: the audit sample, and rows whose proofs are ambiguous."""
+        facts = self.facts
+        drawn = audit_sample(facts.lane_seed, facts.sequence, len(self.rollouts), facts.audit_rate)
+        return sorted({*drawn, *self.repeats.ambiguous})
 
     @property
     def measured(self) -> tuple[RowFigures, ...]:

@@ -7,19 +7,18 @@ from typing import Any
 
 from eth_utils.crypto import keccak
 
-from protocol.encoding import canonical_json, parse_json
+from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.keys.files import write_atomic
 from protocol.seeds import AUDIT_EVERYTHING
 from protocol.verdict import Verdict
-from validator.case import Facts, Origin
-from validator.pipeline import Judgement
+from validator.case import Facts
 
 log = logging.getLogger("muster.validator")
 
 
 class Docket:
-    """Judgements by everything they depend on: the facts (lane seed included, unless all is audited) and the pool's
+    """Verdicts by everything they depend on: the facts (lane seed included, unless all is audited) and the pool's
     configuration."""
 
     def __init__(self, folder: Path, config_hash: bytes) -> None:
@@ -27,25 +26,18 @@ class Docket:
         self._config = config_hash
         (folder / "documents").mkdir(parents=True, exist_ok=True)
 
-    def find(self, facts: Facts) -> Judgement | None:
+    def find(self, facts: Facts) -> Verdict | None:
         path = self._path(facts)
         try:
-            fields = parse_json(path.read_bytes())
-            origins = {
-                bytes.fromhex(proof): Origin(facts.sequence, bytes.fromhex(context))
-                for proof, context in fields["origins"].items()
-            }
-            verdict = Verdict.parse(canonical_json(fields["verdict"]))
-            return Judgement(replace(verdict, lane_seed=facts.lane_seed.hex()), origins)
+            return replace(Verdict.parse(path.read_bytes()), lane_seed=facts.lane_seed.hex())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, IntegrityError) as error:
+        except (OSError, IntegrityError) as error:
             log.warning("the kept verdict %s is damaged (%s): judging again", path, error)
             return None
 
-    def keep(self, facts: Facts, judgement: Judgement) -> None:
-        origins = {proof.hex(): origin.context.hex() for proof, origin in judgement.origins.items()}
-        write_atomic(self._path(facts), canonical_json({"verdict": judgement.verdict.document(), "origins": origins}))
+    def keep(self, facts: Facts, verdict: Verdict) -> None:
+        write_atomic(self._path(facts), verdict.canonical())
 
     def keep_document(self, document: bytes) -> bytes:
         """Store what a ballot's verdict hash stands for; returns the hash."""

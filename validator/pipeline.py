@@ -5,8 +5,8 @@ the engine) raise. Time is bounded by the pool's limits: the reader's, and one p
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from protocol.config import PoolConfig
 from protocol.engines.base import Engine, EngineInfo
@@ -14,19 +14,10 @@ from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
 from protocol.verdict import Code, Finding, Verdict, combine
 from protocol.workbook import Workbook
-from validator.case import Case, Facts, Origin
+from validator.case import Case, Facts
 from validator.checks import CHECKS
 from validator.checks.base import Check, Cost, refuse
-from validator.checks.duplicates import origins
 from validator.figures import measure
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """A verdict, and what later files are compared with if it was an acceptance."""
-
-    verdict: Verdict
-    origins: Mapping[bytes, Origin]
 
 
 def judge(
@@ -35,23 +26,22 @@ def judge(
     config: PoolConfig,
     workbook: Workbook,
     engine: Engine,
-    earlier: Mapping[bytes, Origin] | None = None,
     checks: Iterable[Check] = CHECKS,
-) -> Judgement:
-    """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's weights;
-    `earlier` the proofs of accepted files before it in its lane. Raises ReaderError or the engine's MusterError."""
-    case, findings = _open(facts, data, config, workbook, earlier or {})
+) -> Verdict:
+    """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's
+    weights. Nothing else counts: whoever judges later or alone finds the same. Raises ReaderError or the engine's
+    MusterError."""
+    case, findings = _open(facts, data, config, workbook)
     if case is not None:
         findings = _cheap(case, checks)
         if _open_to_doubt(findings):
             case = replace(case, figures=measure(case, engine))
             findings += [check.judge(case) for check in checks if check.cost is Cost.PREFILL]
-    verdict = _verdict(facts, config, case, engine.info, findings)
-    return Judgement(verdict, origins(case) if case is not None and verdict.code.is_accept else {})
+    return _verdict(facts, config, case, engine.info, findings)
 
 
 def _open(
-    facts: Facts, data: bytes | None, config: PoolConfig, workbook: Workbook, earlier: Mapping[bytes, Origin]
+    facts: Facts, data: bytes | None, config: PoolConfig, workbook: Workbook
 ) -> tuple[Case | None, list[Finding]]:
     if data is None:
         return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves the file")]
@@ -61,7 +51,7 @@ def _open(
         header, rollouts = read(data, Limits.of(config.work))
     except MalformedFile as error:
         return None, [refuse("read", Code.MALFORMED, error.what[:300])]
-    return Case(facts, config, workbook, data, header, tuple(rollouts), earlier), []
+    return Case(facts, config, workbook, data, header, tuple(rollouts)), []
 
 
 def _cheap(case: Case, checks: Iterable[Check]) -> list[Finding]:

@@ -61,7 +61,7 @@ def _replay(link: PoolLink, config: ProcessConfig, sequences: Sequence[int]) -> 
             runner.load(folder)
             loaded = facts.manifest
         assert workbook is not None
-        verdict = judge(facts, _bytes(link, file, Limits.of(rules.work)), rules, workbook, runner).verdict
+        verdict = judge(facts, _bytes(link, file, Limits.of(rules.work)), rules, workbook, runner)
         decided = duty.deciding_round(state, file)
         revealed = tuple(Code(decided.code_at(file.place, member)) for member in range(len(decided.seats)))
         yield Replayed(file, Code(file.votes_code), revealed, verdict)

@@ -28,7 +28,7 @@ EXPECTED: dict[str, tuple[Code, ...]] = {
     "weights-stale": (W,),
     "weights-small": (W,),
     "compute-bf16": (W,),
-    "greedy": (S,),
+    "greedy": (S, D),
     "temperature": (W,),
     "reroll": (S,),
     "copied-samples": (S, D),
@@ -86,7 +86,7 @@ def test_every_attack_is_expected() -> None:
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_attacks_are_caught(name: str) -> None:
     made = cheat(name).make(tiny.order(2))
-    assert tiny.verdict_on(made, tiny.order(2)).verdict.code in EXPECTED[name]
+    assert tiny.verdict_on(made, tiny.order(2)).code in EXPECTED[name]
 
 
 @pytest.mark.parametrize(
@@ -94,25 +94,25 @@ def test_attacks_are_caught(name: str) -> None:
 )
 def test_edits_that_are_proven_anew_are_caught_by_the_noise(name: str, codes: tuple[Code, ...]) -> None:
     made = cheat(name, strength=1).make(tiny.order(2))
-    assert tiny.verdict_on(made, tiny.order(2)).verdict.code in codes
+    assert tiny.verdict_on(made, tiny.order(2)).code in codes
 
 
 @pytest.mark.parametrize("strength", [0.02, 0.01, 0.001])
 def test_small_noise_on_weights(strength: float) -> None:
     made = cheat("weights-noise", strength).make(tiny.order(3))
-    assert tiny.verdict_on(made, tiny.order(3)).verdict.code is W
+    assert tiny.verdict_on(made, tiny.order(3)).code is W
 
 
 def test_strength_zero_noise_is_honest() -> None:
     made = cheat("weights-noise", 0.0).make(tiny.order(3))
-    assert tiny.verdict_on(made, tiny.order(3)).verdict.code is Code.ACCEPT
+    assert tiny.verdict_on(made, tiny.order(3)).code is Code.ACCEPT
 
 
 def test_unaudited_cheating_escapes_and_audited_does_not() -> None:
     """One cheated rollout of six: caught exactly when the audit draws it."""
     made = cheat("partial", strength=1 / 6).make(tiny.order(4))
     for sequence in range(8):
-        verdict = tiny.verdict_on(made, tiny.order(4), sequence=sequence, audit_rate=20000).verdict
+        verdict = tiny.verdict_on(made, tiny.order(4), sequence=sequence, audit_rate=20000)
         assert (verdict.code is S) == (0 in verdict.audited)
 
 

@@ -11,7 +11,6 @@ from tests.validator.world import case, with_figures, with_row
 from validator.case import Case
 from validator.checks import CHECKS
 from validator.checks.base import Check, largest
-from validator.checks.duplicates import origins
 
 BY_NAME = {check.name: check for check in CHECKS}
 
@@ -75,14 +74,12 @@ def one_gap(gap: float) -> Case:
     return with_figures(base, 2, gaps=(gap, *base.measured[2].gaps[1:]))
 
 
-def own_proof_under_other_tokens() -> Case:
+def copied_sample(logprob: float) -> Case:
+    """Sample 1 of a problem hands in what sample 0 made; every token has the given log-probability."""
     base = case()
-    return with_row(base, 2, proofs=base.rollouts[0].proofs[:1] + base.rollouts[2].proofs[1:])
-
-
-def earlier_copy() -> Case:
-    base = case(sequence=9)
-    return replace(base, earlier=origins(case(sequence=7)))
+    row = base.rollouts[1]
+    row = replace(row, logprobs=(logprob,) * len(row.output_tokens))
+    return world.with_rows(base, [replace(row, sample=0), row])
 
 
 def improbable_eos(gap: float) -> Case:
@@ -125,8 +122,7 @@ REFUSALS: list[tuple[str, Callable[[], Case], Code]] = [
     ("proofs", lambda: with_row(case(), 0, proofs=(BAD_PROOF, *case().rollouts[0].proofs[1:])), Code.REJECT_WEIGHTS),
     ("proofs", lambda: with_row(case(), 1, proofs=(b"\xff\xff" * 129,) * 2), Code.REJECT_WEIGHTS),
     ("proofs", lambda: with_row(case(), 1, proofs=case().rollouts[1].proofs[:1]), Code.REJECT_WEIGHTS),
-    ("duplicates", own_proof_under_other_tokens, Code.REJECT_DUPLICATE),
-    ("duplicates", earlier_copy, Code.REJECT_DUPLICATE),
+    ("duplicates", lambda: copied_sample(-1.5), Code.REJECT_DUPLICATE),
     ("logprobs", lambda: shifted_logprobs(1e-3), Code.REJECT_WEIGHTS),
     (
         "logprobs",
@@ -181,12 +177,33 @@ def test_a_single_near_tie_is_no_rate() -> None:
 
 
 def test_probable_repetitions_are_no_copies() -> None:
-    """A peaked model answers an easy problem the same way twice, in one file or in two."""
-    sure = replace(case().rollouts[0], logprobs=(-1e-4,) * len(case().rollouts[0].output_tokens))
-    first, second = (world.with_rows(case(sequence=n), [sure, replace(sure, sample=1)]) for n in (7, 9))
-    second = replace(second, earlier=origins(first))
-    assert BY_NAME["duplicates"].judge(first).code is Code.ACCEPT
-    assert BY_NAME["duplicates"].judge(second).code is Code.ACCEPT
+    """A peaked model answers an easy problem the same way twice."""
+    assert BY_NAME["duplicates"].judge(copied_sample(-1e-4)).code is Code.ACCEPT
+
+
+def test_only_the_common_part_must_be_improbable() -> None:
+    """Two samples that begin alike and go on differently share their first proof, however long they are."""
+    base = copied_sample(-1e-4)
+    first, second = base.rollouts
+    surprising = (*first.logprobs[:32], *(-20.0 for _ in first.logprobs[32:]))
+    other = (*first.output_tokens[:32], *(token + 1 for token in first.output_tokens[32:]))
+    rows = [
+        replace(first, logprobs=surprising),
+        replace(second, logprobs=surprising, output_tokens=other, proofs=(first.proofs[0], b"\1" * 258)),
+    ]
+    finding = BY_NAME["duplicates"].judge(world.with_rows(base, rows))
+    assert finding.code is Code.ACCEPT
+    assert finding.figures["ambiguous"] == []
+
+
+def test_ambiguous_proofs_are_named_not_judged() -> None:
+    base = case()
+    forged = with_row(base, 2, proofs=base.rollouts[0].proofs[:1] + base.rollouts[2].proofs[1:])
+    forged = replace(forged, facts=replace(forged.facts, audit_rate=1), figures=None)
+    finding = BY_NAME["duplicates"].judge(forged)
+    assert finding.code is Code.ACCEPT
+    assert finding.figures["ambiguous"] == [0, 2]
+    assert {0, 2} <= set(forged.audited)
 
 
 def test_a_nan_among_figures_is_not_hidden() -> None:

@@ -12,10 +12,9 @@ from protocol.verdict import Code, Verdict
 from tests.validator import tiny
 from validator.ballots import Ballot, BallotBox, new_salt
 from validator.bench import Bench, Opinion, Task
-from validator.case import Facts, Origin
+from validator.case import Facts
 from validator.docket import Docket
 from validator.errands import Errands
-from validator.pipeline import Judgement
 
 
 def ballot(**changes: object) -> Ballot:
@@ -57,16 +56,16 @@ def test_ballots_are_private_and_damage_is_named(tmp_path: Path) -> None:
 
 def test_verdicts_are_kept_per_lane_seed_where_it_draws_a_sample(tmp_path: Path) -> None:
     docket = Docket(tmp_path, b"c" * 32)
-    judgement = tiny.verdict_on(tiny.honest(), tiny.order(), audit_rate=20000)
+    verdict = tiny.verdict_on(tiny.honest(), tiny.order(), audit_rate=20000)
     facts = tiny.facts(tiny.order(), tiny.honest(), audit_rate=20000)
-    docket.keep(facts, judgement)
-    assert docket.find(facts) == judgement
+    docket.keep(facts, verdict)
+    assert docket.find(facts) == verdict
     assert docket.find(dataclasses.replace(facts, lane_seed=b"x" * 32)) is None
     everything = tiny.facts(tiny.order(), tiny.honest())
-    docket.keep(everything, judgement)
+    docket.keep(everything, verdict)
     redrawn = docket.find(dataclasses.replace(everything, lane_seed=b"x" * 32))
     assert redrawn is not None
-    assert redrawn.verdict.lane_seed == "78" * 32
+    assert redrawn.lane_seed == "78" * 32
     for path in tmp_path.glob("*.json"):
         path.write_bytes(b"{}")
     assert docket.find(facts) is None
@@ -84,16 +83,15 @@ class Source:
         return self.data
 
 
-def verdict_of(facts: Facts, code: Code) -> Judgement:
+def verdict_of(facts: Facts, code: Code) -> Verdict:
     fields = (facts.chain_id, facts.pools, facts.pool, facts.sequence, facts.node, facts.step, facts.counter)
-    verdict = Verdict(*fields, facts.sha256.hex(), facts.lane_seed.hex(), "", code, {}, [], ())
-    return Judgement(verdict, {b"p" * 32: Origin(facts.sequence, b"c" * 32)})
+    return Verdict(*fields, facts.sha256.hex(), facts.lane_seed.hex(), "", code, {}, [], ())
 
 
 def opinion_of(tmp_path: Path, source: Source, patience: float = 30.0) -> tuple[Opinion | None, list[bytes | None]]:
     seen: list[bytes | None] = []
 
-    def judge_one(facts: Facts, data: bytes | None, *rest: object) -> Judgement:
+    def judge_one(facts: Facts, data: bytes | None, *rest: object) -> Verdict:
         seen.append(data)
         return verdict_of(facts, Code.ACCEPT if data else Code.UNAVAILABLE)
 

@@ -11,9 +11,10 @@ from protocol.engines.hf import TransformersEngine
 from protocol.models.tiny import tiny_qwen2
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.seeds import AUDIT_EVERYTHING
+from protocol.verdict import Verdict
 from protocol.workbook import Workbook
 from validator.case import Facts
-from validator.pipeline import Judgement, judge
+from validator.pipeline import judge
 from worker.produce import Order, Produced, Producer
 
 CONFIG = PoolConfig(
@@ -92,5 +93,5 @@ def honest(counter: int = 0) -> Produced:
     return producer().make(order(counter))
 
 
-def verdict_on(made: Produced, of: Order, config: PoolConfig = CONFIG, **changes: int) -> Judgement:
+def verdict_on(made: Produced, of: Order, config: PoolConfig = CONFIG, **changes: int) -> Verdict:
     return judge(facts(of, made, **changes), made.data, config, workbook(), engine(1))

@@ -96,7 +96,7 @@ def case(seed: int = 0, sequence: int = 7) -> Case:
         lane_seed=b"\x09" * 32,
         audit_rate=AUDIT_EVERYTHING,
     )
-    return Case(facts, CONFIG, workbook(), data, header, tuple(rows), {}, tuple(map(perfect, range(len(rows)), rows)))
+    return Case(facts, CONFIG, workbook(), data, header, tuple(rows), tuple(map(perfect, range(len(rows)), rows)))
 
 
 def perfect(number: int, row: Rollout) -> RowFigures:

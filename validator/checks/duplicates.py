@@ -1,64 +1,25 @@
-"""Copied work: a proof that stands for other tokens than where it was seen before.
+"""Copied work within a file: the same improbable text handed in for two samples.
 
-Honest rows may repeat: two samples of an easy problem are often equal, and then so are their proofs. A proof under
-other tokens, or a long unlikely completion met twice, is a copy. The later one is blamed; `earlier` holds only
-submissions that were accepted, so a thief who commits a stolen file first (its seeds are wrong) cannot blame the
-victim.
+The noise of every completion is keyed by node, step, counter, slot and sample, so two rows are independent samples:
+they agree with probability exp(−surprisal). Honest rows may well repeat; samples of an easy problem are often equal.
+A proof under several texts is no fraud by itself, since a completion that loops has chunk after chunk of equal
+activations: such rows are prefilled whatever the audit sample says (validator/case.py), and judged by what is found.
+Copies of other submissions are found by the sampling check (docs/verification.md, Duplicates); a verdict depends on
+the chain and the file alone.
 """
 
-from collections.abc import Iterator
-
-from eth_utils.crypto import keccak
-
-from protocol.rollouts.schema import CHUNK_TOKENS, Rollout
 from protocol.verdict import Code, Finding
-from validator.case import Case, Origin
+from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
-
-SHORTEST = 8
-"""Tokens below which rounding to bfloat16 could make two honest proofs equal."""
-
-COINCIDENCE_NATS = 40.0
-"""Two independent samples agree with probability exp(−surprisal): beyond this, agreement is copying."""
-
-
-def fingerprints(rollout: Rollout) -> Iterator[tuple[bytes, bytes, float]]:
-    """Per proof: its hash, a hash of all tokens that it depends on, and the claimed surprisal of its completion."""
-    surprisal = -sum(rollout.logprobs)
-    for number, proof in enumerate(rollout.proofs):
-        if len(rollout.output_tokens) - number * CHUNK_TOKENS < SHORTEST:
-            return
-        # The row that makes token t has read tokens up to t − 1, so the chunk's last token is not in the proof.
-        seen = rollout.output_tokens[: (number + 1) * CHUNK_TOKENS][:-1]
-        text = b"".join(
-            token.to_bytes(4, "big") for token in (len(rollout.prompt_tokens), *rollout.prompt_tokens, *seen)
-        )
-        yield proof, keccak(text), surprisal
-
-
-def origins(case: Case) -> dict[bytes, Origin]:
-    """What to add to `earlier` once a case was accepted."""
-    facts = case.facts
-    return {
-        proof: Origin(facts.sequence, context)
-        for rollout in case.rollouts
-        for proof, context, _ in fingerprints(rollout)
-    }
 
 
 def judge(case: Case) -> Finding:
-    facts = case.facts
-    seen = dict(case.earlier)
-    repeated = 0
-    for number, rollout in enumerate(case.rollouts):
-        for proof, context, surprisal in fingerprints(rollout):
-            origin = seen.setdefault(proof, Origin(facts.sequence, context))
-            other = origin.sequence != facts.sequence
-            repeated += other
-            if origin.context != context or (other and surprisal > COINCIDENCE_NATS):
-                note = f"row {number} carries a proof of submission {origin.sequence}"
-                return refuse("duplicates", Code.REJECT_DUPLICATE, note, row=number, origin=origin.sequence)
-    return accept("duplicates", compared=len(case.earlier), repeated=repeated)
+    found = case.repeats
+    if found.copied:
+        row, first = found.copied[0]
+        note = f"row {row} repeats the text of row {first}, too improbable for chance"
+        return refuse("duplicates", Code.REJECT_DUPLICATE, note, row=row, first=first, copied=len(found.copied))
+    return accept("duplicates", ambiguous=list(found.ambiguous))
 
 
 CHECK = Check("duplicates", Code.REJECT_DUPLICATE, Cost.FILE, judge)
