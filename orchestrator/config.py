@@ -26,7 +26,7 @@ class OrchestratorConfig(ProcessSection):
     public_url: str = ""
     database: str = ""
     confirmations: int = Field(2, ge=0, le=1000)
-    poll_seconds: float = Field(0.5, gt=0, le=60)
+    poll_seconds: float = Field(0.25, gt=0, le=60)
     lease_seconds: float = Field(30.0, gt=0, le=3600)
     lease_limit: float = Field(600.0, gt=0, le=86400)
     stall_seconds: float = Field(60.0, gt=0, le=86400)

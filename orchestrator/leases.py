@@ -10,6 +10,7 @@ from sqlalchemy import func, select, update
 from orchestrator.db import Database
 from orchestrator.ledger import escrow
 from orchestrator.models import SlotLease, StepReport
+from orchestrator.pace import MEMORY_SECONDS, Grants, measure
 from orchestrator.slots import (
     Decision,
     File,
@@ -19,6 +20,7 @@ from orchestrator.slots import (
     Keep,
     Lease,
     Node,
+    Pace,
     Rule,
     Supply,
     Wait,
@@ -45,11 +47,13 @@ class Leases:
         self._files: list[File] = []
         self._consumed: set[int] = set()
         self._affordable = 0
+        self._pace = Pace()
         self._progress: tuple[tuple[object, ...], float] = ((), clock())
         with db.session() as session:
             last = select(SlotLease.node, func.max(SlotLease.granted)).group_by(SlotLease.node)
             self._granted: dict[str, float] = dict(session.execute(last).all())
-
+            recent = select(SlotLease).where(SlotLease.granted > clock() - MEMORY_SECONDS).order_by(SlotLease.granted)
+            self._grants: Grants = {(row.node, row.counter, row.step): row.granted for row in session.scalars(recent)}
         self._reports = 0
         self._trained, self._newest = Trained(), 0
         self.read_reports()
@@ -88,7 +92,10 @@ class Leases:
 
     def _carry_out(self, address: str, decision: Decision, now: float) -> str | None:
         if isinstance(decision, Wait):
-            self._asked[address] = now
+            if decision.queued:
+                self._asked[address] = now
+            else:
+                self._asked.pop(address, None)
             return None
         self._asked.pop(address, None)
         if isinstance(decision, Keep):
@@ -115,6 +122,7 @@ class Leases:
                 )
             )
         self._granted[address] = now
+        self._grants[address, decision.counter, decision.step] = now
         return slot
 
     def _supply(self, state: State, now: float) -> Supply:
@@ -147,6 +155,7 @@ class Leases:
             paused=pool is not None and pool.status == "paused",
             affordable=self._affordable,
             changed=self._progress[1],
+            pace=self._pace,
         )
 
     def _learn(self, state: State) -> None:
@@ -162,6 +171,9 @@ class Leases:
             terms = pool.terms
             cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
             self._affordable = max(0, escrow(state, pool.pool).free) // max(1, cost)
+            earliest = self._clock() - MEMORY_SECONDS
+            self._grants = {key: at for key, at in self._grants.items() if at > earliest}
+            self._pace = measure(pool, state.submissions_of(pool.pool), self._grants)
         self._known_at = now_at
 
 

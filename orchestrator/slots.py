@@ -1,14 +1,16 @@
 """Work slots: who may make which file now. Pure; the shell around it (orchestrator/leases.py) keeps the leases.
 
-At most files_per_step × (async_level + 1) files are in flight, so that no worker makes what nobody will train on, and
-so many that the trainer need not wait for a whole round trip. Staleness: training step k+1 uses files of steps
-≥ k − async_level, k being the newest published step.
+Staleness: training step k+1 uses files of steps ≥ k − async_level, k being the newest published step. Steps are made of
+files, so what decides a file's age is its place in the queue, not the clock: with n useful files before it, it is used
+when ⌊n / files_per_step⌋ more steps are made. A slot is granted if it is young enough then; so no worker makes what
+nobody will train on, and so much is in flight that the trainer need not wait for a whole round trip. The clock comes in
+where files overtake one another: a node slower than the others by whole policy steps is overtaken by that many.
 """
 
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -72,6 +74,24 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """How recent files fared. Seconds; nodes without recent files are missing.
+
+    making: node → from its lease to its submission; typical: the same over all files; step: between two policy steps, 0
+    while unknown; useful: node → the share of its files that was accepted.
+    """
+
+    making: Mapping[str, float] = field(default_factory=dict)
+    typical: float = 0.0
+    step: float = 0.0
+    useful: Mapping[str, float] = field(default_factory=dict)
+
+    def share(self, node: str) -> float:
+        """What a file in the making counts for. Never less than half, so that many bad files cannot flood a pool."""
+        return min(1.0, max(0.5, self.useful.get(node, 1.0)))
+
+
+@dataclass(frozen=True)
 class Supply:
     """All that decides, at one moment.
 
@@ -94,6 +114,7 @@ class Supply:
     paused: bool = False
     affordable: int = 1 << 60
     changed: float = math.inf
+    pace: Pace = Pace()
 
 
 @dataclass(frozen=True)
@@ -116,8 +137,11 @@ class Keep:
 
 @dataclass(frozen=True)
 class Wait:
+    """`queued`: the node waits for a place, and others wait for it if it comes first."""
+
     seconds: float
     reason: str
+    queued: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,6 +161,8 @@ class Flight:
     accepted: int
     needed: int
     """Files that the training steps still to come can use at most."""
+    expected: float = 0.0
+    """How many of those in flight will be of use, by how recent files of the same nodes fared."""
 
     @property
     def total(self) -> int:
@@ -166,7 +192,7 @@ def decide(rule: Rule, supply: Supply, node: Node, counter: int | None, now: flo
     if held is None and len(mine) >= rule.ahead:
         return Wait(2.0, f"this node has {len(mine)} open slots; submit one or let it run out")
     if held is None or held.step < _oldest(rule, supply):
-        wait = _place(rule, supply, node, now)
+        wait = _place(rule, supply, node, step, now)
         if wait is not None:
             return wait
     limit = held.limit if held else now + rule.lease_limit
@@ -197,9 +223,11 @@ def flight(rule: Rule, supply: Supply, now: float) -> Flight:
     )
     unnamed = max(0, published * rule.files_per_step - len(supply.consumed))
     fresh = [f for f in accepted[unnamed:] if f.step >= oldest]
-    pending = sum(1 for f in supply.files if f.state is FileState.PENDING and f.step >= oldest)
-    leased = sum(1 for lease in live_leases(supply.leases, now) if lease.step >= oldest)
-    return Flight(leased, pending, len(fresh), max(0, rule.steps - made) * rule.files_per_step)
+    pending = [f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest]
+    leased = [lease.node for lease in live_leases(supply.leases, now) if lease.step >= oldest]
+    needed = max(0, rule.steps - made) * rule.files_per_step
+    expected = len(fresh) + sum(supply.pace.share(node) for node in pending + leased)
+    return Flight(len(leased), len(pending), len(fresh), needed, expected)
 
 
 def _oldest(rule: Rule, supply: Supply) -> int:
@@ -218,18 +246,59 @@ def _step(rule: Rule, supply: Supply, node: Node) -> int | Wait:
     return supply.usable
 
 
-def _place(rule: Rule, supply: Supply, node: Node, now: float) -> Wait | None:
+def _place(rule: Rule, supply: Supply, node: Node, step: int, now: float) -> Wait | None:
+    """Why there is no place for a new file of policy step `step`, or None."""
     count = flight(rule, supply, now)
     if count.leased >= supply.affordable:
         return Wait(5.0, "the pool's free budget covers no further file")
-    free = min(rule.capacity, count.needed) - count.total
+    # With so many useful files before it, a file would be too old when its turn comes.
+    room = rule.files_per_step * (rule.async_level + 1 - max(0, (supply.published or 0) - step))
+    free = _whole(min(room, count.needed) - count.expected)
     # A file that the trainer cannot use must not hold a place for ever: without it the run could not end.
     if free <= 0 and count.leased + count.pending == 0 and count.needed and now - supply.changed >= rule.stall_seconds:
         free = 1
     if free <= 0:
-        if count.needed < rule.capacity:
-            return Wait(2.0, f"the {count.needed} files that the last training steps need are in the making")
-        return Wait(1.0, f"{count.total} files are in flight, as many as training can use ({rule.capacity})")
+        return _full(rule, supply, count, room)
+    # The next training step needs files from whoever makes them; beyond it, only such as come in time.
+    overtaking = _overtaking(rule, supply, node, now)
+    if overtaking and count.expected >= rule.files_per_step and count.expected + overtaking >= room:
+        own, usual = supply.pace.making[node.address], supply.pace.typical
+        return Wait(2.0, f"this node's files take {own:.0f} s, others' {usual:.0f} s: now they would come too late")
+    return _turn(rule, supply, node, free, now)
+
+
+def _whole(places: float) -> int:
+    return math.floor(places + 1e-6)
+
+
+def _full(rule: Rule, supply: Supply, count: Flight, room: int) -> Wait:
+    if count.needed - count.expected < 1:
+        why = f"the {count.needed} files that the last training steps need are in the making"
+        return Wait(2.0, why, queued=True)
+    if room < rule.capacity:
+        why = f"policy step {supply.published} is about to be usable; files of the one before would come too late"
+        return Wait(_soon(supply), why, queued=True)
+    why = f"{count.total} files are in flight, as many as training can use ({rule.capacity})"
+    return Wait(_soon(supply), why, queued=True)
+
+
+def _soon(supply: Supply) -> float:
+    """Seconds until a node that waits for a place asks again: all together about fifty times a second at most."""
+    return min(4.0, max(0.4, len(supply.asked) / 50))
+
+
+def _overtaking(rule: Rule, supply: Supply, node: Node, now: float) -> int:
+    """Files that will be asked for later than the node's next one and yet be there earlier."""
+    pace = supply.pace
+    own = pace.making.get(node.address)
+    if own is None or pace.step <= 0:
+        return 0
+    # When steps become rarer than they were, fewer overtake.
+    return _whole(max(0.0, own - pace.typical) / max(pace.step, now - supply.changed)) * rule.files_per_step
+
+
+def _turn(rule: Rule, supply: Supply, node: Node, free: int, now: float) -> Wait | None:
+    """Of several nodes that ask for `free` places, those with the fewest files in flight come first."""
     rivals = [other for other, when in supply.asked.items() if other != node.address and now - when <= rule.ask_window]
     if len(rivals) < free:
         return None
@@ -238,7 +307,7 @@ def _place(rule: Rule, supply: Supply, node: Node, now: float) -> Wait | None:
     before = sum(1 for other in rivals if _rank(other, load, supply.granted) < me)
     if before < free:
         return None
-    return Wait(0.5, f"{before} nodes with less in flight are served first")
+    return Wait(_soon(supply), f"{before} nodes with less in flight are served first", queued=True)
 
 
 def _load(rule: Rule, supply: Supply, now: float) -> Counter[str]:

@@ -266,6 +266,33 @@ def test_leases_survive_a_restart(desk: Desk) -> None:
     assert desk.service.leases.flight().leased == 1
 
 
+def test_how_files_fared_is_measured_and_survives_a_restart(desk: Desk) -> None:
+    assert desk.post(NODE, "/v1/slots", {"counter": 0}).status_code == 200
+    desk.now += 2
+    first = desk.chain.submit(NODE, 0)
+    desk.follow(lambda: desk.chain.settle(NODE, first, Code.ACCEPT))
+    desk.restart()
+    assert desk.post(NODE, "/v1/slots", {"counter": 1}).status_code == 200
+    pace = desk.service.leases._pace
+    with desk.service.watch.reading() as state:
+        made = state.submissions[1, first].time - (desk.now - 2)
+    assert pace.making == {NODE.address: made}
+    assert pace.typical == made
+    assert pace.useful == {NODE.address: 1.0}
+    desk.follow(lambda: desk.chain.settle(NODE, desk.chain.submit(NODE, 1), Code.MALFORMED))
+    assert desk.service.leases.flight().leased == 0
+    assert desk.service.leases._pace.useful == {NODE.address: 5 / 6}
+
+
+def test_a_node_that_may_not_work_yet_keeps_nobody_from_it(desk: Desk) -> None:
+    """It asks again and again, has nothing in flight, and still does not stand first in the queue."""
+    desk.follow(lambda: desk.chain.join(STRANGER, step=1))
+    for counter in (0, 1):
+        for key in (NODE, CHEAT):
+            assert "joined late" in desk.post(STRANGER, "/v1/slots", {}).json()["reason"]
+            assert "slot" in desk.post(key, "/v1/slots", {"counter": counter}).json()
+
+
 def test_rate_limit() -> None:
     buckets = Buckets(rate=1, burst=2, most=2)
     assert [buckets.take("a", 0.0) for _ in range(3)] == [True, True, False]

@@ -13,6 +13,7 @@ from orchestrator.slots import (
     Keep,
     Lease,
     Node,
+    Pace,
     Refuse,
     Rule,
     Supply,
@@ -114,6 +115,38 @@ def test_a_published_step_implies_consumption_when_the_report_is_missing() -> No
     files = [File(i, "0xa", 0, FileState.ACCEPTED) for i in range(4)]
     assert flight(RULE, replace(EMPTY, published=1, files=files), 0.0).accepted == 2
     assert flight(RULE, replace(EMPTY, published=1, files=files, consumed=[2, 3]), 0.0).accepted == 2
+
+
+def test_while_a_step_is_not_usable_files_of_the_one_before_must_be_young_enough() -> None:
+    wide = Rule(files_per_step=2, async_level=2, steps=9)
+    supply = replace(EMPTY, published=3, usable=2, leases=[lease(f"0x{n}", step=2) for n in range(4)])
+    decision = decide(wide, supply, A, None, 1.0)
+    assert isinstance(decision, Wait)
+    assert "step 3 is about to be usable" in decision.reason
+    assert isinstance(decide(wide, replace(supply, usable=3), A, None, 1.0), Grant)
+    assert isinstance(decide(wide, replace(supply, leases=supply.leases[1:]), A, None, 1.0), Grant)  # type: ignore[index]
+
+
+def test_files_that_will_hardly_be_accepted_count_for_less() -> None:
+    full = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1), lease("0xc", 0), lease("0xc", 1)])
+    assert isinstance(decide(RULE, full, A, None, 1.0), Wait)
+    doubtful = replace(full, pace=Pace(useful={"0xb": 0.4}))
+    assert flight(RULE, doubtful, 1.0).expected == 3.0
+    assert isinstance(decide(RULE, doubtful, A, None, 1.0), Grant)
+
+
+def test_a_node_that_others_overtake_by_whole_steps_waits_while_others_serve() -> None:
+    pace = Pace(making={"0xa": 40.0, "0xb": 11.0}, typical=10.0, step=8.0)
+    supply = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1)], pace=pace)
+    decision = decide(RULE, supply, A, None, 1.0)
+    assert isinstance(decision, Wait)
+    assert "take 40 s, others' 10 s" in decision.reason
+    assert not decision.queued
+    assert isinstance(decide(RULE, supply, B, 2, 1.0), Wait)
+    assert isinstance(decide(RULE, supply, C, None, 1.0), Grant)
+    # Nothing moves, or the next step lacks files: anybody may serve.
+    assert isinstance(decide(RULE, replace(supply, changed=-60.0), A, None, 1.0), Grant)
+    assert isinstance(decide(RULE, replace(supply, leases=supply.leases[1:]), A, None, 1.0), Grant)  # type: ignore[index]
 
 
 def test_the_last_step_gets_no_more_than_it_needs() -> None:

@@ -1,0 +1,45 @@
+"""How recent files and policy steps fared, as the scheduler counts on it. Pure."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+
+from orchestrator.slots import Pace
+from protocol.chain.records import Pool, Status, Submission
+
+MEMORY_SECONDS = 600.0
+"""A node is measured by files of the last ten minutes: one that was too slow gets another try after that."""
+_FILES, _PER_NODE, _STEPS = 256, 16, 9
+_TRUST = 4
+
+Grants = dict[tuple[str, int, int], float]
+"""(node, counter, policy step) → when the lease was granted, Unix seconds."""
+
+
+def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, int, int], float]) -> Pace:
+    """The pace of a pool by its newest files (in order of their sequence) and steps.
+
+    A file's making runs on the service's clock at its start and on the chain's at its end: what differs between the
+    clocks is the same for all nodes, and only differences between nodes are used.
+    """
+    making: dict[str, list[float]] = defaultdict(list)
+    decided: dict[str, list[bool]] = defaultdict(list)
+    for file in reversed(files[-_FILES:]):
+        granted = grants.get((file.node, file.counter, file.step))
+        if granted is not None and len(making[file.node]) < _PER_NODE:
+            making[file.node].append(file.time - granted)
+        if file.status is not Status.PENDING and len(decided[file.node]) < _PER_NODE:
+            decided[file.node].append(file.status is Status.ACCEPTED)
+    known = {node: seconds for node, seconds in making.items() if seconds}
+    return Pace(
+        making={node: median(seconds) for node, seconds in known.items()},
+        typical=median([one for seconds in known.values() for one in seconds]) if known else 0.0,
+        step=_step_seconds(pool),
+        useful={node: (sum(good) + _TRUST) / (len(good) + _TRUST) for node, good in decided.items()},
+    )
+
+
+def _step_seconds(pool: Pool) -> float:
+    gaps = [later.time - earlier.time for earlier, later in pairwise(pool.steps[-_STEPS:])]
+    return float(median(gaps)) if gaps else 0.0
