@@ -9,7 +9,7 @@ from eth_utils.crypto import keccak
 from protocol.chain.records import Submission
 from protocol.chain.state import State
 from protocol.encoding import canonical_json, parse_json
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.storage.download import HttpObjects
 from protocol.storage.keys import object_key
 from protocol.storage.missing import MissingObjectError
@@ -74,5 +74,7 @@ def _fetch(orchestrator: str, key: str) -> bytes:
         return objects(key, _MAX_BYTES)
     except MissingObjectError:
         raise MissingObjectError("its verdict document is not published", "it may be later") from None
+    except UnreachableError:
+        raise UnreachableError(f"{orchestrator} does not answer", "check the URL") from None
     finally:
         objects.close()
