@@ -135,7 +135,7 @@ class Validator:
         bench = self._bench(state, current, partial(court.committee_of, lane.pool, lane.lane, current.round))
         if bench is not None and not current.settled:
             where = duty.lane_place(lane, current.round)
-            sitting = Sitting(where, bench, files, LaneVote(court, lane, current), bench.seed)
+            sitting = Sitting(where, bench, files, LaneVote(court, lane, current, files), bench.seed)
             self._sit(state, pool, sitting, now)
         self.keeper.settle(state, lane, files, self._seats(state), now)
         self._collect(state, lane, files, now)

@@ -10,6 +10,7 @@ from protocol.chain.contracts import Suite
 from protocol.chain.state import Lane, Round, State, Submission, Trial
 from validator import duty
 from validator.errands import Errands
+from validator.rounds import turn
 
 _MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
 
@@ -62,7 +63,7 @@ class Keeper:
 
     def _wait(self, current: Round | Trial, number: int, seats: set[int]) -> float:
         """Seconds before we step in: none for the seat whose turn it is."""
-        if current.seats and current.seats[number % len(current.seats)] in seats:
+        if current.seats and current.seats[turn(number, len(current.seats))] in seats:
             return 0.0
         return _MEMBERS_WAIT if seats & set(current.seats) else _OTHERS_WAIT
 

@@ -39,10 +39,13 @@ class RoundView:
         return self.drawn and (everybody or now >= self.commit_until) and now < self.reveal_until
 
     def settleable(self, now: int) -> bool:
-        """Whether anyone may tally: all committed votes revealed after commits ended, or the reveal window over."""
+        """Whether anyone may tally: everybody has revealed; or commits have ended and all who committed have revealed;
+        or the reveal window is over."""
         if not self.drawn or self.settled:
             return False
-        return self.revealed & self.everyone == self.everyone or now >= self.reveal_until
+        if self.revealed & self.everyone == self.everyone:
+            return True
+        return now >= (self.commit_until if self.committed == self.revealed else self.reveal_until)
 
 
 def member_move(view: RoundView, member: int, ballot_ready: bool, ballot_matches: bool, now: int) -> Move:
@@ -68,3 +71,8 @@ def member_move(view: RoundView, member: int, ballot_ready: bool, ballot_matches
     if view.drawn and now >= view.commit_until:
         return Move.DONE
     return Move.COMMIT if ballot_ready else Move.JUDGE
+
+
+def turn(number: int, members: int) -> int:
+    """The member whose turn it is to settle lane (or conclude trial) `number`: everybody's equally often."""
+    return number % members

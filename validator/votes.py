@@ -1,13 +1,21 @@
 """How a seat votes in a round of a lane, and in a trial: the same moves on two contracts."""
 
+import logging
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from protocol.chain.contracts import Court, Juries, Suite
+from protocol.chain.errors import ContractError
 from protocol.chain.sender import Receipt
-from protocol.chain.state import Lane, Round, Trial
+from protocol.chain.state import Lane, Round, Submission, Trial
 from protocol.verdict import pack
 from validator.ballots import Ballot
 from validator.bench import Opinion
+from validator.rounds import turn
+
+log = logging.getLogger("muster.validator")
+_OTHERS_SECONDS, _LOOK_SECONDS = 1.0, 0.1
 
 
 class Vote(ABC):
@@ -39,10 +47,13 @@ class Vote(ABC):
 
 
 class LaneVote(Vote):
-    def __init__(self, court: Court, lane: Lane, current: Round) -> None:
+    """`files` are the lane's. The member whose turn it is settles with its reveal."""
+
+    def __init__(self, court: Court, lane: Lane, current: Round, files: Sequence[Submission]) -> None:
         self._court = court
         self._place = (lane.pool, lane.lane, current.round)
-        self.current = current
+        self._files = files
+        self.current = self._round = current
 
     def codes(self, opinion: Opinion) -> int:
         return pack(opinion.codes)
@@ -54,7 +65,19 @@ class LaneVote(Vote):
         return suite.court.commit_votes(*self._place, member, ballot.commitment)
 
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
-        return suite.court.reveal_votes(*self._place, member, ballot.codes, ballot.verdict_hash, ballot.salt)
+        opened = (*self._place, member, ballot.codes, ballot.verdict_hash, ballot.salt)
+        if self._round.all_committed and turn(self._place[1], len(self._round.seats)) == member:
+            # The others reveal at the same moment: a second is worth a block, and more is not.
+            deadline = time.monotonic() + _OTHERS_SECONDS
+            while time.monotonic() < deadline:
+                try:
+                    return suite.court.reveal_and_settle(*opened, self._files)
+                except ContractError as error:
+                    log.debug("lane %d is not settled with a reveal: %s", self._place[1], error)
+                    if error.tx_hash or error.name != "NotSettleable":
+                        break
+                time.sleep(_LOOK_SECONDS)
+        return suite.court.reveal_votes(*opened)
 
 
 class TrialVote(Vote):

@@ -141,6 +141,14 @@ class ChainClient:
         if isinstance(answer, RpcError):
             raise ContractError(call.label, answer.data)
 
+    def estimate(self, call: Call, block: str = "latest") -> int:
+        """Gas that a call would use; on the block `pending` where what was sent before it is mined first. Raises
+        ContractError if it would be refused there."""
+        answer = self.rpc.batch([("eth_estimateGas", [call.fields(self.address), block])])[0]
+        if isinstance(answer, RpcError):
+            raise ContractError(call.label, answer.data)
+        return number(answer)
+
     def close(self) -> None:
         self.rpc.close()
 
