@@ -68,6 +68,10 @@ def _tiles(summary: Document) -> str:
         ("escrow balanced", *_yes(summary["escrow_balanced"])),
         ("honest files rejected", str(summary["honest_rejected"]), "bad" if summary["honest_rejected"] else "good"),
     ]
+    if summary.get("agreement"):
+        compared, differing = summary["agreement"]["compared"], len(summary["agreement"]["differing"])
+        kind = "bad" if differing else "good"
+        tiles.append(("verdicts that differ, of files judged twice", f"{differing} of {compared}", kind))
     cells = "".join(
         f'<div class="tile"><b class="{kind}">{escape(value)}</b><span>{escape(label)}</span></div>'
         for label, value, kind in tiles

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ def save_results(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
+    agreement: Mapping[str, Any] | None = None,
     block: int = 0,
     timeout: float = 60.0,
 ) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def save_results(
     does not happen within `timeout` seconds, the summary says that the books were not confirmed.
     """
     record = fetch_record(url, block, timeout)
-    summary = build_summary(record, seed=seed, seconds=seconds, cheaters=cheaters)
+    summary = build_summary(record, seed=seed, seconds=seconds, cheaters=cheaters, agreement=agreement)
     documents = {
         "record.json": json.dumps(record, indent=1, sort_keys=True),
         "summary.json": json.dumps(summary, indent=2),

@@ -6,8 +6,16 @@ from typing import Any
 Record = Mapping[str, Any]
 
 
-def build_summary(record: Record, *, seed: int, seconds: float, cheaters: Sequence[str] = ()) -> dict[str, Any]:
-    """The summary of a run of `seconds`; `cheaters` are the addresses of the nodes that were meant to cheat.
+def build_summary(
+    record: Record,
+    *,
+    seed: int,
+    seconds: float,
+    cheaters: Sequence[str] = (),
+    agreement: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The summary of a run of `seconds`; `cheaters` are the addresses of the nodes that were meant to cheat,
+    `agreement` says how validators' verdicts compare, None where nobody compared them.
 
     Rewards are mean task rewards, first and last on held-out problems; amounts are grains as decimal strings.
     """
@@ -25,6 +33,7 @@ def build_summary(record: Record, *, seed: int, seconds: float, cheaters: Sequen
         "reward_last": heldout[-1] if heldout else None,
         "rewards": [one["reward"] for one in rewards if one["reward"] is not None],
         "cheaters": [cheater(record, address) for address in cheaters],
+        "agreement": dict(agreement) if agreement is not None else None,
         "honest_rejected": sum(one["status"] == "rejected" and one["node"] not in known for one in files),
         "submissions": {
             "accepted": counts["accepted"],

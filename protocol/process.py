@@ -3,10 +3,11 @@
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -62,8 +63,9 @@ log = logging.getLogger("muster.process")
 _GRACE_SECONDS = 8.0
 
 
-def serve(run: Callable[[], int], stop: Callable[[], None]) -> int:
-    """`run`, with SIGINT and SIGTERM calling `stop`; a process that has not ended a few seconds later is ended.
+def serve(run: Callable[[], int], stop: Callable[[], None]) -> NoReturn:
+    """`run`, with SIGINT and SIGTERM calling `stop`, then end the process with its code; one that has not ended a few
+    seconds after a signal is ended.
 
     That is safe for workers and validators at any moment: what matters is on disk before anybody hears of it.
     """
@@ -77,7 +79,12 @@ def serve(run: Callable[[], int], stop: Callable[[], None]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ask)
-    return run()
+    code = run()
+    # Python takes a process that used vLLM apart for many seconds, and there is nothing left to save.
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 def load_process(path: Path, kind: type[T]) -> T:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from protocol.chain.state import State, Submission
+from protocol.chain.state import Round, State, Submission
+from protocol.engines.base import Engine
 from protocol.engines.factory import make_engine
-from protocol.errors import MusterError
+from protocol.errors import IntegrityError, MusterError
 from protocol.link import PoolLink
 from protocol.process import ProcessConfig
 from protocol.rollouts.schema import Limits
-from protocol.storage.keys import object_key
+from protocol.storage.keys import Kind, object_key
 from protocol.storage.missing import MissingObjectError
 from protocol.verdict import Code, Verdict
 from protocol.workbook import Workbook
@@ -17,21 +18,38 @@ from validator import duty
 from validator.case import Facts
 from validator.pipeline import judge
 
+_DOCUMENT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A member's opened vote: its code for the submission, the hash of the document it was bound to, and the document,
+    None where nobody serves it. Its bytes are not checked here."""
+
+    seat: int
+    code: Code
+    digest: bytes
+    document: bytes | None
+
 
 @dataclass(frozen=True)
 class Replayed:
-    """`voted`: the committee's outcome; `revealed`: every member's code; `verdict`: ours, with all figures."""
+    """`voted`: the committee's outcome; `opened`: its members' votes; `verdict`: ours, with all figures."""
 
     submission: Submission
     voted: Code
-    revealed: tuple[Code, ...]
+    opened: tuple[Opened, ...]
     verdict: Verdict
 
     @property
     def agrees(self) -> bool:
         """Accept and unsure are one: both pay."""
-        mine = self.verdict.code
-        return mine == self.voted or (mine.is_accept and self.voted.is_accept)
+        return alike(self.verdict.code, self.voted)
+
+
+def alike(one: Code, other: Code) -> bool:
+    """Whether two codes have the same consequence: accept and unsure both pay."""
+    return one == other or (one.is_accept and other.is_accept)
 
 
 def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Replayed]:
@@ -42,29 +60,16 @@ def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Rep
     """
     link = PoolLink(config, None)
     try:
-        yield from _replay(link, config, sequences)
+        state, engine = link.refresh(), config.engine
+        wanted = _chosen(state, config.pool, sequences)
+        runner = make_engine(engine.name, engine.dtype, engine.device, engine.threads, engine.batch)
+        bench = _Bench(link, state, runner)
+        # By steps, so that each step's weights are loaded once.
+        for file in sorted(wanted, key=lambda file: (file.step, file.sequence)):
+            opened = tuple(bench.opened(file, duty.deciding_round(state, file)))
+            yield Replayed(file, Code(file.votes_code), opened, bench.judge(file))
     finally:
         link.close()
-
-
-def _replay(link: PoolLink, config: ProcessConfig, sequences: Sequence[int]) -> Iterator[Replayed]:
-    rules, engine = link.pool_config(), config.engine
-    state = link.refresh()
-    runner = make_engine(engine.name, engine.dtype, engine.device, engine.threads, engine.batch)
-    workbook: Workbook | None = None
-    loaded = b""
-    for file in sorted(_chosen(state, config.pool, sequences), key=lambda file: (file.step, file.sequence)):
-        facts = _facts(link, state, file)
-        if facts.manifest != loaded:
-            folder = link.weights(file.step)
-            workbook = workbook or Workbook.of(rules, folder)
-            runner.load(folder)
-            loaded = facts.manifest
-        assert workbook is not None
-        verdict = judge(facts, _bytes(link, file, Limits.of(rules.work)), rules, workbook, runner)
-        decided = duty.deciding_round(state, file)
-        revealed = tuple(Code(decided.code_at(file.place, member)) for member in range(len(decided.seats)))
-        yield Replayed(file, Code(file.votes_code), revealed, verdict)
 
 
 def _chosen(state: State, pool: int, sequences: Sequence[int]) -> list[Submission]:
@@ -74,20 +79,48 @@ def _chosen(state: State, pool: int, sequences: Sequence[int]) -> list[Submissio
             raise MusterError(
                 f"submission {sequence} of pool {pool} is unknown or not decided", "see muster pool status"
             )
-    return [decided[sequence] for sequence in sequences] if sequences else list(decided.values())
+    return [decided[sequence] for sequence in dict.fromkeys(sequences)] if sequences else list(decided.values())
 
 
-def _facts(link: PoolLink, state: State, file: Submission) -> Facts:
-    pool = state.pools[file.pool]
-    seed = link.seed(pool.steps[file.step])
-    if seed is None:
-        raise MusterError(f"the seed of step {file.step} is not confirmed", "try again in a few blocks")
-    lane_seed = duty.deciding_round(state, file).seed
-    return duty.facts_of(link.deployment.chain_id, link.pools, pool, file, seed, lane_seed)
+class _Bench:
+    """Judges as a validator does, and fetches what validators said."""
 
+    def __init__(self, link: PoolLink, state: State, engine: Engine) -> None:
+        self._link, self._state, self._engine = link, state, engine
+        self._rules = link.pool_config()
+        self._workbook: Workbook | None = None
+        self._loaded = b""
+        self._documents: dict[bytes, bytes | None] = {}
 
-def _bytes(link: PoolLink, file: Submission, limits: Limits) -> bytes | None:
-    try:
-        return link.objects(object_key("rollouts", file.sha256), limits.file_bytes)
-    except MissingObjectError:
-        return None
+    def judge(self, file: Submission) -> Verdict:
+        facts = self._facts(file)
+        if facts.manifest != self._loaded:
+            folder = self._link.weights(file.step)
+            self._workbook = self._workbook or Workbook.of(self._rules, folder)
+            self._engine.load(folder)
+            self._loaded = facts.manifest
+        assert self._workbook is not None
+        data = self._object("rollouts", file.sha256, Limits.of(self._rules.work).file_bytes)
+        return judge(facts, data, self._rules, self._workbook, self._engine)
+
+    def opened(self, file: Submission, decided: Round) -> Iterator[Opened]:
+        """The votes of the deciding round that were opened, with the documents behind them."""
+        for member, (_, digest) in sorted(decided.reveals.items()):
+            if digest not in self._documents:
+                self._documents[digest] = self._object("verdicts", digest, _DOCUMENT_BYTES)
+            code = Code(decided.code_at(file.place, member))
+            yield Opened(decided.seats[member], code, digest, self._documents[digest])
+
+    def _facts(self, file: Submission) -> Facts:
+        link, pool = self._link, self._state.pools[file.pool]
+        seed = link.seed(pool.steps[file.step])
+        if seed is None:
+            raise MusterError(f"the seed of step {file.step} is not confirmed", "try again in a few blocks")
+        lane_seed = duty.deciding_round(self._state, file).seed
+        return duty.facts_of(link.deployment.chain_id, link.pools, pool, file, seed, lane_seed)
+
+    def _object(self, kind: Kind, digest: bytes, limit: int) -> bytes | None:
+        try:
+            return self._link.objects(object_key(kind, digest), limit)
+        except (MissingObjectError, IntegrityError):
+            return None

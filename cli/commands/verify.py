@@ -1,5 +1,6 @@
 """`muster verify`: judge decided submissions again from chain and bucket, and say where the verdicts differ."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,21 +8,32 @@ import typer
 
 from cli.options import DeploymentOption, JsonOption, PoolOption, RpcOption
 from cli.output import emit, table
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, IntegrityError
 
 if TYPE_CHECKING:
-    from validator.replay import Replayed
+    from protocol.process import EngineConfig
+    from validator.replay import Opened, Replayed
 
 OrchestratorOption = Annotated[
     str, typer.Option("--orchestrator", help="The pool's service, or another source of files.")
 ]
 SequencesArgument = Annotated[list[int] | None, typer.Argument(help="Submissions; all decided ones if none is named.")]
 CacheOption = Annotated[Path | None, typer.Option("--cache", help="Folder for weights and chain events.")]
+EngineOption = Annotated[str, typer.Option("--engine", help="transformers, vllm, or auto: vLLM where it is installed.")]
+BatchOption = Annotated[int, typer.Option("--batch", min=1, max=65536, help="Rollouts in one pass of the model.")]
+DtypeOption = Annotated[str, typer.Option("--dtype", help="float32 or bfloat16, as the pool's thresholds want it.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")]
+ThreadsOption = Annotated[int, typer.Option("--threads", min=1, max=1024, help="Threads that compute.")]
 
 
 def verify(
     orchestrator: OrchestratorOption,
     sequences: SequencesArgument = None,
+    engine: EngineOption = "transformers",
+    batch: BatchOption = 64,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 1,
     deployment: DeploymentOption = None,
     pool: PoolOption = 1,
     rpc: RpcOption = None,
@@ -33,7 +45,6 @@ def verify(
 
     from cli.session import load_deployment, rpc_urls
     from protocol.process import ProcessConfig
-    from validator.replay import replay
 
     if deployment is None:
         raise ConfigError("no deployment is named", "pass --deployment FILE")
@@ -45,14 +56,46 @@ def verify(
         rpc=tuple(rpc_urls(load_deployment(deployment), rpc)),
         pool=pool,
         orchestrator=orchestrator,
+        engine=_engine(engine, dtype, device, threads, batch),
     )
+    _set_threads(threads)
+    from validator.replay import replay
+
     rows = [_row(one) for one in replay(config, sequences or ())]
-    differing = [row for row in rows if not row["agrees"]]
-    columns = ["submission", "node", "step", "decided", "ours", "agrees", "why"]
-    summary = f"{len(rows)} verdicts replayed, {len(differing)} differ"
-    emit({"replayed": rows, "differing": len(differing)}, json, lambda: table(columns, _cells(rows)) + f"\n{summary}")
-    if differing:
+    document = {
+        "engine": config.engine.model_dump(),
+        "replayed": rows,
+        "differing": sum(not row["agrees"] for row in rows),
+        "votes": sum(len(row["votes"]) for row in rows),
+        "votes_differing": sum(not vote["agrees"] for row in rows for vote in row["votes"]),
+        "largest_differences": _spread(rows),
+    }
+    emit(document, json, lambda: _told(document))
+    if document["differing"]:
         raise typer.Exit(1)
+
+
+def _engine(name: str, dtype: str, device: str, threads: int, batch: int) -> "EngineConfig":
+    from pydantic import ValidationError
+
+    from protocol.process import EngineConfig
+
+    try:
+        return EngineConfig.model_validate(
+            {"name": name, "dtype": dtype, "device": device, "threads": threads, "batch": batch}
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = {"name": "engine"}.get(str(first["loc"][0]), str(first["loc"][0]))
+        raise ConfigError(f"--{option}: {first['msg']}", "choose another value") from None
+
+
+def _set_threads(threads: int) -> None:
+    """Before torch is imported."""
+    from protocol.engines.runtime import torch_environment
+
+    for name, value in torch_environment(threads).items():
+        os.environ.setdefault(name, value)
 
 
 def _row(one: "Replayed") -> dict[str, Any]:
@@ -61,12 +104,73 @@ def _row(one: "Replayed") -> dict[str, Any]:
         "node": one.submission.node,
         "step": one.submission.step,
         "decided": one.voted.label,
-        "votes": [code.label for code in one.revealed],
         "ours": one.verdict.code.label,
         "agrees": one.agrees,
+        "votes": [_vote(one, opened) for opened in one.opened],
         "why": "; ".join(f"{finding.check}: {finding.note}" for finding in one.verdict.findings if finding.note),
         "now": one.submission.status.value,
     }
+
+
+def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
+    """A member's vote beside ours: with its published verdict, check by check and figure by figure."""
+    from cli.evidence import parse_ballot
+    from validator.compare import differences
+    from validator.replay import alike
+
+    row: dict[str, Any] = {
+        "seat": opened.seat,
+        "code": opened.code.label,
+        "agrees": alike(opened.code, one.verdict.code),
+    }
+    if opened.document is None:
+        return row | {"note": "its verdict document is not published"}
+    try:
+        theirs = parse_ballot(opened.document, opened.digest, one.submission.sequence)
+    except IntegrityError as error:
+        return row | {"note": error.what}
+    found = [vars(difference) for difference in differences(theirs, one.verdict)]
+    row |= {"engine": str(theirs.engine.get("name", "?"))[:32], "differences": found}
+    if not alike(theirs.code, opened.code):
+        row["note"] = f"it voted {opened.code.label}, but its verdict document says {theirs.code.label}"
+    return row
+
+
+def _spread(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Over all votes like ours whose verdict is published: how far the figures of two engines lie apart at most."""
+    from validator.compare import Difference, largest
+
+    like = [vote for row in rows for vote in row["votes"] if vote["agrees"]]
+    return largest(Difference(**found) for vote in like for found in vote.get("differences", ()))
+
+
+def _told(document: dict[str, Any]) -> str:
+    rows, engine = document["replayed"], document["engine"]
+    columns = ["submission", "node", "step", "decided", "ours", "agrees", "why"]
+    lines = [table(columns, _cells(rows)), *_disagreements(rows)]
+    lines += [
+        f"{len(rows)} verdicts replayed with {engine['name']}, batch {engine['batch']}: {document['differing']} differ",
+        f"{document['votes']} opened votes compared: {document['votes_differing']} differ",
+    ]
+    return "\n".join(lines)
+
+
+def _disagreements(rows: list[dict[str, Any]]) -> list[str]:
+    """Who came to another code, and by which check and figures."""
+    from cli.evidence import printable
+    from validator.compare import Difference
+
+    lines = []
+    for row in rows:
+        for vote in row["votes"]:
+            if not vote["agrees"] or "voted" in vote.get("note", ""):
+                found = [printable(str(Difference(**one))) for one in vote.get("differences", ())][:6]
+                why = (
+                    "; ".join([*([printable(vote["note"])] if "note" in vote else []), *found])
+                    or "the figures are the same"
+                )
+                lines.append(f"{row['submission']}: seat {vote['seat']} voted {vote['code']}: {why}")
+    return lines
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cli.demo.agreement import agreement
 from cli.demo.layout import POOL
 from cli.demo.watch import Watch
 from orchestrator.results import save_results
@@ -19,7 +20,8 @@ SETTLE_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """`good`: the books balance, cheaters were slashed, ejected and untrained, nobody honest was finally rejected."""
+    """`good`: the books balance, cheaters were slashed, ejected and untrained, nobody honest was finally rejected, and
+    honest validators agree."""
 
     summary: dict[str, Any]
     good: bool
@@ -71,7 +73,15 @@ def write_results(demo: "Demo") -> Outcome:
     """`summary.json` and `report.html`, from the orchestrator's record; its audit compared the books with the chain."""
     cheaters = [demo.ring[f"node-{node.name}"].address for node in demo.plan.nodes if node.cheats]
     seconds = time.monotonic() - demo.started
-    summary = save_results(demo.plan.http_url, demo.plan.root, seed=demo.plan.seed, seconds=seconds, cheaters=cheaters)
+    judges = agreement(demo.plan)
+    summary = save_results(
+        demo.plan.http_url,
+        demo.plan.root,
+        seed=demo.plan.seed,
+        seconds=seconds,
+        cheaters=cheaters,
+        agreement=judges,
+    )
     wrong = list(misgivings(summary))
     _tell(demo, summary, wrong)
     return Outcome(summary, not wrong)
@@ -90,6 +100,9 @@ def misgivings(summary: dict[str, Any]) -> Iterator[str]:
             yield f"the cheater {cheater['address']} got away"
         if cheater["rollouts_trained"]:
             yield f"{cheater['rollouts_trained']} rollouts of the cheater {cheater['address']} were trained on"
+    for one in summary["agreement"]["differing"]:
+        said = ", ".join(f"{name} says {code}" for name, code in one["codes"].items())
+        yield f"honest validators differ on file {one['submission']}: {said}"
 
 
 def _tell(demo: "Demo", summary: dict[str, Any], wrong: list[str]) -> None:
@@ -104,6 +117,7 @@ def _tell(demo: "Demo", summary: dict[str, Any], wrong: list[str]) -> None:
         fate = "slashed and ejected" if one["slashed"] and one["ejected"] else "NOT caught"
         lines.append(f"cheater {one['address']}: {fate} ({one['reason']}), {one['rollouts_trained']} rollouts trained")
     lines += list(_justice(summary))
+    lines.append(_accord(summary["agreement"]))
     books = "yes, to the last grain" if summary["ledger_matches_chain"] else "NO"
     lines.append(f"ledger equals chain: {books}; escrow balances: {'yes' if summary['escrow_balanced'] else 'NO'}")
     lines += [f"NOT GOOD: {what}" for what in wrong]
@@ -119,6 +133,14 @@ def _justice(summary: dict[str, Any]) -> Iterator[str]:
     caught = [one for one in summary["canaries"] if one["slashed"]]
     if summary["canaries"]:
         yield f"canaries: {len(summary['canaries'])} opened, {len(caught)} accepted by a lazy validator, which paid"
+
+
+def _accord(found: dict[str, Any]) -> str:
+    judges = ", ".join(f"{one['engine']} with batch {one['batch']}" for one in found["validators"])
+    return (
+        f"honest validators ({judges}): {found['compared']} files judged by more than one, "
+        f"{len(found['differing'])} verdicts differ"
+    )
 
 
 def shown(reward: float | None) -> str:

@@ -28,11 +28,14 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class ValidatorSpec:
-    """One validator process and how many bonded seats it serves; `attack`: see `attacks/validator.py`."""
+    """One validator process, how many bonded seats it serves, and what it computes with: engine, and rollouts in one
+    pass. `attack`: see `attacks/validator.py`."""
 
     name: str
     seats: int
     attack: str = ""
+    engine: str = "transformers"
+    batch: int = 64
 
 
 @dataclass(frozen=True)

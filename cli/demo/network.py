@@ -92,7 +92,8 @@ class Network:
     def start_validator(self, pool: int, spec: ValidatorSpec) -> None:
         name = f"validator-{spec.name}"
         values = self._stranger(pool, name) | {
-            "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)]
+            "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)],
+            "engine": {"name": spec.engine, "dtype": "float32", "threads": 1, "batch": spec.batch},
         }
         self._role(name, "validator", values, torch=True, attack=spec.attack)
 

@@ -225,10 +225,11 @@ def local_network() -> NetworkConfig:
 
 def make_plan(options: Options) -> DemoPlan:
     """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; eight
-    seats in three processes: honest ones, some that collude once to reject honest work, one that never looks."""
+    seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work, one that
+    never looks."""
     fast = "vllm" if vllm_installed() else "transformers"
     if fast != "vllm":
-        print("vLLM is not installed here: both honest workers use transformers", flush=True)
+        print("vLLM is not installed here: workers and validators use transformers", flush=True)
     chain_port = claim_port("chain", options.chain_port)
     s3_port = claim_port("s3", options.s3_port)
     http_port = claim_port("http", options.http_port)
@@ -245,6 +246,12 @@ def make_plan(options: Options) -> DemoPlan:
             NodeSpec("mallory", "transformers", CHEAT),
             NodeSpec("carol", "transformers", CANARY, carrier=True),
         ),
-        # The lazy one has a single seat: two could let a cheater pass before anybody disputes.
-        validators=(ValidatorSpec("xena", 4), ValidatorSpec("yuri", 3, "colluder"), ValidatorSpec("zoe", 1, "lazy")),
+        # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
+        # pass before anybody disputes.
+        validators=(
+            ValidatorSpec("xena", 2),
+            ValidatorSpec("wanda", 2, engine=fast, batch=16),
+            ValidatorSpec("yuri", 3, "colluder", batch=7),
+            ValidatorSpec("zoe", 1, "lazy"),
+        ),
     )

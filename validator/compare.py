@@ -1,0 +1,74 @@
+"""Where two verdicts on one submission differ: which check, which figure. Pure."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from protocol.verdict import Figure, Finding, Verdict
+
+CODE = "code"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`figure` is a figure's name, or "code" for what the check gave; None stands for a check or figure that one of the
+    two does not have."""
+
+    check: str
+    figure: str
+    theirs: Figure | None
+    ours: Figure | None
+
+    @property
+    def size(self) -> float | None:
+        """The distance of two numbers, None of anything else."""
+        if isinstance(self.theirs, int | float) and isinstance(self.ours, int | float):
+            return abs(float(self.theirs) - float(self.ours))
+        return None
+
+    def __str__(self) -> str:
+        return f"{self.check}.{self.figure} {_shown(self.theirs)} against our {_shown(self.ours)}"
+
+
+def differences(theirs: Verdict, ours: Verdict) -> list[Difference]:
+    """Codes of checks first, then figures, both in the order of the checks."""
+    pairs = _paired(theirs.findings, ours.findings)
+    codes = [Difference(check, CODE, _code(a), _code(b)) for check, a, b in pairs if _code(a) != _code(b)]
+    figures = [
+        Difference(check, name, left, right)
+        for check, a, b in pairs
+        for name, left, right in _figures(a, b)
+        if left != right
+    ]
+    return codes + figures
+
+
+def largest(found: Iterable[Difference]) -> dict[str, float]:
+    """The largest distance of every figure, as "check.figure"."""
+    out: dict[str, float] = {}
+    for one in found:
+        if one.size is not None and math.isfinite(one.size):
+            name = f"{one.check}.{one.figure}"
+            out[name] = max(out.get(name, 0.0), one.size)
+    return dict(sorted(out.items()))
+
+
+def _paired(theirs: Iterable[Finding], ours: Iterable[Finding]) -> list[tuple[str, Finding | None, Finding | None]]:
+    left, right = {one.check: one for one in theirs}, {one.check: one for one in ours}
+    return [(check, left.get(check), right.get(check)) for check in {**left, **right}]
+
+
+def _figures(a: Finding | None, b: Finding | None) -> list[tuple[str, Figure | None, Figure | None]]:
+    # As documents show them: what is not a finite number is text there.
+    left, right = (one.document()["figures"] if one else {} for one in (a, b))
+    return [(name, left.get(name), right.get(name)) for name in {**left, **right}]
+
+
+def _code(finding: Finding | None) -> str | None:
+    return finding.code.label if finding else None
+
+
+def _shown(value: Figure | None) -> str:
+    if value is None:
+        return "nothing"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)[:60]
