@@ -126,20 +126,30 @@ class Bed:
         """Judge `count` files of a producer: how many were refused, as what, by which figure, and how clearly.
 
         `margin` is the median over files of the largest figure over its reject threshold, `margin_low` the smallest;
-        None where files fell before the prefill.
+        None where files fell before the prefill. `same_text` counts accepted files that hold, token for token, what an
+        honest worker would have handed in.
         """
-        verdicts = [self.verdict(made, one) for one, made in self.files(producer, count)]
+        honest = self.honest()
+        verdicts, same = [], 0
+        for one, made in self.files(producer, count):
+            verdicts.append(self.verdict(made, one))
+            if verdicts[-1].code.is_accept:
+                same += texts(made) == texts(honest.make(one))
         codes = Counter(verdict.code.label for verdict in verdicts)
         detected = sum(not verdict.code.is_accept for verdict in verdicts)
         measured = [found for found in map(strongest, verdicts) if found[0] is not None]
         ratios = [ratio for ratio, _ in measured if ratio is not None]
         by = Counter(what for _, what in map(strongest, verdicts)).most_common(1)[0][0]
         row = {"name": name, "dtype": self.dtype, "submissions": count, "detected": detected, "codes": dict(codes)}
-        row |= {"by": by, "margin": None, "margin_low": None}
+        row |= {"same_text": same, "by": by, "margin": None, "margin_low": None}
         if ratios:
             row |= {"margin": short(statistics.median(ratios)), "margin_low": short(min(ratios))}
         progress(f"{self.dtype} {name}: {detected} of {count} {dict(codes)}, {by}, margin {row['margin']}")
         return row
+
+
+def texts(made: Produced) -> list[tuple[int, ...]]:
+    return [row.output_tokens for row in made.rollouts]
 
 
 def order(counter: int) -> Order:
@@ -173,4 +183,4 @@ def interval(found: int, count: int) -> tuple[float, float]:
     z = 1.96
     middle = (found + z * z / 2) / (count + z * z)
     half = z / (count + z * z) * math.sqrt(found * (count - found) / count + z * z / 4)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return middle - half if found else 0.0, middle + half if found < count else 1.0

@@ -115,7 +115,7 @@ def _stale(bed: Bed, spec: Spec, count: int, progress: Progress) -> dict[str, An
     try:
         producer = Producer(bed.config, bed.engine())
         producer.load(folders[-1 - int(spec.strength)])
-        return bed.row(spec.label, producer, count, progress)
+        return replace(bed, folder=folders[-1]).row(spec.label, producer, count, progress)
     finally:
         bed.verifier.load(bed.folder)
 

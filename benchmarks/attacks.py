@@ -64,13 +64,17 @@ def _kept(path: Path) -> dict[str, Rows]:
     return out
 
 
-def run(
-    quick: bool, progress: Progress, resume: bool = False, jobs: int = 1, count: int = 0, build: Path = BUILD
-) -> dict[str, Any]:
-    """{attacks: [{name, dtype, submissions, detected, codes, by, margin, margin_low}], fractions: […], honest: […]}."""
-    count = count or (QUICK_COUNT if quick else COUNT)
+def run(quick: bool, progress: Progress, resume: bool = False, jobs: int = 1, count: int = 0) -> dict[str, Any]:
+    """{attacks: [{name, dtype, submissions, detected, codes, same_text, by, margin, margin_low}], fractions: […],
+    honest: […]}. The base model comes from the cache, or is trained first (40 s of one core)."""
     folder = base_model(tiny_model_config(), TASK, 1, progress=progress)
-    wanted = specs(quick)
+    return table(folder, specs(quick), count or (QUICK_COUNT if quick else COUNT), progress, resume, jobs)
+
+
+def table(
+    folder: Path, wanted: list[Spec], count: int, progress: Progress, resume: bool, jobs: int, build: Path = BUILD
+) -> dict[str, Any]:
+    """Measure the rows that are not kept from before, `jobs` processes at a time."""
     keys = {spec: spec.key(_bed(folder, spec.dtype), count) for spec in wanted}
     kept = build / f"attacks-{count}.jsonl"
     before = _kept(kept) if resume else {}

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import attacks.all  # noqa: F401
-from attacks.base import REGISTRY, find
+from attacks.base import REGISTRY, find, reprove
 from protocol.engines.hf import TransformersEngine
 from protocol.errors import ConfigError
 from protocol.verdict import Code
@@ -130,3 +130,32 @@ def test_attacks_leave_the_honest_stages_alone() -> None:
     noisy = cheat("weights-noise").make(tiny.order(2))
     assert [r.prompt_tokens for r in noisy.rollouts] == [r.prompt_tokens for r in honest.rollouts]
     assert dataclasses.replace(noisy.header, engine=honest.header.engine) == honest.header
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_swapped_token_is_caught_wherever_it_stands(anew: bool) -> None:
+    """Every place of the longest completion of an honest file, the last one included."""
+    honest, producer, of = tiny.honest(2), cheat("seed"), tiny.order(2)
+    row = max(range(len(honest.rollouts)), key=lambda n: len(honest.rollouts[n].output_tokens))
+    good = honest.rollouts[row]
+    for place in range(0, len(good.output_tokens), 3) if anew else range(len(good.output_tokens)):
+        token = (good.output_tokens[place] + 1) % 256
+        tokens = (*good.output_tokens[:place], token, *good.output_tokens[place + 1 :])
+        score = producer.workbook.score(good.problem_seed, good.target_length, tokens)
+        swapped = dataclasses.replace(good, output_tokens=tokens, **dataclasses.asdict(score))
+        if anew:
+            (proven,) = reprove(producer.engine, [(good.prompt_tokens, tokens)], [good.finish], 1.0)
+            swapped = dataclasses.replace(swapped, logprobs=proven.logprobs, proofs=proven.proofs)
+        rows = [swapped if n == row else honest.rollouts[n] for n in range(len(honest.rollouts))]
+        code = tiny.verdict_on(producer.seal(of, rows), of).code
+        assert code in ((S, T) if anew else (W, T)), (place, code)
+
+
+def test_nobody_is_blamed_for_what_a_thief_handed_in_before() -> None:
+    """A thief copies a victim's file, proofs and all, and commits first: the victim's verdict does not depend on it."""
+    victim, of = tiny.honest(3), tiny.order(3)
+    alone = tiny.verdict_on(victim, of).canonical()
+    thief = dataclasses.replace(of, node="0x" + "33" * 20)
+    stolen = cheat("seed").seal(thief, victim.rollouts)
+    assert tiny.verdict_on(stolen, thief, sequence=4).code is A
+    assert tiny.verdict_on(victim, of).canonical() == alone

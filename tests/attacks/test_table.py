@@ -1,0 +1,139 @@
+"""The table of attacks: it misses none of the list, judges really, and keeps what it finished."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from attacks.base import REGISTRY
+from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Remembering, interval, order, strongest
+from benchmarks.attack_rows import LEARNING_RATES, Spec, specs
+from benchmarks.attacks import table
+from protocol.config import WorkConfig
+from protocol.engines.hf import TransformersEngine
+from tests.validator import tiny
+from worker.produce import Producer
+
+WORK = WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=40, max_prompt_tokens=96)
+
+LISTED = {
+    "weights with noise": ("weights-noise=0.01", "weights-noise=0.001", "weights-noise=0.0001"),
+    "stale weights": tuple(f"weights-stale={n} lr={rate:g}" for rate in LEARNING_RATES for n in (1, 2, 4)),
+    "int8 and bf16 instead of fp32": ("weights-int8", "weights-bf16", "compute-bf16"),
+    "smaller model": ("weights-small",),
+    "prefill-then-fabricate": ("fabricate", "gibberish", "ghostwriter", "ghostwriter-int8"),
+    "greedy": ("greedy",),
+    "re-rolled seeds": ("reroll=4", "seed"),
+    "chosen or repeated problems": ("chosen-problems", "repeated-problem"),
+    "wrong target length": ("wrong-target",),
+    "truncated or altered prompt": ("truncated-prompt", "hidden-prompt", "altered-prompt", "altered-prompt=1"),
+    "one token swapped": ("token-swap", "token-swap=1"),
+    "early EOS": ("early-eos", "early-eos=1"),
+    "padding": ("padding", "padding=1"),
+    "inflated rewards or counts": ("inflated-reward", "inflated-units=1.5"),
+    "another node's file": ("other-file", "relabelled-file"),
+    "own old file": ("own-old-file", "own-old-step", "old-completions"),
+    "a copy with edits": ("edited-copy", "edited-copy=1", "other-lane", "copied-samples"),
+    "proofs": (
+        "proofs-swapped",
+        "proofs-other-file",
+        "proofs-zero",
+        "proofs-modulus-0",
+        "proofs-too-few",
+        "proofs-too-many",
+        "proofs-constant",
+        "proofs-random",
+    ),
+    "a file that changes": ("changed-file",),
+}
+
+
+@cache
+def bed(dtype: str = FLOAT32) -> Bed:
+    return Bed.of(tiny.model_folder(), dtype, tiny.CONFIG.model, WORK)
+
+
+def producer(engine: Remembering | TransformersEngine, name: str = "") -> Producer:
+    made = REGISTRY[name].build(bed().config, engine, 0.01) if name else Producer(bed().config, engine)
+    made.load(tiny.model_folder())
+    return made
+
+
+def test_the_table_has_every_listed_attack() -> None:
+    found = {spec.label for spec in specs(quick=False) if spec.dtype == FLOAT32}
+    assert {label for labels in LISTED.values() for label in labels} <= found
+
+
+def test_every_attack_of_the_registry_is_in_the_quick_table() -> None:
+    assert set(REGISTRY) <= {spec.name for spec in specs(quick=True)}
+
+
+def test_bf16_has_every_attack_on_arithmetic() -> None:
+    found = {spec.name for spec in specs(quick=False) if spec.dtype == BFLOAT16}
+    assert {"weights-noise", "weights-stale", "weights-int8", "fabricate", "greedy", "reroll", "token-swap"} <= found
+
+
+@pytest.mark.parametrize("name", ["", "weights-noise"])
+def test_a_remembered_file_gets_the_same_verdict_document(name: str) -> None:
+    known = bed().known
+    plain = producer(TransformersEngine(), name).make(order(5))
+    fresh = producer(Remembering(TransformersEngine(), known), name).make(order(5))
+    size = len(known)
+    again = producer(Remembering(TransformersEngine(), known), name).make(order(5))
+    assert len(known) == size, "the second file was generated anew"
+    assert plain.data == fresh.data == again.data
+    documents = {bed().verdict(made, order(5)).canonical() for made in (plain, fresh, again)}
+    assert len(documents) == 1
+
+
+def test_weights_are_told_apart_in_memory() -> None:
+    known = bed().known
+    honest = producer(Remembering(TransformersEngine(), known)).make(order(6))
+    noisy = producer(Remembering(TransformersEngine(), known), "weights-noise").make(order(6))
+    assert honest.rollouts[0].logprobs != noisy.rollouts[0].logprobs
+
+
+def test_a_row_says_how_clearly_and_by_what() -> None:
+    lines: list[str] = []
+    honest = bed().row("honest", bed().honest(), 3, lines.append)
+    assert (honest["detected"], honest["same_text"], honest["codes"]) == (0, 3, {"accept": 3})
+    assert honest["margin"] < 0.5
+    noisy = bed().row("noise", producer(bed().engine(), "weights-noise"), 3, lines.append)
+    assert (noisy["detected"], noisy["same_text"]) == (3, 0)
+    assert noisy["margin"] >= noisy["margin_low"] > 1
+    zero = bed().row("zero", producer(bed().engine(), "proofs-zero"), 2, lines.append)
+    assert (zero["detected"], zero["by"], zero["margin"]) == (2, "proofs", None)
+    assert len(lines) == 3
+
+
+def test_margins_of_an_honest_verdict() -> None:
+    verdict = bed().verdict(bed().honest().make(order(0)), order(0))
+    ratio, what = strongest(verdict)
+    assert ratio is not None
+    assert 0 <= ratio < 0.5
+    assert what
+
+
+def test_finished_rows_are_kept_and_resumed(tmp_path: Path) -> None:
+    lines: list[str] = []
+    wanted = [Spec("attacks", FLOAT32, "proofs-zero"), Spec("honest", FLOAT32, "honest")]
+    first = table(tiny.model_folder(), wanted, 1, lines.append, False, 1, tmp_path)
+    kept = tmp_path / "attacks-1.jsonl"
+    whole = kept.read_text()
+    assert len(whole.splitlines()) == 2
+    kept.write_text(whole[: len(whole) - 9])  # a run killed in the middle of a line
+    again = table(tiny.model_folder(), wanted, 1, lines.append, True, 1, tmp_path)
+    assert again == first
+    assert "1 of 2 rows are kept from before" in lines
+    rows = [line for line in kept.read_text().splitlines() if line]
+    assert json.loads(rows[-1])["rows"] == first["honest"]
+    assert table(tiny.model_folder(), wanted, 2, lines.append, True, 1, tmp_path)["honest"][0]["submissions"] == 2
+
+
+def test_intervals() -> None:
+    assert interval(0, 200)[0] == 0
+    assert interval(200, 200)[1] == 1
+    low, high = interval(100, 200)
+    assert low == pytest.approx(0.4313, abs=1e-3)
+    assert high == pytest.approx(0.5687, abs=1e-3)
