@@ -1,10 +1,15 @@
-"""The bench: one thread that fetches and judges, so that chain deadlines never wait for a model."""
+"""The bench: one thread that fetches and judges, so that chain deadlines never wait for a model.
 
+What is asked for comes first. While nothing is, it judges ahead: files whose committee is not drawn yet, where the
+verdict cannot depend on the draw. Such a verdict goes to the docket only; nothing is committed before the draw.
+"""
+
+import itertools
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +17,7 @@ from protocol.config import PoolConfig
 from protocol.engines.base import Engine
 from protocol.errors import IntegrityError, MusterError
 from protocol.rollouts.schema import Limits
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.storage.download import HttpObjects
 from protocol.storage.keys import object_key
 from protocol.storage.missing import MissingObjectError
@@ -24,6 +30,7 @@ from validator.pipeline import judge
 log = logging.getLogger("muster.validator")
 _RETRY_SECONDS = 1.0
 _STALE_SECONDS = 15.0
+_STOP, _ASKED, _AHEAD = 0, 1, 2
 
 Judge = Callable[..., Verdict]
 
@@ -52,7 +59,7 @@ class Opinion:
 
 class Bench:
     """Judges tasks one after another. `weights(facts)` brings a step's model folder; `patience` seconds is how long a
-    file that no source has is asked for before it counts as unavailable."""
+    file that no source has is asked for before it counts as unavailable; `done` is called after every opinion."""
 
     def __init__(
         self,
@@ -63,12 +70,16 @@ class Bench:
         docket: Docket,
         patience: float,
         judge_one: Judge = judge,
+        done: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._engine, self._objects, self._weights = config, engine, objects, weights
-        self._docket, self._patience, self._judge = docket, patience, judge_one
+        self._docket, self._patience, self._judge, self._done = docket, patience, judge_one, done
         self._workbook: Workbook | None = None
         self._loaded = b""
-        self._queue: queue.Queue[Task | None] = queue.Queue()
+        self._queue: queue.PriorityQueue[tuple[int, int, Task | None]] = queue.PriorityQueue()
+        self._order = itertools.count()
+        self._count = threading.Lock()
+        self._wanted = 0
         self._known: set[tuple[str, bytes, bytes]] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench", daemon=True)
@@ -82,7 +93,7 @@ class Bench:
 
     def stop(self) -> None:
         self._stop.set()
-        self._queue.put(None)
+        self._queue.put((_STOP, next(self._order), None))
         self._thread.join(timeout=30)
 
     def ask(self, task: Task) -> Opinion | None:
@@ -92,14 +103,31 @@ class Bench:
             self._asked[task.key] = time.monotonic()
             if task.key not in self._known:
                 self._known.add(task.key)
-                self._queue.put(task)
+                self._put(_ASKED, task)
         return opinion
+
+    def prepare(self, task: Task) -> None:
+        """Do beforehand what can be done of a task whose draw is still to come; `key` is any that was not asked for."""
+        if task.key not in self._known:
+            self._known.add(task.key)
+            self._asked[task.key] = time.monotonic()
+            self._put(_AHEAD, task)
+
+    def _put(self, priority: int, task: Task) -> None:
+        with self._count:
+            self._wanted += priority == _ASKED
+        self._queue.put((priority, next(self._order), task))
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            task = self._queue.get()
+            priority, _, task = self._queue.get()
             if task is None:
                 return
+            if priority == _AHEAD:
+                self._look_ahead(task)
+                continue
+            with self._count:
+                self._wanted -= 1
             if time.monotonic() - self._asked[task.key] > _STALE_SECONDS:
                 # Settled without us, or drawn anew with another seed: nobody waits for it any more.
                 self._known.discard(task.key)
@@ -116,13 +144,21 @@ class Bench:
                 self._stop.wait(10 * _RETRY_SECONDS)
                 self._known.discard(task.key)
             self.current = ""
+            self._done()
+
+    def _look_ahead(self, task: Task) -> None:
+        """Judge until somebody asks for something; what fails is judged when it is asked for."""
+        try:
+            for _ in self._verdicts(task, ahead=True):
+                if self._wanted or self._stop.is_set() or time.monotonic() - self._asked[task.key] > _STALE_SECONDS:
+                    return
+        except MusterError as error:
+            log.debug("%s is not judged ahead: %s", task.where, error)
+        except Exception:  # as when it is asked for: no fault of ours ends the thread
+            log.exception("%s: judging ahead failed", task.where)
 
     def _opinion(self, task: Task) -> Opinion:
-        """Judge all files, by steps so that each step's weights are loaded once."""
-        started = time.monotonic()
-        verdicts: dict[int, Verdict] = {}
-        for at in sorted(range(len(task.facts)), key=lambda at: (task.facts[at].step, task.facts[at].sequence)):
-            verdicts[at] = self._one(task.facts[at], task.mirrors[at], started)
+        verdicts = dict(self._verdicts(task))
         done = [verdicts[at] for at in range(len(task.facts))]
         document = ballot_document(task.where, task.key[1], done)
         opinion = Opinion(tuple(verdict.code for verdict in done), self._docket.keep_document(document))
@@ -131,11 +167,21 @@ class Bench:
             log.info("%s submission %d: %s %s", task.where, verdict.sequence, verdict.code.label, why)
         return opinion
 
-    def _one(self, facts: Facts, mirrors: Sequence[str], started: float) -> Verdict:
+    def _verdicts(self, task: Task, ahead: bool = False) -> Iterator[tuple[int, Verdict]]:
+        """(place, verdict) of all files, by steps so that each step's weights are loaded once."""
+        until = time.monotonic() + (0.0 if ahead else self._patience)
+        for at in sorted(range(len(task.facts)), key=lambda at: (task.facts[at].step, task.facts[at].sequence)):
+            facts = task.facts[at]
+            if ahead and facts.audit_rate < AUDIT_EVERYTHING:
+                self._weights(facts)  # which rows to look at is not known yet, but with which model
+            else:
+                yield at, self._one(facts, task.mirrors[at], until)
+
+    def _one(self, facts: Facts, mirrors: Sequence[str], until: float) -> Verdict:
         kept = self._docket.find(facts)
         if kept is not None:
             return kept
-        data = self._fetch(facts, mirrors, started)
+        data = self._fetch(facts, mirrors, until)
         self._load(facts)
         assert self._workbook is not None
         verdict = self._judge(facts, data, self._config, self._workbook, self._engine)
@@ -144,8 +190,8 @@ class Bench:
             self._docket.keep(facts, verdict)
         return verdict
 
-    def _fetch(self, facts: Facts, mirrors: Sequence[str], started: float) -> bytes | None:
-        """The file, or None once every source that answers said for `patience` seconds that it has none.
+    def _fetch(self, facts: Facts, mirrors: Sequence[str], until: float) -> bytes | None:
+        """The file, or None once every source that answers said until then (monotonic) that it has none.
 
         Raises UnreachableError when no source answers: then this machine may be at fault, and no vote is honest.
         """
@@ -157,18 +203,15 @@ class Bench:
                 data = self._from_mirrors(key, limit, mirrors)
                 if data is not None:
                     return data
-                if time.monotonic() - started > self._patience or self._stop.is_set():
+                if time.monotonic() >= until or self._stop.is_set():
                     log.info("submission %d: %s", facts.sequence, error)
                     return None
             self._stop.wait(_RETRY_SECONDS)
 
-    @staticmethod
-    def _from_mirrors(key: str, limit: int, mirrors: Sequence[str]) -> bytes | None:
-        from protocol.storage.download import download
-
+    def _from_mirrors(self, key: str, limit: int, mirrors: Sequence[str]) -> bytes | None:
         for url in mirrors[:3]:
             try:
-                return download(url, key, limit, timeout=20.0)
+                return self._objects.elsewhere(url, key, limit)
             except MusterError as error:
                 log.info("mirror: %s", error)
         return None

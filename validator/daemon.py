@@ -35,6 +35,8 @@ from validator.rounds import Move, member_move
 from validator.votes import LaneVote, TrialVote, Vote
 
 log = logging.getLogger("muster.validator")
+_UNDRAWN = bytes(32)
+_LIKELY = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,16 @@ class Validator:
         engine = make_engine(
             config.engine.name, config.engine.dtype, config.engine.device, config.engine.threads, config.engine.batch
         )
+        self._wake = threading.Event()
         self.bench = Bench(
-            self.pool_config, engine, self.link.objects, self._weights, self.docket, self._patience(), judge_one
+            self.pool_config,
+            engine,
+            self.link.objects,
+            self._weights,
+            self.docket,
+            self._patience(),
+            judge_one,
+            self._wake.set,
         )
         self.errands = Errands(2 * len(self.voters) + 2)
         self.keeper = Keeper(next(iter(self.voters.values())), config.pool, self.errands)
@@ -83,6 +93,7 @@ class Validator:
 
     def stop(self) -> None:
         self.stopping.set()
+        self._wake.set()
 
     def run(self) -> int:
         """Serve until `stop`. Returns 0."""
@@ -99,7 +110,9 @@ class Validator:
                 except MusterError as error:
                     log.info("%s", error)
                     self.stopping.wait(2.0)
-                self.stopping.wait(self.config.poll_seconds)
+                # A new opinion is a vote to be cast: it does not wait for the next look at the chain.
+                self._wake.wait(self.config.poll_seconds)
+                self._wake.clear()
             return 0
         finally:
             beats.stop()
@@ -137,6 +150,8 @@ class Validator:
             where = duty.lane_place(lane, current.round)
             sitting = Sitting(where, bench, files, LaneVote(court, lane, current, files), bench.seed)
             self._sit(state, pool, sitting, now)
+        elif bench is None and not current.settled:
+            self._prepare(state, pool, lane, files)
         self.keeper.settle(state, lane, files, self._seats(state), now)
         self._collect(state, lane, files, now)
 
@@ -178,18 +193,19 @@ class Validator:
         self._publish(ballot.verdict_hash)
         return receipt
 
+    def _prepare(self, state: State, pool: Pool, lane: Lane, files: list[Submission]) -> None:
+        """Judge a lane before its draw, where we are likely to be drawn: the draw then waits for nothing."""
+        ours = sum(seat.active and seat.voter in self.voters for seat in state.seats.values())
+        if duty.chance(state, ours, pool.terms.committee) >= _LIKELY:
+            task = self._task(pool, duty.lane_place(lane, lane.round.round), files, b"", _UNDRAWN)
+            if task is not None:
+                self.bench.prepare(task)
+
     def _judged_ballot(self, pool: Pool, sitting: Sitting, seat: int, voter: str) -> Ballot | None:
         """A ballot on disk before anybody hears of it; None while the bench is still at work."""
-        facts: list[Facts] = []
-        for file in sitting.files:
-            step_seed = self.link.seed(pool.steps[file.step])
-            if step_seed is None:
-                return None
-            chain_id, pools = self.link.deployment.chain_id, self.link.pools
-            facts.append(duty.facts_of(chain_id, pools, pool, file, step_seed, sitting.audit_seed))
         where, seed, digest = sitting.where, sitting.bench.seed, sitting.digest
-        mirrors = tuple(tuple(file.mirrors) for file in sitting.files)
-        opinion = self.bench.ask(Task((where, seed, digest), tuple(facts), mirrors))
+        task = self._task(pool, where, sitting.files, seed, sitting.audit_seed)
+        opinion = self.bench.ask(task) if task else None
         if opinion is None:
             return None
         codes, salt = sitting.vote.codes(opinion), new_salt()
@@ -197,6 +213,17 @@ class Validator:
         ballot = Ballot(where, seat, voter, seed, digest, codes, opinion.verdict_hash, salt, commitment)
         self.box.keep(ballot)
         return ballot
+
+    def _task(self, pool: Pool, where: str, files: list[Submission], seed: bytes, audit_seed: bytes) -> Task | None:
+        """What the bench is to judge; None while a policy step's seed is not confirmed."""
+        facts: list[Facts] = []
+        for file in files:
+            step_seed = self.link.seed(pool.steps[file.step])
+            if step_seed is None:
+                return None
+            chain_id, pools = self.link.deployment.chain_id, self.link.pools
+            facts.append(duty.facts_of(chain_id, pools, pool, file, step_seed, audit_seed))
+        return Task((where, seed, duty.files_digest(files)), tuple(facts), tuple(tuple(f.mirrors) for f in files))
 
     def _collect(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
         """Fees of our members, once nothing of the lane can change."""

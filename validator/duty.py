@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import comb
 
 from eth_utils.crypto import keccak
 
@@ -108,6 +109,14 @@ def all_final(files: list[Submission], now: int) -> bool:
         or (file.status in (Status.ACCEPTED, Status.VOID) and not file.disputed and file.final_time <= now)
         for file in files
     )
+
+
+def chance(state: State, ours: int, committee: int) -> float:
+    """Probability that a committee yet to be drawn has at least one of our `ours` seats."""
+    seats = sum(seat.active for seat in state.seats.values())
+    if seats < committee:
+        return 0.0
+    return 1.0 - comb(max(0, seats - ours), committee) / comb(seats, committee)
 
 
 def lanes_in_order(state: State, pool: int, done: Callable[[Lane], bool]) -> list[Lane]:

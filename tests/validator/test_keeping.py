@@ -2,14 +2,19 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from protocol.chain.records import Seat
+from protocol.chain.state import State
 from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.seeds import AUDIT_EVERYTHING
 from protocol.storage.missing import MissingObjectError
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
+from validator import duty
 from validator.ballots import Ballot, BallotBox, new_salt
 from validator.bench import Bench, Opinion, Task
 from validator.case import Facts
@@ -127,6 +132,87 @@ def test_silent_sources_never_count_against_a_file(tmp_path: Path) -> None:
     assert opinion is not None
     assert opinion.codes == (Code.ACCEPT,)
     assert seen == [b"bytes"]
+
+
+def bench_of(tmp_path: Path, source: Source, seen: list[int]) -> Bench:
+    """A bench whose judge remembers the sequences it was given."""
+
+    def judge_one(facts: Facts, data: bytes | None, *rest: object) -> Verdict:
+        seen.append(facts.sequence)
+        return verdict_of(facts, Code.ACCEPT if data else Code.UNAVAILABLE)
+
+    docket, folder = Docket(tmp_path, b"c" * 32), tiny.model_folder()
+    return Bench(tiny.CONFIG, tiny.engine(1), source, lambda _: folder, docket, 0.0, judge_one)  # type: ignore[arg-type]
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def task_of(seed: bytes, *sequences: int, audit_rate: int = AUDIT_EVERYTHING) -> Task:
+    facts = tiny.facts(tiny.order(), tiny.honest(), audit_rate=audit_rate)
+    files = tuple(dataclasses.replace(facts, sequence=number, lane_seed=seed or bytes(32)) for number in sequences)
+    return Task(("lane-1-0-0", seed, bytes([len(sequences)])), files, ((),) * len(sequences))
+
+
+def test_what_was_judged_before_the_draw_is_not_judged_again(tmp_path: Path) -> None:
+    seen: list[int] = []
+    bench = bench_of(tmp_path, Source([], b"bytes"), seen)
+    bench.start()
+    bench.prepare(task_of(b"", 0))
+    bench.prepare(task_of(b"", 0, 1))
+    bench.prepare(task_of(b"", 0, 1))
+    until(lambda: len(seen) == 2)
+    assert not bench.opinions
+    drawn = task_of(b"s" * 32, 0, 1, 2)
+    until(lambda: bench.ask(drawn))
+    bench.stop()
+    assert seen == [0, 1, 2]
+
+
+def test_what_is_asked_for_comes_first(tmp_path: Path) -> None:
+    seen: list[int] = []
+    bench = bench_of(tmp_path, Source([], b"bytes"), seen)
+    bench.prepare(task_of(b"", 0, 1, 2))
+    asked = task_of(b"s" * 32, 9)
+    bench.ask(asked)
+    bench.start()
+    until(lambda: len(seen) == 4)
+    bench.stop()
+    assert seen[0] == 9
+
+
+def test_a_file_that_is_not_there_yet_is_not_judged_before_the_draw(tmp_path: Path) -> None:
+    seen: list[int] = []
+    bench = bench_of(tmp_path, Source([MissingObjectError("not there")], b"bytes"), seen)
+    bench.start()
+    bench.prepare(task_of(b"", 0))
+    until(lambda: seen)
+    drawn = task_of(b"s" * 32, 0)
+    until(lambda: bench.ask(drawn))
+    bench.stop()
+    assert bench.opinions[drawn.key].codes == (Code.ACCEPT,)
+
+
+def test_where_the_draw_decides_what_is_looked_at_only_weights_are_fetched_before_it(tmp_path: Path) -> None:
+    seen: list[int] = []
+    bench = bench_of(tmp_path, Source([], b"bytes"), seen)
+    fetched: list[int] = []
+    bench._weights = lambda facts: fetched.append(facts.sequence) or tmp_path  # type: ignore[func-returns-value]
+    bench.start()
+    bench.prepare(task_of(b"", 0, 1, audit_rate=20000))
+    until(lambda: fetched == [0, 1])
+    bench.stop()
+    assert not seen
+
+
+@pytest.mark.parametrize(("seats", "ours", "likely"), [(8, 4, 1 - 4 / 56), (8, 1, 3 / 8), (8, 0, 0.0), (2, 2, 0.0)])
+def test_the_chance_to_be_drawn(seats: int, ours: int, likely: float) -> None:
+    state = State(seats={n: Seat(n, "0xo", f"0x{n}", 1, 0) for n in range(seats)})
+    assert duty.chance(state, ours, 3) == pytest.approx(likely)
 
 
 def test_errands_do_not_repeat_until_their_block_is_seen() -> None:
