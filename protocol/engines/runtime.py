@@ -1,9 +1,12 @@
 """The environment in which torch processes must be started; imports neither torch nor vLLM."""
 
+import importlib
+import importlib.util
 import os
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 # Set before vLLM is imported, unless the launching process chose otherwise.
 VLLM_DEFAULTS = {
@@ -55,3 +58,20 @@ def prepare_vllm(device: str) -> None:
     if device == "cpu":
         os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        _hide_from_vllm()
+
+
+def _hide_from_vllm() -> None:
+    """Let vLLM 0.32 start on a CPU beside numba: it asks every value of every module for `__dict__`, for which
+    llvmlite's library object, which numba brings, answers with a C function."""
+    if importlib.util.find_spec("llvmlite") is None:
+        return
+    kind: Any = type(importlib.import_module("llvmlite.binding.ffi").lib)
+    inner = kind.__getattr__
+
+    def without_dunders(library: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return inner(library, name)
+
+    kind.__getattr__ = without_dunders
