@@ -66,7 +66,10 @@ class Worker:
     def run(self) -> int:
         beats = Heartbeats(self.service, self._beat, self.config.heartbeat_seconds)
         beats.start()
-        log.info("node %s works for pool %d", self.node, self.config.pool)
+        model = self.pool_config.model
+        log.info(
+            "node %s works for pool %d: model %s, licence %s", self.node, self.config.pool, model.source, model.license
+        )
         try:
             code = self._loop()
             self._claim()

@@ -1,4 +1,4 @@
-"""`muster node join, status, claim, dispute, leave`: a node's part in a pool."""
+"""`muster node join, status, claim, dispute, announce, leave`: a node's part in a pool."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from protocol.chain.state import State
 
 InviteOption = Annotated[Path | None, typer.Option("--invite", help="Invite of the pool's owner.")]
+FileOption = Annotated[int, typer.Option("--file", min=0, help="Number of the submission in the pool.")]
 EvidenceOption = Annotated[
     str | None, typer.Option("--orchestrator", help="URL of the pool's service: show the judges' findings, too.")
 ]
+
+_LONGEST_URL = 500
 
 
 @grouped
@@ -107,11 +110,7 @@ def _next_vesting(state: "State", pool: int, node: str) -> str:
 
 
 @grouped
-def dispute(
-    pool: PoolOption,
-    file: Annotated[int, typer.Option("--file", min=0, help="Number of the submission in the pool.")],
-    by: Paying,
-) -> None:
+def dispute(pool: PoolOption, file: FileOption, by: Paying) -> None:
     """Bring a committee's outcome before a jury, while it can be challenged. The deposit returns to who is right."""
     from cli.amounts import show_tokens
     from cli.moves import Move, act
@@ -127,6 +126,29 @@ def dispute(
     call = appeals.call("dispute", pool, file, sub.file_data)
     move = Move(title, call, deposit, ask=True, after=bool(allowance))
     act(session, [*allowance, move], by.mode, pool=pool, file=file, deposit=deposit)
+
+
+@grouped
+def announce(
+    pool: PoolOption,
+    file: FileOption,
+    url: Annotated[str, typer.Option("--url", help="Public http(s) URL that serves exactly the file's bytes.")],
+    by: Acting,
+) -> None:
+    """As the node: tell validators where else a submitted file is, when the pool's own storage does not serve it."""
+    from cli.moves import Move, act
+    from protocol.storage.transfer import check_url
+
+    session = by.open()
+    sub = session.state().submissions.get((pool, file))
+    if sub is None:
+        raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
+    if sub.node != session.address:
+        raise ConfigError(f"file {file} is of node {sub.node}, not of {session.address}", "use that node's key")
+    if len(check_url(url)) > _LONGEST_URL:
+        raise ConfigError(f"--url has more than {_LONGEST_URL} characters", "use a shorter one")
+    move = Move(f"announce {url} for file {file}", session.suite.pools.call("announceMirror", pool, file, url))
+    act(session, [move], by.mode, pool=pool, file=file, url=url, sha256=sub.sha256.hex())
 
 
 @grouped

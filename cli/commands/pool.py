@@ -24,6 +24,7 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from protocol.chain.records import Terms
+    from protocol.config import PoolConfig
 
 app = typer.Typer(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -54,7 +55,7 @@ def create(
     planned = [*allowance, moves.Move(title, call, grains, ask=True, after=bool(allowance))]
     facts = {"config_hash": document.digest.hex(), "budget": grains, "unbonding": unbonding}
     if not by.json:
-        typer.echo(_terms_text(values, unbonding))
+        typer.echo(_terms_text(document, values, unbonding))
     if by.dry_run:
         moves.act(session, planned, by.mode, **facts)
         return
@@ -63,11 +64,12 @@ def create(
     emit({"sent": moves.sent(planned, receipts), "pool": number, **facts}, by.json, lambda: f"pool {number}")
 
 
-def _terms_text(terms: "Terms", unbonding: int) -> str:
+def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
     from cli.amounts import show_tokens
 
     return fields(
         {
+            "model": f"{config.model.source}, licence {config.model.license}",
             "pay": f"{show_tokens(terms.rate)} tokens per verified output token",
             "fees": f"{show_tokens(terms.fee)} per seat and file, {show_tokens(terms.juryFee)} per juror",
             "stake": f"{show_tokens(terms.minStake)} tokens at least; work in flight up to {terms.leverage} times it",

@@ -108,6 +108,41 @@ def _dues(session: "Session", state: Any, seat: int, now: int) -> list["Move"]:
     return out
 
 
+@app.command("set-voter")
+@grouped
+def set_voter(
+    seat: SeatOption,
+    voter: Annotated[str, typer.Option("--voter", help="Address of the seat's new voting key.")],
+    by: Paying,
+) -> None:
+    """Give a seat another voting key. Not while a vote is committed and still hidden: neither key could reveal it."""
+    from cli.moves import Move, act
+    from cli.session import parse_address
+
+    key = parse_address(voter, "--voter")
+    session = by.open()
+    move = Move(f"seat {seat} votes with key {key}", session.suite.seats.call("setVoter", seat, key), ask=True)
+    act(session, [move], by.mode, seat=seat, voter=key)
+
+
+@app.command("top-up")
+@grouped
+def top_up(seat: SeatOption, by: Paying) -> None:
+    """Fill a seat's bond up again after penalties; below the least bond a seat has to leave."""
+    from cli.amounts import show_tokens
+    from cli.moves import Move, act
+
+    session = by.open()
+    seats = session.suite.seats
+    missing = seats.bond() - seats.seat_of(seat).bond
+    if missing <= 0:
+        raise ConfigError(f"the bond of seat {seat} is complete", "nothing has to be done")
+    allowance = session.approval(seats, missing)
+    title = f"add {show_tokens(missing)} tokens to the bond of seat {seat}"
+    move = Move(title, seats.call("topUp", seat), missing, ask=True, after=bool(allowance))
+    act(session, [*allowance, move], by.mode, seat=seat, added=missing)
+
+
 @app.command()
 @grouped
 def leave(

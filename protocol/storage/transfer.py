@@ -69,5 +69,5 @@ def check_url(url: str) -> str:
     except (httpx.InvalidURL, TypeError, ValueError):
         parsed = httpx.URL("")
     if parsed.scheme not in ("http", "https") or not parsed.host or len(url) > 8192:
-        raise MusterError(f"not an http(s) URL: {url[:80]!r}", "ask the pool's service for another")
+        raise MusterError(f"{url[:80]!r} is not an http(s) URL", "name another")
     return url

@@ -168,6 +168,11 @@ def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     assert "the committee's draw" in stage.muster.ok(*shown).out
     account = stage.muster.ok(*shown, "--json").json["accounts"][0]
     assert account["pending"] == 1500 * 1_000_000
+    announce = ("node", "announce", "--pool", 1, "--file", 0, "--url")
+    assert "is not an http(s) URL" in stage.muster.refused(*announce, "mirror", *node.options)
+    assert "use that node's key" in stage.muster.refused(*announce, "https://mirror.example/f", *operator.options)
+    stage.muster.ok(*announce, "https://mirror.example/f", *node.options)
+    assert world.state().submissions[1, 0].mirrors == ["https://mirror.example/f"]
     claim = ("node", "claim", "--pool", 1, "--node", node.address, *operator.options)
     assert "nothing of" in stage.muster.refused(*claim)
     world.judge(stage.voters, 1, 0, [Code.ACCEPT, Code.MALFORMED])
@@ -193,6 +198,19 @@ def test_validators_take_their_fees(stage: Stage) -> None:
     stage.muster.ok("validator", "claim", *validator.options)
     assert stage.tokens("validator") > before
     assert "no fee is due" in stage.muster.refused("validator", "claim", *validator.options)
+
+
+def test_a_seat_gets_another_voting_key(stage: Stage) -> None:
+    validator = stage.key("validator")
+    view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
+    first, other = view["seats"][0]["seat"], stage.key("spare").address
+    stage.muster.ok("validator", "set-voter", *validator.options, "--seat", first, "--voter", other, "--yes")
+    again = ("validator", "status", "--address", validator.address, "--json")
+    assert stage.muster.ok(*again).json["seats"][0]["voter"] == other
+    former = view["seats"][0]["voter"]
+    stage.muster.ok("validator", "set-voter", *validator.options, "--seat", first, "--voter", former, "--yes")
+    complete = stage.muster.refused("validator", "top-up", *validator.options, "--seat", first, "--yes")
+    assert f"the bond of seat {first} is complete" in complete
 
 
 def test_a_rejected_node_sees_why_and_disputes(stage: Stage) -> None:
