@@ -112,15 +112,6 @@ class ChainClient:
 
         return wait_for(f"block {wanted}", ready, timeout, poll=0.25, mend="is the chain producing blocks?")
 
-    def wait_until(self, wanted: int, timeout: float = 120.0) -> Block:
-        """The head, once its time is at or past `wanted` (Unix seconds)."""
-
-        def ready() -> Block | None:
-            head = self.head()
-            return head if head.time >= wanted else None
-
-        return wait_for(f"chain time {wanted}", ready, timeout, poll=0.25, mend="is the chain producing blocks?")
-
     # ---- Sending
 
     def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:

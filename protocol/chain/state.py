@@ -99,13 +99,6 @@ class State:
             order = account.sequences if account else []
         return [self.submissions[pool, sequence] for sequence in order]
 
-    def submission_by_counter(self, pool: int, node: str, counter: int) -> Submission | None:
-        """The submission that carries a node's counter."""
-        account = self.accounts.get((pool, node))
-        if account is None or not 0 <= counter < len(account.sequences):
-            return None
-        return self.submissions[pool, account.sequences[counter]]
-
     def lane_of(self, submission: Submission) -> Lane:
         return self.lanes[submission.pool, submission.lane]
 

@@ -21,7 +21,6 @@ Floats32 = npt.NDArray[np.float32]
 MASK64 = (1 << 64) - 1
 U32 = 2.0**-32
 U_MAX = 1.0 - 2.0**-24
-LOWEST = np.float32(np.finfo(np.float32).tiny)
 # Relative slack of the float32 sieve: exponents within reach of winning are below 26, so errors stay under 1e-5.
 SLACK = 1.0 + 1e-4
 

@@ -96,6 +96,3 @@ class Canaries(Contract):
     def conclude(self, submission: Submission) -> Receipt:
         """Keeper: after the contest window, or after the jury."""
         return self.send("conclude", submission.pool, submission.sequence, submission.file_data)
-
-    def in_sample(self, seed: bytes, sequence: int, rows: int, audit_rate: int, row: int) -> bool:
-        return bool(self.read("inSample", seed, sequence, rows, audit_rate, row))

@@ -175,9 +175,6 @@ class Pools(Contract):
             raise ConfigError(f"{len(works)} files in one call", "submit 1 to 16 at once")
         return self.send("submitMany", pool, step, counter, [work.as_tuple() for work in works])
 
-    def announce_mirror(self, pool: int, sequence: int, uri: str) -> Receipt:
-        return self.send("announceMirror", pool, sequence, uri)
-
     # ---- Keeper
 
     def finalize(self, submission: Submission) -> Receipt:

@@ -89,23 +89,6 @@ class Seats(Contract):
         receipt = self.send("openSeat", address(voter, "voter"))
         return int(self.event(receipt, "SeatOpened").args["seat"])
 
-    def set_voter(self, seat: int, voter: str) -> Receipt:
-        return self.send("setVoter", seat, address(voter, "voter"))
-
-    def top_up(self, seat: int) -> Receipt:
-        missing = self.bond() - self.seat_of(seat).bond
-        Token(self.client, self.deployment).ensure_allowance(self.address, max(missing, 0))
-        return self.send("topUp", seat)
-
-    def leave_seat(self, seat: int) -> Receipt:
-        return self.send("leaveSeat", seat)
-
-    def unbond_seat(self, seat: int) -> Receipt:
-        return self.send("unbondSeat", seat)
-
-    def withdraw_seat(self, seat: int) -> Receipt:
-        return self.send("withdrawSeat", seat)
-
     def seat_of(self, seat: int) -> SeatView:
         return record(SeatView, self.read("seatOf", seat))
 
@@ -120,7 +103,3 @@ class Seats(Contract):
 
     def current_epoch(self) -> int:
         return int(self.read("currentEpoch"))
-
-    def count_at(self, epoch: int) -> int:
-        """Drawable seats in the previous, current or next epoch."""
-        return int(self.read("countAt", epoch))

@@ -32,9 +32,6 @@ class Token(Contract):
     def balance_of(self, owner: str) -> int:
         return int(self.read("balanceOf", address(owner, "owner")))
 
-    def total_supply(self) -> int:
-        return int(self.read("totalSupply"))
-
     def allowance(self, owner: str, spender: str) -> int:
         return int(self.read("allowance", owner, spender))
 
@@ -82,9 +79,6 @@ class Params(Contract):
     def unbonding(self) -> int:
         """Seconds a validator's bond stays after leaving."""
         return int(self.read("unbonding"))
-
-    def set_paused(self, paused: bool) -> Receipt:
-        return self.send("setPaused", paused)
 
     def unbonding_of(self, terms: tuple[object, ...]) -> int:
         """Seconds that stake of a pool with these terms stays locked; raises ContractError `BadTerms`."""
