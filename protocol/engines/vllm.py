@@ -54,7 +54,6 @@ class VllmEngine:
         prepare_vllm(device)
         # Seconds of work that need no model: a caller makes its engine before anything waits for it.
         importlib.import_module("vllm.entrypoints.llm")
-        importlib.import_module("protocol.engines.vllm_extension")
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
         self._max_len = max_model_len
         self._options: dict[str, Any] = {"dtype": dtype, "tensor_parallel_size": tensor_parallel_size}
