@@ -41,6 +41,7 @@ def build_summary(
             "pending": counts["pending"],
             "total": len(files),
         },
+        "accepted_untrained": sum(one["status"] == "accepted" and one["trained"] is None for one in files),
         "tokens_verified": sum(one["units"] for one in files if one["status"] == "accepted"),
         "ledger_matches_chain": bool(audit.get("ledger_matches_chain")) and bool(audit.get("current")),
         "escrow_balanced": bool(audit.get("escrow_balanced")) and bool(audit.get("current")),

@@ -315,6 +315,7 @@ class Trainer:
             "phase": self._phase[:64],
             "step": self.learner.step,
             "waits": [{"what": str(w["what"])[:200], "since": w["since"]} for w in WAITS.report()[:8]],
+            "metrics": {"late_files": float(len(self._told_stale))},
         }
 
 

@@ -57,6 +57,9 @@ def test_the_summary_has_the_figures(run: dict[str, Any]) -> None:
         }
     ]
     assert summary["submissions"] == {"accepted": 2, "rejected": 1, "pending": 1, "total": 4}
+    assert summary["accepted_untrained"] == 0
+    unused = [{**one, "trained": None} for one in run["submissions"]]
+    assert build_summary({**run, "submissions": unused}, seed=7, seconds=1)["accepted_untrained"] == 2
     figures = {
         "seed": 7,
         "seconds": 12.3,
