@@ -18,8 +18,6 @@ EvidenceOption = Annotated[
     str | None, typer.Option("--orchestrator", help="URL of the pool's service: show the judges' findings, too.")
 ]
 
-_LONGEST_URL = 500
-
 
 @grouped
 def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = None) -> None:
@@ -137,6 +135,7 @@ def announce(
 ) -> None:
     """As the node: tell validators where else a submitted file is, when the pool's own storage does not serve it."""
     from cli.moves import Move, act
+    from protocol.chain.folding.pools import MAX_MIRROR
     from protocol.storage.transfer import check_url
 
     session = by.open()
@@ -145,8 +144,8 @@ def announce(
         raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
     if sub.node != session.address:
         raise ConfigError(f"file {file} is of node {sub.node}, not of {session.address}", "use that node's key")
-    if len(check_url(url)) > _LONGEST_URL:
-        raise ConfigError(f"--url has more than {_LONGEST_URL} characters", "use a shorter one")
+    if len(check_url(url)) > MAX_MIRROR:
+        raise ConfigError(f"--url has more than {MAX_MIRROR} characters", "use a shorter one")
     move = Move(f"announce {url} for file {file}", session.suite.pools.call("announceMirror", pool, file, url))
     act(session, [move], by.mode, pool=pool, file=file, url=url, sha256=sub.sha256.hex())
 

@@ -11,8 +11,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from eth_abi.abi import decode, encode
+from eth_abi.abi import encode
+from eth_abi.codec import ABIDecoder
+from eth_abi.decoding import StringDecoder
 from eth_abi.exceptions import DecodingError, EncodingError
+from eth_abi.registry import registry
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 
@@ -23,6 +26,19 @@ CONTRACTS = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juri
 """In the order of their deployment."""
 
 Json = dict[str, Any]
+
+
+def _lenient() -> ABIDecoder:
+    """A decoder that never fails on text: contracts emit what strangers pass as `string` unread, and an event that no
+    program can decode would stop every program that follows the chain."""
+    own = registry.copy()  # type: ignore[no-untyped-call]
+    own.unregister_decoder("string")
+    text = StringDecoder(handle_string_errors="replace")  # type: ignore[no-untyped-call]
+    own.register_decoder("string", text)
+    return ABIDecoder(own)
+
+
+_DECODER = _lenient()
 
 
 @dataclass(frozen=True)
@@ -152,7 +168,7 @@ def canonical_type(parameter: Json) -> str:
 
 def _decode(parameters: tuple[Json, ...], data: bytes, where: str) -> tuple[Any, ...]:
     try:
-        values = decode([canonical_type(p) for p in parameters], data)
+        values = _DECODER.decode([canonical_type(p) for p in parameters], data)
     except (DecodingError, OverflowError, ValueError) as error:
         raise ConfigError(
             f"{where} does not decode ({error})", "the contract's ABI differs from this version's: check the deployment"

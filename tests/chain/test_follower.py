@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eth_abi.abi import encode
 
 from protocol.chain.events import Event
 from protocol.chain.follower import Follower
+from protocol.chain.sender import Call
 from protocol.chain.state import Projection, fold
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from tests.chain.proxy import Proxy
@@ -62,6 +64,20 @@ def test_it_goes_on_where_it_stopped(deployed: Deployed, tmp_path: Path) -> None
     assert (event.block_hash, event.timestamp) == (block.hash, block.time)
     assert batch.head == follower.head == block.number
     assert amounts(list(follower.history())) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "text", [b"\xff\xfe", b"\x80" * 3000, b"\xed\xa0\x80", b"\0\n"], ids=["bom", "long", "surrogate", "nul"]
+)
+def test_text_that_is_none_stops_nobody(deployed: Deployed, tmp_path: Path, text: bytes) -> None:
+    """Any account may emit a mirror's URL, and the contract does not read it."""
+    announce = deployed.suite(deployed.governance).pools.call("announceMirror", 0, 0, "")
+    data = announce.data[:4] + encode(["uint256", "uint256", "bytes"], [0, 0, text])
+    deployed.suite(deployed.governance).client.send(Call(announce.to, data, "Pools.announceMirror"))
+    follower = follow(deployed, tmp_path)
+    (event,) = [event for event in follower.poll().events if event.name == "MirrorAnnounced"]
+    assert event.args["uri"] == text.decode("utf-8", "replace")
+    event.args["uri"].encode()
 
 
 def test_a_reorganisation_is_rolled_back(deployed: Deployed, tmp_path: Path) -> None:
@@ -267,6 +283,7 @@ from pathlib import Path
 from protocol.chain.client import ChainClient
 from protocol.chain.deployment import Deployment
 from protocol.chain.follower import Follower
+from protocol.chain.sender import Call
 {extra}
 folder = Path(sys.argv[1])
 client = ChainClient([sys.argv[2]], 31337)

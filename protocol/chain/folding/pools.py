@@ -27,6 +27,9 @@ from protocol.chain.state import State
 
 STATUSES = ("none", "open", "paused", "closing", "settled")
 
+MAX_MIRROR = 500
+"""Characters of an announced URL; longer ones are not believed."""
+
 
 # ---- Pools: owner's side
 
@@ -126,9 +129,10 @@ def _work_submitted(state: State, event: Event) -> None:
 @on("Pools", "MirrorAnnounced")
 def _mirror_announced(state: State, event: Event) -> None:
     sub = state.submissions.get((event.args["pool"], event.args["sequence"]))
-    # Anybody can emit this; only the submission's own node speaks for its file.
-    if sub is not None and sub.node == event.args["sender"] and len(sub.mirrors) < 8:
-        sub.mirrors.append(event.args["uri"])
+    uri: str = event.args["uri"]
+    # Anybody can emit this, with any text; only the submission's own node speaks for its file.
+    if sub is not None and sub.node == event.args["sender"] and len(sub.mirrors) < 8 and len(uri) <= MAX_MIRROR:
+        sub.mirrors.append(uri)
 
 
 @on("Pools", "FileSettled")
