@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cli.demo.network import vllm_installed
 from tests.e2e.running import Run, kept_demo, muster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -14,6 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 def test_a_short_run_pays_the_honest_and_ejects_the_cheater(tmp_path: Path) -> None:
     with kept_demo(tmp_path, "--seed", "1", "--steps", "4", timeout=480) as run:
         check_summary(run)
+        check_agreement(run)
         check_replay(run)
     left = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
     assert left == [], "processes were left running"
@@ -40,16 +42,33 @@ def check_summary(run: Run) -> None:
     assert len(trained) == len(set(trained)) == 16
 
 
+def check_agreement(run: Run) -> None:
+    """Honest validators with other engines and batches came to the same verdict wherever they judged the same file."""
+    found = run.summary["agreement"]
+    assert len({(one["engine"], one["batch"]) for one in found["validators"]}) == len(found["validators"]) == 2
+    assert found["compared"] >= 1
+    assert found["differing"] == []
+    assert found["checks_differing"] == 0
+
+
 def check_replay(run: Run) -> None:
-    """`muster verify` comes to every committee's outcome, but for the one that the colluders bent."""
+    """`muster verify`, with an engine and batch that no validator had, comes to every committee's outcome, and to every
+    vote of those who looked, but for the outcome and votes that the colluders bent."""
     deployment, cache = run.folder / "deployment" / "deployment.json", run.folder / "verify"
     where = ["--deployment", str(deployment), "--rpc", rpc(run), "--orchestrator", run.url, "--cache", str(cache)]
-    done = muster("verify", *where, "--json", timeout=180)
+    engine = "vllm" if vllm_installed() else "transformers"
+    done = muster("verify", *where, "--engine", engine, "--batch", "5", "--json", timeout=180)
     document = json.loads(done.stdout)
     bent = {one["sequence"] for one in run.summary["disputes"] if one["overturned"]}
     assert {row["submission"] for row in document["replayed"] if not row["agrees"]} == bent
     assert len(document["replayed"]) >= run.summary["submissions"]["accepted"]
     assert done.returncode == (1 if bent else 0)
+    looked = [
+        (row, vote) for row in document["replayed"] for vote in row["votes"] if vote.get("engine", "none") != "none"
+    ]
+    assert {vote["engine"] for _, vote in looked} == {"transformers", engine}
+    assert {row["submission"] for row, vote in looked if not vote["agrees"]} <= bent
+    assert document["largest_differences"]["logprobs.mean"] < 1e-5
 
 
 def rpc(run: Run) -> str:
