@@ -11,6 +11,7 @@ from typer.exceptions import Abort, TyperException
 from cli.commands import demo, deploy, doctor, keys, node, pool, run, status, validator, verify
 from protocol.errors import ConfigError, MusterError
 
+log = logging.getLogger("muster.cli")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 app = typer.Typer(
@@ -43,6 +44,13 @@ def main() -> None:
     except TyperException as error:
         if message := usage_error(error):
             print(f"muster: {message}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        log.debug("what happened", exc_info=True)
+        reason = f"cannot use {os.fsdecode(error.filename)}: {error.strerror}"
+        print(f"muster: {reason}; check the path, its permissions and the room on its disk", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, Abort):
         print("muster: interrupted", file=sys.stderr)

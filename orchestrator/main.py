@@ -25,7 +25,7 @@ from protocol.errors import ConfigError
 from protocol.http.guard import Guard, NonceStore
 from protocol.http.signing import Realm
 from protocol.keys import keystore
-from protocol.process import load_process
+from protocol.process import load_process, make_home
 from protocol.storage.bucket import Bucket
 from protocol.storage.keys import object_key
 
@@ -59,10 +59,7 @@ def run(config_path: Path) -> None:
 def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     """Open everything the service needs; `stack` closes it."""
     home = config.home
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot make {home}: {error.strerror}", "check `home`") from None
+    make_home(home)
     pool_config = PoolConfig.load(config.pool_config)
     signer = keystore.load(config.key.keystore, keystore.read_password(config.key.password_file))
     deployment = Deployment.load(config.deployment)

@@ -15,7 +15,7 @@ from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.keys import keystore
 from protocol.keys.files import write_atomic
-from protocol.process import KeyConfig, ProcessConfig
+from protocol.process import KeyConfig, ProcessConfig, make_home
 from protocol.storage.download import HttpObjects
 from protocol.storage.keys import object_key
 from protocol.waiting import wait_for
@@ -46,7 +46,7 @@ class PoolLink:
         self.suite = Suite(self.client, self.deployment)
         # State belongs to one chain: another genesis or court never meets old files.
         self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
-        self.home.mkdir(parents=True, exist_ok=True)
+        make_home(self.home)
         self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
         bases = [f"{config.orchestrator.rstrip('/')}/v1/objects", *config.mirrors]
         self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources)

@@ -87,6 +87,14 @@ def serve(run: Callable[[], int], stop: Callable[[], None]) -> NoReturn:
     os._exit(code)
 
 
+def make_home(path: Path) -> None:
+    """Make a process's home folder, if need be. Raises ConfigError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {path}: {error.strerror}", "check `home`") from None
+
+
 def load_process(path: Path, kind: type[T]) -> T:
     """A process configuration from JSON or (by its suffix) TOML. Raises ConfigError naming the field to mend."""
     try:

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from protocol.process import load_process, serve
+from protocol.process import load_process, make_home, serve
 from validator.config import ValidatorConfig
 
 
@@ -25,6 +25,6 @@ def prepare(config: ValidatorConfig) -> None:
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    config.home.mkdir(parents=True, exist_ok=True)
+    make_home(config.home)
     for name, value in torch_environment(config.engine.threads).items():
         os.environ.setdefault(name, value)

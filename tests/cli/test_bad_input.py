@@ -327,6 +327,14 @@ def test_roles_name_what_is_wrong_with_their_configuration(muster: Muster, confi
     assert "`stepz`" in said["trainer"]
 
 
+def test_a_home_that_cannot_be_made_is_named(muster: Muster, configs: dict[str, dict[str, Any]]) -> None:
+    said = run_roles(muster, {role: config | {"home": "/proc/nowhere"} for role, config in configs.items()})
+    for role, words in said.items():
+        assert "cannot make /proc/nowhere" in words, role
+        assert words.endswith("check `home`"), role
+    assert "cannot use /proc/nowhere" in muster.refused("demo", "--runs", "/proc/nowhere")
+
+
 def test_roles_refuse_a_wrong_password(muster: Muster, configs: dict[str, dict[str, Any]], key: Key) -> None:
     before = key.path.read_bytes()
     key.password_file.write_text("wrong\n")
