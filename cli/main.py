@@ -8,7 +8,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
-from cli.commands import demo, deploy, doctor, keys, node, pool, run, status, validator, verify
+from cli.commands import calibrate, demo, deploy, doctor, keys, node, pool, run, status, validator, verify
 from protocol.errors import ConfigError, MusterError
 
 log = logging.getLogger("muster.cli")
@@ -20,6 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("calibrate")(calibrate.calibrate)
 app.command("demo")(demo.demo)
 app.command("deploy")(deploy.deploy)
 app.command("doctor")(doctor.doctor)

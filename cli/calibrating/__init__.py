@@ -1,0 +1,1 @@
+"""Making and measuring the honest files of `muster calibrate`, each engine in a process of its own."""

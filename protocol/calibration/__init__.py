@@ -1,0 +1,1 @@
+"""From figures of honest files to reject thresholds with a stated false-reject probability (docs/verification.md)."""

@@ -1,0 +1,86 @@
+"""Thresholds for every figure of `ChecksConfig` that engines decide, from summaries of honest pairs.
+
+The false-reject probability of a submission is split evenly among the eight figures (union bound). Statistical bounds
+(tails.py, means.py) are multiplied by the safety factor, which stands for machines and kernels that were not measured;
+floors, which come from arithmetic, are not.
+"""
+
+import math
+from collections.abc import Sequence
+
+from protocol.calibration.means import Design, mean_limit
+from protocol.calibration.sample import EXTREMES, FIGURES, MEANS
+from protocol.calibration.summary import PairFigures
+from protocol.calibration.tails import FEWEST, limit
+
+FLOORS = {
+    # Four values of a chunk at a power of two or at the cut of the 128 largest, rounded the other way at once.
+    "exponent_mismatches_chunk_reject": 4.0,
+    # Four mantissas of a chunk (of at least 64 compared) rounded the other way to bfloat16 at once.
+    "mantissa_mean_chunk_reject": 4 / 64,
+    # Claimed log-probabilities are float32: four units in the last place of a surprisal of up to 32 nats, and one.
+    "logprob_error_reject": 8e-6,
+    "logprob_mean_reject": 2e-6,
+}
+_RARE = 50
+"""Events of a whole sample above which their count needs no Poisson floor."""
+
+
+def thresholds(pairs: Sequence[PairFigures], design: Design, false_reject: float, safety: float) -> dict[str, float]:
+    """Every figure's reject threshold, the largest over the pairs, rounded up to three digits."""
+    each = [_pair(pair, design, false_reject / len(FIGURES), safety) for pair in pairs]
+    return {name: _rounded_up(max(found[name] for found in each)) for name in FIGURES}
+
+
+def _pair(pair: PairFigures, design: Design, probability: float, safety: float) -> dict[str, float]:
+    out = {}
+    for name, extreme in EXTREMES.items():
+        found = limit(pair.extremes[name], probability / design.rows, extreme.quantum)
+        out[name] = max(safety * found.value, FLOORS.get(name, 0.0))
+    # Two scores are each off by their error of ln p (the common constant cancels), and the verifier's own choice is a
+    # sample as well, with errors like those of chosen tokens: a gap of g needs an error of g/2 on either side.
+    either = 2 * max(
+        safety * limit(pair.extremes["logprob_error_reject"], probability / 2 / design.rows, 0.0).value, 8e-6
+    )
+    few = pair.extremes["sampling_gap_reject"].at_least < FEWEST
+    out["sampling_gap_reject"] = either if few else min(out["sampling_gap_reject"], either)
+    for name, mean in MEANS.items():
+        strata = [stratum.moments[name] for stratum in pair.strata]
+        found_mean = mean_limit(strata, pair.residuals[name], pair.ratios[name], design, probability, 1.0 * mean.counts)
+        floor = _poisson_floor(pair, name, design, probability) if mean.quantum else 0.0
+        seen = pair.spread[name].largest
+        out[name] = max(safety * found_mean, safety * seen, floor, FLOORS.get(name, 0.0))
+    return out
+
+
+def _poisson_floor(pair: PairFigures, name: str, design: Design, probability: float) -> float:
+    """Rare events that come one by one: how many a submission may hold though the sample has few or none."""
+    counted = sum(stratum.moments[name].count * stratum.moments[name].problems for stratum in pair.strata)
+    total = sum(stratum.moments[name].total * stratum.moments[name].problems for stratum in pair.strata)
+    quantum = MEANS[name].quantum
+    events = total / quantum
+    if events > _RARE:
+        return 0.0
+    upper = events + 1.645 * math.sqrt(events) + 3.0
+    in_file = counted / pair.rollouts * design.rows * design.audited
+    fewest = max(1.0, counted / pair.rollouts * design.fewest)
+    return (_poisson_quantile(upper * in_file / counted, probability) + 1) * quantum / fewest
+
+
+def _poisson_quantile(rate: float, probability: float) -> int:
+    """The least c with P(Poisson(rate) > c) ≤ probability."""
+    term = math.exp(-rate)
+    left, count = 1.0 - term, 0
+    while left > probability and count < 10_000:
+        count += 1
+        term *= rate / count
+        left -= term
+    return count
+
+
+def _rounded_up(value: float) -> float:
+    """Three significant digits, never less than `value`."""
+    if not 0 < value < math.inf:
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.3g}")
