@@ -224,10 +224,17 @@ def flight(rule: Rule, supply: Supply, now: float) -> Flight:
     unnamed = max(0, published * rule.files_per_step - len(supply.consumed))
     fresh = [f for f in accepted[unnamed:] if f.step >= oldest]
     pending = [f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest]
-    leased = [lease.node for lease in live_leases(supply.leases, now) if lease.step >= oldest]
+    leased = [lease for lease in live_leases(supply.leases, now) if lease.step >= oldest]
+    coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, supply.pace, lease.node)]
     needed = max(0, rule.steps - made) * rule.files_per_step
-    expected = len(fresh) + sum(supply.pace.share(node) for node in pending + leased)
+    expected = len(fresh) + sum(supply.pace.share(node) for node in pending + coming)
     return Flight(len(leased), len(pending), len(fresh), needed, expected)
+
+
+def _patience(rule: Rule, pace: Pace, node: str) -> float:
+    """Seconds after which a lease is no longer counted on, though its node is alive and may still deliver."""
+    usual = max(pace.typical, pace.making.get(node, 0.0))
+    return max(rule.lease_seconds, 4 * usual) if pace.typical > 0 else math.inf
 
 
 def _oldest(rule: Rule, supply: Supply) -> int:
@@ -255,7 +262,8 @@ def _place(rule: Rule, supply: Supply, node: Node, step: int, now: float) -> Wai
     room = rule.files_per_step * (rule.async_level + 1 - max(0, (supply.published or 0) - step))
     free = _whole(min(room, count.needed) - count.expected)
     # A file that the trainer cannot use must not hold a place for ever: without it the run could not end.
-    if free <= 0 and count.leased + count.pending == 0 and count.needed and now - supply.changed >= rule.stall_seconds:
+    still = count.expected <= count.accepted and now - supply.changed >= rule.stall_seconds
+    if free <= 0 and still and count.needed:
         free = 1
     if free <= 0:
         return _full(rule, supply, count, room)

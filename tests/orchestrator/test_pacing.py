@@ -29,11 +29,13 @@ RULE = Rule(files_per_step=4, async_level=2, steps=30)
 
 @dataclass
 class Maker:
-    """A node: how long its files take, how many of them are bad, and when it vanishes in the middle of one."""
+    """A node: how long its files take, how many of them are bad, and when it vanishes in the middle of one. One that
+    `hangs` vanishes as well, but goes on sending heartbeats."""
 
     seconds: float
     bad: float = 0.0
     dies: float = 1e9
+    hangs: bool = False
     free_at: float = 0.0
     lease: Lease | None = None
     counter: int = 0
@@ -129,14 +131,14 @@ class Pool:
         decision = decide(self.rule, self.supply(), Node(name, maker.counter, 0), None, self.now)
         self.asked.pop(name, None)
         if isinstance(decision, Grant):
-            limit = decision.limit + 1e9  # heartbeats
+            limit = decision.limit + 1e9 * (not maker.hangs)  # heartbeats, and a file is never given up
             maker.lease = Lease(f"{name}/{maker.counter}", name, decision.step, maker.counter, self.now, limit, limit)
             maker.free_at = self.now + maker.seconds * self.random.uniform(0.8, 1.2)
             self.granted[name] = self.now
             self.most = max(self.most, before.total + 1)
             room = self.rule.files_per_step * (self.rule.async_level + 1 - (self.step - decision.step))
             assert before.expected + 1 <= room + 1e-5 or self.now - self.changed >= self.rule.stall_seconds
-            if maker.dies <= maker.free_at + TICK:
+            if maker.dies <= maker.free_at + TICK and not maker.hangs:
                 maker.lease = replace(maker.lease, expires=self.now + self.rule.lease_seconds)
         elif isinstance(decision, Wait):
             # Asking again costs nothing here; what matters is that the answer changes in time.
@@ -219,6 +221,17 @@ def test_when_the_fast_nodes_are_gone_the_slow_one_goes_on() -> None:
     assert sum(f.node == "slow" for f in pool.files) > 8
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_lost_node_costs_seconds_not_the_run(hangs: bool) -> None:
+    rule = replace(RULE, steps=8)
+    whole = Pool(rule, {"a": Maker(1.0), "b": Maker(1.0), "lost": Maker(1.0)}).run(400)
+    # Wherever in the run it happens, the last step included.
+    for dies in range(1, int(whole.now), 3):
+        makers = {"a": Maker(1.0), "b": Maker(1.0), "lost": Maker(1.0, dies=float(dies), hangs=hangs)}
+        pool = Pool(rule, makers, seed=dies).run(400)
+        assert pool.now < whole.now + rule.lease_seconds + 25
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     files=st.integers(1, 6),
@@ -227,16 +240,19 @@ def test_when_the_fast_nodes_are_gone_the_slow_one_goes_on() -> None:
     bad=st.floats(0.0, 0.5),
     slowest=st.floats(2.0, 12.0),
     dies=st.floats(1.0, 30.0),
+    hangs=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_training_always_progresses(
-    files: int, level: int, times: list[float], bad: float, slowest: float, dies: float, seed: int
+    files: int, level: int, times: list[float], bad: float, slowest: float, dies: float, hangs: bool, seed: int
 ) -> None:
     makers = {f"n{i}": Maker(seconds, bad=bad if i else 0.0) for i, seconds in enumerate(times)}
-    makers["lost"] = Maker(5.0, dies=dies)
+    makers["lost"] = Maker(5.0, dies=dies, hangs=hangs)
     rule = Rule(files, level, steps=6)
     pool = Pool(rule, makers, verdict=(2.0, slowest), seed=seed)
     # The slowest way to a step: one honest node makes all its files, one after the other, after a lost lease ran out.
     alone = 1.3 * max(times) + slowest + pool.confirm + pool.train + 10
-    pool.run(6 * (files * alone + rule.lease_seconds + rule.stall_seconds))
+    # Before anybody has delivered, a hanging node's lease counts until its limit.
+    lost = rule.lease_limit if hangs else rule.lease_seconds
+    pool.run(lost + 6 * (files * alone + 5 * max(30.0, max(times)) + rule.stall_seconds))
     assert pool.most <= 2 * rule.capacity

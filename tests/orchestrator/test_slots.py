@@ -149,6 +149,16 @@ def test_a_node_that_others_overtake_by_whole_steps_waits_while_others_serve() -
     assert isinstance(decide(RULE, replace(supply, leases=supply.leases[1:]), A, None, 1.0), Grant)  # type: ignore[index]
 
 
+def test_a_node_that_lives_but_does_not_deliver_holds_no_place_for_long() -> None:
+    pace = Pace(making={"0xb": 10.0}, typical=10.0, step=8.0)
+    held = [replace(lease("0xa"), expires=600.0), replace(lease("0xa", 1), expires=600.0)]
+    last = replace(EMPTY, published=4, usable=4, leases=[replace(one, step=4) for one in held], pace=pace)
+    assert isinstance(decide(RULE, last, B, None, 39.0), Wait)
+    assert isinstance(decide(RULE, last, B, None, 41.0), Grant)
+    # Where nobody has delivered yet, it is not known how long that takes.
+    assert isinstance(decide(RULE, replace(last, pace=Pace()), B, None, 41.0), Wait)
+
+
 def test_the_last_step_gets_no_more_than_it_needs() -> None:
     last = replace(EMPTY, published=4, usable=4, leases=[lease("0xa", step=4), lease("0xb", step=4)])
     decision = decide(RULE, last, C, None, 1.0)
