@@ -1,6 +1,7 @@
 """The pool's service as workers and validators use it: slots, uploads, receipts, heartbeats (docs/orchestrator.md)."""
 
 import hashlib
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from protocol.storage.presign import UploadTicket
 from protocol.storage.transfer import http_client
 from protocol.storage.upload import TicketRefusedError, upload
 
+log = logging.getLogger("muster.service")
 _TICKETS = 3
+_MAX_RECEIPT_FIELDS = 16
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,9 @@ class PoolService:
         sha256 = hashlib.sha256(data).hexdigest()
         body = {"kind": "rollouts", "sha256": sha256, "size": len(data)}
         if not self._upload(body, data):
-            receipt = self._client.post("/v1/receipts", {"sha256": sha256, "size": len(data)})
-            return _document(_document(receipt).get("receipt"))
-        receipt = _document(self._client.post("/v1/uploads", body)).get("receipt")
-        return receipt if isinstance(receipt, dict) else None
+            answer = self._client.post("/v1/receipts", {"sha256": sha256, "size": len(data)})
+            return _receipt(_document(answer))
+        return _receipt(_document(self._client.post("/v1/uploads", body)))
 
     def upload_verdict(self, data: bytes) -> None:
         """Publish a verdict document under its keccak256."""
@@ -132,6 +134,18 @@ def _document(answer: Any) -> dict[str, Any]:
     return answer
 
 
+def _receipt(answer: dict[str, Any]) -> dict[str, Any] | None:
+    """The receipt in an answer, if it has one; it is kept as evidence, so only its shape is looked at here."""
+    receipt = answer.get("receipt")
+    if receipt is None:
+        return None
+    if not isinstance(receipt, dict) or len(receipt) > _MAX_RECEIPT_FIELDS:
+        raise IntegrityError("the pool's service gives a receipt that is none", "tell the pool's owner")
+    if not all(isinstance(value, int) or (isinstance(value, str) and len(value) <= 200) for value in receipt.values()):
+        raise IntegrityError("the pool's service gives a receipt with odd values", "tell the pool's owner")
+    return receipt
+
+
 def _ticket(answer: dict[str, Any]) -> UploadTicket:
     try:
         return UploadTicket(url=answer["url"], headers=answer["headers"], expires=answer["expires"])
@@ -142,14 +156,14 @@ def _ticket(answer: dict[str, Any]) -> UploadTicket:
 
 
 class Heartbeats:
-    """A thread that tells the service every few seconds that this process lives. Failures are only remembered."""
+    """A thread that tells the service every few seconds that this process lives. It outlives every failure; the first
+    of a row is logged, and when the service takes heartbeats again."""
 
     def __init__(self, service: PoolService, beat: Callable[[], dict[str, Any]], seconds: float) -> None:
         self._service, self._beat, self._seconds = service, beat, seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
-        self.answer: dict[str, Any] = {}
-        self.failure = ""
+        self._failing = False
 
     def start(self) -> None:
         self._thread.start()
@@ -161,6 +175,14 @@ class Heartbeats:
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
             try:
-                self.answer, self.failure = self._service.heartbeat(self._beat()), ""
+                self._service.heartbeat(self._beat())
             except MusterError as error:
-                self.failure = error.what
+                if not self._failing:
+                    log.info("heartbeats are not taken: %s", error)
+                self._failing = True
+            except Exception:  # a node without heartbeats loses its slots: no fault of ours may end them
+                log.exception("a heartbeat failed")
+            else:
+                if self._failing:
+                    log.info("heartbeats are taken again")
+                self._failing = False

@@ -1,6 +1,7 @@
 """Every place where bytes from outside become JSON or TOML survives what can end an interpreter: brackets without end,
 integers without end. A library of ours raises the recursion limit, so these tests raise it, too."""
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from protocol.chain.deployment import Deployment
 from protocol.chain.network import NetworkConfig
 from protocol.chain.rpc import Rpc, RpcError, number
 from protocol.config import PoolConfig
-from protocol.encoding import parse_json, parse_toml
+from protocol.encoding import canonical_json, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.client import ServiceError, SignedClient
 from protocol.keys import keystore
@@ -184,6 +185,29 @@ def test_nonsense_slots(slot: dict[str, Any]) -> None:
     service._client = SignedClient("http://service", None, 1, ADDRESS, transport=answering(json.dumps(slot).encode()))
     with pytest.raises(IntegrityError):
         service.slot(0)
+
+
+RECEIPTS: dict[bytes, bool] = {
+    b"null": True,
+    b'{"pool": 1, "node": "0x", "signature": "0x12"}': True,
+    b'{"pool": 1e999}': False,
+    b'{"pool": {"deep": []}}': False,
+    b'{"pool": "' + b"x" * 1000 + b'"}': False,
+    b"[1]": False,
+}
+
+
+@pytest.mark.parametrize("receipt", RECEIPTS)
+def test_receipts_can_be_kept_or_are_refused(receipt: bytes, tmp_path: Path) -> None:
+    service = PoolService("http://service", keystore.Account.create(), 1, ADDRESS)
+    key = object_key("rollouts", hashlib.sha256(b"file").digest())
+    answer = b'{"key": "' + key.encode() + b'", "exists": true, "receipt": ' + receipt + b"}"
+    service._client = SignedClient("http://service", None, 1, ADDRESS, transport=answering(answer))
+    if RECEIPTS[receipt]:
+        assert canonical_json(service.upload_rollouts(b"file")) == canonical_json(json.loads(receipt))
+    else:
+        with pytest.raises(IntegrityError, match="receipt"):
+            service.upload_rollouts(b"file")
 
 
 def rpc_answering(data: bytes) -> Rpc:
