@@ -1,6 +1,7 @@
 """Where attacks are tried: a pool without a chain, its verifier, and an engine that remembers what it generated.
 
-Files have 16 rollouts, an eighth of the demo's: means over few rollouts separate worst, so larger files fare better.
+Files have 16 rollouts, an eighth of the demo's: means over few rollouts separate worst. The two finest changes of
+weights are tried on files of the demo's size too.
 """
 
 import hashlib
@@ -29,6 +30,7 @@ TASK = TaskConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1}
 )
 WORK = WorkConfig(problems_per_file=4, samples_per_problem=4, max_new_tokens=48, max_prompt_tokens=96)
+FULL_WORK = WORK.model_copy(update={"problems_per_file": 16, "samples_per_problem": 8})
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 AHEAD = 4
 """Files whose completions are generated together."""

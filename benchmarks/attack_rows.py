@@ -42,23 +42,32 @@ RATES = (AUDIT_EVERYTHING // 8, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 2, AU
 @dataclass(frozen=True)
 class Spec:
     """One unit of work. `table` is honest, attacks (an attack of the registry at `strength`), stale (`strength` steps
-    behind at learning rate `rate`) or fractions (`strength` is the share of cheated rollouts)."""
+    behind at learning rate `rate`) or fractions (`strength` is the share of cheated rollouts). `full`: files of the
+    demo's size."""
 
     table: str
     dtype: str
     name: str
     strength: float = 0.0
     rate: float = 0.0
+    full: bool = False
 
     @property
     def label(self) -> str:
-        if self.table == "stale":
-            return f"weights-stale={self.strength:g} lr={self.rate:g}"
-        return f"{self.name}={self.strength:g}" if self.strength else self.name
+        label = f"{self.name}={self.strength:g}" if self.strength else self.name
+        label += f" lr={self.rate:g}" if self.table == "stale" else ""
+        return label + " in files of 128" * self.full
 
     def key(self, bed: Bed, count: int) -> str:
         """What a kept row must have been measured with to stand for this one."""
         return sha256_hex(canonical_json([asdict(self), count, bed.config.digest.hex(), bed.folder.name]))[:16]
+
+
+FINEST = (
+    Spec("honest", FLOAT32, "honest", full=True),
+    Spec("attacks", FLOAT32, "weights-noise", 0.0001, full=True),
+    Spec("stale", FLOAT32, "weights-stale", 1, 1e-6, full=True),
+)
 
 
 def specs(quick: bool) -> list[Spec]:
@@ -71,6 +80,7 @@ def specs(quick: bool) -> list[Spec]:
                 out.append(Spec("attacks", dtype, name, strength))
         if dtype == FLOAT32 or not quick:
             out += [Spec("stale", dtype, "weights-stale", steps, rate) for rate in rates for steps in behind]
+    out += [] if quick else FINEST
     return out + [Spec("fractions", FLOAT32, "partial", share) for share in SHARES]
 
 
@@ -130,9 +140,9 @@ def _scratch() -> "tempfile.TemporaryDirectory[str]":
 
 def policies(bed: Bed, rate: float) -> list[Path]:
     """Folders of successive policies, made once per process and learning rate."""
-    key = (bed.folder.name, bed.dtype, rate)
+    key = (bed.folder.name, f"{bed.dtype}-{bed.config.work.rows}", rate)
     if key not in _POLICIES:
-        target = Path(_scratch().name) / f"{bed.dtype}-{rate:g}"
+        target = Path(_scratch().name) / f"{key[1]}-{rate:g}"
         _POLICIES[key] = _train(bed, rate, target)
     return _POLICIES[key]
 
