@@ -7,7 +7,6 @@ for files without page checksums), `identical` (only bytes that nobody reads dif
 child died, the file was refused), `max_rss_mb` over all reader processes, `max_seconds` and `mean_ms` for one file.
 """
 
-import argparse
 import io
 import random
 import resource
@@ -253,10 +252,3 @@ def run(quick: bool, progress: Callable[[str], None] = lambda line: None) -> dic
         "mean_ms": round(1000 * tally.seconds / files, 2),
         **{name: counts[name] for name in ("bombs", "refused", "altered", "identical", "reader_deaths")},
     }
-
-
-def main(argv: Sequence[str] = ()) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks fuzz")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_FILES} files instead of {FILES}")
-    options = parser.parse_args(list(argv))
-    return run(options.quick, lambda line: print(line, file=sys.stderr, flush=True))
