@@ -9,7 +9,6 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eth_account.signers.local import LocalAccount
@@ -17,7 +16,7 @@ from eth_account.signers.local import LocalAccount
 from protocol.chain.errors import ContractError, TransactionError
 from protocol.chain.nonce import Nonces
 from protocol.chain.rpc import Rpc, RpcError, number
-from protocol.chain.transactions import Call, Price, Receipt, price_of
+from protocol.chain.transactions import Call, Flight, Price, Receipt, price_of
 from protocol.errors import MusterError
 from protocol.waiting import WAITS
 
@@ -25,18 +24,6 @@ log = logging.getLogger("muster.chain")
 __all__ = ["Call", "Receipt", "Sender"]
 _CHECK_EVERY = 2.0
 _LOW_BALANCE = 20
-
-
-@dataclass
-class _Flight:
-    call: Call
-    gas: int
-    price: Price
-    nonce: int
-    hashes: list[str]
-    started: float
-    priced: float
-    orphaned: int = 0
 
 
 class Sender:
@@ -126,7 +113,7 @@ class Sender:
 
     # ---- Launch
 
-    def _launch(self, call: Call, gas: int, price: Price) -> _Flight:
+    def _launch(self, call: Call, gas: int, price: Price) -> Flight:
         # Signatures are deterministic: without a random part, the same call at the same nonce from another program with
         # this key (or at a nonce that the node counts late) would have our hash, and pass for our own transaction.
         gas += secrets.randbelow(4096)
@@ -137,7 +124,7 @@ class Sender:
                 if self._broadcast(raw, tx_hash):
                     self._nonces.sent(nonce, raw)
                     now = time.monotonic()
-                    return _Flight(call, gas, price, nonce, [tx_hash], now, now)
+                    return Flight(call, gas, price, nonce, [tx_hash], now, now)
                 nonce = self._nonces.after_conflict(nonce)
         raise TransactionError(
             f"{call.label}: nonces of {self._account.address} keep being taken", "is another program using this key?"
@@ -179,7 +166,7 @@ class Sender:
 
     # ---- Until mined
 
-    def _await(self, flight: _Flight, timeout: float) -> Receipt:
+    def _await(self, flight: Flight, timeout: float) -> Receipt:
         deadline = flight.started + timeout
         next_check, next_log = flight.started + _CHECK_EVERY, flight.started + 10.0
         while True:
@@ -203,13 +190,13 @@ class Sender:
                 next_log = now + 10.0
             time.sleep(self._poll)
 
-    def _receipt(self, flight: _Flight) -> dict[str, Any] | None:
+    def _receipt(self, flight: Flight) -> dict[str, Any] | None:
         for answer in self._rpc.batch([("eth_getTransactionReceipt", [h]) for h in flight.hashes]):
             if isinstance(answer, dict):
                 return answer
         return None
 
-    def _checked(self, flight: _Flight, receipt: dict[str, Any]) -> Receipt:
+    def _checked(self, flight: Flight, receipt: dict[str, Any]) -> Receipt:
         tx_hash = receipt["transactionHash"]
         if number(receipt["status"]) != 1:
             raise self._why(flight, receipt)
@@ -224,7 +211,7 @@ class Sender:
             receipt["logs"],
         )
 
-    def _why(self, flight: _Flight, receipt: dict[str, Any]) -> ContractError:
+    def _why(self, flight: Flight, receipt: dict[str, Any]) -> ContractError:
         """The reason of a mined revert, by running the call again on the state around its block."""
         mined = number(receipt["blockNumber"])
         fields = flight.call.fields(self._account.address) | {"gas": hex(flight.gas)}
@@ -234,7 +221,7 @@ class Sender:
                 return ContractError(flight.call.label, answer.data, receipt["transactionHash"])
         return ContractError(flight.call.label, b"", receipt["transactionHash"])
 
-    def _nurse(self, flight: _Flight) -> None:
+    def _nurse(self, flight: Flight) -> None:
         """Mend what keeps a transaction from being mined."""
         count, known = self._rpc.batch(
             [
@@ -272,7 +259,7 @@ class Sender:
         except RpcError as error:
             log.debug("nonce %d: %s", nonce, error.message)
 
-    def _relaunch(self, flight: _Flight) -> None:
+    def _relaunch(self, flight: Flight) -> None:
         log.warning("nonce %d went to another transaction; sending %s again", flight.nonce, flight.call.label)
         self._nonces.done(flight.nonce)
         limit, price = self._prepare(flight.call, None)
@@ -280,7 +267,7 @@ class Sender:
         flight.nonce, flight.hashes, flight.gas, flight.price = again.nonce, again.hashes, limit, price
         flight.orphaned, flight.priced = 0, time.monotonic()
 
-    def _bump(self, flight: _Flight) -> None:
+    def _bump(self, flight: Flight) -> None:
         block, tip = self._rpc.batch([("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])])
         price = flight.price.raised(price_of(block, tip))
         raw, tx_hash = self._sign(flight.call, flight.gas, price, flight.nonce)

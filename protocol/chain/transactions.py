@@ -47,6 +47,21 @@ class Price:
         return Price(max(self.most * 5 // 4 + 1, floor.most), max(self.tip * 5 // 4 + 1, floor.tip))
 
 
+@dataclass
+class Flight:
+    """A transaction under way: the hashes of all its offers, the newest last; `started` and `priced` (its newest offer)
+    in monotonic seconds; `orphaned` counts how often its nonce was found taken without a receipt of ours."""
+
+    call: Call
+    gas: int
+    price: Price
+    nonce: int
+    hashes: list[str]
+    started: float
+    priced: float
+    orphaned: int = 0
+
+
 def price_of(block: Any, tip: Any) -> Price:
     """Twice the base fee, so that six full blocks in a row do not price us out, plus the node's suggested tip."""
     if isinstance(block, RpcError) or not isinstance(block, dict):
