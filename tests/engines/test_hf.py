@@ -212,7 +212,7 @@ def test_bad_config_is_named(folder: Path, tmp_path: Path, change: dict, said: s
 
 
 def test_no_folder_no_pickle(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match="(not a|no) model folder"):
+    with pytest.raises(IntegrityError, match=r"(not a|no) model folder"):
         load_model(tmp_path / "nowhere", "float32")
     shutil.copy(folder / "config.json", tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
