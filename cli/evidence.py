@@ -9,15 +9,15 @@ from eth_utils.crypto import keccak
 from protocol.chain.records import Submission
 from protocol.chain.state import State
 from protocol.encoding import canonical_json, parse_json
-from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.storage.download import HttpObjects
 from protocol.storage.keys import object_key
 from protocol.storage.missing import MissingObjectError
 from protocol.verdict import Code, Verdict
 
+__all__ = ["explain", "parse_ballot", "printable"]
 _SECONDS = 10.0
 _MAX_BYTES = 4 << 20
-_LONGEST = 160
 
 
 def explain(state: State, sub: Submission, orchestrator: str) -> list[str]:
@@ -59,12 +59,6 @@ def parse_ballot(data: bytes, digest: bytes, sequence: int) -> Verdict:
     if len(chosen) != 1:
         raise IntegrityError(f"the verdict document says nothing on file {sequence}", "ask its voter")
     return Verdict.parse(chosen[0])
-
-
-def printable(text: str) -> str:
-    """One line without control characters, not too long."""
-    clean = "".join(c if c.isprintable() else "?" for c in text)
-    return clean if len(clean) <= _LONGEST else clean[:_LONGEST] + "…"
 
 
 def _fetch(orchestrator: str, key: str) -> bytes:

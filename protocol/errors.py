@@ -20,3 +20,9 @@ class UnreachableError(MusterError):
 
 class IntegrityError(MusterError):
     """Bytes differ from what a hash, a signature or the chain says they are."""
+
+
+def printable(text: str, longest: int = 160) -> str:
+    """A stranger's words, fit for a terminal or a log: one line without control characters, not too long."""
+    clean = "".join(c if c.isprintable() else "?" for c in text[: longest + 1])
+    return clean if len(clean) <= longest else clean[:longest] + "…"

@@ -11,7 +11,7 @@ from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
 from pydantic import ValidationError
 
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError, MusterError, printable
 from protocol.http.client import SignedClient
 from protocol.http.reach import Reach
 from protocol.storage.keys import object_key
@@ -74,7 +74,7 @@ class PoolService:
         answer = _document(self._client.post("/v1/slots", {"counter": counter}))
         try:
             if "wait" in answer:
-                return Denied(min(60.0, max(0.1, float(answer["wait"]))), str(answer.get("reason", ""))[:200])
+                return Denied(min(60.0, max(0.1, float(answer["wait"]))), printable(str(answer.get("reason", "")), 200))
             slot = Slot(str(answer["slot"]), int(answer["step"]), int(answer["counter"]), float(answer["expires"]))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             what = f"{self.url} answers a slot request with nonsense: {repr(error)[:200]}"

@@ -11,7 +11,7 @@ import httpx
 from eth_account.signers.local import LocalAccount
 
 from protocol.encoding import canonical_json, parse_json
-from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError, printable
 from protocol.http.signing import Realm, sign_request
 from protocol.http.transport import bounded_transport, exchange
 from protocol.waiting import WAITS
@@ -20,6 +20,7 @@ log = logging.getLogger("muster.http")
 _RETRIED = frozenset({429, 502, 503, 504})
 _MAX_BODY = 32 * 1024 * 1024
 _EXCHANGE_SECONDS = 60.0
+_LONGEST_DETAIL = 500
 
 
 class ServiceError(MusterError):
@@ -123,7 +124,7 @@ class SignedClient:
     def _checked(self, answer: httpx.Response) -> httpx.Response:
         if answer.status_code < 400:
             return answer
-        detail: Any = answer.text[:500]
+        detail: Any = answer.text
         try:
             document = parse_json(answer.content)
             if isinstance(document, dict):
@@ -131,8 +132,10 @@ class SignedClient:
                 detail = "; ".join(map(str, said)) or document.get("detail", detail)
         except ValueError:
             pass
-        text = detail if isinstance(detail, str) else json.dumps(detail)[:500]
-        raise ServiceError(answer.status_code, text, f"{self.base_url}{answer.request.url.path}")
+        text = detail if isinstance(detail, str) else json.dumps(detail)
+        raise ServiceError(
+            answer.status_code, printable(text, _LONGEST_DETAIL), f"{self.base_url}{answer.request.url.path}"
+        )
 
     def _json(self, answer: httpx.Response) -> Any:
         if not answer.content:

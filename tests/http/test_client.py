@@ -105,6 +105,10 @@ def test_a_refusal_is_told_once(service: Service) -> None:
         client(service).post("/v1/slots", {})
     service.requests.pop()
     assert len(service.requests) == 1
+    service.script = [lambda: (403, {}, b'{"error": "\\u001b[2J\\nall is well", "mend": "' + b"x" * 9000 + b'"}')]
+    with pytest.raises(ServiceError, match=r"answered 403: \?\[2J\?all is well; x{100}") as caught:
+        client(service).post("/v1/slots", {})
+    assert len(str(caught.value)) < 700
     wrong = SignedClient(service.url, ACCOUNT, 1, POOLS)
     with pytest.raises(ServiceError, match=r"answered 401: the signature is not .* chain 31337"):
         wrong.get("/v1/status")
