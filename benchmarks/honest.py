@@ -1,10 +1,11 @@
-"""Honest rollouts against the reject thresholds: how many files of 64 rollouts the checks' default bounds refuse.
+"""Honest rollouts against reject thresholds: how many files of 64 rollouts calibrated bounds refuse.
 
-Pairs of engines (worker to verifier), computing in fp32 and in bf16, on the demo's tiny model with random weights:
-prompts of 1 to 40 tokens, outputs of 1 to 96 tokens, one-token outputs included, decode batches from 1 to 64.
-Keys: rollouts, rejected (files), pairs {pair: {rollouts, files, rejected, tokens, and the largest figures seen}}.
-fp32 pairs are judged by the default thresholds of `ChecksConfig`; bf16 pairs by BF16, whose bounds this benchmark
-shows to hold on this model and no further: real pools calibrate their own.
+Pairs of engines (worker to verifier), each in fp32 and in bf16, on the demo's tiny model with random weights: prompts
+of 1 to 40 tokens, outputs of 1 to 96 tokens, one-token outputs included, decode batches from 1 to 64. Thresholds of a
+pair come from files of their own (protocol.calibration, one false reject in a million files asked for); fresh files are
+then judged by them with the validator's own checks, and in fp32 by the default thresholds of `ChecksConfig` too.
+Keys: rollouts, rejected (fresh files, by either), pairs {pair: {rollouts, files, rejected, rejected_default, tokens,
+calibration_files, thresholds, and the largest figures of fresh files}}.
 """
 
 import json
@@ -13,79 +14,104 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-import numpy as np
 import torch
 
-from protocol.config import ChecksConfig
-from protocol.engines.base import Completion, Request, Sampling
+from protocol.calibration.means import Design
+from protocol.calibration.sample import FileSample, RowSample
+from protocol.calibration.summary import file_figures, summarise
+from protocol.calibration.thresholds import thresholds
+from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.engines.base import Engine, Request, Sampling
 from protocol.engines.factory import make_engine
-from protocol.engines.hf import TransformersEngine
 from protocol.engines.vllm import vllm_installed
-from protocol.proofs.toploc import verify_many
-from protocol.sampling.noise import verify_choices
+from protocol.rollouts.schema import Rollout
+from protocol.seeds import Work, noise_key
+from validator.case import Case, RowFigures
+from validator.checks import CHECKS
+from validator.checks.base import Cost
+from validator.figures import measure
 
 VOCABULARY, EOS = 265, 263
-ROWS = 64
+PROBLEMS, SAMPLES = 8, 8
+ROWS = PROBLEMS * SAMPLES
 SAMPLING = Sampling(1.0, (EOS,))
-BF16 = ChecksConfig(
-    exponent_mismatches_reject=8,
-    exponent_mismatches_chunk_reject=38,
-    mantissa_mean_reject=4,
-    mantissa_mean_chunk_reject=12,
-    sampling_gap_reject=0.5,
-    sampling_miss_rate_reject=0.03,
-    logprob_error_reject=0.5,
-    logprob_mean_reject=0.03,
+CONFIG = PoolConfig(
+    name="honest",
+    model=ModelConfig(source="none"),
+    task=TaskConfig(name="none"),
+    work=WorkConfig(problems_per_file=PROBLEMS, samples_per_problem=SAMPLES, max_new_tokens=96),
+)
+FALSE_REJECT, SAFETY = 1e-6, 1.5
+PAIRS = tuple(
+    (worker, verifier, dtype)
+    for worker, verifier in (("transformers", "transformers"), ("vllm", "transformers"), ("transformers", "vllm"))
+    for dtype in ("float32", "bfloat16")
 )
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
     """Each pair in a process of its own: vLLM keeps global state."""
-    engines = ["transformers", *(["vllm"] if vllm_installed() else [])]
-    cases = [(engine, dtype) for engine in engines for dtype in ("float32", "bfloat16")]
-    files = 3 if quick else -(-20_000 // (ROWS * len(cases)))
+    pairs = [pair for pair in PAIRS if "vllm" not in pair or vllm_installed()]
+    pairs = [pair for pair in pairs if pair[2] == "float32" or pair[1] != "vllm"][:3] if quick else pairs
+    fresh, own = (2, 6) if quick else (-(-20_000 // (ROWS * len(pairs))), 40)
     out: dict[str, Any] = {"rollouts": 0, "rejected": 0, "pairs": {}}
-    for engine, dtype in cases:
-        name = f"{engine} to transformers, {dtype}"
-        command = [sys.executable, "-m", "benchmarks.honest", engine, dtype, str(files)]
+    for worker, verifier, dtype in pairs:
+        name = f"{worker} to {verifier}, {dtype}"
+        command = [sys.executable, "-m", "benchmarks.honest", worker, verifier, dtype, str(fresh), str(own)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=3600, env=os.environ, check=False)
         if done.returncode:
             raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
         found = json.loads(done.stdout.strip().splitlines()[-1])
         out["pairs"][name] = found
         out["rollouts"] += found["rollouts"]
-        out["rejected"] += found["rejected"]
+        out["rejected"] += found["rejected"] + found["rejected_default"]
         progress(f"{name}: {found}")
     return out
 
 
-def _pair(engine: str, dtype: str, files: int) -> dict[str, Any]:
-    checks = ChecksConfig() if dtype == "float32" else BF16
-    worst: dict[str, float] = {}
-    out: dict[str, Any] = {"rollouts": 0, "files": files, "rejected": 0, "tokens": 0}
+@dataclass(frozen=True)
+class Measured:
+    """A file as checks see it, and what it gives a calibration."""
+
+    case: Case
+    sample: FileSample
+
+
+def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         save_tiny(Path(folder))
-        worker = make_engine(engine, dtype, max_batch=64)
-        judge = TransformersEngine(dtype)
+        worker, judge = (make_engine(name, dtype, max_batch=64) for name in names)
         worker.load(Path(folder))
         judge.load(Path(folder))
-        for number in range(files):
-            source = random.Random(f"{engine} {dtype} {number}")
-            asked = _requests(source, number)
-            got: list[Completion] = []
-            while len(got) < len(asked):
-                size = source.choice([1, 3, 8, 17, 64])
-                got += worker.generate(asked[len(got) : len(got) + size], SAMPLING)
-            figures = _figures(judge, asked, got)
-            out["rollouts"] += len(got)
-            out["tokens"] += sum(len(completion.tokens) for completion in got)
-            out["rejected"] += any(figures[name] >= bound for name, bound in _bounds(checks).items())
-            worst = {name: round(max(value, worst.get(name, 0.0)), 6) for name, value in figures.items()}
-    return out | {"largest": worst}
+        seed = f"{names[0]} {names[1]} {dtype}"
+        # The last quarter of a calibration's files only judges its thresholds.
+        mine = [file.sample for file in _files(worker, judge, f"{seed} calibrate", own)]
+        kept = own - max(1, own // 4)
+        summary = summarise(worker.info, judge.info, mine[:kept], mine[kept:])
+        bounds = thresholds([summary], Design(PROBLEMS, SAMPLES, 1.0), FALSE_REJECT, SAFETY)
+        calibrated = ChecksConfig().model_copy(update=bounds)
+        out: dict[str, Any] = {"rollouts": 0, "files": fresh, "rejected": 0, "rejected_default": 0, "tokens": 0}
+        samples = []
+        for file in _files(worker, judge, f"{seed} fresh", fresh):
+            samples.append(file.sample)
+            out["rollouts"] += len(file.sample.rows)
+            out["tokens"] += sum(row.tokens for row in file.sample.rows)
+            out["rejected"] += _rejected(file.case, calibrated)
+            out["rejected_default"] += dtype == "float32" and _rejected(file.case, ChecksConfig())
+    largest = {name: float(f"{max(values):.4g}") for name, values in file_figures(samples).items()}
+    return out | {"calibration_files": own, "thresholds": bounds, "largest": largest}
+
+
+def _rejected(case: Case, checks: ChecksConfig) -> bool:
+    """Whether a check on the prefill gives a reject code."""
+    judged = replace(case, config=CONFIG.model_copy(update={"checks": checks}))
+    return any(check.judge(judged).code.is_reject for check in CHECKS if check.cost is Cost.PREFILL)
 
 
 def save_tiny(folder: Path) -> None:
@@ -101,49 +127,60 @@ def save_tiny(folder: Path) -> None:
     made(config).save_pretrained(str(folder))
 
 
-def _requests(source: random.Random, number: int) -> list[Request]:
-    out = []
-    for slot in range(ROWS // 8):
+def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Measured]:
+    for number in range(count):
+        source = random.Random(f"{seed} {number}")
+        case = _case(worker, source, number)
+        figures = measure(case, judge)
+        rows = tuple(_row(case.rollouts[found.row], found) for found in figures)
+        yield Measured(replace(case, figures=figures), FileSample(1, rows))
+
+
+def _case(worker: Engine, source: random.Random, number: int) -> Case:
+    """Rollouts of random prompts and lengths, in batches of random sizes; only what `measure` reads is there."""
+    work = Work(source.randbytes(32), "0x" + "11" * 20, 1, number)
+    asked = []
+    for slot in range(PROBLEMS):
         prompt = tuple(source.randrange(260) for _ in range(source.randint(1, 40)))
         limit = source.choice([1, 2, source.randint(1, 96), source.randint(16, 64)])
-        out += [Request(prompt, (number, slot, sample), limit) for sample in range(8)]
-    return out
+        asked += [(slot, sample, Request(prompt, noise_key(work, slot, sample), limit)) for sample in range(SAMPLES)]
+    rollouts: list[Rollout] = []
+    while len(rollouts) < len(asked):
+        part = asked[len(rollouts) : len(rollouts) + source.choice([1, 3, 8, 17, 64])]
+        for (slot, sample, request), done in zip(
+            part, worker.generate([request for _, _, request in part], SAMPLING), strict=True
+        ):
+            rollouts.append(
+                Rollout(
+                    slot=slot,
+                    sample=sample,
+                    problem_seed=0,
+                    target_length=0,
+                    prompt_tokens=request.prompt,
+                    output_tokens=done.tokens,
+                    finish=done.finish,
+                    logprobs=done.logprobs,
+                    task_reward=0.0,
+                    length_penalty=0.0,
+                    reward=0.0,
+                    proofs=done.proofs,
+                )
+            )
+    facts, workbook = SimpleNamespace(work=work), SimpleNamespace(eos_ids=(EOS,))
+    return _Bare(cast(Any, facts), CONFIG, cast(Any, workbook), b"", cast(Any, None), tuple(rollouts))
 
 
-def _figures(judge: TransformersEngine, asked: Sequence[Request], got: Sequence[Completion]) -> dict[str, float]:
-    hidden, gaps, errors = [], [], []
-    pairs = [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
-    for request, completion, seen in zip(asked, got, judge.prefill(pairs), strict=True):
-        hidden.append(seen.hidden)
-        found = verify_choices(seen.logits, completion.tokens, request.noise_key, SAMPLING.temperature)
-        gaps.append(found.gaps)
-        errors.append(np.abs(found.logprobs - np.array(completion.logprobs)))
-    chunks = [e for own in verify_many(hidden, [completion.proofs for completion in got]) for e in own]
-    gap, error = np.concatenate(gaps), np.concatenate(errors)
-    return {
-        "mismatches_mean": float(np.mean([e.exponent_mismatches for e in chunks])),
-        "mismatches_largest": float(max(e.exponent_mismatches for e in chunks)),
-        "mantissa_mean": float(np.mean([e.mantissa_mean for e in chunks])),
-        "mantissa_largest": float(max(e.mantissa_mean for e in chunks)),
-        "gap": float(gap.max()),
-        "miss_rate": float(max(0, (gap > 0).sum() - 1) / len(gap)),
-        "logprob_error": float(error.max()),
-        "logprob_mean": float(error.mean()),
-    }
+class _Bare(Case):
+    """A case without a chain's facts or a file's bytes; every rollout is audited."""
+
+    @property
+    def audited(self) -> list[int]:
+        return list(range(len(self.rollouts)))
 
 
-def _bounds(checks: ChecksConfig) -> dict[str, float]:
-    return {
-        "mismatches_mean": checks.exponent_mismatches_reject,
-        "mismatches_largest": checks.exponent_mismatches_chunk_reject,
-        "mantissa_mean": checks.mantissa_mean_reject,
-        "mantissa_largest": checks.mantissa_mean_chunk_reject,
-        "gap": checks.sampling_gap_reject,
-        "miss_rate": checks.sampling_miss_rate_reject,
-        "logprob_error": checks.logprob_error_reject,
-        "logprob_mean": checks.logprob_mean_reject,
-    }
+def _row(rollout: Rollout, found: RowFigures) -> RowSample:
+    return RowSample.of(rollout.slot, found.mismatches, found.mantissas, found.gaps, rollout.logprobs, found.logprobs)
 
 
 if __name__ == "__main__":
-    print(json.dumps(_pair(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
+    print(json.dumps(_pair((sys.argv[1], sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))))
