@@ -1,7 +1,9 @@
 """Bounded waits that say what they wait for: nothing in muster hangs silently."""
 
 import logging
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,20 +18,31 @@ log = logging.getLogger("muster.wait")
 
 @dataclass
 class Waits:
-    """What this process waits for at the moment: reason → since (Unix seconds). Shown on status pages."""
+    """What this process waits for at the moment: reason → since (Unix seconds). Shown on status pages. Several threads
+    may wait for the same."""
 
     current: dict[str, float] = field(default_factory=dict)
+    _waiting: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
-        self.current.setdefault(what, time.time())
+        """Say so while the block runs."""
+        with self._lock:
+            self.current.setdefault(what, time.time())
+            self._waiting[what] += 1
         try:
             yield
         finally:
-            self.current.pop(what, None)
+            with self._lock:
+                self._waiting[what] -= 1
+                if not self._waiting[what]:
+                    del self._waiting[what], self.current[what]
 
     def report(self) -> list[dict[str, object]]:
-        return [{"what": what, "since": since} for what, since in sorted(self.current.items())]
+        """Everything that is waited for, by name."""
+        with self._lock:
+            return [{"what": what, "since": since} for what, since in sorted(self.current.items())]
 
 
 WAITS = Waits()
