@@ -99,3 +99,16 @@ def test_vllm_verifies_within_its_band_in_bfloat16(tmp_path: Path) -> None:
         assert honest["gap"] < 0.5
         assert honest["logprob"] < 0.2
     assert found["stale"]["mismatches"] > 20
+
+
+@pytest.mark.slow
+def test_two_processes_with_half_of_the_model_each(tmp_path: Path) -> None:
+    """Tensor parallelism; on GPUs it is the same code."""
+    found = run_case("float32", tmp_path, "vllm_parallel_case")
+    for weights in (found["first"], found["second"]):
+        assert weights["same"] == weights["distance"]["sequences"] == 30
+        assert weights["distance"]["sound"]
+        assert weights["distance"]["logits"] < 1e-4
+        for honest in (weights["theirs"], weights["own"]):
+            assert honest["mismatches"] == 0
+            assert honest["gap"] == 0
