@@ -38,7 +38,7 @@ from validator.checks.base import Cost
 from validator.figures import measure
 
 VOCABULARY, EOS = 265, 263
-PROBLEMS, SAMPLES = 8, 8
+PROBLEMS, SAMPLES = 32, 2
 ROWS = PROBLEMS * SAMPLES
 SAMPLING = Sampling(1.0, (EOS,))
 CONFIG = PoolConfig(

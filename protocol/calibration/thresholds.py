@@ -22,6 +22,8 @@ FLOORS = {
     "logprob_error_reject": 8e-6,
     "logprob_mean_reject": 2e-6,
 }
+MOST = {"exponent_mismatches_reject": 128.0, "mantissa_mean_reject": 128.0, "sampling_miss_rate_reject": 1.0}
+"""No mean exceeds these, whatever was computed; a threshold there refuses nothing but the impossible."""
 _RARE = 50
 """Events of a whole sample above which their count needs no Poisson floor."""
 
@@ -49,7 +51,8 @@ def _pair(pair: PairFigures, design: Design, probability: float, safety: float) 
         found_mean = mean_limit(strata, pair.residuals[name], pair.ratios[name], design, probability, 1.0 * mean.counts)
         floor = _poisson_floor(pair, name, design, probability) if mean.quantum else 0.0
         seen = pair.spread[name].largest
-        out[name] = max(safety * found_mean, safety * seen, floor, FLOORS.get(name, 0.0))
+        wanted = max(safety * found_mean, safety * seen, floor, FLOORS.get(name, 0.0))
+        out[name] = min(wanted, MOST.get(name, math.inf))
     return out
 
 
