@@ -67,7 +67,7 @@ class ChecksConfig(Section):
     sampling_gap_reject: float = Field(0.01, gt=0)
     sampling_miss_rate_reject: float = Field(0.005, gt=0)
     logprob_error_reject: float = Field(0.005, gt=0)
-    logprob_mean_reject: float = Field(5e-5, gt=0)
+    logprob_mean_reject: float = Field(2e-5, gt=0)
     distribution_nats_reject: float = Field(25.0, gt=0)
     unsure_band: float = Field(0.5, gt=0, lt=1, description="an `unsure` starts at this share of a reject threshold")
 

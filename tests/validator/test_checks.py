@@ -159,7 +159,7 @@ def test_every_check_has_a_refusal() -> None:
 @pytest.mark.parametrize(
     ("name", "make"),
     [
-        ("logprobs", lambda: shifted_logprobs(3e-5)),
+        ("logprobs", lambda: shifted_logprobs(1.5e-5)),
         ("sampling", lambda: one_gap(0.006)),
         ("distribution", lambda: spread(surprise=2.2)),
     ],
