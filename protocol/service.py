@@ -58,7 +58,7 @@ class PoolService:
         pools: str,
         *,
         patience: float = 15.0,
-        allow_private: bool = True,
+        allow_private: bool = False,
     ) -> None:
         self.url = url.rstrip("/")
         self._uploads = http_client(Reach(own=(self.url,), private=allow_private))

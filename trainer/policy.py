@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from protocol.errors import ConfigError, IntegrityError
+from protocol.models.documents import check_documents
 from protocol.models.tokenizer import TOKENIZER_FILES
 from trainer.batch import MicroBatch
 from trainer.folders import write_folder
@@ -74,6 +75,7 @@ class Policy:
 
 def load_model(folder: Path) -> Any:
     """A causal language model in fp32 from a local folder, without running code from it."""
+    check_documents(folder)
     try:
         return AutoModelForCausalLM.from_pretrained(
             str(folder), dtype=torch.float32, local_files_only=True, trust_remote_code=False

@@ -63,7 +63,10 @@ class Validator:
         self.link = PoolLink(config, None)
         self.voters = {str(a.address): self.link.account_client(a) for a in accounts}
         chain_id = self.link.deployment.chain_id
-        self.service = PoolService(config.orchestrator, accounts[0], chain_id, self.link.pools)
+        allow_private = config.allow_private_sources
+        self.service = PoolService(
+            config.orchestrator, accounts[0], chain_id, self.link.pools, allow_private=allow_private
+        )
         self.pool_config = self.link.pool_config()
         self.box = BallotBox(self.link.home / "ballots")
         self.docket = Docket(self.link.home / "verdicts", self.pool_config.digest)

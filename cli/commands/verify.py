@@ -25,6 +25,10 @@ DtypeOption = Annotated[str, typer.Option("--dtype", help="float32 or bfloat16, 
 DeviceOption = Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")]
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, max=1024, help="Threads that compute.")]
 
+PrivateOption = Annotated[
+    bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
+]
+
 
 def verify(
     orchestrator: OrchestratorOption,
@@ -38,6 +42,7 @@ def verify(
     pool: PoolOption = 1,
     rpc: RpcOption = None,
     cache: CacheOption = None,
+    allow_private_sources: PrivateOption = False,
     json: JsonOption = False,
 ) -> None:
     """Replay verdicts from public data alone; no key is needed. Exit code 1 if any outcome differs from ours."""
@@ -56,6 +61,7 @@ def verify(
         rpc=tuple(rpc_urls(load_deployment(deployment), rpc)),
         pool=pool,
         orchestrator=orchestrator,
+        allow_private_sources=allow_private_sources,
         engine=_engine(engine, dtype, device, threads, batch),
     )
     _set_threads(threads)
