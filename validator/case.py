@@ -41,9 +41,10 @@ class RowFigures:
     """What one rollout's prefill says.
 
     Per chunk of 32 tokens: `mismatches` (exponents of the claimed top activations that differ, count) and `mantissas`
-    (mean difference of mantissas, 0 to 127; 128 where no exponent matches). Per token: `gaps` (score of the best token
-    minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token). `surprise` and `dullness` are the
-    logarithms of two e-values (validator/figures.py); `eos_probability` is that of the final token if it is an EOS.
+    (mean difference of mantissas, 0 to 127; 128 where no exponent matches; 0 for a chunk of one token). Per token:
+    `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token). `surprise`
+    and `dullness` are the logarithms of two e-values (validator/figures.py); `eos_probability` is that of the final
+    token if it is an EOS.
     """
 
     row: int

@@ -12,7 +12,8 @@ from dataclasses import replace
 import torch
 
 from protocol.engines.base import Engine, Prefilled
-from protocol.proofs.toploc import verify_many
+from protocol.proofs.codec import CHUNK
+from protocol.proofs.toploc import ChunkErrors, verify_many
 from protocol.sampling.noise import verify_choices
 from protocol.seeds import noise_key
 from validator.case import Case, RowFigures
@@ -43,10 +44,21 @@ def _with_errors(case: Case, waiting: list[tuple[RowFigures, torch.Tensor]]) -> 
         replace(
             row,
             mismatches=tuple(error.exponent_mismatches for error in chunks),
-            mantissas=tuple(error.mantissa_mean for error in chunks),
+            mantissas=tuple(map(_mantissa, chunks, _lengths(len(hidden)))),
         )
-        for (row, _), chunks in zip(waiting, errors, strict=True)
+        for (row, hidden), chunks in zip(waiting, errors, strict=True)
     ]
+
+
+def _lengths(tokens: int) -> list[int]:
+    """Tokens of each chunk of a completion."""
+    return [min(CHUNK, tokens - start) for start in range(0, tokens, CHUNK)]
+
+
+def _mantissa(error: ChunkErrors, tokens: int) -> float:
+    """A single token's proof takes every value of a hidden state of 128, and one that lies next to zero has no
+    relative precision: an honest mantissa may then be anything, so it is not judged."""
+    return error.mantissa_mean if tokens > 1 else 0.0
 
 
 def _row(case: Case, row: int, prefilled: Prefilled) -> RowFigures:
