@@ -8,7 +8,7 @@ from eth_account.signers.local import LocalAccount
 
 from protocol.chain.abi import Function
 from protocol.chain.errors import ContractError
-from protocol.chain.rpc import Rpc, RpcError, number
+from protocol.chain.rpc import BadAnswer, Rpc, RpcError, number
 from protocol.chain.sender import Call, Receipt, Sender
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.waiting import wait_for
@@ -78,7 +78,11 @@ class ChainClient:
         """Decoded answers of several views in one round trip."""
         at = hex(block) if isinstance(block, int) else block
         calls = [("eth_call", [{"to": v.to, "data": "0x" + v.function.encode(*v.args).hex()}, at]) for v in views]
-        return [self._answer(view, raw) for view, raw in zip(views, self.rpc.batch(calls), strict=True)]
+
+        def decoded(answers: list[Any]) -> list[Any]:
+            return [self._answer(view, raw) for view, raw in zip(views, answers, strict=True)]
+
+        return self.rpc.batch(calls, decoded)
 
     def block(self, which: int | str = "latest") -> Block | None:
         """A block by number or tag; None when it does not exist (yet)."""
@@ -149,10 +153,14 @@ class ChainClient:
                 raise ContractError(view.label, raw.data)
             raise MusterError(f"{view.label}: {raw.message}", "the endpoint may lack that block's state")
         if not isinstance(raw, str) or not raw.startswith("0x"):
-            raise UnreachableError(f"{self.rpc.url} answers {raw!r} to a call", "check the endpoint")
+            raise BadAnswer(f"it answers {repr(raw)[:80]} to {view.label}")
         if raw == "0x" and view.function.outputs:
-            raise ConfigError(f"there is no {view.function.contract} at {view.to}", "check the deployment file")
-        return view.function.decode(bytes.fromhex(raw[2:]))
+            absent = f"there is no {view.function.contract} at {view.to}"
+            raise BadAnswer(absent, ConfigError(absent, "check the deployment file"))
+        try:
+            return view.function.decode(bytes.fromhex(raw[2:]))
+        except (ConfigError, ValueError) as error:
+            raise BadAnswer(str(error)) from None
 
 
 def parse_block(raw: Any) -> Block | None:

@@ -193,9 +193,15 @@ class Follower:
                 raise _Moved
             self._range = min(self._range * 2, _RANGE)
         raw = self._stamped([r for r in answer if not r.get("removed")])
-        events = decode_logs(raw, self._deployment, {})
-        if any(not first <= event.block <= last for event in events):
-            raise UnreachableError(f"{self._client.rpc.url} returns logs of other blocks than asked for", "check it")
+        try:
+            events = decode_logs(raw, self._deployment, {})
+            if any(not first <= event.block <= last for event in events):
+                raise UnreachableError(
+                    f"{self._client.rpc.url} returns logs of other blocks than asked for", "check it"
+                )
+        except UnreachableError as error:
+            self._client.rpc.distrust(error.what)
+            raise
         self._store.append(raw, last, end.hash)
         return events
 

@@ -7,7 +7,7 @@ from protocol.chain import abi
 from protocol.chain.deployment import Deployment
 from protocol.chain.events import Event
 from protocol.chain.rpc import number
-from protocol.errors import UnreachableError
+from protocol.errors import ConfigError, UnreachableError
 
 
 def decode_logs(logs: Iterable[dict[str, Any]], deployment: Deployment, times: Mapping[bytes, int]) -> list[Event]:
@@ -19,7 +19,7 @@ def decode_logs(logs: Iterable[dict[str, Any]], deployment: Deployment, times: M
         try:
             contract = names.get(log["address"].lower())
             event = _decode(log, contract, times) if contract else None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, ConfigError, KeyError, TypeError, ValueError) as error:
             raise UnreachableError(f"the chain's endpoint returns a malformed log ({error})", "check it") from None
         if event is not None:
             events.append(event)

@@ -8,7 +8,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,10 +39,12 @@ class RpcError(MusterError):
 
 
 @dataclass
-class _Failure(Exception):
-    """An endpoint that did not give a usable answer; another try may."""
+class BadAnswer(Exception):
+    """An endpoint that did not give a usable answer; another may. `verdict` is raised when all endpoints fail for such
+    a reason, which asking again would not change; without one they are asked until patience ends."""
 
     why: str
+    verdict: MusterError | None = None
 
 
 class Rpc:
@@ -81,20 +83,27 @@ class Rpc:
             raise answer
         return answer
 
-    def batch(self, calls: Sequence[Call]) -> list[Any]:
-        """Results in order; an item that failed is an RpcError instance, not raised."""
+    def batch(
+        self, calls: Sequence[Call], read: Callable[[list[Any]], list[Any]] = lambda answers: answers
+    ) -> list[Any]:
+        """Results in order; an item that failed is an RpcError instance, not raised. `read` makes what is returned of
+        an endpoint's results, and raises BadAnswer for some that no honest endpoint gives: then the next is asked."""
         deadline = time.monotonic() + self.patience
         delay, failure = 0.1, ""
         with WAITS.on(f"the chain at {self.url}"):
             while True:
+                verdicts = []
                 for _ in self.urls:
                     position = self._current
                     try:
-                        return self._try(self.urls[position], calls)
-                    except _Failure as caught:
+                        return read(self._try(self.urls[position], calls))
+                    except BadAnswer as caught:
                         failure = caught.why
+                        verdicts.append(caught.verdict)
                         self._verified.discard(self.urls[position])
                         self._fail_over(position, failure)
+                if all(verdicts) and verdicts[0] is not None:
+                    raise verdicts[0]
                 if time.monotonic() + delay > deadline:
                     break
                 time.sleep(delay)
@@ -105,6 +114,10 @@ class Rpc:
     def check(self) -> None:
         """Raise unless an endpoint answers and serves the configured chain."""
         self.call("eth_chainId")
+
+    def distrust(self, why: str) -> None:
+        """Change to the next endpoint, if there is one: what this one answered turned out to be wrong."""
+        self._fail_over(self._current, why)
 
     def close(self) -> None:
         self._http.close()
@@ -124,13 +137,14 @@ class Rpc:
 
     def _verify(self, url: str, answer: Any) -> None:
         if isinstance(answer, RpcError) or not isinstance(answer, str):
-            raise _Failure(f"it does not tell its chain id: {answer}")
-        actual = number(answer)
+            raise BadAnswer(f"it does not tell its chain id: {answer}")
+        try:
+            actual = number(answer)
+        except UnreachableError as error:
+            raise BadAnswer(error.what) from None
         if actual != self.chain_id:
-            raise ConfigError(
-                f"{shown(url)} serves chain {actual}, not {self.chain_id}",
-                "name an RPC URL of the deployment's network",
-            )
+            wrong = f"{shown(url)} serves chain {actual}, not {self.chain_id}"
+            raise BadAnswer(wrong, ConfigError(wrong, "name an RPC URL of the deployment's network"))
         self._verified.add(url)
 
     def _exchange(self, url: str, calls: Sequence[Call]) -> list[Any]:
@@ -150,7 +164,7 @@ class Rpc:
         for request, (method, _) in zip(requests, calls, strict=True):
             item = by_id.get(request["id"])
             if item is None:
-                raise _Failure(f"no answer to {method}")
+                raise BadAnswer(f"no answer to {method}")
             results.append(_result(method, item))
         return results
 
@@ -162,17 +176,17 @@ class Rpc:
         try:
             answer = exchange(self._http, self._http.build_request("POST", url, json=body), _MAX_BODY, _LONGEST)
         except httpx.HTTPError as error:
-            raise _Failure(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
+            raise BadAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
         except IntegrityError:
-            raise _Failure("the answer is too long") from None
+            raise BadAnswer("the answer is too long") from None
         if answer.status_code == 429 or answer.status_code >= 500:
-            raise _Failure(f"status {answer.status_code}")
+            raise BadAnswer(f"status {answer.status_code}")
         try:
             document = parse_json(answer.content)
         except ValueError:
-            raise _Failure(f"status {answer.status_code}, not JSON: is it an RPC endpoint?") from None
+            raise BadAnswer(f"status {answer.status_code}, not JSON: is it an RPC endpoint?") from None
         if not isinstance(document, dict | list):
-            raise _Failure("not a JSON-RPC answer")
+            raise BadAnswer("not a JSON-RPC answer")
         return document
 
 
@@ -180,14 +194,14 @@ def _result(method: str, item: dict[str, Any]) -> Any:
     error = item.get("error")
     if error is None:
         if "result" not in item:
-            raise _Failure(f"neither result nor error for {method}")
+            raise BadAnswer(f"neither result nor error for {method}")
         return item["result"]
     if not isinstance(error, dict):
         return RpcError(method, 0, str(error)[:_MAX_MESSAGE], b"")
     given, message = error.get("code"), str(error.get("message", ""))[:_MAX_MESSAGE]
     code = given if isinstance(given, int) and abs(given) < 1 << 64 else 0
     if code in _BUSY_CODES:
-        raise _Failure(f"busy: {message or code}")
+        raise BadAnswer(f"busy: {message or code}")
     return RpcError(method, code, message, _revert_data(error.get("data")))
 
 

@@ -9,6 +9,7 @@ import pytest
 from eth_account import Account
 
 from protocol.chain.client import ChainClient
+from protocol.chain.contracts import Suite
 from protocol.chain.errors import ContractError, TransactionError, decode_revert
 from protocol.chain.rpc import Rpc, RpcError, shown
 from protocol.chain.sender import Call
@@ -64,6 +65,42 @@ def test_it_changes_to_an_endpoint_that_works(chain: Chain, proxy: Proxy) -> Non
     proxy.down = True
     assert client.send(gift(5)).block
     assert client.balance(SELF) == 5
+    assert client.rpc.url == chain.url
+
+
+@pytest.mark.parametrize("lie", ["0x", "0x12", "0xzz", "0x" + "ff" * 31, 7, None, "x" * 100_000])
+def test_an_answer_that_does_not_decode_changes_the_endpoint(deployed: Deployed, lie: object) -> None:
+    """What one endpoint says of a contract must not end a process that has another to ask."""
+    proxy = Proxy(deployed.chain.url)
+    try:
+        client = ChainClient([proxy.url, deployed.chain.url], 31337, patience=5.0)
+        proxy.rule = lambda request: {"result": lie} if request["method"] == "eth_call" else None
+        token = Suite(client, deployed.deployment, check=False).token
+        assert token.balance_of(deployed.chain.account().address) == 0
+        assert client.rpc.url == deployed.chain.url
+    finally:
+        proxy.close()
+
+
+def test_nonsense_from_every_endpoint_is_no_wrong_configuration(deployed: Deployed) -> None:
+    proxy = Proxy(deployed.chain.url)
+    try:
+        client = ChainClient([proxy.url], 31337, patience=0.5)
+        token = Suite(client, deployed.deployment, check=False).token
+        proxy.rule = lambda request: {"result": "0x12"} if request["method"] == "eth_call" else None
+        with pytest.raises(UnreachableError, match=r"MusterToken\.balanceOf does not decode"):
+            token.balance_of(SELF)
+        proxy.rule = lambda request: {"result": "0x"} if request["method"] == "eth_call" else None
+        with pytest.raises(ConfigError, match="there is no MusterToken at"):
+            token.balance_of(SELF)
+    finally:
+        proxy.close()
+
+
+def test_an_endpoint_of_another_chain_is_passed_over(chain: Chain, proxy: Proxy) -> None:
+    proxy.rule = lambda request: {"result": "0x1"} if request["method"] == "eth_chainId" else None
+    client = ChainClient([proxy.url, chain.url], 31337, patience=5.0)
+    assert client.head().number == 0
     assert client.rpc.url == chain.url
 
 

@@ -24,10 +24,6 @@ class Committee:
     seed: bytes
     drawn: bool
 
-    def members_of(self, voter: str) -> list[int]:
-        """Member numbers that vote with a key."""
-        return [j for j, key in enumerate(self.voters) if key == voter]
-
 
 class Court(Contract):
     """Called by validators' voting keys and keepers."""
