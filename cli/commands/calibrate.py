@@ -230,6 +230,8 @@ def _write(path: Path, data: bytes) -> None:
 
 def _summary(document: "Calibration") -> dict[str, Any]:
     """The document in short; `heldout.bound` is the distribution-free 95% limit, 3/N."""
+    from protocol.calibration.thresholds import blind
+
     heldout, over = document.heldout()
     return {
         "signer": document.signer,
@@ -241,6 +243,7 @@ def _summary(document: "Calibration") -> dict[str, Any]:
         "safety": document.safety,
         "audit_rate": document.audit_rate,
         "thresholds": document.thresholds,
+        "sees_nothing": blind(document.thresholds),
         "heldout": {"files": heldout, "over": over, "bound": 3 / heldout},
         "pairs": [
             {
@@ -269,8 +272,13 @@ def _text(document: "Calibration", summary: dict[str, Any], applied: Path | None
             f"{heldout['bound']:.2g} (95%), the rest is extrapolated",
         }
     )
+    useless = summary["sees_nothing"]
     rows = [
-        [name, f"{threshold:g}", *(f"{pair.spread[name].largest:g}" for pair in document.pairs)]
+        [
+            name,
+            f"{threshold:g}" + (", sees nothing" if name in useless else ""),
+            *(f"{pair.spread[name].largest:g}" for pair in document.pairs),
+        ]
         for name, threshold in document.thresholds.items()
     ]
     body = table(["figure of a file", "reject at", *(f"largest, {pair.name}" for pair in document.pairs)], rows)

@@ -24,10 +24,10 @@ from protocol.keys import eip712
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
-METHOD: Literal["peaks-over-threshold and Bernstein, 1"] = "peaks-over-threshold and Bernstein, 1"
+METHOD: Literal["peaks-over-threshold and Chernoff, 2"] = "peaks-over-threshold and Chernoff, 2"
 _DOMAIN = eip712.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
 _STRUCT = "Calibration(bytes32 digest)"
-_MAX_BYTES = 16 << 20
+_MAX_BYTES = 64 << 20
 _TOLERANCE = 2e-3
 """Machines differ in the last place of a logarithm, which may round a third digit the other way."""
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -38,8 +38,8 @@ class Calibration(Part):
     `audit_rate` in 1/65536; `seed` is what the honest files' randomness was made from; `false_reject` is per
     submission. `signature` is hex of 65 bytes, empty while unsigned."""
 
-    version: Literal[1] = 1
-    method: Literal["peaks-over-threshold and Bernstein, 1"] = METHOD
+    version: Literal[2] = 2
+    method: Literal["peaks-over-threshold and Chernoff, 2"] = METHOD
     time: Count
     seed: Annotated[str, Field(max_length=100)]
     pool: Hash

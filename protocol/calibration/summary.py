@@ -1,4 +1,4 @@
-"""Everything a calibration keeps of one pair of engines: enough to compute its thresholds again, and no rollout."""
+"""Everything a calibration keeps of one pair of engines: enough to compute its thresholds again, and no text."""
 
 import math
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from protocol.calibration.means import Moments
-from protocol.calibration.sample import EXTREMES, FIGURES, MEANS, FileSample, MeanFigure, RowSample
+from protocol.calibration.means import Sums
+from protocol.calibration.sample import EXTREMES, FIGURES, MEANS, FileSample
 from protocol.calibration.tails import Tail, significant
 from protocol.engines.base import EngineInfo
 from protocol.errors import ConfigError
@@ -51,11 +51,11 @@ class Spread(Part):
 
 
 class Stratum(Part):
-    """The moments of the four means over the files that were decoded `batch` at a time."""
+    """The sums of the four means in the files that were decoded `batch` at a time."""
 
     batch: Count
     files: Count
-    moments: dict[str, Moments]
+    sums: dict[str, Sums]
 
 
 class Heldout(Part):
@@ -76,14 +76,13 @@ class PairFigures(Part):
     chunks: Count
     spread: dict[str, Spread]
     strata: Annotated[tuple[Stratum, ...], Field(min_length=1, max_length=64)]
-    residuals: dict[str, Tail]
     ratios: dict[str, Tail]
     extremes: dict[str, Tail]
     heldout: Heldout
 
     @model_validator(mode="after")
     def _complete(self) -> "PairFigures":
-        means = [set(self.residuals), set(self.ratios), *(set(stratum.moments) for stratum in self.strata)]
+        means = [set(self.ratios), *(set(stratum.sums) for stratum in self.strata)]
         all_figures = [set(self.spread), set(self.heldout.largest)]
         whole = all(found == set(FIGURES) for found in all_figures) and all(found == set(MEANS) for found in means)
         if not whole or set(self.extremes) != set(EXTREMES):
@@ -102,7 +101,6 @@ def summarise(
     if not files or not heldout:
         raise ConfigError("no honest files were measured", "pass a larger --files")
     rows = [row for file in files for row in file.rows]
-    centres = {name: _mean(figure, files) for name, figure in MEANS.items()}
     return PairFigures(
         worker=Machine.of(worker),
         verifier=Machine.of(verifier),
@@ -112,7 +110,6 @@ def summarise(
         chunks=sum(row.chunks for row in rows),
         spread={name: Spread.of(values) for name, values in file_figures(files).items()},
         strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
-        residuals={n: _residuals(f, centres[n], rows) for n, f in MEANS.items()},
         ratios={n: Tail.of([f.total(r) / f.count(r) for r in rows]) for n, f in MEANS.items()},
         extremes={n: Tail.of([f.largest(r) for r in rows]) for n, f in EXTREMES.items()},
         heldout=Heldout(
@@ -128,20 +125,10 @@ def file_figures(files: Sequence[FileSample]) -> dict[str, list[float]]:
     return out | {name: [extreme.of_file(file.rows) for file in files] for name, extreme in EXTREMES.items()}
 
 
-def _residuals(figure: MeanFigure, centre: float, rows: Sequence[RowSample]) -> Tail:
-    """S − mean·N of each rollout; S alone where it counts events."""
-    return Tail.of([figure.total(row) - (0.0 if figure.counts else centre) * figure.count(row) for row in rows])
-
-
-def _mean(figure: MeanFigure, files: Sequence[FileSample]) -> float:
-    rows = [row for file in files for row in file.rows]
-    return math.fsum(map(figure.total, rows)) / sum(map(figure.count, rows))
-
-
 def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
     own = [file for file in files if file.batch == batch]
     problems = len({(number, row.group) for number, file in enumerate(own) for row in file.rows})
     if problems < LEAST_PROBLEMS:
         what = f"{problems} problems were measured at decode batch {batch}; at least {LEAST_PROBLEMS} are needed"
         raise ConfigError(what, "pass a larger --files")
-    return Stratum(batch=batch, files=len(own), moments={n: Moments.of(f, own) for n, f in MEANS.items()})
+    return Stratum(batch=batch, files=len(own), sums={n: Sums.of(f, own) for n, f in MEANS.items()})

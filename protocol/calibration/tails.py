@@ -58,11 +58,13 @@ class Tail(BaseModel):
 @dataclass(frozen=True)
 class Limit:
     """A value that one rollout exceeds with at most the probability asked for, and the scale of the tail there: up to
-    the value, the tail falls at least as fast as an exponential of that scale. `start` is where the tail begins."""
+    the value, the tail falls at least as fast as an exponential of that scale. `start` is where the tail begins, `rate`
+    the upper limit of the probability to be beyond it."""
 
     value: float
     scale: float
     start: float
+    rate: float
 
 
 def limit(tail: Tail, probability: float, quantum: float) -> Limit:
@@ -75,7 +77,7 @@ def limit(tail: Tail, probability: float, quantum: float) -> Limit:
     if len(excess) < FEWEST:
         return _thin(tail, rate, probability)
     value, scale = _extrapolated(np.array(excess), max(rate / probability, 2.0))
-    return Limit(max(start + value, tail.largest), scale, start)
+    return Limit(max(start + value, tail.largest), scale, start, min(rate, 1.0))
 
 
 def _extrapolated(excess: "np.ndarray[Any, np.dtype[np.float64]]", odds: float) -> tuple[float, float]:
@@ -105,7 +107,7 @@ def _counted(tail: Tail, rate: float, probability: float, quantum: float) -> Lim
     ratio = (steps + _Z * math.sqrt(steps) + 3.0) / (steps + _Z * math.sqrt(steps) + 3.0 + tail.at_least)
     scale = unit / -math.log(ratio)
     value = start + scale * max(0.0, math.log(rate / probability))
-    return Limit(max(value, tail.largest), scale, max(0.0, start - unit))
+    return Limit(max(value, tail.largest), scale, max(0.0, start - unit), min(rate, 1.0))
 
 
 def _thin(tail: Tail, rate: float, probability: float, quantum: float = 0.0) -> Limit:
@@ -114,7 +116,7 @@ def _thin(tail: Tail, rate: float, probability: float, quantum: float = 0.0) -> 
     while rate**met / math.factorial(met) > probability and met < 64:
         met += 1
     unit = max(tail.largest, quantum)
-    return Limit(met * unit, unit, 0.0)
+    return Limit(met * unit, unit, 0.0, min(rate, 1.0))
 
 
 def significant(value: float) -> float:

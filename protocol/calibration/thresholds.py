@@ -6,7 +6,7 @@ floors, which come from arithmetic, are not.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from protocol.calibration.means import Design, mean_limit
 from protocol.calibration.sample import EXTREMES, FIGURES, MEANS
@@ -22,8 +22,29 @@ FLOORS = {
     "logprob_error_reject": 8e-6,
     "logprob_mean_reject": 2e-6,
 }
-MOST = {"exponent_mismatches_reject": 128.0, "mantissa_mean_reject": 128.0, "sampling_miss_rate_reject": 1.0}
-"""No mean exceeds these, whatever was computed; a threshold there refuses nothing but the impossible."""
+MOST = {
+    "exponent_mismatches_reject": 128.0,
+    "exponent_mismatches_chunk_reject": 128.0,
+    "mantissa_mean_reject": 128.0,
+    "mantissa_mean_chunk_reject": 128.0,
+    "sampling_miss_rate_reject": 1.0,
+}
+"""No figure exceeds these, whatever was computed; a threshold there refuses nothing but the impossible."""
+UNRELATED = {
+    # Of 128 random exponents of eight bits hardly one agrees.
+    "exponent_mismatches_reject": 120.0,
+    "exponent_mismatches_chunk_reject": 120.0,
+    # The mean distance of two random numbers of seven bits is 128/3.
+    "mantissa_mean_reject": 42.0,
+    "mantissa_mean_chunk_reject": 42.0,
+    # Text that was chosen without the noise misses where the model is unsure, and where it is sure of other text.
+    "sampling_miss_rate_reject": 0.5,
+    # A word that is one in 265, the demo's vocabulary, claimed to be certain, is 5.6 nats off.
+    "logprob_mean_reject": 5.6,
+    "logprob_error_reject": 5.6,
+    "sampling_gap_reject": 5.6,
+}
+"""What the work of an unrelated model reaches, roughly: a threshold there or above sees nothing."""
 _RARE = 50
 """Events of a whole sample above which their count needs no Poisson floor."""
 
@@ -47,26 +68,32 @@ def _pair(pair: PairFigures, design: Design, probability: float, safety: float) 
     few = pair.extremes["sampling_gap_reject"].at_least < FEWEST
     out["sampling_gap_reject"] = either if few else min(out["sampling_gap_reject"], either)
     for name, mean in MEANS.items():
-        strata = [stratum.moments[name] for stratum in pair.strata]
-        found_mean = mean_limit(strata, pair.residuals[name], pair.ratios[name], design, probability, 1.0 * mean.counts)
+        strata = [stratum.sums[name] for stratum in pair.strata]
+        found_mean = mean_limit(strata, pair.ratios[name], design, probability, 1.0 * mean.counts)
         floor = _poisson_floor(pair, name, design, probability) if mean.quantum else 0.0
         seen = pair.spread[name].largest
         wanted = max(safety * found_mean, safety * seen, floor, FLOORS.get(name, 0.0))
-        out[name] = min(wanted, MOST.get(name, math.inf))
-    return out
+        out[name] = wanted
+    return {name: min(value, MOST.get(name, math.inf)) for name, value in out.items()}
+
+
+def blind(found: Mapping[str, float]) -> list[str]:
+    """The thresholds that not even an unrelated model's work would reach."""
+    return [name for name in FIGURES if found[name] >= UNRELATED[name]]
 
 
 def _poisson_floor(pair: PairFigures, name: str, design: Design, probability: float) -> float:
     """Rare events that come one by one: how many a submission may hold though the sample has few or none."""
-    counted = sum(stratum.moments[name].count * stratum.moments[name].problems for stratum in pair.strata)
-    total = sum(stratum.moments[name].total * stratum.moments[name].problems for stratum in pair.strata)
+    strata = [stratum.sums[name] for stratum in pair.strata]
+    counted, total = sum(sums.count for sums in strata), math.fsum(sums.total for sums in strata)
+    rows = sum(sums.rows for sums in strata)
     quantum = MEANS[name].quantum
     events = total / quantum
     if events > _RARE:
         return 0.0
     upper = events + 1.645 * math.sqrt(events) + 3.0
-    in_file = counted / pair.rollouts * design.rows * design.audited
-    fewest = max(1.0, counted / pair.rollouts * design.fewest)
+    in_file = counted / rows * design.rows * design.audited
+    fewest = max(1.0, counted / rows * design.fewest)
     return (_poisson_quantile(upper * in_file / counted, probability) + 1) * quantum / fewest
 
 

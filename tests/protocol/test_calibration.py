@@ -13,7 +13,7 @@ from protocol.calibration.means import Design
 from protocol.calibration.sample import EXTREMES, FIGURES, MEANS, FileSample, RowSample
 from protocol.calibration.summary import file_figures, summarise
 from protocol.calibration.tails import Tail, limit
-from protocol.calibration.thresholds import thresholds
+from protocol.calibration.thresholds import blind, thresholds
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig
 from protocol.engines.base import EngineInfo
 from protocol.errors import ConfigError, IntegrityError
@@ -69,6 +69,63 @@ def test_fresh_files_are_rejected_as_seldom_as_stated() -> None:
     fresh = file_figures(files("fresh", 1500))
     over = [any(fresh[name][i] >= bounds[name] for name in FIGURES) for i in range(1500)]
     assert sum(over) <= 5
+
+
+@pytest.mark.parametrize("audited", [1.0, 0.4])
+def test_means_of_fresh_audits_stay_below_their_bounds(audited: float) -> None:
+    """At 1e-2 for all figures, so 5e-3 for the four means: of 1,200 audits six are over at most, 14 by bad luck."""
+    bounds = thresholds([document().pairs[0]], Design(8, 4, audited), 1e-2, 1.0)
+    source, over = random.Random("audits"), 0
+    for file in files("audited", 1200):
+        rows = [row for row in file.rows if source.random() < audited] or [source.choice(file.rows)]
+        over += any(figure.of_file(rows) >= bounds[name] for name, figure in MEANS.items())
+    assert over <= 14
+
+
+def mixed_file(source: random.Random) -> FileSample:
+    """Two samples of 32 problems, half of which end after one token or two; misses are one in 250 tokens."""
+    rows = []
+    for group in range(32):
+        tokens = source.choice([1, 2, source.randint(1, 96), source.randint(16, 64)])
+        for _ in range(2):
+            gaps = [float(source.random() < 0.004) for _ in range(tokens)]
+            rows.append(RowSample.of(group, [0], [source.random()], gaps, [source.random()] * tokens, [0.0] * tokens))
+    return FileSample(1, tuple(rows))
+
+
+def test_short_rollouts_leave_the_miss_rate_a_bound() -> None:
+    """A file's token count varies threefold here, which second moments of the sums would hold against the bound."""
+    source = random.Random(11)
+    pair = summarise(INFO, INFO, [mixed_file(source) for _ in range(30)], [mixed_file(source) for _ in range(10)])
+    found = thresholds([pair], Design(32, 2, 1.0), 1e-6, 1.5)
+    assert pair.spread["sampling_miss_rate_reject"].largest < found["sampling_miss_rate_reject"] < 0.1
+    assert blind(found) == []
+
+
+def test_a_bound_that_sees_nothing_is_named() -> None:
+    source = random.Random(12)
+    pair = summarise(INFO, INFO, [mixed_file(source) for _ in range(9)], [mixed_file(source)])
+    assert "sampling_miss_rate_reject" in blind(thresholds([pair], Design(2, 2, 0.3), 1e-6, 1.5))
+
+
+def test_sums_without_any_spread_have_a_bound() -> None:
+    row = RowSample.of(0, [1, 1], [0.5, 0.5], [0.1] * 40, [-1.5] * 40, [-1.0] * 40)
+    same = [
+        FileSample(1, tuple(RowSample(**(vars(row) | {"group": g})) for g in range(8) for _ in range(4)))
+        for _ in range(20)
+    ]
+    found = thresholds([summarise(INFO, INFO, same[:15], same[15:])], DESIGN, 1e-6, 1.5)
+    assert all(0 < value < math.inf for value in found.values())
+
+
+@pytest.mark.parametrize("value", [0.0, 5e-324, 1e12])
+def test_hostile_sums_end_in_an_answer(value: float) -> None:
+    whole = json.loads(document().canonical())
+    for stratum in whole["pairs"][0]["strata"]:
+        for sums in stratum["sums"].values():
+            sums["problems"] = [[[value, 1]], *sums["problems"][:2], [[value, 2**53 - 1]]]
+    with pytest.raises(IntegrityError):
+        Calibration.parse(json.dumps(whole).encode(), "x").signed(ACCOUNT).check()
 
 
 def test_thresholds_are_not_needlessly_wide() -> None:
