@@ -20,11 +20,13 @@ PYTORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def fail(what: str, mend: str) -> None:
+    """End with status 2 and one line that says what is wrong and how to mend it."""
     print(f"setup: {what}; {mend}", file=sys.stderr)
     raise SystemExit(2)
 
 
 def say(text: str) -> None:
+    """Tell a step that begins or ends."""
     print(f"setup: {text}", flush=True)
 
 
@@ -73,6 +75,7 @@ def run(argv: list[str], what: str) -> None:
 
 
 def digest(*paths: Path) -> str:
+    """Hex SHA-256 of the files' names and bytes, one after another."""
     sha = hashlib.sha256()
     for path in paths:
         sha.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -80,10 +83,12 @@ def digest(*paths: Path) -> str:
 
 
 def fresh(stamp: Path, wanted: str) -> bool:
+    """Whether a step was done for what is there now."""
     return stamp.exists() and stamp.read_text() == wanted
 
 
 def install_python() -> None:
+    """The virtual environment with the locked packages, and muster itself."""
     locks = [ROOT / "requirements-torch.lock", ROOT / "requirements.lock", ROOT / "pyproject.toml"]
     stamp, wanted = VENV / ".muster-stamp", digest(*locks) + f" {ROOT}"
     if PYTHON.exists() and fresh(stamp, wanted):
@@ -98,6 +103,7 @@ def install_python() -> None:
 
 
 def install_torch(pip: list[str]) -> None:
+    """Torch by its own lock file; from PyTorch's index too where pip's own lacks that build."""
     locked = [*pip, "--require-hashes", "-r", "requirements-torch.lock"]
     probe = subprocess.run([*locked, "--dry-run", "--quiet"], cwd=ROOT, capture_output=True, check=False)
     if probe.returncode != 0:
@@ -106,6 +112,7 @@ def install_torch(pip: list[str]) -> None:
 
 
 def install_node() -> None:
+    """npm's locked packages: Foundry, solc and OpenZeppelin."""
     lock = ROOT / "package-lock.json"
     stamp, wanted = ROOT / "node_modules" / ".muster-stamp", digest(lock)
     if not fresh(stamp, wanted):
@@ -116,6 +123,7 @@ def install_node() -> None:
 
 
 def build_contracts() -> None:
+    """Compile the contracts unless their sources are those of the last build."""
     sources = sorted((ROOT / "contracts" / "src").rglob("*.sol"))
     stamp = ROOT / "contracts" / "out" / ".muster-stamp"
     wanted = digest(ROOT / "foundry.toml", ROOT / "package-lock.json", *sources)
@@ -134,6 +142,7 @@ def compile_proofs() -> None:
 
 
 def main() -> None:
+    """All steps in order; those that are done are passed over."""
     os.chdir(ROOT)
     check_prerequisites()
     install_python()
