@@ -27,7 +27,8 @@ def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, 
     decided: dict[str, list[bool]] = defaultdict(list)
     for file in reversed(files[-_FILES:]):
         granted = grants.get((file.node, file.counter, file.step))
-        if granted is not None and len(making[file.node]) < _PER_NODE:
+        # Garbage is made fast: counted, it would make honest nodes look too slow to serve.
+        if granted is not None and file.status is Status.ACCEPTED and len(making[file.node]) < _PER_NODE:
             making[file.node].append(file.time - granted)
         if file.status is not Status.PENDING and len(decided[file.node]) < _PER_NODE:
             decided[file.node].append(file.status is Status.ACCEPTED)

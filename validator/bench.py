@@ -30,6 +30,8 @@ from validator.pipeline import judge
 log = logging.getLogger("muster.validator")
 _RETRY_SECONDS = 1.0
 _STALE_SECONDS = 15.0
+_MIRROR_SECONDS = 3.0
+"""What mirrors of one file may always take: a node that announces slow ones must not hold up other lanes."""
 _STOP, _ASKED, _AHEAD = 0, 1, 2
 
 Judge = Callable[..., Verdict]
@@ -148,6 +150,8 @@ class Bench:
 
     def _look_ahead(self, task: Task) -> None:
         """Judge until somebody asks for something; what fails is judged when it is asked for."""
+        if time.monotonic() - self._asked[task.key] > _STALE_SECONDS:
+            return
         try:
             for _ in self._verdicts(task, ahead=True):
                 if self._wanted or self._stop.is_set() or time.monotonic() - self._asked[task.key] > _STALE_SECONDS:
@@ -199,19 +203,25 @@ class Bench:
         while True:
             try:
                 return self._objects(key, limit)
-            except (MissingObjectError, IntegrityError) as error:
-                data = self._from_mirrors(key, limit, mirrors)
+            except MusterError as error:
+                data = self._from_mirrors(key, limit, mirrors, until)
                 if data is not None:
                     return data
+                if not isinstance(error, MissingObjectError | IntegrityError):
+                    raise
                 if time.monotonic() >= until or self._stop.is_set():
                     log.info("submission %d: %s", facts.sequence, error)
                     return None
             self._stop.wait(_RETRY_SECONDS)
 
-    def _from_mirrors(self, key: str, limit: int, mirrors: Sequence[str]) -> bytes | None:
-        for url in mirrors[:3]:
+    def _from_mirrors(self, key: str, limit: int, mirrors: Sequence[str], until: float) -> bytes | None:
+        """The file from where its node announced it; all mirrors together take until then, or a few seconds."""
+        end = max(until, time.monotonic() + _MIRROR_SECONDS)
+        urls = mirrors[:3]
+        for number, url in enumerate(urls):
             try:
-                return self._objects.elsewhere(url, key, limit)
+                share = (end - time.monotonic()) / (len(urls) - number)
+                return self._objects.elsewhere(url, key, limit, share)
             except MusterError as error:
                 log.info("mirror: %s", error)
         return None

@@ -1,6 +1,7 @@
 """Repetitions within one file: proofs that stand for several texts, and improbable texts that occur twice."""
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ def fingerprints(rollout: Rollout) -> Iterator[tuple[bytes, bytes, float]]:
             return
         # The row that makes token t has read tokens up to t − 1, so the chunk's last token is not in the proof.
         running.update(b"".join(_word(token) for token in rollout.output_tokens[start : end - 1]))
-        surprisal -= sum(rollout.logprobs[start : end - 1])
+        surprisal -= math.fsum(rollout.logprobs[start : end - 1])
         yield proof, running.digest(), surprisal
         running.update(_word(rollout.output_tokens[end - 1]))
         surprisal -= rollout.logprobs[end - 1]

@@ -14,8 +14,16 @@ from protocol.errors import UnreachableError
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-_INSIDE = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("168.63.129.16/32"))
-"""What Python takes for public: protocol assignments (a cloud's metadata among them), and Azure's own services."""
+_INSIDE = (
+    ipaddress.IPv4Network("192.0.0.0/24"),
+    ipaddress.IPv4Network("168.63.129.16/32"),
+    ipaddress.IPv4Network("192.88.99.0/24"),
+)
+"""What Python takes for public: protocol assignments (a cloud's metadata among them), Azure's own services, and the
+nearest relay into 6to4."""
+_DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")
+_ISATAP = (0x0000_5EFE, 0x0200_5EFE)
+"""Third quarter of an IPv6 address whose last quarter is the IPv4 address that a tunnel leads to (RFC 5214)."""
 
 
 class RefusedAddressError(UnreachableError):
@@ -55,11 +63,11 @@ def is_public(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
-        if ip in _NAT64:
+        if ip in _NAT64 or int(ip) >> 32 & 0xFFFF_FFFF in _ISATAP:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
         if inner is not None:
             return is_public(str(inner))
-        return ip.is_global and ip in _UNICAST
+        return ip.is_global and ip in _UNICAST and ip not in _DOCUMENTATION
     return ip.is_global and not ip.is_multicast and not any(ip in network for network in _INSIDE)
 
 

@@ -61,7 +61,8 @@ PRIVATE = """
 127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100.100.100.200 192.0.0.192
 168.63.129.16 224.0.0.1 239.1.1.1 240.0.0.1 255.255.255.255 198.18.0.1 :: ::1 ::7f00:1 fe80::1 fe80::1%eth0 fec0::1
 fc00::1 fd00:ec2::254 ff02::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 64:ff9b::7f00:1 64:ff9b::a9fe:a9fe 64:ff9b:1::7f00:1
-2002:7f00:1:: 2001:db8::1
+2002:7f00:1:: 2001:db8::1 ::ffff:0:7f00:1 192.88.99.1 3fff::1
+2001:4860::5efe:7f00:1 2001:4860::200:5efe:a00:1 2002:a9fe:a9fe::1
 """
 
 
@@ -75,7 +76,20 @@ def test_public_addresses(address: str) -> None:
     assert is_public(address)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::1]", "0"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "localhost",
+        "2130706433",
+        "0x7f.1",
+        "017700000001",
+        "[::1]",
+        "0",
+        "u:p@127.0.0.1",
+        "1.1.1.1@127.0.0.1",
+    ],
+)
 def test_no_spelling_of_this_machine_is_reached(host: str, asked: list[str]) -> None:
     with mirror(honest) as base:
         url = f"http://{host}:{base.rpartition(':')[2]}/{KEY}"

@@ -28,12 +28,20 @@ def test_the_newest_steps_tell_how_long_a_step_takes() -> None:
 
 def test_nodes_are_measured_by_their_own_newest_files() -> None:
     grants = {("0xa", n, 0): 100.0 + 10 * n for n in range(30)} | {("0xb", 0, 0): 100.0}
-    files = [file(n, "0xa", n, 103 + 10 * n + 50 * (n < 10)) for n in range(30)] + [file(30, "0xb", 0, 140)]
+    files = [file(n, "0xa", n, 103 + 10 * n + 50 * (n < 10), Code.ACCEPT) for n in range(30)]
+    files.append(file(30, "0xb", 0, 140, Code.ACCEPT))
     pace = measure(pool(0), files, grants)
     assert pace.making == {"0xa": 3.0, "0xb": 40.0}
     assert pace.typical == 3.0
     # Without a lease (or with one of long ago) a file says nothing.
     assert measure(pool(0), files, {}).making == {}
+
+
+def test_fast_garbage_does_not_make_honest_nodes_slow() -> None:
+    grants = {(f"0x{n}", 0, 0): 100.0 for n in range(20)} | {("0xa", 0, 0): 100.0}
+    junk = [file(n, f"0x{n}", 0, 101, Code.REJECT_WEIGHTS if n % 2 else Code.NONE) for n in range(20)]
+    pace = measure(pool(0), [*junk, file(20, "0xa", 0, 130, Code.ACCEPT)], grants)
+    assert (pace.making, pace.typical) == ({"0xa": 30.0}, 30.0)
 
 
 def test_trust_falls_with_files_that_were_not_accepted_and_comes_back() -> None:

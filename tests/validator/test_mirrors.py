@@ -1,11 +1,14 @@
 """A node may announce where else its file is; validators look there, but not inside their own network."""
 
+import dataclasses
 import hashlib
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from protocol.errors import UnreachableError
 from protocol.storage.download import HttpObjects
 from protocol.storage.keys import object_key
 from tests.storage.mirror import mirror, send
@@ -32,7 +35,29 @@ def test_an_announced_mirror(tmp_path: Path, allowed: bool) -> None:
     with mirror(serve) as inside, mirror(lambda h: send(h, 404)) as service:
         objects = HttpObjects([service], allow_private=allowed)
         urls = [f"{inside}/file", "not a URL", "file:///etc/passwd", f"{inside}/file"]
-        found = bench(objects, tmp_path)._from_mirrors(KEY, 1000, urls)
+        found = bench(objects, tmp_path)._from_mirrors(KEY, 1000, urls, 0.0)
         objects.close()
     assert found == (DATA if allowed else None)
     assert asked == (["mirror"] if allowed else [])
+
+
+def test_a_mirror_serves_when_the_service_does_not_answer(tmp_path: Path) -> None:
+    """The service may be gone for good; without a mirror its silence is no vote."""
+    facts = dataclasses.replace(tiny.facts(tiny.order(), tiny.honest()), sha256=hashlib.sha256(DATA).digest())
+    with mirror(lambda h: send(h, 200, DATA)) as inside:
+        objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
+        judge = bench(objects, tmp_path)
+        assert judge._fetch(facts, [f"{inside}/file"], 0.0) == DATA
+        with pytest.raises(UnreachableError):
+            judge._fetch(facts, [], 0.0)
+        objects.close()
+
+
+def test_slow_mirrors_do_not_hold_up_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("validator.bench._MIRROR_SECONDS", 0.6)
+    with mirror(lambda h: time.sleep(4)) as slow:
+        objects = HttpObjects(["http://127.0.0.1:1"], allow_private=True)
+        started = time.monotonic()
+        assert bench(objects, tmp_path)._from_mirrors(KEY, 1000, [f"{slow}/file"] * 3, 0.0) is None
+        assert time.monotonic() - started < 2.0
+        objects.close()
