@@ -30,6 +30,7 @@ from validator.pipeline import judge
 log = logging.getLogger("muster.validator")
 _RETRY_SECONDS = 1.0
 _STALE_SECONDS = 15.0
+MIRRORS_ASKED = 3
 _MIRROR_SECONDS = 3.0
 """What mirrors of one file may always take: a node that announces slow ones must not hold up other lanes."""
 _STOP, _ASKED, _AHEAD = 0, 1, 2
@@ -217,7 +218,7 @@ class Bench:
     def _from_mirrors(self, key: str, limit: int, mirrors: Sequence[str], until: float) -> bytes | None:
         """The file from where its node announced it; all mirrors together take until then, or a few seconds."""
         end = max(until, time.monotonic() + _MIRROR_SECONDS)
-        urls = mirrors[:3]
+        urls = mirrors[:MIRRORS_ASKED]
         for number, url in enumerate(urls):
             try:
                 share = (end - time.monotonic()) / (len(urls) - number)

@@ -1,12 +1,13 @@
 """Judge decided submissions again from public data alone, and say where the result differs from what was decided."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from protocol.chain.state import Round, State, Submission
 from protocol.engines.base import Engine
 from protocol.engines.factory import make_engine
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.link import PoolLink
 from protocol.process import ProcessConfig
 from protocol.rollouts.schema import Limits
@@ -15,9 +16,11 @@ from protocol.storage.missing import MissingObjectError
 from protocol.verdict import Code, Verdict
 from protocol.workbook import Workbook
 from validator import duty
+from validator.bench import MIRRORS_ASKED
 from validator.case import Facts
 from validator.pipeline import judge
 
+log = logging.getLogger("muster.validator")
 _DOCUMENT_BYTES = 4 << 20
 
 
@@ -100,7 +103,7 @@ class _Bench:
             self._engine.load(folder)
             self._loaded = facts.manifest
         assert self._workbook is not None
-        data = self._object("rollouts", file.sha256, Limits.of(self._rules.work).file_bytes)
+        data = self._object("rollouts", file.sha256, Limits.of(self._rules.work).file_bytes, file.mirrors)
         return judge(facts, data, self._rules, self._workbook, self._engine)
 
     def opened(self, file: Submission, decided: Round) -> Iterator[Opened]:
@@ -119,8 +122,23 @@ class _Bench:
         lane_seed = duty.deciding_round(self._state, file).seed
         return duty.facts_of(link.deployment.chain_id, link.pools, pool, file, seed, lane_seed)
 
-    def _object(self, kind: Kind, digest: bytes, limit: int) -> bytes | None:
+    def _object(self, kind: Kind, digest: bytes, limit: int, mirrors: Sequence[str] = ()) -> bytes | None:
+        """The object from the service or, as validators do, from where its node announced it."""
+        key = object_key(kind, digest)
         try:
-            return self._link.objects(object_key(kind, digest), limit)
+            return self._link.objects(key, limit)
         except (MissingObjectError, IntegrityError):
-            return None
+            return self._from_mirrors(key, limit, mirrors)
+        except UnreachableError:
+            data = self._from_mirrors(key, limit, mirrors)
+            if data is None:
+                raise
+            return data
+
+    def _from_mirrors(self, key: str, limit: int, mirrors: Sequence[str]) -> bytes | None:
+        for url in mirrors[:MIRRORS_ASKED]:
+            try:
+                return self._link.objects.elsewhere(url, key, limit)
+            except MusterError as error:
+                log.info("mirror: %s", error)
+        return None

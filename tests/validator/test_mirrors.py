@@ -5,6 +5,8 @@ import hashlib
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.storage.mirror import mirror, send
 from tests.validator import tiny
 from validator.bench import Bench
 from validator.docket import Docket
+from validator.replay import _Bench
 
 DATA = os.urandom(300)
 KEY = object_key("rollouts", hashlib.sha256(DATA).digest())
@@ -61,3 +64,15 @@ def test_slow_mirrors_do_not_hold_up_the_bench(tmp_path: Path, monkeypatch: pyte
         assert bench(objects, tmp_path)._from_mirrors(KEY, 1000, [f"{slow}/file"] * 3, 0.0) is None
         assert time.monotonic() - started < 2.0
         objects.close()
+
+
+def test_a_replay_asks_mirrors_too() -> None:
+    """Or a file that validators accepted from a mirror would be missing to everybody who checks them."""
+    link = SimpleNamespace(pool_config=lambda: tiny.CONFIG)
+    digest = hashlib.sha256(DATA).digest()
+    with mirror(lambda h: send(h, 200, DATA)) as inside, mirror(lambda h: send(h, 404)) as service:
+        for base in (service, "http://127.0.0.1:1"):
+            link.objects = HttpObjects([base], timeout=1.0, allow_private=True)
+            replaying = _Bench(cast(Any, link), cast(Any, None), cast(Any, None))
+            assert replaying._object("rollouts", digest, 1000, [f"{inside}/file"]) == DATA
+            link.objects.close()
