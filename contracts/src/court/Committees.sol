@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {ISeats} from "../interfaces/ISeats.sol";
+import {Epochs} from "../libraries/Epochs.sol";
+import {LaneSlot} from "../libraries/LaneSlot.sol";
+import {SuiteLib} from "../libraries/SuiteLib.sol";
+import {Suite} from "../libraries/Types.sol";
+
+/// @title Committees
+/// @notice Who judges a lane: the rounds' words, their seeds and the draw.
+abstract contract Committees is ICourt {
+    using LaneSlot for uint256;
+
+    bytes32 public constant SEED_TAG = keccak256("muster/lane-seed/1");
+
+    ISeats public immutable seats;
+    IPools public immutable pools;
+    uint256 public immutable epochBlocks;
+
+    mapping(uint256 pool => Terms) internal _terms;
+    /// By pool << 32 | lane << 1 | round.
+    mapping(uint256 key => uint256 slot) internal _lanes;
+
+    constructor(Suite memory suite) {
+        SuiteLib.checkPlace(suite.court);
+        seats = ISeats(suite.seats);
+        pools = IPools(suite.pools);
+        epochBlocks = ISeats(suite.seats).epochBlocks();
+    }
+
+    /// @inheritdoc ICourt
+    function registerPool(uint256 pool, Terms calldata terms) external {
+        if (msg.sender != address(pools)) revert NotPools();
+        _terms[pool] = terms;
+    }
+
+    /// @inheritdoc ICourt
+    function committeeOf(uint256 pool, uint256 lane, uint256 round)
+        external
+        view
+        returns (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn)
+    {
+        uint256 w = _lanes[_key(pool, lane, round)];
+        drawn = w.seed() != 0;
+        if (drawn) {
+            seed = bytes32(w.seed());
+            members = _members(w, _terms[pool].committee);
+        } else {
+            (members, seed,) = _drawn(w, pool, lane, round);
+        }
+        voters = new address[](members.length);
+        for (uint256 i = 0; i < members.length; ++i) {
+            voters[i] = seats.voterOf(members[i]);
+        }
+    }
+
+    /// @inheritdoc ICourt
+    function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory r) {
+        uint256 w = _lanes[_key(pool, lane, round)];
+        Terms memory t = _terms[pool];
+        r.settled = w.settled();
+        r.codes = w.codes();
+        if (w.seed() == 0) {
+            if (r.settled) {
+                r.time = w.time();
+            } else if (round == 0 ? pools.laneStart(pool, lane) != 0 : w != 0) {
+                uint256 base = _seedBlock(w, pool, lane, round, t);
+                uint256 effective = Epochs.effective(base, epochBlocks, block.number);
+                r.seedBlock = effective == 0 ? base : effective;
+            }
+            return r;
+        }
+        r.seed = bytes32(w.seed());
+        r.seats = _members(w, t.committee);
+        (r.committed, r.revealed, r.closed, r.time) = (w.committed(), w.revealed(), w.closed(), w.time());
+        if (!r.settled) {
+            r.commitUntil = w.time() + t.commitWindow;
+            r.revealUntil = r.commitUntil + t.revealWindow;
+        }
+    }
+
+    function _draw(uint256 w, uint256 pool, uint256 lane, uint256 round) internal returns (uint256) {
+        (uint256[] memory members, bytes32 seed, uint256 seedBlock) = _drawn(w, pool, lane, round);
+        w = uint256(seed) | (block.timestamp << 144);
+        for (uint256 i = 0; i < members.length; ++i) {
+            w = w.withMember(i, members[i]);
+        }
+        emit CommitteeDrawn(pool, lane, round, seedBlock, seed, members);
+        return w;
+    }
+
+    /// @dev The committee that a draw now would give.
+    function _drawn(uint256 w, uint256 pool, uint256 lane, uint256 round)
+        internal
+        view
+        returns (uint256[] memory members, bytes32 seed, uint256 seedBlock)
+    {
+        Terms memory t = _terms[pool];
+        uint256 base = _seedBlock(w, pool, lane, round, t);
+        seedBlock = Epochs.effective(base, epochBlocks, block.number);
+        if (seedBlock == 0) revert SeedNotMined(base);
+        if (block.number > base + t.drawBlocks) revert DrawOver(base + t.drawBlocks);
+        bytes32 hash = Epochs.hashOf(seedBlock);
+        if (hash == 0) revert SeedNotMined(seedBlock);
+        hash = keccak256(abi.encode(SEED_TAG, hash, pool, lane, round));
+        uint64 short = uint64(uint256(hash));
+        seed = bytes32(uint256(short == 0 ? 1 : short)); // zero stands for not drawn
+        uint256[] memory excluded;
+        if (round == 1) {
+            uint256 first = _lanes[_key(pool, lane, 0)];
+            if (first.seed() != 0) excluded = _members(first, t.committee);
+        }
+        uint256 epoch = seedBlock / epochBlocks;
+        members = seats.draw(hash, epoch, t.committee, excluded, address(0));
+        // When too few seats are left for a fresh committee, the first one's members may serve again.
+        if (members.length < t.committee && round == 1) {
+            members = seats.draw(hash, epoch, t.committee, new uint256[](0), address(0));
+        }
+        if (members.length < t.committee) revert TooFewSeats(members.length);
+    }
+
+    /// @dev S: the block that was fixed when the lane opened, or when it was redrawn.
+    function _seedBlock(uint256 w, uint256 pool, uint256 lane, uint256 round, Terms memory t)
+        internal
+        view
+        returns (uint256)
+    {
+        if (round == 1) {
+            if (w == 0) revert NoSuchLane();
+            return w.time();
+        }
+        uint256 start = pools.laneStart(pool, lane);
+        if (start == 0) revert NoSuchLane();
+        return start + t.laneBlocks + 1;
+    }
+
+    function _members(uint256 w, uint256 size) internal pure returns (uint256[] memory members) {
+        members = new uint256[](size);
+        for (uint256 i = 0; i < size; ++i) {
+            members[i] = w.member(i);
+        }
+    }
+
+    function _key(uint256 pool, uint256 lane, uint256 round) internal pure returns (uint256) {
+        if (round > 1 || lane >> 31 != 0) revert NoSuchLane();
+        return (pool << 32) | (lane << 1) | round;
+    }
+}
