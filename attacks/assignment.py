@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from attacks.base import Cheat, attack
-from protocol.engines.base import Completion
+from engines.base import Completion
 from protocol.rollouts.schema import Rollout
 from worker.produce import Order, Planned
 
@@ -15,7 +15,7 @@ class _Reassigned(Cheat):
 
     def with_problem(self, planned: Planned, seed: int, target: int) -> Planned:
         assignment = replace(planned.assignment, problem_seed=seed, target_length=target)
-        return replace(planned, assignment=assignment, prompt=self.workbook.prompt(seed, target))
+        return replace(planned, assignment=assignment, prompt=self.environment.prompt(seed, target))
 
 
 @attack("chosen-problems", "works on problems of its own choice")
@@ -61,11 +61,13 @@ class AlteredPrompt(Cheat):
         rows = super().score(plan, completions)
         if self.strength < 1:
             return rows
-        return [replace(row, prompt_tokens=self.workbook.prompt(row.problem_seed, row.target_length)) for row in rows]
+        return [
+            replace(row, prompt_tokens=self.environment.prompt(row.problem_seed, row.target_length)) for row in rows
+        ]
 
     def _altered(self, prompt: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
-        place, banned = rng.randrange(len(prompt)), self.workbook.eos_ids
-        other = [token for token in range(self.workbook.vocabulary) if token not in (prompt[place], *banned)]
+        place, banned = rng.randrange(len(prompt)), self.environment.eos_ids
+        other = [token for token in range(self.environment.vocabulary) if token not in (prompt[place], *banned)]
         return (*prompt[:place], rng.choice(other), *prompt[place + 1 :])
 
 
@@ -73,4 +75,6 @@ class AlteredPrompt(Cheat):
 class HiddenPrompt(TruncatedPrompt):
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         rows = super().score(plan, completions)
-        return [replace(row, prompt_tokens=self.workbook.prompt(row.problem_seed, row.target_length)) for row in rows]
+        return [
+            replace(row, prompt_tokens=self.environment.prompt(row.problem_seed, row.target_length)) for row in rows
+        ]

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from engines.base import Completion, Engine
 from protocol.config import PoolConfig
-from protocol.engines.base import Completion, Engine
 from protocol.errors import ConfigError
 from worker.produce import Producer
 

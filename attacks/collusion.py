@@ -3,12 +3,12 @@
 import dataclasses
 import logging
 
-from protocol.chain.state import Pool
+from chain.state import Pool
 from protocol.verdict import Code
 from validator.ballots import Ballot
-from validator.bench import Bench, Opinion, Task
 from validator.config import ValidatorConfig
-from validator.daemon import Sitting, Validator
+from validator.daemon import Validator, VotingRound
+from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict
 
 log = logging.getLogger("muster.validator")
 
@@ -16,24 +16,24 @@ log = logging.getLogger("muster.validator")
 class _BentBench:
     """Passes on the honest bench's opinions, but turns one accept of a captured lane into a reject, once."""
 
-    def __init__(self, honest: Bench) -> None:
+    def __init__(self, honest: JudgeQueue) -> None:
         self._honest = honest
         self.captured: set[str] = set()
-        self.lies: dict[str, Opinion] = {}
+        self.lies: dict[str, LaneVerdict] = {}
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._honest, name)
 
-    def ask(self, task: Task) -> Opinion | None:
-        opinion = self._honest.ask(task)
-        if opinion is None or task.where not in self.captured:
-            return opinion
-        if not self.lies and Code.ACCEPT in opinion.codes:
-            place = opinion.codes.index(Code.ACCEPT)
-            codes = (*opinion.codes[:place], Code.REJECT_WEIGHTS, *opinion.codes[place + 1 :])
-            self.lies[task.where] = dataclasses.replace(opinion, codes=codes)
+    def ask(self, task: JudgeTask) -> LaneVerdict | None:
+        verdict = self._honest.ask(task)
+        if verdict is None or task.where not in self.captured:
+            return verdict
+        if not self.lies and Code.ACCEPT in verdict.codes:
+            place = verdict.codes.index(Code.ACCEPT)
+            codes = (*verdict.codes[:place], Code.REJECT_WEIGHTS, *verdict.codes[place + 1 :])
+            self.lies[task.where] = dataclasses.replace(verdict, codes=codes)
             log.info("%s: lying about submission %d", task.where, task.facts[place].sequence)
-        return self.lies.get(task.where, opinion)
+        return self.lies.get(task.where, verdict)
 
 
 class Colluder(Validator):
@@ -44,8 +44,8 @@ class Colluder(Validator):
         self.bent = _BentBench(self.bench)
         self.bench = self.bent  # type: ignore[assignment]
 
-    def _judged_ballot(self, pool: Pool, sitting: Sitting, seat: int, voter: str) -> Ballot | None:
-        ours = len(list(sitting.bench.ours(self.voters)))
-        if sitting.where.startswith("lane-") and 2 * ours > len(sitting.bench.seats):
-            self.bent.captured.add(sitting.where)
-        return super()._judged_ballot(pool, sitting, seat, voter)
+    def _judged_ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str) -> Ballot | None:
+        ours = len(list(voting.bench.ours(self.voters)))
+        if voting.where.startswith("lane-") and 2 * ours > len(voting.bench.seats):
+            self.bent.captured.add(voting.where)
+        return super()._judged_ballot(pool, voting, seat, voter)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attacks.base import Cheat, attack, reprove
 from attacks.weights import altered_copy, int8, smaller_copy
-from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request
+from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request
 from worker.produce import Order, Planned
 
 
@@ -25,7 +25,7 @@ class Fabricate(Cheat):
                 order, [Planned(p.assignment, p.sample, p.prompt, key) for p, key in zip(plan, keys, strict=True)]
             )
         ]
-        finish = [FINISH_EOS if t[-1] in self.workbook.eos_ids else FINISH_LENGTH for t in texts]
+        finish = [FINISH_EOS if t[-1] in self.environment.eos_ids else FINISH_LENGTH for t in texts]
         pairs = [(p.prompt, text) for p, text in zip(plan, texts, strict=True)]
         return reprove(self.engine, pairs, finish, self.config.work.temperature)
 
@@ -38,7 +38,7 @@ class _Ghostwritten(Cheat, ABC):
         """A temporary folder with the weights of the model that writes."""
 
     def load(self, weights: Path) -> None:
-        from protocol.engines.hf import TransformersEngine
+        from engines.hf import TransformersEngine
 
         super().load(weights)
         self.writer = TransformersEngine(dtype=self.engine.info.dtype)
@@ -71,7 +71,7 @@ class GhostwriterInt8(_Ghostwritten):
 class Gibberish(Cheat):
     def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
         rng = random.Random(order.work.seed)
-        allowed = [t for t in range(self.workbook.vocabulary) if t not in self.workbook.eos_ids]
+        allowed = [t for t in range(self.environment.vocabulary) if t not in self.environment.eos_ids]
         limit = self.config.work.max_new_tokens
         pairs = [(p.prompt, tuple(rng.choice(allowed) for _ in range(limit))) for p in plan]
         return reprove(self.engine, pairs, [FINISH_LENGTH] * len(plan), self.config.work.temperature)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from attacks.base import Cheat, attack
 from attacks.fabricate import Gibberish
-from protocol.engines.base import Completion
+from engines.base import Completion
 from worker.produce import Order, Planned
 
 
@@ -12,7 +12,7 @@ from worker.produce import Order, Planned
 class Partial(Cheat):
     def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
         liar = Gibberish(self.config, self.engine, 0.0)
-        liar._workbook = self._workbook
+        liar._environment = self._environment
         honest, lies = super().complete(order, plan), liar.complete(order, plan)
         cheated = round(self.strength * len(plan))
         return lies[:cheated] + honest[cheated:]

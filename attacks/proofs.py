@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from attacks.base import Cheat, attack
-from protocol.engines.base import Completion
+from engines.base import Completion
 from protocol.proofs.codec import PRIME, PROOF_BYTES
 from protocol.rollouts.schema import Rollout
 from worker.produce import Order, Planned, Produced

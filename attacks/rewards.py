@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from attacks.base import Cheat, attack
-from protocol.engines.base import Completion
+from engines.base import Completion
 from protocol.rollouts.schema import Rollout
 from worker.produce import Order, Planned, Produced
 

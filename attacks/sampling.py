@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from attacks.base import Cheat, attack, reprove
-from protocol.engines.base import Completion, Request, Sampling
+from engines.base import Completion, Request, Sampling
 from worker.produce import Order, Planned
 
 
@@ -13,7 +13,7 @@ from worker.produce import Order, Planned
 class Greedy(Cheat):
     def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
         requests = [Request(p.prompt, p.noise_key, self.config.work.max_new_tokens) for p in plan]
-        done = self.engine.generate(requests, Sampling(1e-4, self.workbook.eos_ids))
+        done = self.engine.generate(requests, Sampling(1e-4, self.environment.eos_ids))
         pairs = [(p.prompt, completion.tokens) for p, completion in zip(plan, done, strict=True)]
         return reprove(self.engine, pairs, [c.finish for c in done], self.config.work.temperature)
 
@@ -22,7 +22,7 @@ class Greedy(Cheat):
 class Temperature(Cheat):
     @property
     def sampling(self) -> Sampling:
-        return Sampling(self.config.work.temperature * self.strength, self.workbook.eos_ids)
+        return Sampling(self.config.work.temperature * self.strength, self.environment.eos_ids)
 
 
 @attack("reroll", "draws each completion several times and keeps the best rewarded; strength: draws", 4)
@@ -35,7 +35,7 @@ class Reroll(Cheat):
         best = []
         for planned, tries in zip(plan, zip(*draws, strict=True), strict=True):
             seed, target = planned.assignment.problem_seed, planned.assignment.target_length
-            best.append(max(tries, key=lambda c: self.workbook.score(seed, target, c.tokens).reward))
+            best.append(max(tries, key=lambda c: self.environment.score(seed, target, c.tokens).reward))
         return best
 
     @staticmethod

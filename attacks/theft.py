@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from attacks.base import Cheat, attack, reprove
-from protocol.engines.base import Completion
+from engines.base import Completion
 from protocol.seeds import noise_key
 from worker.produce import Order, Planned, Produced
 
@@ -75,7 +75,7 @@ class EditedCopy(Cheat):
         rows = []
         for planned, row in zip(self.plan(order), stolen, strict=True):
             task = planned.assignment
-            score = self.workbook.score(task.problem_seed, task.target_length, row.output_tokens)
+            score = self.environment.score(task.problem_seed, task.target_length, row.output_tokens)
             changes = replace(
                 row,
                 problem_seed=task.problem_seed,

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from attacks.base import Cheat, attack, changed, reprove
-from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion
+from engines.base import FINISH_EOS, FINISH_LENGTH, Completion
 from worker.produce import Order, Planned
 
 
@@ -47,7 +47,9 @@ class TokenSwap(_Edited):
         # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
         place = rng.randrange(len(completion.tokens))
         other = [
-            t for t in range(self.workbook.vocabulary) if t not in (completion.tokens[place], *self.workbook.eos_ids)
+            t
+            for t in range(self.environment.vocabulary)
+            if t not in (completion.tokens[place], *self.environment.eos_ids)
         ]
         tokens = (*completion.tokens[:place], rng.choice(other), *completion.tokens[place + 1 :])
         return changed(completion, tokens=tokens)
@@ -57,7 +59,7 @@ class TokenSwap(_Edited):
 class EarlyEos(_Edited):
     def edit(self, completion: Completion, rng: random.Random) -> Completion:
         half = max(1, len(completion.tokens) // 2)
-        return fitted(completion, (*completion.tokens[: half - 1], self.workbook.eos_ids[0]), FINISH_EOS)
+        return fitted(completion, (*completion.tokens[: half - 1], self.environment.eos_ids[0]), FINISH_EOS)
 
 
 @attack("padding", "goes on after the end up to the length limit, which is paid; strength 1: proves the result anew")

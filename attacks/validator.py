@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engines.base import Engine
 from protocol.config import PoolConfig
-from protocol.engines.base import Engine
 from protocol.errors import MusterError
-from protocol.process import load_process, serve
+from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
-from protocol.workbook import Workbook
-from validator.case import Facts
+from runtime.process import load_process, serve
 from validator.config import ValidatorConfig
+from validator.context import SubmissionFacts
 from validator.main import prepare
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ def always(code: Code) -> Callable[..., Verdict]:
     """A judge that gives every file the same code without reading it."""
 
     def judge(
-        facts: Facts,
+        facts: SubmissionFacts,
         data: bytes | None,
         config: PoolConfig,
-        workbook: Workbook,
+        environment: Environment,
         engine: Engine,
     ) -> Verdict:
         return Verdict(

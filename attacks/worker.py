@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attacks.base import find
+from engines.base import Engine
 from protocol.config import PoolConfig
-from protocol.engines.base import Engine
 from protocol.errors import MusterError
-from protocol.process import load_process, serve
+from runtime.process import load_process, serve
 from worker.config import WorkerConfig
 from worker.main import prepare
 from worker.produce import Producer

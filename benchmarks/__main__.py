@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.engines.runtime import torch_environment
+from engines.runtime import torch_environment
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / "build" / "peers"

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
+from engines.hf import TransformersEngine
 from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
-from protocol.engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
-from protocol.engines.hf import TransformersEngine
-from protocol.models.tiny import tiny_model_config
 from protocol.seeds import AUDIT_EVERYTHING
+from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
-from protocol.workbook import Workbook
-from validator.case import Facts
+from trainer.tiny_model import tiny_model_config
+from validator.context import SubmissionFacts
 from validator.pipeline import judge
 from worker.produce import Order, Produced, Producer
 
@@ -73,7 +73,7 @@ class Bed:
     config: PoolConfig
     folder: Path
     verifier: TransformersEngine
-    workbook: Workbook
+    environment: Environment
     dtype: str
     known: Known = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class Bed:
         config = PoolConfig(name="bench", model=model or tiny_model_config(), task=TASK, work=work, checks=checks)
         verifier = TransformersEngine(dtype=dtype, max_batch=16)
         verifier.load(folder)
-        return cls(config, folder, verifier, Workbook.of(config, folder), dtype)
+        return cls(config, folder, verifier, Environment.of(config, folder), dtype)
 
     def engine(self) -> Remembering:
         return Remembering(TransformersEngine(dtype=self.dtype), self.known)
@@ -95,7 +95,7 @@ class Bed:
 
     def verdict(self, made: Produced, order: Order, audit_rate: int = AUDIT_EVERYTHING) -> Verdict:
         done = made.commitment
-        facts = Facts(
+        facts = SubmissionFacts(
             chain_id=order.chain_id,
             pools=order.pools,
             pool=order.pool,
@@ -112,7 +112,7 @@ class Bed:
             lane_seed=b"\x09" * 32,
             audit_rate=audit_rate,
         )
-        return judge(facts, made.data, self.config, self.workbook, self.verifier)
+        return judge(facts, made.data, self.config, self.environment, self.verifier)
 
     def files(self, producer: Producer, count: int) -> Iterator[tuple[Order, Produced]]:
         """`count` files of a producer that has its weights, completions of a few files generated together."""
@@ -162,8 +162,8 @@ def strongest(verdict: Verdict) -> tuple[float | None, str]:
     """The largest figure of a verdict over its reject threshold, and its name; the refusing check if none was taken."""
     best: tuple[float | None, str] = (None, "")
     for finding in verdict.findings:
-        for name, figure in finding.figures.items():
-            threshold = finding.figures.get(f"{name}_reject")
+        for name, figure in finding.measurements.items():
+            threshold = finding.measurements.get(f"{name}_reject")
             if not isinstance(threshold, float | int) or not isinstance(figure, float | int):
                 continue
             ratio = math.inf if math.isnan(figure) else figure / threshold

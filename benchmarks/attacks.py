@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.attack_bed import FULL_WORK, TASK, WORK, Bed, Progress
 from benchmarks.attack_rows import Spec, measure, specs
-from protocol.models.tiny import tiny_model_config
 from trainer.basemodel import base_model
+from trainer.tiny_model import tiny_model_config
 
 BUILD = Path(__file__).parent.parent / "build"
 COUNT, QUICK_COUNT = 200, 2

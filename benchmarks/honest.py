@@ -2,7 +2,7 @@
 
 Pairs of engines (worker to verifier), each in fp32 and in bf16, on the demo's tiny model with random weights: prompts
 of 1 to 40 tokens, outputs of 1 to 96 tokens, one-token outputs included, decode batches from 1 to 64. Thresholds of a
-pair come from files of their own (protocol.calibration, one false reject in a million files asked for); fresh files are
+pair come from files of their own (calibration, one false reject in a million files asked for); fresh files are
 then judged by them with the validator's own checks, and in fp32 by the default thresholds of `ChecksConfig` too.
 Keys: rollouts, rejected (fresh files, by either), pairs {pair: {rollouts, files, rejected, rejected_default, tokens,
 calibration_files, thresholds, and the largest figures of fresh files}}.
@@ -22,20 +22,20 @@ from typing import Any, cast
 
 import torch
 
-from protocol.calibration.means import Design
-from protocol.calibration.sample import FileSample, RowSample
-from protocol.calibration.summary import file_figures, summarise
-from protocol.calibration.thresholds import thresholds
+from calibration.means import Design
+from calibration.sample import FileSample, RowSample
+from calibration.summary import file_measurements, summarise
+from calibration.thresholds import thresholds
+from engines.base import Engine, Request, Sampling
+from engines.factory import make_engine
+from engines.vllm import vllm_installed
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
-from protocol.engines.base import Engine, Request, Sampling
-from protocol.engines.factory import make_engine
-from protocol.engines.vllm import vllm_installed
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import Work, noise_key
-from validator.case import Case, RowFigures
 from validator.checks import CHECKS
 from validator.checks.base import Cost
-from validator.figures import measure
+from validator.context import CheckContext, RowMeasurements
+from validator.measurements import measure
 
 VOCABULARY, EOS = 265, 263
 PROBLEMS, SAMPLES = 32, 2
@@ -79,7 +79,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
 class Measured:
     """A file as checks see it, and what it gives a calibration."""
 
-    case: Case
+    case: CheckContext
     sample: FileSample
 
 
@@ -104,11 +104,11 @@ def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str,
             out["tokens"] += sum(row.tokens for row in file.sample.rows)
             out["rejected"] += _rejected(file.case, calibrated)
             out["rejected_default"] += dtype == "float32" and _rejected(file.case, ChecksConfig())
-    largest = {name: float(f"{max(values):.4g}") for name, values in file_figures(samples).items()}
+    largest = {name: float(f"{max(values):.4g}") for name, values in file_measurements(samples).items()}
     return out | {"calibration_files": own, "thresholds": bounds, "largest": largest}
 
 
-def _rejected(case: Case, checks: ChecksConfig) -> bool:
+def _rejected(case: CheckContext, checks: ChecksConfig) -> bool:
     """Whether a check on the prefill gives a reject code."""
     judged = replace(case, config=CONFIG.model_copy(update={"checks": checks}))
     return any(check.judge(judged).code.is_reject for check in CHECKS if check.cost is Cost.PREFILL)
@@ -118,7 +118,7 @@ def save_tiny(folder: Path) -> None:
     """The demo's architecture with random weights, spread so that distributions are neither flat nor sharp."""
     from transformers import Qwen2ForCausalLM
 
-    from protocol.models.tiny import tiny_qwen2
+    from trainer.tiny_model import tiny_qwen2
 
     torch.manual_seed(0)
     config = tiny_qwen2(VOCABULARY, EOS, VOCABULARY - 1)
@@ -131,12 +131,12 @@ def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Mea
     for number in range(count):
         source = random.Random(f"{seed} {number}")
         case = _case(worker, source, number)
-        figures = measure(case, judge)
-        rows = tuple(_row(case.rollouts[found.row], found) for found in figures)
-        yield Measured(replace(case, figures=figures), FileSample(1, rows))
+        measurements = measure(case, judge)
+        rows = tuple(_row(case.rollouts[found.row], found) for found in measurements)
+        yield Measured(replace(case, measurements=measurements), FileSample(1, rows))
 
 
-def _case(worker: Engine, source: random.Random, number: int) -> Case:
+def _case(worker: Engine, source: random.Random, number: int) -> CheckContext:
     """Rollouts of random prompts and lengths, in batches of random sizes; only what `measure` reads is there."""
     work = Work(source.randbytes(32), "0x" + "11" * 20, 1, number)
     asked = []
@@ -166,11 +166,11 @@ def _case(worker: Engine, source: random.Random, number: int) -> Case:
                     proofs=done.proofs,
                 )
             )
-    facts, workbook = SimpleNamespace(work=work), SimpleNamespace(eos_ids=(EOS,))
-    return _Bare(cast(Any, facts), CONFIG, cast(Any, workbook), b"", cast(Any, None), tuple(rollouts))
+    facts, environment = SimpleNamespace(work=work), SimpleNamespace(eos_ids=(EOS,))
+    return _Bare(cast(Any, facts), CONFIG, cast(Any, environment), b"", cast(Any, None), tuple(rollouts))
 
 
-class _Bare(Case):
+class _Bare(CheckContext):
     """A case without a chain's facts or a file's bytes; every rollout is audited."""
 
     @property
@@ -178,7 +178,7 @@ class _Bare(Case):
         return list(range(len(self.rollouts)))
 
 
-def _row(rollout: Rollout, found: RowFigures) -> RowSample:
+def _row(rollout: Rollout, found: RowMeasurements) -> RowSample:
     return RowSample.of(rollout.slot, found.mismatches, found.mantissas, found.gaps, rollout.logprobs, found.logprobs)
 
 

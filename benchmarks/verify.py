@@ -16,13 +16,13 @@ from typing import Any, cast
 
 import torch
 
+from engines.base import Completion, Request, Sampling
+from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
-from protocol.engines.base import Completion, Request, Sampling
-from protocol.engines.hf import TransformersEngine
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import Work, noise_key
-from validator import figures
-from validator.case import Case
+from validator import measurements
+from validator.context import CheckContext
 
 GROUP = 8
 PROMPT = 64
@@ -112,18 +112,18 @@ def _verify(
         name="b", model=ModelConfig(source="random"), task=TaskConfig(name="none"), work=WorkConfig(max_new_tokens=4096)
     )
     case = cast(
-        Case,
+        CheckContext,
         SimpleNamespace(
             rollouts=rollouts,
             audited=rows,
             config=config,
             facts=SimpleNamespace(work=WORK),
-            workbook=SimpleNamespace(eos_ids=(151643,)),
+            environment=SimpleNamespace(eos_ids=(151643,)),
         ),
     )
     with _timed(parts):
         start = time.process_time()
-        measured = figures.measure(case, engine)
+        measured = measurements.measure(case, engine)
         seconds = time.process_time() - start
     if max(max(row.mismatches) for row in measured) > 40 or max(max(row.gaps) for row in measured) > 1:
         raise AssertionError("an honest rollout does not verify")
@@ -136,8 +136,8 @@ class _timed:
     PARTS = (
         ("decoder", TransformersEngine, "_forward"),
         ("output_head", TransformersEngine, "_head"),
-        ("toploc", figures, "verify_many"),
-        ("sampling", figures, "verify_choices"),
+        ("toploc", measurements, "verify_many"),
+        ("sampling", measurements, "verify_choices"),
     )
 
     def __init__(self, parts: dict[str, float]) -> None:

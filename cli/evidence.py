@@ -6,14 +6,14 @@ was bound to, their shape before anything is shown, and their text is stripped o
 
 from eth_utils.crypto import keccak
 
-from protocol.chain.records import Submission
-from protocol.chain.state import State
+from chain.records import Submission
+from chain.state import State
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
-from protocol.storage.download import HttpObjects
-from protocol.storage.keys import object_key
-from protocol.storage.missing import MissingObjectError
 from protocol.verdict import Code, Verdict
+from storage.download import HttpObjects
+from storage.keys import object_key
+from storage.missing import MissingObjectError
 
 __all__ = ["explain", "parse_ballot", "printable"]
 _SECONDS = 10.0

@@ -15,7 +15,7 @@ from protocol.errors import ConfigError
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
-    from cli.moves import Mode
+    from cli.planned import Mode
     from cli.session import Session
 
 KeystoreOption = Annotated[
@@ -89,7 +89,7 @@ class Acting:
 
     @property
     def mode(self) -> "Mode":
-        from cli.moves import Mode
+        from cli.planned import Mode
 
         return Mode(self.dry_run, True, self.json)
 
@@ -102,7 +102,7 @@ class Paying(Acting):
 
     @property
     def mode(self) -> "Mode":
-        from cli.moves import Mode
+        from cli.planned import Mode
 
         return Mode(self.dry_run, self.yes, self.json)
 
@@ -147,7 +147,7 @@ def key_path(keystore: Path | None) -> Path:
 
 def open_key(keystore: Path | None, password_file: Path | None, what: str = "key") -> "LocalAccount":
     """The account in a key file; its password from the file or a prompt. Raises ConfigError, IntegrityError."""
-    from protocol.keys import keystore as keys
+    from runtime import keystore as keys
 
     path = key_path(keystore)
     address = keys.address_of(path)

@@ -6,19 +6,19 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.moves import Move
+from chain.client import ChainClient
+from chain.deployment import Deployment
+from chain.state import Projection
+from chain.suite import Suite
 from cli.options import key_path, open_key
-from protocol.chain.client import ChainClient
-from protocol.chain.contracts import Suite
-from protocol.chain.deployment import Deployment
-from protocol.chain.state import Projection
+from cli.planned import PlannedTransaction
+from protocol import eip712
 from protocol.errors import ConfigError
-from protocol.keys import eip712
 
 if TYPE_CHECKING:
-    from protocol.chain.calls.base import Contract
-    from protocol.chain.contracts import PoolView
-    from protocol.chain.state import State
+    from chain.contracts.base import Contract
+    from chain.state import State
+    from chain.suite import PoolView
 
 log = logging.getLogger("muster.cli")
 _PATIENCE = 8.0
@@ -37,13 +37,13 @@ class Session:
         """The checksum address of the key."""
         return self.client.address
 
-    def approval(self, contract: "Contract", grains: int) -> list[Move]:
+    def approval(self, contract: "Contract", grains: int) -> list[PlannedTransaction]:
         """The move that lets `contract` take `grains` from the key's account; none if it may already."""
         token = self.suite.token
         if not grains or token.allowance(self.address, contract.address) >= grains:
             return []
         call = token.call("approve", contract.address, grains)
-        return [Move(f"let {contract.name} take that much", call)]
+        return [PlannedTransaction(f"let {contract.name} take that much", call)]
 
     def permit(self, contract: "Contract", grains: int, deadline: int) -> tuple[int, int, bytes, bytes]:
         """The key's ERC-2612 permit for `contract` to take `grains`, usable until `deadline`."""
@@ -63,7 +63,7 @@ class Session:
     def state(self) -> "State":
         """The suite's state up to the latest block, projected from its events. Events already seen are kept in the
         user's cache folder, so that only new ones are fetched; a cache that cannot be used costs time only."""
-        from protocol.chain.follower import Follower
+        from chain.follower import Follower
 
         with tempfile.TemporaryDirectory(prefix="muster-") as spare:
             try:
@@ -94,7 +94,7 @@ def load_deployment(path: Path | None) -> Deployment:
 
 def rpc_urls(deployment: Deployment, rpc: str | None) -> list[str]:
     """The RPC URLs to use: those named (separated by commas), else those of the deployment's network."""
-    from protocol.chain.network import NetworkConfig
+    from chain.network import NetworkConfig
 
     if rpc:
         return [url.strip() for url in rpc.split(",") if url.strip()]

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from chain.records import Terms
 from cli.amounts import parse_tokens
-from protocol.chain.records import Terms
 from protocol.encoding import parse_toml
 from protocol.errors import ConfigError
 

@@ -22,12 +22,12 @@ from orchestrator.bodies import (
     UploadRequest,
     parse,
 )
+from orchestrator.guard import Guard
 from orchestrator.limits import Buckets, read_body
 from orchestrator.page import dashboard_page
 from orchestrator.service import Service
 from orchestrator.status import dashboard, record, status
 from protocol.errors import MusterError, UnreachableError
-from protocol.http.guard import Guard
 from protocol.http.signing import RequestRefused
 
 log = logging.getLogger("muster.http")
@@ -169,13 +169,13 @@ def _add_errors(app: FastAPI) -> None:
     async def muster(_request: Request, error: Exception) -> Response:
         assert isinstance(error, MusterError)
         if isinstance(error, HttpError):
-            return _error(error.status, error.what, error.mend, error.retry_after)
+            return _error(error.status, error.what, error.hint, error.retry_after)
         if isinstance(error, RequestRefused):
-            return _error(error.status, error.what, error.mend)
+            return _error(error.status, error.what, error.hint)
         if isinstance(error, UnreachableError):
             log.warning("%s", error)
             return _error(503, "the storage or chain behind this service does not answer", "try again", 2)
-        return _error(400, error.what, error.mend)
+        return _error(400, error.what, error.hint)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: Exception) -> Response:
@@ -184,7 +184,7 @@ def _add_errors(app: FastAPI) -> None:
         return _error(error.status_code, str(error.detail).lower(), mends.get(error.status_code, ""))
 
 
-def _error(status_code: int, what: str, mend: str, retry_after: int | None = None) -> Response:
+def _error(status_code: int, what: str, hint: str, retry_after: int | None = None) -> Response:
     text = what.encode("utf-8", "replace").decode()
     headers = {"Retry-After": str(retry_after)} if retry_after is not None else None
-    return JSONResponse({"error": text, "mend": mend}, status_code=status_code, headers=headers)
+    return JSONResponse({"error": text, "mend": hint}, status_code=status_code, headers=headers)

@@ -23,8 +23,8 @@ Metrics = Annotated[dict[Name, float], Field(max_length=64)]
 class HttpError(MusterError):
     """An answer of 4xx or 5xx: `status`, what was wrong, how to mend it, and after how many seconds to try again."""
 
-    def __init__(self, status: int, what: str, mend: str = "", retry_after: int | None = None) -> None:
-        super().__init__(what, mend)
+    def __init__(self, status: int, what: str, hint: str = "", retry_after: int | None = None) -> None:
+        super().__init__(what, hint)
         self.status = status
         self.retry_after = retry_after
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from protocol.process import KeyConfig, ProcessSection
-from protocol.storage.settings import S3Settings
+from runtime.process import KeyConfig, ProcessSection
+from storage.settings import S3Settings
 
 
 class OrchestratorConfig(ProcessSection):

@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
-from orchestrator.models import Base, Meta
+from orchestrator.tables import Base, Meta
 from protocol.errors import ConfigError, UnreachableError
 
 BUSY_SECONDS = 10.0
@@ -30,8 +30,8 @@ class Database:
             raise UnreachableError(f"the database {_shown(url)} does not open: {error.orig}", "check the URL") from None
         except DBAPIError as error:
             self.engine.dispose()
-            mend = "restore the file from a copy, or move it away: all but heartbeats and reports comes from the chain"
-            raise UnreachableError(f"the database {_shown(url)} is not usable: {error.orig}", mend) from None
+            hint = "restore the file from a copy, or move it away: all but heartbeats and reports comes from the chain"
+            raise UnreachableError(f"the database {_shown(url)} is not usable: {error.orig}", hint) from None
 
     @contextmanager
     def session(self) -> Iterator[Session]:

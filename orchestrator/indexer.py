@@ -6,14 +6,14 @@ import time
 
 from sqlalchemy import delete
 
-from orchestrator.audit import Audit, audit
+from chain.suite import Suite
 from orchestrator.db import Database
 from orchestrator.ledger import rows
-from orchestrator.models import LedgerRow
+from orchestrator.reconcile import Audit, audit
+from orchestrator.tables import LedgerRow
 from orchestrator.watch import Watch
-from protocol.chain.contracts import Suite
 from protocol.errors import MusterError
-from protocol.waiting import WAITS
+from protocol.waits import WAITS
 
 log = logging.getLogger("muster.indexer")
 MAX_BACKOFF = 5.0

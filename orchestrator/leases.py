@@ -7,16 +7,17 @@ from collections.abc import Callable
 
 from sqlalchemy import func, select, update
 
+from chain.records import Status, Submission
+from chain.state import State
 from orchestrator.db import Database
 from orchestrator.ledger import escrow
-from orchestrator.models import SlotLease, StepReport
 from orchestrator.pace import MEMORY_SECONDS, Grants, measure
-from orchestrator.slots import (
+from orchestrator.scheduler import (
     Decision,
     File,
     FileState,
-    Flight,
     Grant,
+    InFlight,
     Keep,
     Lease,
     Node,
@@ -28,10 +29,9 @@ from orchestrator.slots import (
     flight,
     renew,
 )
+from orchestrator.tables import SlotLease, StepReport
 from orchestrator.trained import Trained, load
 from orchestrator.watch import Watch, barred
-from protocol.chain.records import Status, Submission
-from protocol.chain.state import State
 
 
 class Leases:
@@ -85,7 +85,7 @@ class Leases:
             row.expires = renew(self._rule, _lease(row), now)
             return row.expires
 
-    def flight(self) -> Flight:
+    def flight(self) -> InFlight:
         now = self._clock()
         with self._lock, self._watch.reading() as state:
             return flight(self._rule, self._supply(state, now), now)

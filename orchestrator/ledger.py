@@ -1,14 +1,14 @@
 """The contribution ledger of one pool: who earned, was paid, was slashed, and where every grain of its escrow is.
 
 Pure functions of the projected state (which follows from events alone). Comparing their results with the contracts' own
-account and with token balances is `orchestrator/audit.py`; it can fail, and that is its use.
+account and with token balances is `orchestrator/reconcile.py`; it can fail, and that is its use.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
 
-from protocol.chain.records import Account, Pool, Status, Submission
-from protocol.chain.state import State
+from chain.records import Account, Pool, Status, Submission
+from chain.state import State
 from protocol.verdict import Code
 
 

@@ -10,24 +10,24 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from chain.client import ChainClient
+from chain.deployment import Deployment
+from chain.follower import Follower
+from chain.suite import Suite
 from orchestrator.app import create_app
 from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
+from orchestrator.guard import Guard, NonceStore
 from orchestrator.indexer import Indexer
 from orchestrator.service import Service, Settings
 from orchestrator.watch import Watch
-from protocol.chain.client import ChainClient
-from protocol.chain.contracts import Suite
-from protocol.chain.deployment import Deployment
-from protocol.chain.follower import Follower
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.http.guard import Guard, NonceStore
 from protocol.http.signing import Realm
-from protocol.keys import keystore
-from protocol.process import load_process, make_home
-from protocol.storage.bucket import Bucket
-from protocol.storage.keys import object_key
+from runtime import keystore
+from runtime.process import load_process, make_home
+from storage.bucket import Bucket
+from storage.keys import object_key
 
 log = logging.getLogger("muster.orchestrator")
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from orchestrator.slots import Pace
-from protocol.chain.records import Pool, Status, Submission
+from chain.records import Pool, Status, Submission
+from orchestrator.scheduler import Pace
 
 MEMORY_SECONDS = 600.0
 """A node is measured by files of the last ten minutes: one that was too slow gets another try after that."""

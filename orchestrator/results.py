@@ -9,8 +9,8 @@ from typing import Any
 from orchestrator.report import build_report
 from orchestrator.summary import build_summary
 from protocol.errors import ConfigError, MusterError
-from protocol.http.client import SignedClient
-from protocol.waiting import wait_for
+from protocol.waits import wait_for
+from runtime.signed_client import SignedClient
 
 FOLLOW_SECONDS = 3.0
 

@@ -15,15 +15,15 @@ from orchestrator.bodies import HeartbeatRequest, HttpError, ReceiptRequest, Slo
 from orchestrator.db import Database
 from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
-from orchestrator.models import Heartbeat, StepReport
-from orchestrator.nodes import HEARTBEAT_SECONDS
-from orchestrator.slots import Grant, Keep, Refuse, Rule
+from orchestrator.liveness import HEARTBEAT_SECONDS
+from orchestrator.scheduler import Grant, Keep, Refuse, Rule
+from orchestrator.tables import Heartbeat, StepReport
 from orchestrator.uploads import Store, Uploads
 from orchestrator.watch import Watch
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
 from protocol.http.signing import Realm
-from protocol.storage.keys import parse_key
+from storage.keys import parse_key
 
 log = logging.getLogger("muster.orchestrator")
 DOWNLOAD_SECONDS = 300

@@ -7,14 +7,14 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from orchestrator import fates, people
+from chain.records import Pool
+from chain.state import State
+from orchestrator import participant_views, submission_views
 from orchestrator.ledger import Row, escrow, rows
-from orchestrator.models import Heartbeat
-from orchestrator.nodes import NodeState, node_state
+from orchestrator.liveness import NodeState, node_state
 from orchestrator.service import Service
-from protocol.chain.records import Pool
-from protocol.chain.state import State
-from protocol.waiting import WAITS
+from orchestrator.tables import Heartbeat
+from protocol.waits import WAITS
 
 
 def status(service: Service) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def status(service: Service) -> dict[str, Any]:
 
 def dashboard(service: Service) -> dict[str, Any]:
     """What the page shows, at one moment: the newest files only."""
-    return _view(service, fates.RECENT)
+    return _view(service, submission_views.RECENT)
 
 
 def record(service: Service) -> dict[str, Any]:
@@ -62,14 +62,14 @@ def _view(service: Service, recent: int | None) -> dict[str, Any]:
             "rewards": _rewards(reports),
             "reports": reports if recent is None else reports[-recent:],
             "published": _published(pool) if pool else [],
-            "nodes": people.nodes(state, pool, beats, now) if pool else [],
-            "validators": people.validators(state, watch.pool_id, beats, now),
-            "others": people.others(state, watch.pool_id, beats, now),
-            "submissions": fates.files(state, pool, trained, recent) if pool else [],
-            "counts": fates.counts(state, watch.pool_id),
-            "slashes": fates.slashes(state, watch.pool_id),
-            "disputes": fates.disputes(state, watch.pool_id),
-            "canaries": fates.canaries(state, watch.pool_id),
+            "nodes": participant_views.nodes(state, pool, beats, now) if pool else [],
+            "validators": participant_views.validators(state, watch.pool_id, beats, now),
+            "others": participant_views.others(state, watch.pool_id, beats, now),
+            "submissions": submission_views.files(state, pool, trained, recent) if pool else [],
+            "counts": submission_views.counts(state, watch.pool_id),
+            "slashes": submission_views.slashes(state, watch.pool_id),
+            "disputes": submission_views.disputes(state, watch.pool_id),
+            "canaries": submission_views.canaries(state, watch.pool_id),
             "ledger": [_money(row) for row in rows(state, watch.pool_id, int(now))] if pool else [],
             "escrow": _escrow(state, pool) if pool else None,
         }

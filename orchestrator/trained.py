@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from orchestrator.models import Consumed
-from protocol.chain.records import Submission
+from chain.records import Submission
+from orchestrator.tables import Consumed
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from sqlalchemy import ColumnElement, func, select, update
 
 from orchestrator.bodies import HttpError, ReceiptRequest, UploadRequest
 from orchestrator.db import Database
-from orchestrator.models import Receipt, Upload
+from orchestrator.tables import Receipt, Upload
 from orchestrator.watch import Watch, barred
+from protocol import eip712
 from protocol.http.signing import Realm
-from protocol.keys import eip712
-from protocol.storage.keys import Kind, object_key
-from protocol.storage.presign import UploadTicket
+from storage.keys import Kind, object_key
+from storage.presign import UploadTicket
 
 RECEIPT = "UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)"
 TICKET_SECONDS = 900
@@ -22,7 +22,7 @@ MAX_VERDICT_BYTES = 4 << 20
 
 
 class Store(Protocol):
-    """What is needed of a bucket; `protocol.storage.bucket.Bucket` is one."""
+    """What is needed of a bucket; `storage.bucket.Bucket` is one."""
 
     def size(self, key: str) -> int | None: ...
     def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket: ...

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from protocol.chain.events import Event
-from protocol.chain.records import Account, Pool
-from protocol.chain.state import EventSource, State, apply
+from chain.events import Event
+from chain.records import Account, Pool
+from chain.state import EventSource, State, apply
 from protocol.verdict import Code
 
 

@@ -4,10 +4,10 @@
 class MusterError(Exception):
     """A failure a user can understand; the command line prints it without a traceback and exits non-zero."""
 
-    def __init__(self, what: str, mend: str = "") -> None:
-        super().__init__(f"{what}; {mend}" if mend else what)
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(f"{what}; {hint}" if hint else what)
         self.what = what
-        self.mend = mend
+        self.hint = hint
 
 
 class ConfigError(MusterError):

@@ -70,11 +70,16 @@ class Finding:
 
     check: str
     code: Code
-    figures: dict[str, Figure]
+    measurements: dict[str, Figure]
     note: str = ""
 
     def document(self) -> dict[str, Any]:
-        return {"check": self.check, "code": int(self.code), "figures": _plain(self.figures), "note": self.note}
+        return {
+            "check": self.check,
+            "code": int(self.code),
+            "measurements": _plain(self.measurements),
+            "note": self.note,
+        }
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class Verdict:
             if fields.pop("version") != 1:
                 raise ValueError("version is not 1")
             findings = tuple(
-                Finding(f["check"], Code(f["code"]), f["figures"], f["note"]) for f in fields.pop("findings")
+                Finding(f["check"], Code(f["code"]), f["measurements"], f["note"]) for f in fields.pop("findings")
             )
             verdict = cls(**{**fields, "code": Code(fields["code"]), "findings": findings})
             if verdict.canonical() != data:
@@ -159,9 +164,9 @@ def unpack(word: int) -> list[Code]:
     return [Code((word >> (4 * i)) & 15) for i in range(LANE)]
 
 
-def _plain(figures: dict[str, Figure]) -> dict[str, Figure]:
+def _plain(measurements: dict[str, Figure]) -> dict[str, Figure]:
     """JSON has no NaN or infinity: they are written as text, which still tells a reader what happened."""
-    return {key: _finite(value) for key, value in figures.items()}
+    return {key: _finite(value) for key, value in measurements.items()}
 
 
 def _finite(value: Figure) -> Figure:

@@ -13,12 +13,12 @@ import pytest
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
 
-from cli.services.anvil import find_anvil
-from protocol.chain.client import ChainClient
-from protocol.chain.contracts import Suite
-from protocol.chain.deploy import deploy
-from protocol.chain.deployment import Deployment
-from protocol.chain.network import NetworkConfig
+from chain.client import ChainClient
+from chain.deploy import deploy
+from chain.deployment import Deployment
+from chain.network import NetworkConfig
+from chain.suite import Suite
+from demo.services.anvil import find_anvil
 
 CHAIN_ID = 31337
 ETHER = 10**18

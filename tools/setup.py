@@ -19,9 +19,9 @@ PYTHON = VENV / "bin" / "python"
 PYTORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
-def fail(what: str, mend: str) -> None:
+def fail(what: str, hint: str) -> None:
     """End with status 2 and one line that says what is wrong and how to mend it."""
-    print(f"setup: {what}; {mend}", file=sys.stderr)
+    print(f"setup: {what}; {hint}", file=sys.stderr)
     raise SystemExit(2)
 
 
@@ -36,13 +36,13 @@ def check_prerequisites() -> None:
         fail(f"Python {sys.version.split()[0]} runs this, but 3.11 is needed", "run `make PYTHON=python3.11 …`")
     if not sys.platform.startswith("linux"):
         fail(f"{sys.platform} is not supported", "use Linux (x86_64)")
-    for tool, mend in {
+    for tool, hint in {
         "node": "install Node.js 20 or newer",
         "npm": "install npm (it comes with Node.js)",
         "git": "install git",
     }.items():
         if shutil.which(tool) is None:
-            fail(f"`{tool}` is not on the PATH", mend)
+            fail(f"`{tool}` is not on the PATH", hint)
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         fail("no C compiler (`cc`) is on the PATH", "install gcc or clang")
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():

@@ -14,10 +14,10 @@ import platformdirs
 from protocol.config import ModelConfig, TaskConfig
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError
-from protocol.models.tiny import PHRASES, TINY_SOURCE
 from protocol.tasks import load_task
-from protocol.waiting import wait_for
+from protocol.waits import wait_for
 from trainer.folders import file_digests, write_folder
+from trainer.tiny_model import PHRASES, TINY_SOURCE
 from trainer.warmup import Progress, Recipe, warm_up
 
 log = logging.getLogger("muster.trainer")

@@ -9,18 +9,18 @@ import threading
 
 from eth_utils.crypto import keccak
 
-from protocol.canaries import LEAVES
-from protocol.chain.contracts import FailingRollout, Planted
-from protocol.chain.records import Submission
-from protocol.chain.state import State
+from chain.records import Submission
+from chain.state import State
+from chain.suite import FailingRollout, Planted
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from protocol.rollouts.commitment import inclusion
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
 from protocol.seeds import audit_sample
-from protocol.storage.keys import object_key
 from protocol.verdict import Code
+from storage.keys import object_key
+from trainer.canary_tree import LEAVES
 from trainer.publisher import StepPublisher
 
 log = logging.getLogger("muster.trainer")

@@ -10,15 +10,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from protocol.chain.records import Submission
-from protocol.engines.factory import make_engine
+from chain.records import Submission
+from engines.factory import make_engine
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.link import PoolLink, open_key
 from protocol.rollouts.schema import MalformedFile
-from protocol.service import Heartbeats, PoolService
-from protocol.storage.bucket import Bucket
-from protocol.storage.missing import MissingObjectError
-from protocol.waiting import WAITS
+from protocol.waits import WAITS
+from runtime.heartbeats import Heartbeats
+from runtime.orchestrator_client import OrchestratorClient
+from runtime.pool_client import PoolClient, open_key
+from storage.bucket import Bucket
+from storage.missing import MissingObjectError
 from trainer.basemodel import base_model
 from trainer.canaries import CanaryKeeper, unsettled
 from trainer.checkpoint import checkpoint_path, checkpoints
@@ -46,14 +47,14 @@ class Trainer:
     def __init__(self, config: TrainerConfig) -> None:
         self.config = config
         account = open_key(config.key)
-        self.link = PoolLink(config, account)
+        self.link = PoolClient(config, account)
         self.pool_config = self.link.pool_config()
         self.home = self.link.home
         self.records = Records(self.home)
         self.bucket = Bucket(config.s3)
         dtype = self.pool_config.model.dtype
         self.publisher = StepPublisher(self.link, self.bucket, account, dtype, config.carrier)
-        self.service = PoolService(
+        self.service = OrchestratorClient(
             config.orchestrator, account, self.link.deployment.chain_id, self.link.pools, patience=5.0
         )
         self.reports = Reports(self.service, self.records)

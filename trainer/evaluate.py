@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from engines.base import Engine, Request, Sampling
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash, words
-from protocol.engines.base import Engine, Request, Sampling
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.seeds import heldout_problem
 from protocol.tasks import load_task

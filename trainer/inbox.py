@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from protocol.chain.records import Status, Submission
-from protocol.chain.state import State
+from chain.records import Status, Submission
+from chain.state import State
 
 
 @dataclass(frozen=True)

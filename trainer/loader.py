@@ -4,17 +4,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from protocol.chain.records import Submission
+from chain.records import Submission
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
-from protocol.storage.keys import object_key
-from protocol.workbook import Workbook
+from protocol.tasks.environment import Environment
+from storage.keys import object_key
 from trainer.rollouts import Group, TrainRollout
 
 
 class Objects(Protocol):
-    """Where objects are read; `protocol.storage.bucket.Bucket` is one."""
+    """Where objects are read; `storage.bucket.Bucket` is one."""
 
     def get(self, key: str, limit: int = ...) -> bytes: ...
 
@@ -25,7 +25,7 @@ class Loader:
 
     def __init__(self, config: PoolConfig, bucket: Objects, folder: Path, vocabulary: int) -> None:
         self._bucket, self._limits, self._vocabulary = bucket, Limits.of(config.work), vocabulary
-        self._workbook = Workbook.of(config, folder)
+        self._environment = Environment.of(config, folder)
 
     def groups(self, submission: Submission) -> list[Group]:
         """The file's groups, one per slot. Prompts and rewards are made anew from the problem seeds; of the file only
@@ -44,8 +44,8 @@ class Loader:
         for _, members in groupby(rollouts, key=lambda rollout: rollout.slot):
             group = []
             for one in members:
-                score = self._workbook.score(one.problem_seed, one.target_length, one.output_tokens)
-                prompt = self._workbook.prompt(one.problem_seed, one.target_length)
+                score = self._environment.score(one.problem_seed, one.target_length, one.output_tokens)
+                prompt = self._environment.prompt(one.problem_seed, one.target_length)
                 tokens, logprobs = tuple(one.output_tokens), tuple(one.logprobs)
                 group.append(TrainRollout(prompt, tokens, score.reward, score.task_reward, logprobs))
             out.append(Group(tuple(group), submission.step))

@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from protocol.process import load_process
+from runtime.process import load_process
 from trainer.config import TrainerConfig
 
 EXIT_DONE, EXIT_STOPPED = 0, 4
@@ -14,7 +14,7 @@ EXIT_DONE, EXIT_STOPPED = 0, 4
 
 def run(config_path: Path) -> None:
     """Train until the last step (exit code 0) or until SIGINT or SIGTERM (exit code 4: start again to go on)."""
-    from protocol.engines.runtime import torch_environment
+    from engines.runtime import torch_environment
 
     config = load_process(config_path, TrainerConfig)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S")

@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from engines.base import Request, Sampling
+from engines.factory import make_engine
 from protocol.config import PoolConfig, TaskConfig, TrainConfig
 from protocol.encoding import tagged_hash
-from protocol.engines.base import Request, Sampling
-from protocol.engines.factory import make_engine
-from protocol.models.tiny import tiny_model_config
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.seeds import Work, assignments, noise_key
 from protocol.tasks import load_task
@@ -28,6 +27,7 @@ from trainer.evaluate import evaluate
 from trainer.learner import Learner
 from trainer.rollouts import Group, TrainRollout
 from trainer.threads import quiet_threads
+from trainer.tiny_model import tiny_model_config
 
 NODES = ("0x" + "11" * 20, "0x" + "22" * 20)
 DEMO_TASK = TaskConfig(

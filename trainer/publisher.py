@@ -5,14 +5,14 @@ from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
-from protocol.canaries import StepCanaries, next_counters
-from protocol.chain.state import State
+from chain.state import State
 from protocol.encoding import tagged_hash
 from protocol.errors import IntegrityError
-from protocol.link import PoolLink
-from protocol.storage.bucket import Bucket
-from protocol.weights.manifest import Publisher as Identity
-from protocol.weights.publish import publish
+from runtime.pool_client import PoolClient
+from storage.bucket import Bucket
+from storage.weights.manifest import ManifestScope as Identity
+from storage.weights.publish import publish
+from trainer.canary_tree import StepCanaries, next_counters
 
 log = logging.getLogger("muster.trainer")
 
@@ -20,7 +20,7 @@ log = logging.getLogger("muster.trainer")
 class StepPublisher:
     """Publishes as the pool's owner. `carrier`: a node whose next files are planted as canaries with each step."""
 
-    def __init__(self, link: PoolLink, bucket: Bucket, account: LocalAccount, dtype: str, carrier: str = "") -> None:
+    def __init__(self, link: PoolClient, bucket: Bucket, account: LocalAccount, dtype: str, carrier: str = "") -> None:
         self.link, self.bucket, self.account, self.dtype, self.carrier = link, bucket, account, dtype, carrier
         self.pool = link.config.pool
         identity = link.deployment.chain_id, link.pools, self.pool, str(account.address)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import MusterError
-from protocol.http.client import ServiceError
-from protocol.keys.files import write_atomic
-from protocol.service import PoolService
+from protocol.files import write_atomic
+from runtime.orchestrator_client import OrchestratorClient
+from runtime.signed_client import ServiceError
 from trainer.records import Records
 
 log = logging.getLogger("muster.trainer")
@@ -24,7 +24,7 @@ _PASSING = frozenset({401, 403, 404, 408, 425, 429})
 class Reports:
     """Steps that the orchestrator has not confirmed yet. The same step may be reported again: the last one counts."""
 
-    def __init__(self, service: PoolService, records: Records) -> None:
+    def __init__(self, service: OrchestratorClient, records: Records) -> None:
         self.service, self.records = service, records
         self._heldout_path = records.metrics_path.with_name("heldout.json")
         self._heldout: dict[str, float] = _load(self._heldout_path)

@@ -17,10 +17,10 @@ from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from protocol.config import ModelConfig
-from protocol.models.tiny import END_OF_THOUGHT, save_tiny_tokenizer, tiny_model_config, tiny_qwen2
 from protocol.tasks import Task
 from protocol.tasks.prompts import prompt_tokens
 from trainer.threads import quiet_threads
+from trainer.tiny_model import END_OF_THOUGHT, save_tiny_tokenizer, tiny_model_config, tiny_qwen2
 from trainer.warmup_data import Example, example
 
 log = logging.getLogger("muster.trainer")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from protocol.encoding import tagged_hash, words
 from protocol.errors import ConfigError
-from protocol.models.tiny import END_OF_THOUGHT
 from protocol.tasks import Problem, Task
+from trainer.tiny_model import END_OF_THOUGHT
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
-from protocol.keys.files import write_atomic
+from protocol.files import write_atomic
 
 _HEX32 = re.compile(r"[0-9a-f]{64}")
 

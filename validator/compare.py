@@ -34,13 +34,13 @@ def differences(theirs: Verdict, ours: Verdict) -> list[Difference]:
     """Codes of checks first, then figures, both in the order of the checks."""
     pairs = _paired(theirs.findings, ours.findings)
     codes = [Difference(check, CODE, _code(a), _code(b)) for check, a, b in pairs if _code(a) != _code(b)]
-    figures = [
+    measurements = [
         Difference(check, name, left, right)
         for check, a, b in pairs
         for name, left, right in _figures(a, b)
         if left != right
     ]
-    return codes + figures
+    return codes + measurements
 
 
 def largest(found: Iterable[Difference]) -> dict[str, float]:
@@ -60,7 +60,7 @@ def _paired(theirs: Iterable[Finding], ours: Iterable[Finding]) -> list[tuple[st
 
 def _figures(a: Finding | None, b: Finding | None) -> list[tuple[str, Figure | None, Figure | None]]:
     # As documents show them: what is not a finite number is text there.
-    left, right = (one.document()["figures"] if one else {} for one in (a, b))
+    left, right = (one.document()["measurements"] if one else {} for one in (a, b))
     return [(name, left.get(name), right.get(name)) for name in {**left, **right}]
 
 

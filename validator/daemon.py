@@ -11,27 +11,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from protocol.chain.contracts import Committee
-from protocol.chain.errors import ContractError
-from protocol.chain.sender import Receipt
-from protocol.chain.state import Lane, Pool, Round, State, Submission, Trial
-from protocol.engines.factory import make_engine
+from chain.errors import ContractError
+from chain.sender import Receipt
+from chain.state import Lane, Pool, Round, State, Submission, Trial
+from chain.suite import Committee
+from engines.factory import make_engine
 from protocol.errors import ConfigError, MusterError
-from protocol.link import PoolLink, open_key
-from protocol.service import Heartbeats, PoolService
-from protocol.waiting import WAITS
-from protocol.weights.fetch import fetch
-from protocol.weights.manifest import Publisher
-from validator import duty
+from protocol.waits import WAITS
+from runtime.heartbeats import Heartbeats
+from runtime.orchestrator_client import OrchestratorClient
+from runtime.pool_client import PoolClient, open_key
+from storage.weights.fetch import fetch
+from storage.weights.manifest import ManifestScope
+from validator import selectors
 from validator.ballots import Ballot, BallotBox, new_salt
-from validator.bench import Bench, Judge, Task
-from validator.case import Facts
 from validator.config import ValidatorConfig
-from validator.docket import Docket
-from validator.errands import Errands
+from validator.context import SubmissionFacts
+from validator.judge_queue import Judge, JudgeQueue, JudgeTask
 from validator.keeper import Keeper
 from validator.pipeline import judge
-from validator.rounds import Move, member_move
+from validator.rounds import SeatAction, member_action
+from validator.transaction_tasks import TransactionTasks
+from validator.verdict_store import VerdictStore
 from validator.votes import LaneVote, TrialVote, Vote
 
 log = logging.getLogger("muster.validator")
@@ -40,18 +41,18 @@ _LIKELY = 0.5
 
 
 @dataclass(frozen=True)
-class Sitting:
+class VotingRound:
     """A round or trial with our seats on its bench. `audit_seed` draws the audit sample of its files."""
 
     where: str
-    bench: duty.Bench
+    bench: selectors.DrawnCommittee
     files: list[Submission]
     vote: Vote
     audit_seed: bytes
 
     @property
     def digest(self) -> bytes:
-        return duty.files_digest(self.files)
+        return selectors.files_digest(self.files)
 
 
 class Validator:
@@ -60,32 +61,32 @@ class Validator:
     def __init__(self, config: ValidatorConfig, judge_one: Judge = judge) -> None:
         self.config = config
         accounts = [open_key(voter) for voter in config.voters]
-        self.link = PoolLink(config, None)
+        self.link = PoolClient(config, None)
         self.voters = {str(a.address): self.link.account_client(a) for a in accounts}
         chain_id = self.link.deployment.chain_id
         allow_private = config.allow_private_sources
-        self.service = PoolService(
+        self.service = OrchestratorClient(
             config.orchestrator, accounts[0], chain_id, self.link.pools, allow_private=allow_private
         )
         self.pool_config = self.link.pool_config()
         self.box = BallotBox(self.link.home / "ballots")
-        self.docket = Docket(self.link.home / "verdicts", self.pool_config.digest)
+        self.verdicts = VerdictStore(self.link.home / "verdicts", self.pool_config.digest)
         engine = make_engine(
             config.engine.name, config.engine.dtype, config.engine.device, config.engine.threads, config.engine.batch
         )
         self._wake = threading.Event()
-        self.bench = Bench(
+        self.bench = JudgeQueue(
             self.pool_config,
             engine,
             self.link.objects,
             self._weights,
-            self.docket,
+            self.verdicts,
             self._patience(),
             judge_one,
             self._wake.set,
         )
-        self.errands = Errands(2 * len(self.voters) + 2)
-        self.keeper = Keeper(next(iter(self.voters.values())), config.pool, self.errands)
+        self.tasks = TransactionTasks(2 * len(self.voters) + 2)
+        self.keeper = Keeper(next(iter(self.voters.values())), config.pool, self.tasks)
         self.stopping = threading.Event()
         self._owner = ""
         self._done: set[tuple[int, int]] = set()
@@ -119,7 +120,7 @@ class Validator:
             return 0
         finally:
             beats.stop()
-            self.errands.stop()
+            self.tasks.stop()
             self.bench.stop()
             self.service.close()
             self.link.close()
@@ -133,10 +134,12 @@ class Validator:
         self._owner = pool.owner
         if self._generation != self.link.projection.generation:
             self._generation = self.link.projection.generation
-            self.errands.forget()
+            self.tasks.forget()
             self._done.clear()
         now = self.link.client.now()
-        for lane in duty.lanes_in_order(state, self.config.pool, lambda lane: (lane.pool, lane.lane) in self._done):
+        for lane in selectors.lanes_in_order(
+            state, self.config.pool, lambda lane: (lane.pool, lane.lane) in self._done
+        ):
             self._lane(state, pool, lane, now)
         for trial in state.trials.values():
             if trial.pool == self.config.pool:
@@ -150,18 +153,20 @@ class Validator:
         court = self.link.suite.court
         bench = self._bench(state, current, partial(court.committee_of, lane.pool, lane.lane, current.round))
         if bench is not None and not current.settled:
-            where = duty.lane_place(lane, current.round)
-            sitting = Sitting(where, bench, files, LaneVote(court, lane, current, files), bench.seed)
-            self._sit(state, pool, sitting, now)
+            where = selectors.lane_place(lane, current.round)
+            voting = VotingRound(where, bench, files, LaneVote(court, lane, current, files), bench.seed)
+            self._sit(state, pool, voting, now)
         elif bench is None and not current.settled:
             self._prepare(state, pool, lane, files)
         self.keeper.settle(state, lane, files, self._seats(state), now)
         self._collect(state, lane, files, now)
 
-    def _bench(self, state: State, current: Round | Trial, ask: Callable[[], Committee | None]) -> duty.Bench | None:
+    def _bench(
+        self, state: State, current: Round | Trial, ask: Callable[[], Committee | None]
+    ) -> selectors.DrawnCommittee | None:
         """Who votes: from events once drawn, before that from the chain's own forecast."""
         if current.drawn:
-            return duty.drawn_bench(state, current.seats, current.seed)
+            return selectors.drawn_committee(state, current.seats, current.seed)
         if state.head < current.seed_block:
             return None
         try:
@@ -169,27 +174,27 @@ class Validator:
         except ContractError as error:
             log.debug("no committee: %s", error)
             return None
-        return duty.Bench(committee.seats, committee.voters, committee.seed) if committee else None
+        return selectors.DrawnCommittee(committee.seats, committee.voters, committee.seed) if committee else None
 
-    def _sit(self, state: State, pool: Pool, sitting: Sitting, now: int) -> None:
+    def _sit(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
         """The next move of each of our seats."""
-        for member, seat, voter in sitting.bench.ours(self.voters):
-            ready = self.box.ready(sitting.where, seat, sitting.bench.seed, sitting.digest)
-            committed = sitting.vote.commitment(member)
-            matching = self.box.committed(sitting.where, seat, committed) if committed else None
-            view = duty.round_view(sitting.vote.current, True)
-            move = member_move(view, member, ready is not None, matching is not None, now)
-            if move is Move.JUDGE:
-                ready = self._judged_ballot(pool, sitting, seat, voter)
-            if move in (Move.JUDGE, Move.COMMIT) and ready is not None:
-                errand = partial(sitting.vote.commit, self.voters[voter], member, ready)
-                self._errand(state, (sitting.where, seat, "commit"), f"{sitting.where} seat {seat} commits", errand)
-            elif move is Move.REVEAL and matching is not None:
-                errand = partial(self._reveal, sitting.vote, voter, member, matching)
-                self._errand(state, (sitting.where, seat, "reveal"), f"{sitting.where} seat {seat} reveals", errand)
-            elif move is Move.LOST and (sitting.where, seat) not in self._lost:
-                self._lost.add((sitting.where, seat))
-                log.error("%s: seat %d committed a vote that is not in its ballot box", sitting.where, seat)
+        for member, seat, voter in voting.bench.ours(self.voters):
+            ready = self.box.ready(voting.where, seat, voting.bench.seed, voting.digest)
+            committed = voting.vote.commitment(member)
+            matching = self.box.committed(voting.where, seat, committed) if committed else None
+            view = selectors.round_view(voting.vote.current, True)
+            move = member_action(view, member, ready is not None, matching is not None, now)
+            if move is SeatAction.JUDGE:
+                ready = self._judged_ballot(pool, voting, seat, voter)
+            if move in (SeatAction.JUDGE, SeatAction.COMMIT) and ready is not None:
+                task = partial(voting.vote.commit, self.voters[voter], member, ready)
+                self._start(state, (voting.where, seat, "commit"), f"{voting.where} seat {seat} commits", task)
+            elif move is SeatAction.REVEAL and matching is not None:
+                task = partial(self._reveal, voting.vote, voter, member, matching)
+                self._start(state, (voting.where, seat, "reveal"), f"{voting.where} seat {seat} reveals", task)
+            elif move is SeatAction.LOST and (voting.where, seat) not in self._lost:
+                self._lost.add((voting.where, seat))
+                log.error("%s: seat %d committed a vote that is not in its ballot box", voting.where, seat)
 
     def _reveal(self, vote: Vote, voter: str, member: int, ballot: Ballot) -> Receipt:
         receipt = vote.reveal(self.voters[voter], member, ballot)
@@ -199,50 +204,54 @@ class Validator:
     def _prepare(self, state: State, pool: Pool, lane: Lane, files: list[Submission]) -> None:
         """Judge a lane before its draw, where we are likely to be drawn: the draw then waits for nothing."""
         ours = sum(seat.active and seat.voter in self.voters for seat in state.seats.values())
-        if duty.chance(state, ours, pool.terms.committee) >= _LIKELY:
-            task = self._task(pool, duty.lane_place(lane, lane.round.round), files, b"", _UNDRAWN)
+        if selectors.chance(state, ours, pool.terms.committee) >= _LIKELY:
+            task = self._task(pool, selectors.lane_place(lane, lane.round.round), files, b"", _UNDRAWN)
             if task is not None:
                 self.bench.prepare(task)
 
-    def _judged_ballot(self, pool: Pool, sitting: Sitting, seat: int, voter: str) -> Ballot | None:
+    def _judged_ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str) -> Ballot | None:
         """A ballot on disk before anybody hears of it; None while the bench is still at work."""
-        where, seed, digest = sitting.where, sitting.bench.seed, sitting.digest
-        task = self._task(pool, where, sitting.files, seed, sitting.audit_seed)
-        opinion = self.bench.ask(task) if task else None
-        if opinion is None:
+        where, seed, digest = voting.where, voting.bench.seed, voting.digest
+        task = self._task(pool, where, voting.files, seed, voting.audit_seed)
+        verdict = self.bench.ask(task) if task else None
+        if verdict is None:
             return None
-        codes, salt = sitting.vote.codes(opinion), new_salt()
-        commitment = sitting.vote.hash(voter, codes, opinion.verdict_hash, salt)
-        ballot = Ballot(where, seat, voter, seed, digest, codes, opinion.verdict_hash, salt, commitment)
+        codes, salt = voting.vote.codes(verdict), new_salt()
+        commitment = voting.vote.hash(voter, codes, verdict.verdict_hash, salt)
+        ballot = Ballot(where, seat, voter, seed, digest, codes, verdict.verdict_hash, salt, commitment)
         self.box.keep(ballot)
         return ballot
 
-    def _task(self, pool: Pool, where: str, files: list[Submission], seed: bytes, audit_seed: bytes) -> Task | None:
+    def _task(
+        self, pool: Pool, where: str, files: list[Submission], seed: bytes, audit_seed: bytes
+    ) -> JudgeTask | None:
         """What the bench is to judge; None while a policy step's seed is not confirmed."""
-        facts: list[Facts] = []
+        facts: list[SubmissionFacts] = []
         for file in files:
             step_seed = self.link.seed(pool.steps[file.step])
             if step_seed is None:
                 return None
             chain_id, pools = self.link.deployment.chain_id, self.link.pools
-            facts.append(duty.facts_of(chain_id, pools, pool, file, step_seed, audit_seed))
-        return Task((where, seed, duty.files_digest(files)), tuple(facts), tuple(tuple(f.mirrors) for f in files))
+            facts.append(selectors.submission_facts(chain_id, pools, pool, file, step_seed, audit_seed))
+        return JudgeTask(
+            (where, seed, selectors.files_digest(files)), tuple(facts), tuple(tuple(f.mirrors) for f in files)
+        )
 
     def _collect(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
         """Fees of our members, once nothing of the lane can change."""
-        if not lane.decided or not duty.all_final(files, now):
+        if not lane.decided or not selectors.all_final(files, now):
             return
         missing = 0
         for current in lane.rounds:
-            where = duty.lane_place(lane, current.round)
-            for member, seat, voter in duty.drawn_bench(state, current.seats, current.seed).ours(self.voters):
+            where = selectors.lane_place(lane, current.round)
+            for member, seat, voter in selectors.drawn_committee(state, current.seats, current.seed).ours(self.voters):
                 if member in current.closed:
                     continue
                 missing += 1
                 if member in current.reveals:
                     self._publish_later(state, current.reveals[member][1])
                 close = partial(self.voters[voter].court.close_member, lane.pool, lane.lane, current.round, member)
-                self._errand(state, (where, seat, "close"), f"{where} seat {seat} collects", close, quiet=True)
+                self._start(state, (where, seat, "close"), f"{where} seat {seat} collects", close, quiet=True)
         if not missing:
             self._done.add((lane.pool, lane.lane))
 
@@ -258,33 +267,33 @@ class Validator:
             return
         vote = TrialVote(self.link.suite.juries, trial)
         # Jurors look at the rollouts that the committee looked at.
-        audit_seed = duty.deciding_round(state, files[0]).seed
-        self._sit(state, pool, Sitting(duty.trial_place(trial), bench, files, vote, audit_seed), now)
+        audit_seed = selectors.deciding_round(state, files[0]).seed
+        self._sit(state, pool, VotingRound(selectors.trial_place(trial), bench, files, vote, audit_seed), now)
         if trial.drawn and (len(trial.reveals) == len(trial.seats) or now >= trial.reveal_until):
             self.keeper.conclude(state, trial, files[0], self._seats(state))
 
-    def _collect_trial(self, state: State, trial: Trial, bench: duty.Bench) -> None:
-        where = duty.trial_place(trial)
+    def _collect_trial(self, state: State, trial: Trial, bench: selectors.DrawnCommittee) -> None:
+        where = selectors.trial_place(trial)
         for juror, seat, voter in bench.ours(self.voters):
             if juror not in trial.closed:
                 close = partial(self.voters[voter].juries.close_juror, trial.trial, juror)
-                self._errand(state, (where, seat, "close"), f"{where} seat {seat} collects", close, quiet=True)
+                self._start(state, (where, seat, "close"), f"{where} seat {seat} collects", close, quiet=True)
 
     # ---- Housekeeping
 
-    def _errand(
-        self, state: State, key: tuple[str, int, str], what: str, errand: Callable[[], Any], quiet: bool = False
+    def _start(
+        self, state: State, key: tuple[str, int, str], what: str, task: Callable[[], Any], quiet: bool = False
     ) -> None:
-        self.errands.run(key, state.head, what, errand, quiet)
+        self.tasks.run(key, state.head, what, task, quiet)
 
     def _publish_later(self, state: State, digest: bytes) -> None:
-        if digest not in self._published and self.docket.document(digest) is not None:
+        if digest not in self._published and self.verdicts.document(digest) is not None:
             what = f"verdict {digest.hex()[:12]} is published"
-            self.errands.run(("publish", digest), state.head, what, partial(self._publish, digest), quiet=True)
+            self.tasks.run(("publish", digest), state.head, what, partial(self._publish, digest), quiet=True)
 
     def _publish(self, digest: bytes) -> int:
         """Upload a revealed ballot's document: evidence for everybody, secret until now."""
-        document = self.docket.document(digest)
+        document = self.verdicts.document(digest)
         if document is None or digest in self._published:
             return 0
         try:
@@ -294,8 +303,8 @@ class Validator:
             log.info("verdict %s is not published yet: %s", digest.hex()[:12], error)
         return 0
 
-    def _weights(self, facts: Facts) -> Any:
-        publisher = Publisher(facts.chain_id, facts.pools, facts.pool, self._owner)
+    def _weights(self, facts: SubmissionFacts) -> Any:
+        publisher = ManifestScope(facts.chain_id, facts.pools, facts.pool, self._owner)
         keep = self.config.keep_steps
         return fetch(facts.manifest, self.link.objects, self.config.cache, publisher, step=facts.step, keep=keep)
 

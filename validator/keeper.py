@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from protocol.chain.contracts import Suite
-from protocol.chain.state import Lane, Round, State, Submission, Trial
-from validator import duty
-from validator.errands import Errands
+from chain.state import Lane, Round, State, Submission, Trial
+from chain.suite import Suite
+from validator import selectors
 from validator.rounds import turn
+from validator.transaction_tasks import TransactionTasks
 
 _MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
 
@@ -19,8 +19,8 @@ class Keeper:
     """A keeper for one pool. Turns are taken: each duty has one process that does it at once, the others wait a few
     seconds and step in only if it did not."""
 
-    def __init__(self, suite: Suite, pool: int, errands: Errands) -> None:
-        self._suite, self._pool, self._errands = suite, pool, errands
+    def __init__(self, suite: Suite, pool: int, tasks: TransactionTasks) -> None:
+        self._suite, self._pool, self._errands = suite, pool, tasks
         self._due: dict[Hashable, float] = {}
 
     def settle(self, state: State, lane: Lane, files: list[Submission], seats: set[int], now: int) -> None:
@@ -29,9 +29,9 @@ class Keeper:
         if current.settled:
             return
         undrawn = not current.drawn and state.head > current.seed_block + state.pools[lane.pool].terms.drawBlocks
-        if not undrawn and not duty.round_view(current, True).settleable(now):
+        if not undrawn and not selectors.round_view(current, True).settleable(now):
             return
-        where = duty.lane_place(lane, current.round)
+        where = selectors.lane_place(lane, current.round)
         settle = partial(self._suite.court.settle, lane.pool, lane.lane, current.round, list(files))
         self._do((where, "settle"), state, f"{where} settles", settle, self._wait(current, lane.lane, seats))
 
@@ -42,12 +42,12 @@ class Keeper:
         conclude = self._suite.appeals.conclude if disputed else self._suite.canaries.conclude
         wait = self._wait(trial, trial.trial, seats)
         what = f"trial {trial.trial} is concluded"
-        self._do((duty.trial_place(trial), "conclude"), state, what, partial(conclude, file), wait)
+        self._do((selectors.trial_place(trial), "conclude"), state, what, partial(conclude, file), wait)
 
     def keep_house(self, state: State, now: int) -> None:
         """Finalise refusals, resolve disputes and canaries whose time is up."""
         suite = self._suite
-        for file in duty.to_finalize(state, self._pool, now):
+        for file in selectors.to_finalize(state, self._pool, now):
             what = f"submission {file.sequence} is finalised"
             self._do(("finalize", file.sequence), state, what, partial(suite.pools.finalize, file))
         for (pool, sequence), dispute in state.disputes.items():
@@ -67,7 +67,7 @@ class Keeper:
             return 0.0
         return _MEMBERS_WAIT if seats & set(current.seats) else _OTHERS_WAIT
 
-    def _do(self, key: Hashable, state: State, what: str, errand: Callable[[], Any], wait: float | None = None) -> None:
+    def _do(self, key: Hashable, state: State, what: str, task: Callable[[], Any], wait: float | None = None) -> None:
         delay = random.uniform(0, _MEMBERS_WAIT) if wait is None else wait + random.uniform(0, 0.3) * (wait > 0)
         if time.monotonic() >= self._due.setdefault(key, time.monotonic() + delay):
-            self._errands.run(key, state.head, what, errand, quiet=True)
+            self._errands.run(key, state.head, what, task, quiet=True)

@@ -8,41 +8,41 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 
+from engines.base import Engine, EngineInfo
 from protocol.config import PoolConfig
-from protocol.engines.base import Engine, EngineInfo
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
+from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Finding, Verdict, combine
-from protocol.workbook import Workbook
-from validator.case import Case, Facts
 from validator.checks import CHECKS
 from validator.checks.base import Check, Cost, refuse
-from validator.figures import measure
+from validator.context import CheckContext, SubmissionFacts
+from validator.measurements import measure
 
 
 def judge(
-    facts: Facts,
+    facts: SubmissionFacts,
     data: bytes | None,
     config: PoolConfig,
-    workbook: Workbook,
+    environment: Environment,
     engine: Engine,
     checks: Iterable[Check] = CHECKS,
 ) -> Verdict:
     """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's
     weights. Nothing else counts: whoever judges later or alone finds the same. Raises ReaderError or the engine's
     MusterError."""
-    case, findings = _open(facts, data, config, workbook)
+    case, findings = _open(facts, data, config, environment)
     if case is not None:
         findings = _cheap(case, checks)
         if _open_to_doubt(findings):
-            case = replace(case, figures=measure(case, engine))
+            case = replace(case, measurements=measure(case, engine))
             findings += [check.judge(case) for check in checks if check.cost is Cost.PREFILL]
     return _verdict(facts, config, case, engine.info, findings)
 
 
 def _open(
-    facts: Facts, data: bytes | None, config: PoolConfig, workbook: Workbook
-) -> tuple[Case | None, list[Finding]]:
+    facts: SubmissionFacts, data: bytes | None, config: PoolConfig, environment: Environment
+) -> tuple[CheckContext | None, list[Finding]]:
     if data is None:
         return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves the file")]
     if hashlib.sha256(data).digest() != facts.sha256:
@@ -51,10 +51,10 @@ def _open(
         header, rollouts = read(data, Limits.of(config.work))
     except MalformedFile as error:
         return None, [refuse("read", Code.MALFORMED, error.what[:300])]
-    return Case(facts, config, workbook, data, header, tuple(rollouts)), []
+    return CheckContext(facts, config, environment, data, header, tuple(rollouts)), []
 
 
-def _cheap(case: Case, checks: Iterable[Check]) -> list[Finding]:
+def _cheap(case: CheckContext, checks: Iterable[Check]) -> list[Finding]:
     """Checks on the file alone, up to the first refusal: what follows it would rest on false ground."""
     findings = []
     for check in checks:
@@ -69,8 +69,10 @@ def _open_to_doubt(findings: list[Finding]) -> bool:
     return all(finding.code.is_accept for finding in findings)
 
 
-def _verdict(facts: Facts, config: PoolConfig, case: Case | None, info: EngineInfo, findings: list[Finding]) -> Verdict:
-    audited = case.audited if case is not None and case.figures is not None else []
+def _verdict(
+    facts: SubmissionFacts, config: PoolConfig, case: CheckContext | None, info: EngineInfo, findings: list[Finding]
+) -> Verdict:
+    audited = case.audited if case is not None and case.measurements is not None else []
     return Verdict(
         chain_id=facts.chain_id,
         pools=facts.pools,

@@ -4,20 +4,20 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from protocol.chain.state import Round, State, Submission
-from protocol.engines.base import Engine
-from protocol.engines.factory import make_engine
+from chain.state import Round, State, Submission
+from engines.base import Engine
+from engines.factory import make_engine
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.link import PoolLink
-from protocol.process import ProcessConfig
 from protocol.rollouts.schema import Limits
-from protocol.storage.keys import Kind, object_key
-from protocol.storage.missing import MissingObjectError
+from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
-from protocol.workbook import Workbook
-from validator import duty
-from validator.bench import MIRRORS_ASKED
-from validator.case import Facts
+from runtime.pool_client import PoolClient
+from runtime.process import ProcessConfig
+from storage.keys import Kind, object_key
+from storage.missing import MissingObjectError
+from validator import selectors
+from validator.context import SubmissionFacts
+from validator.judge_queue import MIRRORS_ASKED
 from validator.pipeline import judge
 
 log = logging.getLogger("muster.validator")
@@ -61,7 +61,7 @@ def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Rep
     Needs no key: chain, object store and weights are public. Raises MusterError when one of them is out of reach, or a
     named submission is unknown or undecided.
     """
-    link = PoolLink(config, None)
+    link = PoolClient(config, None)
     try:
         state, engine = link.refresh(), config.engine
         wanted = _chosen(state, config.pool, sequences)
@@ -69,7 +69,7 @@ def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Rep
         bench = _Bench(link, state, runner)
         # By steps, so that each step's weights are loaded once.
         for file in sorted(wanted, key=lambda file: (file.step, file.sequence)):
-            opened = tuple(bench.opened(file, duty.deciding_round(state, file)))
+            opened = tuple(bench.opened(file, selectors.deciding_round(state, file)))
             yield Replayed(file, Code(file.votes_code), opened, bench.judge(file))
     finally:
         link.close()
@@ -88,10 +88,10 @@ def _chosen(state: State, pool: int, sequences: Sequence[int]) -> list[Submissio
 class _Bench:
     """Judges as a validator does, and fetches what validators said."""
 
-    def __init__(self, link: PoolLink, state: State, engine: Engine) -> None:
+    def __init__(self, link: PoolClient, state: State, engine: Engine) -> None:
         self._link, self._state, self._engine = link, state, engine
         self._rules = link.pool_config()
-        self._workbook: Workbook | None = None
+        self._environment: Environment | None = None
         self._loaded = b""
         self._documents: dict[bytes, bytes | None] = {}
 
@@ -99,12 +99,12 @@ class _Bench:
         facts = self._facts(file)
         if facts.manifest != self._loaded:
             folder = self._link.weights(file.step)
-            self._workbook = self._workbook or Workbook.of(self._rules, folder)
+            self._environment = self._environment or Environment.of(self._rules, folder)
             self._engine.load(folder)
             self._loaded = facts.manifest
-        assert self._workbook is not None
+        assert self._environment is not None
         data = self._object("rollouts", file.sha256, Limits.of(self._rules.work).file_bytes, file.mirrors)
-        return judge(facts, data, self._rules, self._workbook, self._engine)
+        return judge(facts, data, self._rules, self._environment, self._engine)
 
     def opened(self, file: Submission, decided: Round) -> Iterator[Opened]:
         """The votes of the deciding round that were opened, with the documents behind them."""
@@ -114,13 +114,13 @@ class _Bench:
             code = Code(decided.code_at(file.place, member))
             yield Opened(decided.seats[member], code, digest, self._documents[digest])
 
-    def _facts(self, file: Submission) -> Facts:
+    def _facts(self, file: Submission) -> SubmissionFacts:
         link, pool = self._link, self._state.pools[file.pool]
         seed = link.seed(pool.steps[file.step])
         if seed is None:
             raise MusterError(f"the seed of step {file.step} is not confirmed", "try again in a few blocks")
-        lane_seed = duty.deciding_round(self._state, file).seed
-        return duty.facts_of(link.deployment.chain_id, link.pools, pool, file, seed, lane_seed)
+        lane_seed = selectors.deciding_round(self._state, file).seed
+        return selectors.submission_facts(link.deployment.chain_id, link.pools, pool, file, seed, lane_seed)
 
     def _object(self, kind: Kind, digest: bytes, limit: int, mirrors: Sequence[str] = ()) -> bytes | None:
         """The object from the service or, as validators do, from where its node announced it."""

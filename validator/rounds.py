@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Move(Enum):
+class SeatAction(Enum):
     """The next step of one seat, or of a keeper."""
 
     WAIT = "wait"
@@ -48,7 +48,7 @@ class RoundView:
         return now >= (self.commit_until if self.committed == self.revealed else self.reveal_until)
 
 
-def member_move(view: RoundView, member: int, ballot_ready: bool, ballot_matches: bool, now: int) -> Move:
+def member_action(view: RoundView, member: int, ballot_ready: bool, ballot_matches: bool, now: int) -> SeatAction:
     """The next move of a member.
 
     `ballot_ready`: a judged ballot for this very seed lies on disk. `ballot_matches`: a stored ballot hashes to the
@@ -56,21 +56,21 @@ def member_move(view: RoundView, member: int, ballot_ready: bool, ballot_matches
     seed another one: the same rules then lead to judging or committing again.
     """
     if not view.known:
-        return Move.WAIT
+        return SeatAction.WAIT
     if view.settled:
-        return Move.DONE
+        return SeatAction.DONE
     bit = 1 << member
     if view.revealed & bit:
-        return Move.WAIT
+        return SeatAction.WAIT
     if view.committed & bit:
         if now >= view.reveal_until:
-            return Move.DONE
+            return SeatAction.DONE
         if not ballot_matches:
-            return Move.LOST
-        return Move.REVEAL if view.reveals_open(now) else Move.WAIT
+            return SeatAction.LOST
+        return SeatAction.REVEAL if view.reveals_open(now) else SeatAction.WAIT
     if view.drawn and now >= view.commit_until:
-        return Move.DONE
-    return Move.COMMIT if ballot_ready else Move.JUDGE
+        return SeatAction.DONE
+    return SeatAction.COMMIT if ballot_ready else SeatAction.JUDGE
 
 
 def turn(number: int, members: int) -> int:

@@ -5,13 +5,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from protocol.chain.contracts import Court, Juries, Suite
-from protocol.chain.errors import ContractError
-from protocol.chain.sender import Receipt
-from protocol.chain.state import Lane, Round, Submission, Trial
+from chain.errors import ContractError
+from chain.sender import Receipt
+from chain.state import Lane, Round, Submission, Trial
+from chain.suite import Court, Juries, Suite
 from protocol.verdict import pack
 from validator.ballots import Ballot
-from validator.bench import Opinion
+from validator.judge_queue import LaneVerdict
 from validator.rounds import turn
 
 log = logging.getLogger("muster.validator")
@@ -30,7 +30,7 @@ class Vote(ABC):
         return member in self.current.reveals
 
     @abstractmethod
-    def codes(self, opinion: Opinion) -> int:
+    def codes(self, verdict: LaneVerdict) -> int:
         """An opinion as the contract takes it."""
 
     @abstractmethod
@@ -55,8 +55,8 @@ class LaneVote(Vote):
         self._files = files
         self.current = self._round = current
 
-    def codes(self, opinion: Opinion) -> int:
-        return pack(opinion.codes)
+    def codes(self, verdict: LaneVerdict) -> int:
+        return pack(verdict.codes)
 
     def hash(self, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
         return self._court.ballot_hash(*self._place, voter, codes, verdict_hash, salt)
@@ -86,8 +86,8 @@ class TrialVote(Vote):
         self._trial = trial.trial
         self.current = trial
 
-    def codes(self, opinion: Opinion) -> int:
-        return int(opinion.codes[0])
+    def codes(self, verdict: LaneVerdict) -> int:
+        return int(verdict.codes[0])
 
     def hash(self, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
         return self._juries.ballot_hash(self._trial, voter, codes, verdict_hash, salt)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from protocol.process import KeyConfig, ProcessConfig
+from runtime.process import KeyConfig, ProcessConfig
 
 
 class WorkerConfig(ProcessConfig):

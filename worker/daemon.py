@@ -6,16 +6,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from protocol.chain.contracts import WorkItem
-from protocol.chain.errors import ContractError, TransactionError
+from chain.errors import ContractError, TransactionError
+from chain.suite import WorkItem
+from engines.base import Engine
+from engines.factory import make_engine
 from protocol.config import PoolConfig
-from protocol.engines.base import Engine
-from protocol.engines.factory import make_engine
 from protocol.errors import ConfigError, MusterError
-from protocol.http.client import ServiceError
-from protocol.link import PoolLink, open_key
-from protocol.service import Denied, Heartbeats, PoolService, Slot
-from protocol.waiting import WAITS
+from protocol.waits import WAITS
+from runtime.heartbeats import Heartbeats
+from runtime.orchestrator_client import Denied, OrchestratorClient, Slot
+from runtime.pool_client import PoolClient, open_key
+from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
 from worker.journal import Journal, JournalEntry
@@ -36,8 +37,8 @@ class Worker:
         self.config = config
         account = open_key(config.node)
         self.node = str(account.address)
-        self.link = PoolLink(config, account)
-        self.service = PoolService(
+        self.link = PoolClient(config, account)
+        self.service = OrchestratorClient(
             config.orchestrator,
             account,
             self.link.deployment.chain_id,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from protocol.chain.state import Account, Pool, State
+from chain.state import Account, Pool, State
 
 
 class Do(Enum):

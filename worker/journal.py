@@ -12,7 +12,7 @@ from typing import Any
 
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError
-from protocol.keys.files import write_atomic
+from protocol.files import write_atomic
 from protocol.rollouts.commitment import Commitment
 from worker.produce import Order, Produced
 

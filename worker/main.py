@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from protocol.process import load_process, make_home, serve
+from runtime.process import load_process, make_home, serve
 from worker.config import WorkerConfig
 
 
@@ -21,7 +21,7 @@ def run(config_path: Path) -> None:
 
 def prepare(config: WorkerConfig) -> None:
     """Logging, and the environment that torch reads when it is first imported."""
-    from protocol.engines.runtime import torch_environment
+    from engines.runtime import torch_environment
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engines.base import Completion, Engine, Request, Sampling
 from protocol.config import PoolConfig
-from protocol.engines.base import Completion, Engine, Request, Sampling
 from protocol.rollouts.commitment import Commitment, commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Assignment, Work, assignments, noise_key
-from protocol.workbook import Workbook
+from protocol.tasks.environment import Environment
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,18 @@ class Producer:
     def __init__(self, config: PoolConfig, engine: Engine) -> None:
         self.config = config
         self.engine = engine
-        self._workbook: Workbook | None = None
+        self._environment: Environment | None = None
 
     @property
-    def workbook(self) -> Workbook:
-        if self._workbook is None:
+    def environment(self) -> Environment:
+        if self._environment is None:
             raise ValueError("load weights first")
-        return self._workbook
+        return self._environment
 
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a step's model folder. Raises IntegrityError if it is not usable."""
-        if self._workbook is None:
-            self._workbook = Workbook.of(self.config, weights)
+        if self._environment is None:
+            self._environment = Environment.of(self.config, weights)
         self.engine.load(weights)
 
     def make(self, order: Order) -> Produced:
@@ -87,7 +87,7 @@ class Producer:
             Planned(
                 assignment,
                 sample,
-                self.workbook.prompt(assignment.problem_seed, assignment.target_length),
+                self.environment.prompt(assignment.problem_seed, assignment.target_length),
                 noise_key(order.work, assignment.slot, sample),
             )
             for assignment in assignments(order.work, work.problems_per_file, work.targets)
@@ -102,14 +102,14 @@ class Producer:
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(self.config.work.temperature, self.workbook.eos_ids)
+        return Sampling(self.config.work.temperature, self.environment.eos_ids)
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         """Rows of the file, rewards included."""
         rows = []
         for planned, done in zip(plan, completions, strict=True):
             problem = planned.assignment
-            score = self.workbook.score(problem.problem_seed, problem.target_length, done.tokens)
+            score = self.environment.score(problem.problem_seed, problem.target_length, done.tokens)
             rows.append(
                 Rollout(
                     slot=problem.slot,

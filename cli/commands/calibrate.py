@@ -12,8 +12,8 @@ from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cli.calibrating.measuring import Plan
-    from protocol.calibration.document import Calibration
+    from calibration.document import Calibration
+    from calibration.measuring import Plan
     from protocol.config import PoolConfig
 
 PoolConfigOption = Annotated[Path | None, typer.Option("--pool-config", help="Pool configuration to measure.")]
@@ -72,7 +72,7 @@ def calibrate(
 ) -> None:
     """Measure honest files of a pool and sign the thresholds that follow; or --verify such a document, and --apply it
     to a pool configuration that is not on chain yet."""
-    from protocol.calibration.document import Calibration
+    from calibration.document import Calibration
 
     if verify is not None:
         if pool_config or weights or out or worker or verifier:
@@ -99,7 +99,7 @@ def calibrate(
 
 
 def _address(text: str | None) -> str | None:
-    from protocol.keys.eip712 import checked_address
+    from protocol.eip712 import checked_address
 
     try:
         return None if text is None else checked_address(text)
@@ -117,8 +117,8 @@ def _plan(
     seed: str,
     threads: int,
 ) -> "tuple[Plan, PoolConfig]":
-    from cli.calibrating.jobs import Spec
-    from cli.calibrating.measuring import Plan
+    from calibration.jobs import Spec
+    from calibration.measuring import Plan
     from protocol.config import PoolConfig
 
     config = PoolConfig.load(pool_config)
@@ -149,11 +149,11 @@ def _measured(
     password_file: Path | None,
 ) -> "Calibration":
     """The signed document. The key is opened first: hours of measuring must not end in a mistyped password."""
-    from cli.calibrating.measuring import measure_all
+    from calibration.document import Calibration, subject, weights_hash
+    from calibration.means import Design
+    from calibration.measuring import measure_all
+    from calibration.thresholds import thresholds
     from cli.options import open_key
-    from protocol.calibration.document import Calibration, subject, weights_hash
-    from protocol.calibration.means import Design
-    from protocol.calibration.thresholds import thresholds
 
     account = open_key(keystore, password_file)
     hashed = weights_hash(plan.weights)
@@ -185,7 +185,7 @@ def _measured(
 
 
 def _applicable(path: Path, config: "PoolConfig") -> "PoolConfig":
-    from protocol.calibration.document import subject
+    from calibration.document import subject
     from protocol.config import PoolConfig
 
     found = PoolConfig.load(path)
@@ -198,7 +198,7 @@ def _apply(document: "Calibration", path: Path) -> None:
     """Write the thresholds into a pool configuration that has the measured model, task and work."""
     import json
 
-    from protocol.calibration.document import subject
+    from calibration.document import subject
     from protocol.config import PoolConfig
 
     config = PoolConfig.load(path)
@@ -220,7 +220,7 @@ def _writable(path: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    from protocol.keys.files import write_atomic
+    from protocol.files import write_atomic
 
     try:
         write_atomic(path, data)
@@ -230,7 +230,7 @@ def _write(path: Path, data: bytes) -> None:
 
 def _summary(document: "Calibration") -> dict[str, Any]:
     """The document in short; `heldout.bound` is the distribution-free 95% limit, 3/N."""
-    from protocol.calibration.thresholds import blind
+    from calibration.thresholds import blind
 
     heldout, over = document.heldout()
     return {

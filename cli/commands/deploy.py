@@ -28,10 +28,10 @@ def deploy(
     """Deploy the contract suite. Run it again after any interruption: it finishes what is missing, or does nothing."""
     import sys
 
+    from chain import deploy as work
+    from chain.client import ChainClient
+    from chain.network import NetworkConfig
     from cli.options import open_key
-    from protocol.chain import deploy as work
-    from protocol.chain.client import ChainClient
-    from protocol.chain.network import NetworkConfig
 
     config = NetworkConfig.load(network)
     path = key_path(keystore)

@@ -32,7 +32,7 @@ def doctor(
     json: JsonOption = False,
 ) -> None:
     """Check this machine, and the services and files that are named. Exit code 1 if anything has to be mended."""
-    from cli.diagnosis import chain, files, machine, services
+    from cli.doctor import chain, files, machine, services
 
     findings = list(machine.look(data, port or []))
     if deployment is not None:

@@ -28,7 +28,7 @@ NewPasswordOption = Annotated[
 @grouped
 def create(key: KeyFile) -> None:
     """Make a new key, encrypted with a password, in a new file that only you can read."""
-    from protocol.keys import keystore as keys
+    from runtime import keystore as keys
 
     path = _new_path(key.keystore)
     account = keys.create(path, keys.read_password(key.password_file, prompt="New password: ", confirm=True))
@@ -39,7 +39,7 @@ def create(key: KeyFile) -> None:
 @grouped
 def import_key(key: KeyFile) -> None:
     """Encrypt a private key you already have; it is asked for on the terminal, or read as one line of a pipe."""
-    from protocol.keys import keystore as keys
+    from runtime import keystore as keys
 
     path = _new_path(key.keystore)
     secret = _read_private_key()
@@ -50,7 +50,7 @@ def import_key(key: KeyFile) -> None:
 @app.command()
 def address(keystore: KeystoreOption = None, json: JsonOption = False) -> None:
     """Print a key file's address; needs no password."""
-    from protocol.keys import keystore as keys
+    from runtime import keystore as keys
 
     path = key_path(keystore)
     found = keys.address_of(path)
@@ -61,8 +61,8 @@ def address(keystore: KeystoreOption = None, json: JsonOption = False) -> None:
 @grouped
 def change_password(key: KeyFile, new_password_file: NewPasswordOption = None) -> None:
     """Encrypt a key anew with another password. The old file stays until the new one is complete and was read back."""
-    from protocol.keys import keystore as keys
-    from protocol.keys.files import sync_folder
+    from protocol.files import sync_folder
+    from runtime import keystore as keys
 
     path = key_path(key.keystore)
     account = open_key(path, key.password_file)
@@ -89,7 +89,7 @@ def balance(
     """Tokens, and ether for gas, of a key or an address; needs no password."""
     from cli.amounts import show_tokens
     from cli.session import parse_address
-    from protocol.keys import keystore as keys
+    from runtime import keystore as keys
 
     found = parse_address(who, "--address") if who else keys.address_of(key_path(keystore))
     session = look.open()
@@ -106,14 +106,14 @@ def faucet(
 ) -> None:
     """Get test tokens (once a day per key), on deployments with the test token."""
     from cli.amounts import parse_tokens, show_tokens
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
 
     grains = parse_tokens(amount, "--amount")
     session = by.open()
     if not session.deployment.token.ours:
         raise ConfigError("this deployment's token has no faucet", "get its tokens where they are traded")
-    move = Move(f"get {show_tokens(grains)} test tokens", session.suite.token.call("faucet", grains))
-    act(session, [move], by.mode, address=session.address, grains=grains)
+    planned = PlannedTransaction(f"get {show_tokens(grains)} test tokens", session.suite.token.call("faucet", grains))
+    act(session, [planned], by.mode, address=session.address, grains=grains)
 
 
 def _new_path(keystore: Path | None) -> Path:

@@ -20,9 +20,9 @@ from cli.output import clock, emit, fields
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cli.consents import Consent
+    from chain.suite import NodeView
+    from cli.authorisations import Consent
     from cli.session import Session
-    from protocol.chain.contracts import NodeView
 
 _CONSENT_SECONDS = 3600
 
@@ -72,7 +72,7 @@ def consent(
     """On the node's machine: let an operator register this node's key. Works offline; hand over the file."""
     import time
 
-    from cli import consents
+    from cli import authorisations
     from cli.options import open_key
     from cli.session import load_deployment, parse_address
 
@@ -80,8 +80,8 @@ def consent(
     operator_address = parse_address(operator, "--operator")
     account = open_key(key.keystore, key.password_file, "node key")
     node, expiry = str(account.address), int(time.time()) + hours * 3600
-    paper = consents.Consent(suite.chain_id, suite.address("Stakes"), node, operator_address, expiry)
-    consents.write(consents.sign(paper, account), out)
+    paper = authorisations.Consent(suite.chain_id, suite.address("Stakes"), node, operator_address, expiry)
+    authorisations.write(authorisations.sign(paper, account), out)
     emit(
         {"node": node, "operator": paper.operator, "expiry": expiry, "file": str(out)},
         key.json,
@@ -100,48 +100,50 @@ def register(
 ) -> None:
     """Register a node under your operator key (--keystore) and stake for it, with the node key's consent."""
     from cli.amounts import parse_tokens, show_tokens
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
 
     grains = parse_tokens(stake, "--stake")
     session = by.open()
     paper = _node_consent(session, node_keystore, node_password_file, consent_file)
     title = f"register node {paper.node} and stake {show_tokens(grains)} tokens"
     stakes, base = session.suite.stakes, (paper.node, grains, paper.expiry, paper.signature)
-    allowance: list[Move] = []
+    allowance: list[PlannedTransaction] = []
     if approve:
         allowance = session.approval(stakes, grains)
         call = stakes.call("registerNode", *base)
     else:
         call = stakes.call("registerNodeWithPermit", *base, session.permit(stakes, grains, paper.expiry))
-    move = Move(title, call, grains, ask=True, after=bool(allowance))
-    act(session, [*allowance, move], by.mode, node=paper.node, operator=session.address, stake=grains)
+    planned = PlannedTransaction(title, call, grains, ask=True, after=bool(allowance))
+    act(session, [*allowance, planned], by.mode, node=paper.node, operator=session.address, stake=grains)
 
 
 def _node_consent(
     session: "Session", node_keystore: Path | None, node_password_file: Path | None, consent_file: Path | None
 ) -> "Consent":
     """The node's consent to this operator: from a file, or signed now with the node's key."""
-    from cli import consents
+    from cli import authorisations
     from cli.options import open_key
 
     if (node_keystore is None) == (consent_file is None):
         raise ConfigError("the node's consent is missing or given twice", "pass --node-keystore or --consent")
     stakes, now = session.suite.stakes.address, session.client.now()
     if consent_file is not None:
-        given = consents.read(consents.Consent, consent_file)
-        here = consents.Consent(session.client.chain_id, stakes, given.node, session.address, now)
-        consents.check(given, here, given.node, consent_file)
+        given = authorisations.read(authorisations.Consent, consent_file)
+        here = authorisations.Consent(session.client.chain_id, stakes, given.node, session.address, now)
+        authorisations.check(given, here, given.node, consent_file)
         return given
     account = open_key(node_keystore, node_password_file, "node key")
     node, expiry = str(account.address), now + _CONSENT_SECONDS
-    return consents.sign(consents.Consent(session.client.chain_id, stakes, node, session.address, expiry), account)
+    return authorisations.sign(
+        authorisations.Consent(session.client.chain_id, stakes, node, session.address, expiry), account
+    )
 
 
 @grouped
 def stake(node: NodeOption, amount: AmountOption, by: Paying) -> None:
     """Add stake to a node; in a pool, its limit of work in flight grows with it."""
     from cli.amounts import parse_tokens, show_tokens
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
     from cli.session import parse_address
 
     grains, address = parse_tokens(amount, "--amount"), parse_address(node, "--node")
@@ -151,11 +153,11 @@ def stake(node: NodeOption, amount: AmountOption, by: Paying) -> None:
     allowance = session.approval(stakes, grains)
     title = f"stake {show_tokens(grains)} tokens for node {address}"
     call = stakes.call("deposit", address, grains)
-    moves = [*allowance, Move(title, call, grains, ask=True, after=bool(allowance))]
+    transactions = [*allowance, PlannedTransaction(title, call, grains, ask=True, after=bool(allowance))]
     if pool:
         refresh = session.suite.pools.call("refresh", pool, address)
-        moves.append(Move(f"raise its limit in pool {pool}", refresh, after=True))
-    act(session, moves, by.mode, node=address, added=grains)
+        transactions.append(PlannedTransaction(f"raise its limit in pool {pool}", refresh, after=True))
+    act(session, transactions, by.mode, node=address, added=grains)
 
 
 @grouped
@@ -166,7 +168,7 @@ def withdraw(
 ) -> None:
     """Take stake out, to the operator, once the node is in no pool and its unbonding time is over."""
     from cli.amounts import parse_tokens, show_tokens
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
     from cli.session import parse_address
 
     address = parse_address(node, "--node")
@@ -176,8 +178,8 @@ def withdraw(
     grains = free if amount is None else parse_tokens(amount, "--amount")
     if not free or grains > free:
         raise ConfigError(f"{show_tokens(free)} tokens of {address} can be withdrawn now", _locked(known))
-    move = Move(f"withdraw {show_tokens(grains)} tokens", stakes.call("withdraw", address, grains))
-    act(session, [move], by.mode, node=address, grains=grains)
+    planned = PlannedTransaction(f"withdraw {show_tokens(grains)} tokens", stakes.call("withdraw", address, grains))
+    act(session, [planned], by.mode, node=address, grains=grains)
 
 
 def _locked(known: "NodeView") -> str:

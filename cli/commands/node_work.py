@@ -10,7 +10,7 @@ from cli.output import clock, emit, seconds
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from protocol.chain.state import State
+    from chain.state import State
 
 InviteOption = Annotated[Path | None, typer.Option("--invite", help="Invite of the pool's owner.")]
 FileOption = Annotated[int, typer.Option("--file", min=0, help="Number of the submission in the pool.")]
@@ -22,9 +22,9 @@ EvidenceOption = Annotated[
 @grouped
 def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = None) -> None:
     """Join a pool with a registered node (as its operator or the node itself); closed pools need an invite."""
-    from cli import consents
+    from cli import authorisations
     from cli.amounts import show_tokens
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
     from cli.session import parse_address
 
     address = parse_address(node, "--node")
@@ -34,9 +34,9 @@ def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = 
     if invite is None:
         call = pools.call("join", pool, address)
     else:
-        paper = consents.read(consents.Invite, invite)
-        here = consents.Invite(session.client.chain_id, pools.address, pool, address, session.client.now())
-        consents.check(paper, here, view.owner, invite)
+        paper = authorisations.read(authorisations.Invite, invite)
+        here = authorisations.Invite(session.client.chain_id, pools.address, pool, address, session.client.now())
+        authorisations.check(paper, here, view.owner, invite)
         call = pools.call("joinWithInvite", pool, address, paper.expiry, paper.signature)
     terms = view.terms
     if not by.json:
@@ -45,7 +45,7 @@ def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = 
             f"{show_tokens(terms.minStake)}, pays {seconds(terms.challengeWindow)} after acceptance; "
             f"configuration SHA-256 {terms.configHash.hex()}"
         )
-    act(session, [Move(f"node {address} joins pool {pool}", call)], by.mode, pool=pool, node=address)
+    act(session, [PlannedTransaction(f"node {address} joins pool {pool}", call)], by.mode, pool=pool, node=address)
 
 
 @grouped
@@ -81,7 +81,7 @@ def status(
 def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
     """Pay out everything that has vested, to the node's operator. Any key may send it."""
     from cli.amounts import show_tokens
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
     from cli.session import parse_address
 
     address = parse_address(node, "--node")
@@ -95,8 +95,8 @@ def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
     units = hint.cumulative - state.accounts[pool, address].units_drawn
     grains = units * state.pools[pool].terms.rate
     call = session.suite.pools.call("claim", pool, address, hint.sequence, hint.inner)
-    move = Move(f"claim {show_tokens(grains)} tokens for {units} output tokens", call)
-    act(session, [move], by.mode, pool=pool, node=address, units=units, grains=grains)
+    planned = PlannedTransaction(f"claim {show_tokens(grains)} tokens for {units} output tokens", call)
+    act(session, [planned], by.mode, pool=pool, node=address, units=units, grains=grains)
 
 
 def _next_vesting(state: "State", pool: int, node: str) -> str:
@@ -111,7 +111,7 @@ def _next_vesting(state: "State", pool: int, node: str) -> str:
 def dispute(pool: PoolOption, file: FileOption, by: Paying) -> None:
     """Bring a committee's outcome before a jury, while it can be challenged. The deposit returns to who is right."""
     from cli.amounts import show_tokens
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
 
     session = by.open()
     sub = session.state().submissions.get((pool, file))
@@ -122,8 +122,8 @@ def dispute(pool: PoolOption, file: FileOption, by: Paying) -> None:
     allowance = session.approval(appeals, deposit)
     title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(deposit)} tokens"
     call = appeals.call("dispute", pool, file, sub.file_data)
-    move = Move(title, call, deposit, ask=True, after=bool(allowance))
-    act(session, [*allowance, move], by.mode, pool=pool, file=file, deposit=deposit)
+    planned = PlannedTransaction(title, call, deposit, ask=True, after=bool(allowance))
+    act(session, [*allowance, planned], by.mode, pool=pool, file=file, deposit=deposit)
 
 
 @grouped
@@ -134,9 +134,9 @@ def announce(
     by: Acting,
 ) -> None:
     """As the node: tell validators where else a submitted file is, when the pool's own storage does not serve it."""
-    from cli.moves import Move, act
-    from protocol.chain.folding.pools import MAX_MIRROR
-    from protocol.storage.transfer import check_url
+    from chain.reducers.pools import MAX_MIRROR
+    from cli.planned import PlannedTransaction, act
+    from storage.transfer import check_url
 
     session = by.open()
     sub = session.state().submissions.get((pool, file))
@@ -146,19 +146,21 @@ def announce(
         raise ConfigError(f"file {file} is of node {sub.node}, not of {session.address}", "use that node's key")
     if len(check_url(url)) > MAX_MIRROR:
         raise ConfigError(f"--url has more than {MAX_MIRROR} characters", "use a shorter one")
-    move = Move(f"announce {url} for file {file}", session.suite.pools.call("announceMirror", pool, file, url))
-    act(session, [move], by.mode, pool=pool, file=file, url=url, sha256=sub.sha256.hex())
+    planned = PlannedTransaction(
+        f"announce {url} for file {file}", session.suite.pools.call("announceMirror", pool, file, url)
+    )
+    act(session, [planned], by.mode, pool=pool, file=file, url=url, sha256=sub.sha256.hex())
 
 
 @grouped
 def leave(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Leave a pool: no more submissions; the stake unlocks after the pool's unbonding time."""
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
     from cli.session import parse_address
 
     address = parse_address(node, "--node")
     session = by.open()
     unbonding = session.pool(pool).unbonding
     title = f"node {address} leaves pool {pool}; its stake unlocks {seconds(unbonding)} later"
-    move = Move(title, session.suite.pools.call("leavePool", pool, address), ask=True)
-    act(session, [move], by.mode, pool=pool, node=address, unbonding=unbonding)
+    planned = PlannedTransaction(title, session.suite.pools.call("leavePool", pool, address), ask=True)
+    act(session, [planned], by.mode, pool=pool, node=address, unbonding=unbonding)

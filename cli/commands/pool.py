@@ -23,7 +23,7 @@ from cli.output import clock, emit, fields, seconds
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from protocol.chain.records import Terms
+    from chain.records import Terms
     from protocol.config import PoolConfig
 
 app = typer.Typer(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
@@ -39,7 +39,7 @@ def create(
     by: Paying,
 ) -> None:
     """Create an open pool and escrow its budget. Configuration and terms can never change."""
-    from cli import moves
+    from cli import planned as plan
     from cli.amounts import parse_tokens, show_tokens
     from cli.terms import load_terms
     from protocol.config import PoolConfig
@@ -52,16 +52,16 @@ def create(
     allowance = session.approval(pools, grains)
     call = pools.call("createPool", values.as_tuple(), grains)
     title = f"create pool “{document.name}” and escrow {show_tokens(grains)} tokens"
-    planned = [*allowance, moves.Move(title, call, grains, ask=True, after=bool(allowance))]
+    planned = [*allowance, plan.PlannedTransaction(title, call, grains, ask=True, after=bool(allowance))]
     facts = {"config_hash": document.digest.hex(), "budget": grains, "unbonding": unbonding}
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
     if by.dry_run:
-        moves.act(session, planned, by.mode, **facts)
+        plan.act(session, planned, by.mode, **facts)
         return
-    receipts = moves.send(session, planned, by.mode)
+    receipts = plan.send(session, planned, by.mode)
     number = pools.event(receipts[-1], "PoolCreated").args["pool"]
-    emit({"sent": moves.sent(planned, receipts), "pool": number, **facts}, by.json, lambda: f"pool {number}")
+    emit({"sent": plan.sent(planned, receipts), "pool": number, **facts}, by.json, lambda: f"pool {number}")
 
 
 def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
@@ -89,7 +89,7 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
 def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
     """Add to a pool's budget."""
     from cli.amounts import parse_tokens, show_tokens
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
 
     grains = parse_tokens(amount, "--amount")
     session = by.open()
@@ -97,8 +97,8 @@ def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
     pools = session.suite.pools
     allowance = session.approval(pools, grains)
     title = f"add {show_tokens(grains)} tokens to pool {pool}"
-    move = Move(title, pools.call("fund", pool, grains), grains, ask=True, after=bool(allowance))
-    act(session, [*allowance, move], by.mode, pool=pool, added=grains)
+    planned = PlannedTransaction(title, pools.call("fund", pool, grains), grains, ask=True, after=bool(allowance))
+    act(session, [*allowance, planned], by.mode, pool=pool, added=grains)
 
 
 @app.command()
@@ -129,7 +129,7 @@ def invite(
     valid: Annotated[str, typer.Option("--for", help="How long it can be used: 30m, 12h, 7d.")] = "7d",
 ) -> None:
     """Sign an invite for a node into a file; costs nothing, sends nothing. Hand the file to the node's operator."""
-    from cli import consents
+    from cli import authorisations
     from cli.session import open_signing, parse_address
 
     address, period = parse_address(node, "--node"), parse_period(valid, "--for")
@@ -138,8 +138,8 @@ def invite(
     if account is None or owner != session.address:
         raise ConfigError(f"pool {pool} is owned by {owner}, not by {session.address}", "use the owner's key")
     pools, expiry = session.suite.pools.address, session.client.now() + period
-    paper = consents.sign(consents.Invite(session.client.chain_id, pools, pool, address, expiry), account)
-    consents.write(paper, out)
+    paper = authorisations.sign(authorisations.Invite(session.client.chain_id, pools, pool, address, expiry), account)
+    authorisations.write(paper, out)
     emit(
         {"pool": pool, "node": address, "expiry": expiry, "file": str(out)},
         key.json,
@@ -193,22 +193,22 @@ def settle(pool: PoolOption, by: Acting) -> None:
 @grouped
 def remove_node(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Keep a node from any later submission; its stake and its work so far are untouched."""
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
     from cli.session import parse_address
 
     address = parse_address(node, "--node")
     session = by.open()
     session.pool(pool)
     call = session.suite.pools.call("removeNode", pool, address)
-    move = Move(f"remove node {address} from pool {pool} for good", call, ask=True)
-    act(session, [move], by.mode, pool=pool, node=address)
+    planned = PlannedTransaction(f"remove node {address} from pool {pool} for good", call, ask=True)
+    act(session, [planned], by.mode, pool=pool, node=address)
 
 
 def _life(function: str, words: str, pool: int, by: Acting) -> None:
     """One owner's call that only takes the pool's number."""
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
 
     session = by.open()
     session.pool(pool)
-    move = Move(f"{words} {pool}", session.suite.pools.call(function, pool), ask=True)
-    act(session, [move], by.mode, pool=pool)
+    planned = PlannedTransaction(f"{words} {pool}", session.suite.pools.call(function, pool), ask=True)
+    act(session, [planned], by.mode, pool=pool)

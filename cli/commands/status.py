@@ -64,7 +64,7 @@ def _chain_text(summary: dict[str, Any]) -> str:
 
 def _ask(url: str) -> dict[str, Any]:
     """What a pool's service says of itself; of a stranger's document only the shape is believed."""
-    from cli.diagnosis.services import get_json
+    from cli.doctor.services import get_json
 
     document = get_json(url.rstrip("/") + "/v1/status", None, "the orchestrator")
     if not isinstance(document, dict) or not {"phase", "pool", "waits"} <= set(document):

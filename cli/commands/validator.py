@@ -9,9 +9,9 @@ from cli.output import clock, emit, seconds
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cli.moves import Move
+    from chain.suite import SeatView
+    from cli.planned import PlannedTransaction
     from cli.session import Session
-    from protocol.chain.contracts import SeatView
 
 app = typer.Typer(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
 
@@ -26,7 +26,7 @@ OwnerOption = Annotated[str, typer.Option("--address", help="Address that owns o
 @grouped
 def bond(by: Paying, voter: VoterOption = None) -> None:
     """Open one seat per voting key; your key (--keystore) pays the bond, owns the seats and gets the fees."""
-    from cli import moves
+    from cli import planned as plan
     from cli.amounts import show_tokens
     from cli.session import parse_address
 
@@ -39,13 +39,15 @@ def bond(by: Paying, voter: VoterOption = None) -> None:
     planned = list(allowance)
     for key in voters:
         title = f"bond {show_tokens(each)} tokens for a seat with voting key {key}"
-        planned.append(moves.Move(title, seats.call("openSeat", key), each, ask=True, after=bool(allowance)))
+        planned.append(
+            plan.PlannedTransaction(title, seats.call("openSeat", key), each, ask=True, after=bool(allowance))
+        )
     if by.dry_run:
-        moves.act(session, planned, by.mode, owner=owner, bond=each)
+        plan.act(session, planned, by.mode, owner=owner, bond=each)
         return
-    receipts = moves.send(session, planned, by.mode)
+    receipts = plan.send(session, planned, by.mode)
     opened = [seats.event(r, "SeatOpened").args for r in receipts[len(allowance) :]]
-    document = {"sent": moves.sent(planned, receipts), "owner": owner, "seats": opened}
+    document = {"sent": plan.sent(planned, receipts), "owner": owner, "seats": opened}
     lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
     emit(document, by.json, lambda: "\n".join([*lines, f"now epoch {seats.current_epoch()}"]))
 
@@ -76,13 +78,13 @@ def claim(
     seat: Annotated[int | None, typer.Option("--seat", min=0, help="Only this seat; all of yours if missing.")] = None,
 ) -> None:
     """Settle every membership and jury duty that is due: fees go to the seat's owner, penalties are taken."""
-    from cli.moves import act
+    from cli.planned import act
     from cli.views.seats import seats_of
 
     session = by.open()
     state, now = session.state(), session.client.now()
     seats = [seat] if seat is not None else [s.seat for s in seats_of(state, session.address)]
-    planned = [move for number in seats for move in _dues(session, state, number, now)]
+    planned = [planned for number in seats for planned in _dues(session, state, number, now)]
     if not planned:
         raise ConfigError("no fee is due now", "fees are due once a lane's challenge window is over")
     before = session.suite.token.balance_of(session.address)
@@ -94,17 +96,19 @@ def claim(
         typer.echo(f"balance: {show_tokens(before)} → {show_tokens(after)} tokens")
 
 
-def _dues(session: "Session", state: Any, seat: int, now: int) -> list["Move"]:
-    from cli.moves import Move
+def _dues(session: "Session", state: Any, seat: int, now: int) -> list["PlannedTransaction"]:
+    from cli.planned import PlannedTransaction
     from cli.views.seats import due, jury_duties
 
     court, juries = session.suite.court, session.suite.juries
     out = []
     for pool, lane, turn, member in due(state, seat, now):
         title = f"close seat {seat}'s part in pool {pool}, lane {lane}, round {turn}"
-        out.append(Move(title, court.call("closeMember", pool, lane, turn, member)))
+        out.append(PlannedTransaction(title, court.call("closeMember", pool, lane, turn, member)))
     for trial, juror in jury_duties(state, seat):
-        out.append(Move(f"close seat {seat}'s part in jury {trial}", juries.call("closeJuror", trial, juror)))
+        out.append(
+            PlannedTransaction(f"close seat {seat}'s part in jury {trial}", juries.call("closeJuror", trial, juror))
+        )
     return out
 
 
@@ -116,13 +120,15 @@ def set_voter(
     by: Paying,
 ) -> None:
     """Give a seat another voting key. Not while a vote is committed and still hidden: neither key could reveal it."""
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
     from cli.session import parse_address
 
     key = parse_address(voter, "--voter")
     session = by.open()
-    move = Move(f"seat {seat} votes with key {key}", session.suite.seats.call("setVoter", seat, key), ask=True)
-    act(session, [move], by.mode, seat=seat, voter=key)
+    planned = PlannedTransaction(
+        f"seat {seat} votes with key {key}", session.suite.seats.call("setVoter", seat, key), ask=True
+    )
+    act(session, [planned], by.mode, seat=seat, voter=key)
 
 
 @app.command("top-up")
@@ -130,7 +136,7 @@ def set_voter(
 def top_up(seat: SeatOption, by: Paying) -> None:
     """Fill a seat's bond up again after penalties; below the least bond a seat has to leave."""
     from cli.amounts import show_tokens
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
 
     session = by.open()
     seats = session.suite.seats
@@ -139,8 +145,8 @@ def top_up(seat: SeatOption, by: Paying) -> None:
         raise ConfigError(f"the bond of seat {seat} is complete", "nothing has to be done")
     allowance = session.approval(seats, missing)
     title = f"add {show_tokens(missing)} tokens to the bond of seat {seat}"
-    move = Move(title, seats.call("topUp", seat), missing, ask=True, after=bool(allowance))
-    act(session, [*allowance, move], by.mode, seat=seat, added=missing)
+    planned = PlannedTransaction(title, seats.call("topUp", seat), missing, ask=True, after=bool(allowance))
+    act(session, [*allowance, planned], by.mode, seat=seat, added=missing)
 
 
 @app.command()
@@ -150,11 +156,11 @@ def leave(
     by: Paying,
 ) -> None:
     """Leave with a seat: it is drawn for the last time in the next epoch. Keep voting until then, then withdraw."""
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
 
     session = by.open()
-    move = Move(f"seat {seat} leaves", session.suite.seats.call("leaveSeat", seat), ask=True)
-    act(session, [move], by.mode, seat=seat)
+    planned = PlannedTransaction(f"seat {seat} leaves", session.suite.seats.call("leaveSeat", seat), ask=True)
+    act(session, [planned], by.mode, seat=seat)
 
 
 @app.command()
@@ -164,18 +170,20 @@ def withdraw(
     by: Acting,
 ) -> None:
     """After leaving: start the unbonding period, or take the bond once it is over."""
-    from cli.moves import Move, act
+    from cli.planned import PlannedTransaction, act
 
     session = by.open()
     seats = session.suite.seats
     view = seats.seat_of(seat)
     _check_withdrawable(session, seat, view)
     if view.release_at:
-        move = Move(f"withdraw the bond of seat {seat}", seats.call("withdrawSeat", seat))
+        planned = PlannedTransaction(f"withdraw the bond of seat {seat}", seats.call("withdrawSeat", seat))
     else:
         period = seconds(session.suite.params.unbonding())
-        move = Move(f"start unbonding seat {seat}; withdraw again in {period}", seats.call("unbondSeat", seat))
-    act(session, [move], by.mode, seat=seat, unbonding=not view.release_at)
+        planned = PlannedTransaction(
+            f"start unbonding seat {seat}; withdraw again in {period}", seats.call("unbondSeat", seat)
+        )
+    act(session, [planned], by.mode, seat=seat, unbonding=not view.release_at)
 
 
 def _check_withdrawable(session: "Session", seat: int, view: "SeatView") -> None:

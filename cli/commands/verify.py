@@ -11,7 +11,7 @@ from cli.output import emit, table
 from protocol.errors import ConfigError, IntegrityError
 
 if TYPE_CHECKING:
-    from protocol.process import EngineConfig
+    from runtime.process import EngineConfig
     from validator.replay import Opened, Replayed
 
 OrchestratorOption = Annotated[
@@ -49,7 +49,7 @@ def verify(
     import platformdirs
 
     from cli.session import load_deployment, rpc_urls
-    from protocol.process import ProcessConfig
+    from runtime.process import ProcessConfig
 
     if deployment is None:
         raise ConfigError("no deployment is named", "pass --deployment FILE")
@@ -84,7 +84,7 @@ def verify(
 def _engine(name: str, dtype: str, device: str, threads: int, batch: int) -> "EngineConfig":
     from pydantic import ValidationError
 
-    from protocol.process import EngineConfig
+    from runtime.process import EngineConfig
 
     try:
         return EngineConfig.model_validate(
@@ -98,7 +98,7 @@ def _engine(name: str, dtype: str, device: str, threads: int, batch: int) -> "En
 
 def _set_threads(threads: int) -> None:
     """Before torch is imported."""
-    from protocol.engines.runtime import torch_environment
+    from engines.runtime import torch_environment
 
     for name, value in torch_environment(threads).items():
         os.environ.setdefault(name, value)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from chain.records import Account, Submission
+from chain.state import State
 from cli.views.progress import reason, waiting
-from protocol.chain.records import Account, Submission
-from protocol.chain.state import State
 from protocol.verdict import Code
 
 

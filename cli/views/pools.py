@@ -3,10 +3,10 @@
 from collections import Counter
 from typing import Any
 
+from chain.records import Pool
+from chain.state import State, Status
 from cli.views.nodes import standing
 from cli.views.progress import waiting
-from protocol.chain.records import Pool
-from protocol.chain.state import State, Status
 
 _NEWEST_WAITS = 20
 

@@ -1,8 +1,8 @@
 """What a submission waits for, in words."""
 
+from chain.records import Lane, Submission
+from chain.state import State, Status
 from cli.output import clock
-from protocol.chain.records import Lane, Submission
-from protocol.chain.state import State, Status
 from protocol.verdict import Code
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.chain.records import Lane, Round, Seat
-from protocol.chain.state import State
+from chain.records import Lane, Round, Seat
+from chain.state import State
 from protocol.verdict import LANE, Code
 
 

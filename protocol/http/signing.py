@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from eth_account.signers.local import LocalAccount
 
+from protocol import eip712
 from protocol.errors import ConfigError, MusterError
-from protocol.keys import eip712
 
 WINDOW = 60
 """Seconds by which the times of sender and receiver may differ."""
@@ -31,8 +31,8 @@ _PATH = re.compile(r"/[!-\"$-~]{0,4095}")
 class RequestRefused(MusterError):
     """A request that is not taken for its sender's; `status` is the HTTP status to answer with (401, 403, 409)."""
 
-    def __init__(self, what: str, mend: str = "", status: int = 401) -> None:
-        super().__init__(what, mend)
+    def __init__(self, what: str, hint: str = "", status: int = 401) -> None:
+        super().__init__(what, hint)
         self.status = status
 
 

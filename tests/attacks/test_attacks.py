@@ -6,7 +6,7 @@ import pytest
 
 import attacks.all  # noqa: F401
 from attacks.base import REGISTRY, find, reprove
-from protocol.engines.hf import TransformersEngine
+from engines.hf import TransformersEngine
 from protocol.errors import ConfigError
 from protocol.verdict import Code
 from tests.validator import tiny
@@ -141,7 +141,7 @@ def test_a_swapped_token_is_caught_wherever_it_stands(anew: bool) -> None:
     for place in range(0, len(good.output_tokens), 3) if anew else range(len(good.output_tokens)):
         token = (good.output_tokens[place] + 1) % 256
         tokens = (*good.output_tokens[:place], token, *good.output_tokens[place + 1 :])
-        score = producer.workbook.score(good.problem_seed, good.target_length, tokens)
+        score = producer.environment.score(good.problem_seed, good.target_length, tokens)
         swapped = dataclasses.replace(good, output_tokens=tokens, **dataclasses.asdict(score))
         if anew:
             (proven,) = reprove(producer.engine, [(good.prompt_tokens, tokens)], [good.finish], 1.0)

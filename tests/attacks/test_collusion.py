@@ -1,17 +1,19 @@
 from attacks.collusion import _BentBench
 from protocol.verdict import Code
-from validator.bench import Opinion, Task
-from validator.case import Facts
+from validator.context import SubmissionFacts
+from validator.judge_queue import JudgeTask, LaneVerdict
 
 
-def task(where: str) -> Task:
-    facts = Facts(1, "0x", 1, 5, "0x", 0, 0, 1, 1, bytes(32), bytes(32), bytes(32), bytes(32), bytes(32), 65536)
-    return Task((where, bytes(32), bytes(32)), (facts, facts), ((), ()))
+def task(where: str) -> JudgeTask:
+    facts = SubmissionFacts(
+        1, "0x", 1, 5, "0x", 0, 0, 1, 1, bytes(32), bytes(32), bytes(32), bytes(32), bytes(32), 65536
+    )
+    return JudgeTask((where, bytes(32), bytes(32)), (facts, facts), ((), ()))
 
 
 class Honest:
-    def ask(self, _: Task) -> Opinion:
-        return Opinion((Code.REJECT_SAMPLING, Code.ACCEPT), b"\1" * 32)
+    def ask(self, _: JudgeTask) -> LaneVerdict:
+        return LaneVerdict((Code.REJECT_SAMPLING, Code.ACCEPT), b"\1" * 32)
 
 
 def test_it_lies_once_where_it_has_the_majority_and_says_the_same_for_every_seat() -> None:

@@ -10,8 +10,8 @@ from attacks.base import REGISTRY
 from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Remembering, interval, order, strongest
 from benchmarks.attack_rows import LEARNING_RATES, Spec, specs
 from benchmarks.attacks import table
+from engines.hf import TransformersEngine
 from protocol.config import WorkConfig
-from protocol.engines.hf import TransformersEngine
 from tests.validator import tiny
 from worker.produce import Producer
 

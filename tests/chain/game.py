@@ -6,10 +6,10 @@ from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
-from protocol.chain.contracts import Suite, WorkItem
-from protocol.chain.follower import Follower
-from protocol.chain.records import Submission, Terms
-from protocol.chain.state import Projection, State
+from chain.follower import Follower
+from chain.records import Submission, Terms
+from chain.state import Projection, State
+from chain.suite import Suite, WorkItem
 from tests.conftest import GRAINS, Deployed
 
 RATE, FEE = 1000, 50_000_000

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 from eth_account import Account
 
-from protocol.chain.client import ChainClient
-from protocol.chain.contracts import Suite
-from protocol.chain.errors import ContractError, TransactionError, decode_revert
-from protocol.chain.rpc import Rpc, RpcError, shown
-from protocol.chain.sender import Call
+from chain.client import ChainClient
+from chain.errors import ContractError, TransactionError, decode_revert
+from chain.rpc import Rpc, RpcError, shown
+from chain.sender import Call
+from chain.suite import Suite
 from protocol.errors import ConfigError, UnreachableError
 from tests.chain.proxy import Proxy
 from tests.conftest import GRAINS, Chain, Deployed, free_port
@@ -345,7 +345,7 @@ def test_a_restarted_chain_is_waited_for(chain: Chain) -> None:
 def test_reads_of_a_missing_contract_are_named(deployed: Deployed) -> None:
     placed = deployed.deployment.contracts["Seats"].model_copy(update={"address": SELF})
     wrong = deployed.deployment.model_copy(update={"contracts": deployed.deployment.contracts | {"Seats": placed}})
-    from protocol.chain.contracts import Suite
+    from chain.suite import Suite
 
     with pytest.raises(ConfigError, match="there is no Seats at"):
         Suite(deployed.chain.client(), wrong, check=False).seats.bond()

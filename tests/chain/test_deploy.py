@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.chain import abi, deploy
-from protocol.chain.deployment import Deployment
-from protocol.chain.network import NetworkConfig
+from chain import abi, deploy
+from chain.deployment import Deployment
+from chain.network import NetworkConfig
 from protocol.errors import ConfigError
 from tests.conftest import Chain, Deployed
 
@@ -91,7 +91,7 @@ def test_a_nonce_used_in_between_is_named(chain: Chain, tmp_path: Path) -> None:
     network = local(chain)
     progress = deploy._progress(client, network, tmp_path, False)
     progress.save(tmp_path)
-    from protocol.chain.sender import Call
+    from chain.sender import Call
 
     client.send(Call(owner.address, b"", "transfer"))
     with pytest.raises(ConfigError, match=r"nonce 0 .* is gone \(next is 1\).*--fresh"):
@@ -140,7 +140,7 @@ def test_a_chain_without_the_suite_is_refused(deployed: Deployed) -> None:
 @pytest.mark.slow
 def test_the_explorers_input_compiles_to_what_was_deployed(deployed: Deployed) -> None:
     """A block explorer repeats this: compile the standard input, append the arguments, compare with the creation."""
-    from protocol.chain.artifacts import ROOT
+    from chain.artifacts import ROOT
 
     path = deployed.folder / deploy.VERIFY / "MusterToken.json"
     if not path.exists():

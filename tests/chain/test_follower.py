@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from eth_abi.abi import encode
 
-from protocol.chain.events import Event
-from protocol.chain.follower import Follower
-from protocol.chain.sender import Call
-from protocol.chain.state import Projection, fold
+from chain.events import Event
+from chain.follower import Follower
+from chain.sender import Call
+from chain.state import Projection, fold
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from tests.chain.proxy import Proxy
 from tests.conftest import GRAINS, Deployed
@@ -227,7 +227,7 @@ def test_ranges_shrink_to_what_the_endpoint_allows(deployed: Deployed, proxy: Pr
         return {"error": {"code": -32602, "message": "query returned more than 10000 results"}} if too_many else None
 
     proxy.rule = rule
-    from protocol.chain.client import ChainClient
+    from chain.client import ChainClient
 
     follower = Follower(ChainClient([proxy.url], 31337), deployed.deployment, tmp_path / "events.db")
     assert amounts(follower.poll().events) == [1, 2, 3, 4, 5]
@@ -235,7 +235,7 @@ def test_ranges_shrink_to_what_the_endpoint_allows(deployed: Deployed, proxy: Pr
 
 
 def test_nothing_is_lost_when_a_poll_fails_half_way(deployed: Deployed, proxy: Proxy, tmp_path: Path) -> None:
-    from protocol.chain.client import ChainClient
+    from chain.client import ChainClient
 
     for grains in (1, 2, 3):
         mint(deployed, grains)
@@ -257,7 +257,7 @@ def test_nothing_is_lost_when_a_poll_fails_half_way(deployed: Deployed, proxy: P
 
 
 def test_a_reorganisation_during_a_poll_leaves_one_branch(deployed: Deployed, proxy: Proxy, tmp_path: Path) -> None:
-    from protocol.chain.client import ChainClient
+    from chain.client import ChainClient
 
     for grains in (1, 2, 4, 8):
         mint(deployed, grains)
@@ -280,10 +280,10 @@ def test_a_reorganisation_during_a_poll_leaves_one_branch(deployed: Deployed, pr
 _CHILD = """
 import sys
 from pathlib import Path
-from protocol.chain.client import ChainClient
-from protocol.chain.deployment import Deployment
-from protocol.chain.follower import Follower
-from protocol.chain.sender import Call
+from chain.client import ChainClient
+from chain.deployment import Deployment
+from chain.follower import Follower
+from chain.sender import Call
 {extra}
 folder = Path(sys.argv[1])
 client = ChainClient([sys.argv[2]], 31337)

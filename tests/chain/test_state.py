@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from eth_utils.crypto import keccak
 
-from protocol.canaries import StepCanaries
-from protocol.chain.contracts import ContractError, FailingRollout, WorkItem
-from protocol.chain.records import Status
-from protocol.chain.state import State, fold
+from chain.records import Status
+from chain.state import State, fold
+from chain.suite import ContractError, FailingRollout, WorkItem
 from protocol.rollouts import merkle
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import GRAINS, Deployed
+from trainer.canary_tree import StepCanaries
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 

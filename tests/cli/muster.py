@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from protocol.keys import keystore
+from runtime import keystore
 from tests.cli.zygote import Zygote
 
 EXECUTABLE = Path(sys.executable).parent / "muster"

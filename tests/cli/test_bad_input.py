@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from cli.demo.pool import pool_config
-from protocol.weights.cache import Cache
-from protocol.weights.manifest import Manifest
+from demo.pool import pool_config
+from storage.weights.cache import Cache
+from storage.weights.manifest import Manifest
 from tests.cli.muster import PASSED_ON, Key, Muster, make_key
 from tests.cli.world import write_pool_files
 from tests.conftest import Deployed, free_port
@@ -84,7 +84,7 @@ def test_doctor_names_a_missing_program(tmp_path: Path, bare_path: Path, monkeyp
 
 def test_a_service_names_its_taken_port(tmp_path: Path, taken: int) -> None:
     data = tmp_path / "chain"
-    argv = [sys.executable, "-m", "cli.services.chain", "--data", str(data), "--port", str(taken)]
+    argv = [sys.executable, "-m", "demo.services.chain", "--data", str(data), "--port", str(taken)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert f"port {taken} for the chain is in use; stop what uses it" in done.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.keys import keystore
+from runtime import keystore
 from tests.cli.muster import Muster, make_key
 
 KEY = "4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318"

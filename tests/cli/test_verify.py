@@ -11,8 +11,8 @@ from cli.commands import verify
 from protocol.errors import ConfigError
 from protocol.verdict import Code, Finding
 from tests.validator.test_compare import verdict
-from validator.docket import ballot_document
 from validator.replay import Opened, Replayed
+from validator.verdict_store import ballot_document
 
 OURS = verdict(Finding("toploc", Code.ACCEPT, {"mantissa_mean": 0.001}))
 SAME = replace(OURS, engine={"name": "vllm"}, findings=(Finding("toploc", Code.ACCEPT, {"mantissa_mean": 0.004}),))

@@ -2,12 +2,12 @@
 
 import pytest
 
+from chain.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
+from chain.state import State
 from cli.views.nodes import account_view, node_view, standing
 from cli.views.pools import phase, pool_view
 from cli.views.progress import reason, waiting
 from cli.views.seats import due, seat_view
-from protocol.chain.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
-from protocol.chain.state import State
 from protocol.verdict import Code, pack
 
 NODE, OWNER = "0x" + "11" * 20, "0x" + "22" * 20

@@ -3,13 +3,13 @@
 import hashlib
 from pathlib import Path
 
-from protocol.chain.contracts import Suite, WorkItem
-from protocol.chain.deployment import Deployment
-from protocol.chain.follower import Follower
-from protocol.chain.state import Projection, State
+from chain.deployment import Deployment
+from chain.follower import Follower
+from chain.state import Projection, State
+from chain.suite import Suite, WorkItem
 from protocol.config import ModelConfig, PoolConfig, TaskConfig
-from protocol.keys import keystore
 from protocol.verdict import Code, pack
+from runtime import keystore
 from tests.cli.muster import Key
 from tests.conftest import Chain
 

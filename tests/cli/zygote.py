@@ -101,8 +101,8 @@ def preload() -> None:
         "views.seats",
     ):
         importlib.import_module(f"cli.{module}")
-    importlib.import_module("protocol.chain.deploy")
-    importlib.import_module("protocol.chain.follower")
+    importlib.import_module("chain.deploy")
+    importlib.import_module("chain.follower")
 
 
 if __name__ == "__main__":

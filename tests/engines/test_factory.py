@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from protocol.engines import factory, runtime
+from engines import factory, runtime
 from protocol.errors import ConfigError, MusterError
 
 
@@ -32,6 +32,6 @@ def test_environment() -> None:
 
 
 def test_importing_interfaces_does_not_import_torch() -> None:
-    modules = "protocol.engines.base, protocol.engines.factory, protocol.engines.runtime, protocol.engines.vllm_names"
+    modules = "engines.base, engines.factory, engines.runtime, engines.vllm_names"
     code = f"import sys, {modules}, protocol.proofs.codec, protocol.sampling.noise; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

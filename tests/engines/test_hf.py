@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
-from protocol.engines.hf import TransformersEngine
-from protocol.engines.loading import load_model
+from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
+from engines.hf import TransformersEngine
+from engines.loading import load_model
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.proofs import toploc
 from protocol.proofs.codec import proof_count
@@ -120,9 +120,9 @@ def test_prefill_batches_do_not_matter(engine: TransformersEngine, monkeypatch: 
     asked = requests(8, seed=7)
     pairs = [(r.prompt, c.tokens) for r, c in zip(asked, engine.generate(asked, SAMPLING), strict=True)]
     whole = list(engine.prefill(pairs))
-    monkeypatch.setattr("protocol.engines.prefill.PREFILL_TOKENS", 90)
-    monkeypatch.setattr("protocol.engines.hf.HIDDEN_BYTES", 128 * 4 * 100)
-    monkeypatch.setattr("protocol.engines.hf.LOGITS_BYTES", 300 * 4 * 40)
+    monkeypatch.setattr("engines.prefill.PREFILL_TOKENS", 90)
+    monkeypatch.setattr("engines.hf.HIDDEN_BYTES", 128 * 4 * 100)
+    monkeypatch.setattr("engines.hf.LOGITS_BYTES", 300 * 4 * 40)
     for one, other in zip(whole, engine.prefill(pairs), strict=True):
         assert torch.allclose(one.logits, other.logits, atol=1e-4)
         assert one.hidden.shape == other.hidden.shape

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.engines.runtime import torch_environment
-from protocol.engines.vllm import cache_need, vllm_installed
+from engines.runtime import torch_environment
+from engines.vllm import cache_need, vllm_installed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from protocol.engines.base import Completion, Engine, Request, Sampling
-from protocol.engines.hf import TransformersEngine
-from protocol.engines.vllm import VllmEngine
+from engines.base import Completion, Engine, Request, Sampling
+from engines.hf import TransformersEngine
+from engines.vllm import VllmEngine
 from protocol.errors import MusterError
 from protocol.proofs import toploc
 from protocol.sampling import noise

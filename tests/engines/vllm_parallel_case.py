@@ -12,8 +12,8 @@ from typing import Any
 
 def main(folder: Path) -> dict[str, Any]:
     """Tokens, proofs and prefill of two kinds of weights beside those of the transformers engine."""
-    from protocol.engines.hf import TransformersEngine
-    from protocol.engines.vllm import VllmEngine
+    from engines.hf import TransformersEngine
+    from engines.vllm import VllmEngine
     from tests.engines.models import save_tiny
     from tests.engines.test_hf import SAMPLING, requests
     from tests.engines.vllm_case import errors, same

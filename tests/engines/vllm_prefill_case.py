@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-import protocol.engines.vllm as vllm_engine
-from protocol.engines.base import Completion, Request
-from protocol.engines.hf import TransformersEngine
-from protocol.engines.vllm import VllmEngine
+import engines.vllm as vllm_engine
+from engines.base import Completion, Request
+from engines.hf import TransformersEngine
+from engines.vllm import VllmEngine
 from protocol.errors import MusterError
 from tests.engines.models import save_broken, save_tiny
 from tests.engines.test_hf import SAMPLING, requests
@@ -49,7 +49,7 @@ def small_windows(engine: VllmEngine, pairs: Pairs) -> float:
 
 def left_behind(engine: VllmEngine, pairs: Pairs) -> int:
     """What vLLM's process still holds after a caller stopped early."""
-    from protocol.engines import vllm_extension
+    from engines import vllm_extension
 
     for _ in engine.prefill(pairs):
         break

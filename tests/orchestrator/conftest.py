@@ -13,13 +13,13 @@ from starlette.testclient import TestClient
 
 from orchestrator.app import create_app
 from orchestrator.db import Database, default_url
+from orchestrator.guard import Guard, NonceStore
 from orchestrator.service import Service
 from orchestrator.watch import Watch
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
-from protocol.http.guard import Guard, NonceStore
 from protocol.http.signing import Realm, sign_request
-from protocol.storage.presign import Presigner, UploadTicket
-from protocol.storage.settings import AccessKey, S3Settings
+from storage.presign import Presigner, UploadTicket
+from storage.settings import AccessKey, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, Chain
 
 URL = "http://127.0.0.1:8700"

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.bodies import MAX_DEPTH
 from orchestrator.limits import Buckets
-from orchestrator.nodes import NodeState, node_state
+from orchestrator.liveness import NodeState, node_state
 from orchestrator.uploads import receipt_signer
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, VOTER

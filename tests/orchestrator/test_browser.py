@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from protocol.verdict import Code
-from protocol.waiting import wait_for
+from protocol.waits import wait_for
 from tests.conftest import free_port
 from tests.orchestrator.chain import CHEAT, NODE, OWNER
 from tests.orchestrator.conftest import Desk

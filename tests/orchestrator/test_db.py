@@ -12,7 +12,7 @@ from sqlalchemy import delete, text
 from sqlalchemy.exc import StatementError
 
 from orchestrator.db import Database, default_url
-from orchestrator.models import LedgerRow
+from orchestrator.tables import LedgerRow
 from protocol.errors import ConfigError, MusterError
 from tests.conftest import free_port
 
@@ -77,7 +77,7 @@ def test_a_database_belongs_to_one_pool(tmp_path: Path) -> None:
 def test_urls_that_cannot_work_are_named(url: str) -> None:
     with pytest.raises(MusterError) as caught:
         Database(url)
-    assert caught.value.mend
+    assert caught.value.hint
     assert "secret" not in str(caught.value)
 
 

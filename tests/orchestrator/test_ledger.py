@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chain.state import fold
 from orchestrator.ledger import escrow, rows
-from protocol.chain.state import fold
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, Chain
 

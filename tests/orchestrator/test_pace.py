@@ -1,7 +1,7 @@
 """What the scheduler is told about recent files and steps."""
 
+from chain.records import Pool, Step, Submission
 from orchestrator.pace import measure
-from protocol.chain.records import Pool, Step, Submission
 from protocol.verdict import Code
 from tests.orchestrator.chain import TERMS
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.slots import (
+from orchestrator.scheduler import (
     File,
     FileState,
     Grant,

@@ -21,13 +21,13 @@ from orchestrator.uploads import receipt_signer
 from protocol.config import ModelConfig, PoolConfig, TaskConfig
 from protocol.errors import MusterError
 from protocol.http.signing import Realm
-from protocol.keys import keystore
-from protocol.service import Denied, PoolService, Slot
-from protocol.waiting import wait_for
+from protocol.waits import wait_for
+from runtime import keystore
+from runtime.orchestrator_client import Denied, OrchestratorClient, Slot
 from tests.chain.game import Game, begin, terms, work
 from tests.conftest import GRAINS, Deployed, free_port
-from tests.services.running import Service as Background
-from tests.services.running import running, settings_of
+from tests.demo.services.running import Service as Background
+from tests.demo.services.running import running, settings_of
 
 CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"))
 
@@ -132,11 +132,11 @@ def process(game: Game, s3: Background, tmp_path: Path) -> Iterator[Process]:
         made.end(signal.SIGKILL)
 
 
-def service_of(process: Process, game: Game, key: LocalAccount) -> PoolService:
-    return PoolService(process.url, key, 31337, game.suite.pools.address)
+def service_of(process: Process, game: Game, key: LocalAccount) -> OrchestratorClient:
+    return OrchestratorClient(process.url, key, 31337, game.suite.pools.address)
 
 
-def slot_of(service: PoolService, counter: int) -> Slot:
+def slot_of(service: OrchestratorClient, counter: int) -> Slot:
     """The service learns of new blocks within moments."""
 
     def ask() -> Slot | None:

@@ -60,7 +60,7 @@ def test_the_summary_has_the_figures(run: dict[str, Any]) -> None:
     assert summary["accepted_untrained"] == 0
     unused = [{**one, "trained": None} for one in run["submissions"]]
     assert build_summary({**run, "submissions": unused}, seed=7, seconds=1)["accepted_untrained"] == 2
-    figures = {
+    measurements = {
         "seed": 7,
         "seconds": 12.3,
         "steps": 1,
@@ -74,7 +74,7 @@ def test_the_summary_has_the_figures(run: dict[str, Any]) -> None:
         "escrow_balanced": False,
         "trained_then_rejected": [],
     }
-    assert {key: summary[key] for key in figures} == figures
+    assert {key: summary[key] for key in measurements} == measurements
     assert build_summary(run, seed=7, seconds=1, cheaters=[])["honest_rejected"] == 1
 
 

@@ -12,31 +12,31 @@ import httpx
 import pytest
 from eth_utils.crypto import keccak
 
-from cli import consents
-from cli.diagnosis.services import get_json
+from chain.deployment import Deployment
+from chain.network import NetworkConfig
+from chain.rpc import Rpc, RpcError, number
+from cli import authorisations
+from cli.doctor.services import get_json
 from cli.evidence import parse_ballot
 from cli.terms import load_terms
 from orchestrator.bodies import SlotRequest, parse
-from protocol.chain.deployment import Deployment
-from protocol.chain.network import NetworkConfig
-from protocol.chain.rpc import Rpc, RpcError, number
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.http.client import ServiceError, SignedClient
-from protocol.keys import keystore
 from protocol.models.documents import check_documents, read_document
 from protocol.models.tokenizer import eos_ids, load_tokenizer
-from protocol.process import ProcessConfig, load_process
 from protocol.rollouts.schema import RolloutHeader
-from protocol.service import PoolService
-from protocol.storage.keys import check_content, object_key
-from protocol.storage.settings import S3Settings
+from protocol.tasks.environment import _vocabulary
 from protocol.verdict import Verdict
-from protocol.weights.cache import Cache
-from protocol.weights.manifest import Publisher, unseal
-from protocol.workbook import _vocabulary
-from validator.docket import Docket
+from runtime import keystore
+from runtime.orchestrator_client import OrchestratorClient
+from runtime.process import ProcessConfig, load_process
+from runtime.signed_client import ServiceError, SignedClient
+from storage.keys import check_content, object_key
+from storage.settings import S3Settings
+from storage.weights.cache import Cache
+from storage.weights.manifest import ManifestScope, unseal
+from validator.verdict_store import VerdictStore
 from worker.journal import Journal
 
 DEEP, LONG = b"[" * 100_000, b"1" * 5_000
@@ -52,7 +52,7 @@ HOSTILE = {
     "half a pair": b'"\\ud800"',
 }
 ADDRESS = "0x" + "11" * 20
-PUBLISHER = Publisher(1, ADDRESS, 1, ADDRESS)
+PUBLISHER = ManifestScope(1, ADDRESS, 1, ADDRESS)
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +92,8 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "deployment": Deployment.load,
     "process": lambda path: load_process(path, ProcessConfig),
     "key file": keystore.address_of,
-    "consent": lambda path: consents.read(consents.Consent, path),
-    "invite": lambda path: consents.read(consents.Invite, path),
+    "consent": lambda path: authorisations.read(authorisations.Consent, path),
+    "invite": lambda path: authorisations.read(authorisations.Invite, path),
     "S3 key": lambda path: S3Settings(endpoint="http://x", bucket="abc", credentials=path).access(),
     "eos ids": lambda path: eos_ids(path.parent),
     "vocabulary": lambda path: _vocabulary(path.parent),
@@ -142,10 +142,10 @@ def test_damaged_notes_of_our_own_cost_only_themselves(hostile: bytes, tmp_path:
     cache = Cache(tmp_path / "weights")
     (cache.folder / f"{bytes(32).hex()}.json").write_bytes(hostile)
     assert cache.manifest(bytes(32)) is None
-    docket = Docket(tmp_path / "verdicts", bytes(32))
-    docket._path = lambda facts: tmp_path / "verdict.json"  # type: ignore[method-assign]
+    verdicts = VerdictStore(tmp_path / "verdicts", bytes(32))
+    verdicts._path = lambda facts: tmp_path / "verdict.json"  # type: ignore[method-assign]
     (tmp_path / "verdict.json").write_bytes(hostile)
-    assert docket.find(None) is None  # type: ignore[arg-type]
+    assert verdicts.find(None) is None  # type: ignore[arg-type]
 
 
 def answering(data: bytes, status: int = 200) -> httpx.MockTransport:
@@ -181,7 +181,7 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_nonsense_slots(slot: dict[str, Any]) -> None:
     account = keystore.Account.create()
-    service = PoolService("http://service", account, 1, ADDRESS)
+    service = OrchestratorClient("http://service", account, 1, ADDRESS)
     service._client = SignedClient("http://service", None, 1, ADDRESS, transport=answering(json.dumps(slot).encode()))
     with pytest.raises(IntegrityError):
         service.slot(0)
@@ -199,7 +199,7 @@ RECEIPTS: dict[bytes, bool] = {
 
 @pytest.mark.parametrize("receipt", RECEIPTS)
 def test_receipts_can_be_kept_or_are_refused(receipt: bytes, tmp_path: Path) -> None:
-    service = PoolService("http://service", keystore.Account.create(), 1, ADDRESS)
+    service = OrchestratorClient("http://service", keystore.Account.create(), 1, ADDRESS)
     key = object_key("rollouts", hashlib.sha256(b"file").digest())
     answer = b'{"key": "' + key.encode() + b'", "exists": true, "receipt": ' + receipt + b"}"
     service._client = SignedClient("http://service", None, 1, ADDRESS, transport=answering(answer))

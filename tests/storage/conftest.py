@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.storage.bucket import Bucket
-from tests.services.running import Service, running, settings_of
+from storage.bucket import Bucket
+from tests.demo.services.running import Service, running, settings_of
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.storage.bucket import Bucket
-from protocol.storage.download import download
-from protocol.storage.keys import object_key
-from protocol.storage.missing import MissingObjectError
-from protocol.storage.settings import S3Settings
-from protocol.storage.upload import TicketRefusedError, upload
-from tests.services.running import Service, free_port, running, settings_of
+from storage.bucket import Bucket
+from storage.download import download
+from storage.keys import object_key
+from storage.missing import MissingObjectError
+from storage.settings import S3Settings
+from storage.upload import TicketRefusedError, upload
+from tests.demo.services.running import Service, free_port, running, settings_of
 from tests.storage.mirror import NEAR
 
 

@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.storage.download import HttpObjects, download
-from protocol.storage.keys import object_key
-from protocol.storage.missing import MissingObjectError
-from tests.services.running import free_port
+from storage.download import HttpObjects, download
+from storage.keys import object_key
+from storage.missing import MissingObjectError
+from tests.demo.services.running import free_port
 from tests.storage.mirror import NEAR, drip, endless, mirror, send
 
 DATA = os.urandom(1000)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, IntegrityError
-from protocol.storage.keys import Kind, check_content, object_key, parse_key
+from storage.keys import Kind, check_content, object_key, parse_key
 
 KINDS: list[Kind] = ["rollouts", "shards", "manifests", "verdicts", "configs"]
 

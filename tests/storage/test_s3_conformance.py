@@ -16,11 +16,11 @@ import pytest
 from botocore.config import Config
 
 from protocol.errors import ConfigError
-from protocol.storage.bucket import Bucket
-from protocol.storage.keys import object_key
-from protocol.storage.presign import Presigner, UploadTicket
-from protocol.storage.sigv4 import AccessKey, sign_url
-from tests.services.running import Service, settings_of
+from storage.bucket import Bucket
+from storage.keys import object_key
+from storage.presign import Presigner, UploadTicket
+from storage.sigv4 import AccessKey, sign_url
+from tests.demo.services.running import Service, settings_of
 
 DATA = os.urandom(20_000)
 OTHER = os.urandom(20_000)

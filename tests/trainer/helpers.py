@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import transformers
 
-from protocol.models.tiny import save_tiny_tokenizer
 from trainer.rollouts import Group, TrainRollout
+from trainer.tiny_model import save_tiny_tokenizer
 
 
 def small_model(folder: Path, seed: int = 0) -> Path:

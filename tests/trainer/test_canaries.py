@@ -1,10 +1,10 @@
 import pytest
 
-from protocol.canaries import StepCanaries, next_counters
-from protocol.chain.records import Account, Canary, Submission
-from protocol.chain.state import State
+from chain.records import Account, Canary, Submission
+from chain.state import State
 from protocol.verdict import Code
 from trainer.canaries import to_open, unsettled
+from trainer.canary_tree import StepCanaries, next_counters
 
 CARRIER = "0x" + "Aa" * 20
 

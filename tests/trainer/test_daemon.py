@@ -14,21 +14,21 @@ import pytest
 from eth_account import Account
 
 import trainer.daemon as daemon
-from protocol.chain.records import Pool, Step, Submission, Terms
-from protocol.chain.state import State
+from chain.records import Pool, Step, Submission, Terms
+from chain.state import State
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
-from protocol.models.tiny import tiny_model_config
 from protocol.models.tokenizer import load_tokenizer
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
-from protocol.storage.missing import MissingObjectError
+from protocol.tasks.environment import Environment
 from protocol.tasks.rewards import float32
 from protocol.verdict import Code
-from protocol.workbook import Workbook
+from storage.missing import MissingObjectError
 from tests.trainer.helpers import small_model
 from trainer.checkpoint import checkpoints
 from trainer.offline import DEMO_TASK
+from trainer.tiny_model import tiny_model_config
 
 OWNER = Account.from_key(b"\x07" * 32)
 NODE = Account.from_key(b"\x08" * 32).address
@@ -100,7 +100,7 @@ class World:
         self.reports[report["step"]] = report
 
     def _file(self, number: int) -> Submission:
-        book, tokenizer = Workbook.of(CONFIG, self.base), load_tokenizer(self.base)
+        book, tokenizer = Environment.of(CONFIG, self.base), load_tokenizer(self.base)
         rows = []
         for slot in range(2):
             seed = 10 * number + slot
@@ -161,9 +161,9 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
         )
         replaced = {
             "open_key": lambda key: OWNER,
-            "PoolLink": lambda config, account: link,
+            "PoolClient": lambda config, account: link,
             "Bucket": lambda settings: world,
-            "PoolService": lambda *args, **options: world,
+            "OrchestratorClient": lambda *args, **options: world,
             "Heartbeats": lambda *args: SimpleNamespace(start=lambda: None, stop=lambda: None),
             "make_engine": lambda *args: None,
             "evaluate": lambda *args: SimpleNamespace(task_reward=0.25),

@@ -6,8 +6,8 @@ from hashlib import sha256
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.chain.records import Pool, Submission, Terms
-from protocol.chain.state import State
+from chain.records import Pool, Submission, Terms
+from chain.state import State
 from protocol.verdict import Code
 from trainer.inbox import file_id, look, overturned
 

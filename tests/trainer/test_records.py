@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import UnreachableError
-from protocol.http.client import ServiceError
+from runtime.signed_client import ServiceError
 from trainer.records import Records
 from trainer.reports import Reports
 

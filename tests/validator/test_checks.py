@@ -8,9 +8,9 @@ import pytest
 from protocol.verdict import Code
 from tests.validator import world
 from tests.validator.world import case, with_figures, with_row
-from validator.case import Case
 from validator.checks import CHECKS
 from validator.checks.base import Check, largest
+from validator.context import CheckContext
 
 BY_NAME = {check.name: check for check in CHECKS}
 
@@ -20,33 +20,33 @@ def test_the_honest_case_is_accepted(check: Check) -> None:
     finding = check.judge(case())
     assert finding.code is Code.ACCEPT
     assert finding.check == check.name
-    assert finding.figures
+    assert finding.measurements
 
 
-def facts(**changes: object) -> Case:
+def facts(**changes: object) -> CheckContext:
     base = case()
     return replace(base, facts=replace(base.facts, **changes))  # type: ignore[arg-type]
 
 
-def header(**changes: object) -> Case:
+def header(**changes: object) -> CheckContext:
     base = case()
     return replace(base, header=replace(base.header, **changes))  # type: ignore[arg-type]
 
 
-def swapped_slots() -> Case:
+def swapped_slots() -> CheckContext:
     base = case()
     rows = list(base.rollouts)
     rows[0], rows[2] = replace(rows[2], slot=0), replace(rows[0], slot=1)
     return world.with_rows(base, rows)
 
 
-def early_eos() -> Case:
+def early_eos() -> CheckContext:
     base = case()
     row = base.rollouts[1]
     return with_row(base, 1, output_tokens=(*row.output_tokens[:3], world.EOS, *row.output_tokens[4:]))
 
 
-def spread(**changes: object) -> Case:
+def spread(**changes: object) -> CheckContext:
     """The same change of figures in every row."""
     base = case()
     for number in range(len(base.rollouts)):
@@ -54,14 +54,14 @@ def spread(**changes: object) -> Case:
     return base
 
 
-def shifted_logprobs(by: float) -> Case:
+def shifted_logprobs(by: float) -> CheckContext:
     base = case()
     for number, row in enumerate(base.rollouts):
         base = with_figures(base, number, logprobs=tuple(value + by for value in row.logprobs))
     return base
 
 
-def missing_tokens(every: int, gap: float) -> Case:
+def missing_tokens(every: int, gap: float) -> CheckContext:
     base = case()
     for number, row in enumerate(base.rollouts):
         gaps = tuple(gap if place % every == 0 else 0.0 for place in range(len(row.output_tokens)))
@@ -69,12 +69,12 @@ def missing_tokens(every: int, gap: float) -> Case:
     return base
 
 
-def one_gap(gap: float) -> Case:
+def one_gap(gap: float) -> CheckContext:
     base = case()
     return with_figures(base, 2, gaps=(gap, *base.measured[2].gaps[1:]))
 
 
-def copied_sample(logprob: float) -> Case:
+def copied_sample(logprob: float) -> CheckContext:
     """Sample 1 of a problem hands in what sample 0 made; every token has the given log-probability."""
     base = case()
     row = base.rollouts[1]
@@ -82,14 +82,14 @@ def copied_sample(logprob: float) -> Case:
     return world.with_rows(base, [replace(row, sample=0), row])
 
 
-def improbable_eos(gap: float) -> Case:
+def improbable_eos(gap: float) -> CheckContext:
     base = case()
     return with_figures(base, 0, eos_probability=1e-6, gaps=(*base.measured[0].gaps[:-1], gap))
 
 
 BAD_PROOF = b"\x00\x00" + b"\x00" * 256
 
-REFUSALS: list[tuple[str, Callable[[], Case], Code]] = [
+REFUSALS: list[tuple[str, Callable[[], CheckContext], Code]] = [
     ("schema", lambda: with_row(case(), 1, output_tokens=(99999,) * 40), Code.MALFORMED),
     ("schema", lambda: with_row(case(), 1, logprobs=(0.5,) * 40), Code.MALFORMED),
     ("header", lambda: header(node="0x" + "33" * 20), Code.REJECT_ASSIGNMENT),
@@ -146,7 +146,7 @@ REFUSALS: list[tuple[str, Callable[[], Case], Code]] = [
 
 
 @pytest.mark.parametrize(("name", "make", "code"), REFUSALS)
-def test_refusals(name: str, make: Callable[[], Case], code: Code) -> None:
+def test_refusals(name: str, make: Callable[[], CheckContext], code: Code) -> None:
     finding = BY_NAME[name].judge(make())
     assert finding.code is code
     assert finding.note
@@ -164,7 +164,7 @@ def test_every_check_has_a_refusal() -> None:
         ("distribution", lambda: spread(surprise=2.2)),
     ],
 )
-def test_unsure_band(name: str, make: Callable[[], Case]) -> None:
+def test_unsure_band(name: str, make: Callable[[], CheckContext]) -> None:
     assert BY_NAME[name].judge(make()).code is Code.UNSURE
 
 
@@ -193,16 +193,16 @@ def test_only_the_common_part_must_be_improbable() -> None:
     ]
     finding = BY_NAME["duplicates"].judge(world.with_rows(base, rows))
     assert finding.code is Code.ACCEPT
-    assert finding.figures["ambiguous"] == []
+    assert finding.measurements["ambiguous"] == []
 
 
 def test_ambiguous_proofs_are_named_not_judged() -> None:
     base = case()
     forged = with_row(base, 2, proofs=base.rollouts[0].proofs[:1] + base.rollouts[2].proofs[1:])
-    forged = replace(forged, facts=replace(forged.facts, audit_rate=1), figures=None)
+    forged = replace(forged, facts=replace(forged.facts, audit_rate=1), measurements=None)
     finding = BY_NAME["duplicates"].judge(forged)
     assert finding.code is Code.ACCEPT
-    assert finding.figures["ambiguous"] == [0, 2]
+    assert finding.measurements["ambiguous"] == [0, 2]
     assert {0, 2} <= set(forged.audited)
 
 

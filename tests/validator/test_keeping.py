@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from protocol.chain.records import Seat
-from protocol.chain.state import State
+from chain.records import Seat
+from chain.state import State
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.seeds import AUDIT_EVERYTHING
-from protocol.storage.missing import MissingObjectError
 from protocol.verdict import Code, Verdict
+from storage.missing import MissingObjectError
 from tests.validator import tiny
-from validator import duty
+from validator import selectors
 from validator.ballots import Ballot, BallotBox, new_salt
-from validator.bench import Bench, Opinion, Task
-from validator.case import Facts
-from validator.docket import Docket
-from validator.errands import Errands
+from validator.context import SubmissionFacts
+from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict
+from validator.transaction_tasks import TransactionTasks
+from validator.verdict_store import VerdictStore
 
 
 def ballot(**changes: object) -> Ballot:
@@ -60,20 +60,20 @@ def test_ballots_are_private_and_damage_is_named(tmp_path: Path) -> None:
 
 
 def test_verdicts_are_kept_per_lane_seed_where_it_draws_a_sample(tmp_path: Path) -> None:
-    docket = Docket(tmp_path, b"c" * 32)
+    verdicts = VerdictStore(tmp_path, b"c" * 32)
     verdict = tiny.verdict_on(tiny.honest(), tiny.order(), audit_rate=20000)
     facts = tiny.facts(tiny.order(), tiny.honest(), audit_rate=20000)
-    docket.keep(facts, verdict)
-    assert docket.find(facts) == verdict
-    assert docket.find(dataclasses.replace(facts, lane_seed=b"x" * 32)) is None
+    verdicts.keep(facts, verdict)
+    assert verdicts.find(facts) == verdict
+    assert verdicts.find(dataclasses.replace(facts, lane_seed=b"x" * 32)) is None
     everything = tiny.facts(tiny.order(), tiny.honest())
-    docket.keep(everything, verdict)
-    redrawn = docket.find(dataclasses.replace(everything, lane_seed=b"x" * 32))
+    verdicts.keep(everything, verdict)
+    redrawn = verdicts.find(dataclasses.replace(everything, lane_seed=b"x" * 32))
     assert redrawn is not None
     assert redrawn.lane_seed == "78" * 32
     for path in tmp_path.glob("*.json"):
         path.write_bytes(b"{}")
-    assert docket.find(facts) is None
+    assert verdicts.find(facts) is None
 
 
 class Source:
@@ -88,61 +88,61 @@ class Source:
         return self.data
 
 
-def verdict_of(facts: Facts, code: Code) -> Verdict:
+def verdict_of(facts: SubmissionFacts, code: Code) -> Verdict:
     fields = (facts.chain_id, facts.pools, facts.pool, facts.sequence, facts.node, facts.step, facts.counter)
     return Verdict(*fields, facts.sha256.hex(), facts.lane_seed.hex(), "", code, {}, [], ())
 
 
-def opinion_of(tmp_path: Path, source: Source, patience: float = 30.0) -> tuple[Opinion | None, list[bytes | None]]:
+def opinion_of(tmp_path: Path, source: Source, patience: float = 30.0) -> tuple[LaneVerdict | None, list[bytes | None]]:
     seen: list[bytes | None] = []
 
-    def judge_one(facts: Facts, data: bytes | None, *rest: object) -> Verdict:
+    def judge_one(facts: SubmissionFacts, data: bytes | None, *rest: object) -> Verdict:
         seen.append(data)
         return verdict_of(facts, Code.ACCEPT if data else Code.UNAVAILABLE)
 
-    docket = Docket(tmp_path, b"c" * 32)
+    verdicts = VerdictStore(tmp_path, b"c" * 32)
     folder = tiny.model_folder()
-    bench = Bench(tiny.CONFIG, tiny.engine(1), source, lambda _: folder, docket, patience, judge_one)  # type: ignore[arg-type]
+    bench = JudgeQueue(tiny.CONFIG, tiny.engine(1), source, lambda _: folder, verdicts, patience, judge_one)  # type: ignore[arg-type]
     bench.start()
     facts = tiny.facts(tiny.order(), tiny.honest())
-    task = Task(("lane-1-0-0", facts.lane_seed, b"d" * 32), (facts,), ((),))
-    deadline, opinion = time.monotonic() + 20, None
-    while opinion is None and time.monotonic() < deadline:
-        opinion = bench.ask(task)
+    task = JudgeTask(("lane-1-0-0", facts.lane_seed, b"d" * 32), (facts,), ((),))
+    deadline, verdict = time.monotonic() + 20, None
+    while verdict is None and time.monotonic() < deadline:
+        verdict = bench.ask(task)
         time.sleep(0.02)
     bench.stop()
-    return opinion, seen
+    return verdict, seen
 
 
 def test_a_file_that_comes_late_is_judged(tmp_path: Path) -> None:
-    opinion, seen = opinion_of(tmp_path, Source([MissingObjectError("not there")], b"bytes"))
-    assert opinion is not None
-    assert opinion.codes == (Code.ACCEPT,)
+    verdict, seen = opinion_of(tmp_path, Source([MissingObjectError("not there")], b"bytes"))
+    assert verdict is not None
+    assert verdict.codes == (Code.ACCEPT,)
     assert seen == [b"bytes"]
 
 
 def test_a_file_that_no_source_has_is_unavailable(tmp_path: Path) -> None:
-    opinion, _ = opinion_of(tmp_path, Source([MissingObjectError("not there")] * 99, b""), patience=0.0)
-    assert opinion is not None
-    assert opinion.codes == (Code.UNAVAILABLE,)
+    verdict, _ = opinion_of(tmp_path, Source([MissingObjectError("not there")] * 99, b""), patience=0.0)
+    assert verdict is not None
+    assert verdict.codes == (Code.UNAVAILABLE,)
 
 
 def test_silent_sources_never_count_against_a_file(tmp_path: Path) -> None:
-    opinion, seen = opinion_of(tmp_path, Source([UnreachableError("down")] * 2, b"bytes"), patience=0.0)
-    assert opinion is not None
-    assert opinion.codes == (Code.ACCEPT,)
+    verdict, seen = opinion_of(tmp_path, Source([UnreachableError("down")] * 2, b"bytes"), patience=0.0)
+    assert verdict is not None
+    assert verdict.codes == (Code.ACCEPT,)
     assert seen == [b"bytes"]
 
 
-def bench_of(tmp_path: Path, source: Source, seen: list[int]) -> Bench:
+def bench_of(tmp_path: Path, source: Source, seen: list[int]) -> JudgeQueue:
     """A bench whose judge remembers the sequences it was given."""
 
-    def judge_one(facts: Facts, data: bytes | None, *rest: object) -> Verdict:
+    def judge_one(facts: SubmissionFacts, data: bytes | None, *rest: object) -> Verdict:
         seen.append(facts.sequence)
         return verdict_of(facts, Code.ACCEPT if data else Code.UNAVAILABLE)
 
-    docket, folder = Docket(tmp_path, b"c" * 32), tiny.model_folder()
-    return Bench(tiny.CONFIG, tiny.engine(1), source, lambda _: folder, docket, 0.0, judge_one)  # type: ignore[arg-type]
+    verdicts, folder = VerdictStore(tmp_path, b"c" * 32), tiny.model_folder()
+    return JudgeQueue(tiny.CONFIG, tiny.engine(1), source, lambda _: folder, verdicts, 0.0, judge_one)  # type: ignore[arg-type]
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -152,10 +152,10 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def task_of(seed: bytes, *sequences: int, audit_rate: int = AUDIT_EVERYTHING) -> Task:
+def task_of(seed: bytes, *sequences: int, audit_rate: int = AUDIT_EVERYTHING) -> JudgeTask:
     facts = tiny.facts(tiny.order(), tiny.honest(), audit_rate=audit_rate)
     files = tuple(dataclasses.replace(facts, sequence=number, lane_seed=seed or bytes(32)) for number in sequences)
-    return Task(("lane-1-0-0", seed, bytes([len(sequences)])), files, ((),) * len(sequences))
+    return JudgeTask(("lane-1-0-0", seed, bytes([len(sequences)])), files, ((),) * len(sequences))
 
 
 def test_what_was_judged_before_the_draw_is_not_judged_again(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_what_was_judged_before_the_draw_is_not_judged_again(tmp_path: Path) -> 
     bench.prepare(task_of(b"", 0, 1))
     bench.prepare(task_of(b"", 0, 1))
     until(lambda: len(seen) == 2)
-    assert not bench.opinions
+    assert not bench.lane_verdicts
     drawn = task_of(b"s" * 32, 0, 1, 2)
     until(lambda: bench.ask(drawn))
     bench.stop()
@@ -194,7 +194,7 @@ def test_a_file_that_is_not_there_yet_is_not_judged_before_the_draw(tmp_path: Pa
     drawn = task_of(b"s" * 32, 0)
     until(lambda: bench.ask(drawn))
     bench.stop()
-    assert bench.opinions[drawn.key].codes == (Code.ACCEPT,)
+    assert bench.lane_verdicts[drawn.key].codes == (Code.ACCEPT,)
 
 
 def test_where_the_draw_decides_what_is_looked_at_only_weights_are_fetched_before_it(tmp_path: Path) -> None:
@@ -212,38 +212,38 @@ def test_where_the_draw_decides_what_is_looked_at_only_weights_are_fetched_befor
 @pytest.mark.parametrize(("seats", "ours", "likely"), [(8, 4, 1 - 4 / 56), (8, 1, 3 / 8), (8, 0, 0.0), (2, 2, 0.0)])
 def test_the_chance_to_be_drawn(seats: int, ours: int, likely: float) -> None:
     state = State(seats={n: Seat(n, "0xo", f"0x{n}", 1, 0) for n in range(seats)})
-    assert duty.chance(state, ours, 3) == pytest.approx(likely)
+    assert selectors.chance(state, ours, 3) == pytest.approx(likely)
 
 
 def test_errands_do_not_repeat_until_their_block_is_seen() -> None:
-    errands, calls = Errands(1), []
+    tasks, calls = TransactionTasks(1), []
 
-    def errand() -> int:
+    def task() -> int:
         calls.append(1)
         return 0
 
-    assert errands.run("key", 10, "an errand", errand)
+    assert tasks.run("key", 10, "an errand", task)
     deadline = time.monotonic() + 5
     while not calls and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.05)
-    assert not errands.run("key", 10, "an errand", errand)
-    assert errands.run("key", 11, "an errand", errand)
+    assert not tasks.run("key", 10, "an errand", task)
+    assert tasks.run("key", 11, "an errand", task)
     deadline = time.monotonic() + 5
     while len(calls) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    errands.stop()
+    tasks.stop()
     assert len(calls) == 2
 
 
 def test_failed_errands_rest_and_reorganisations_forget() -> None:
-    errands = Errands(1)
+    tasks = TransactionTasks(1)
 
     def fails() -> int:
         raise MusterError("no")
 
-    assert errands.run("key", 10, "an errand", fails, quiet=True)
+    assert tasks.run("key", 10, "an errand", fails, quiet=True)
     time.sleep(0.2)
-    assert not errands.run("key", 11, "an errand", fails)
-    errands.forget()
-    errands.stop()
+    assert not tasks.run("key", 11, "an errand", fails)
+    tasks.forget()
+    tasks.stop()

@@ -11,20 +11,20 @@ from typing import Any, cast
 import pytest
 
 from protocol.errors import UnreachableError
-from protocol.storage.download import HttpObjects
-from protocol.storage.keys import object_key
+from storage.download import HttpObjects
+from storage.keys import object_key
 from tests.storage.mirror import mirror, send
 from tests.validator import tiny
-from validator.bench import Bench
-from validator.docket import Docket
+from validator.judge_queue import JudgeQueue
 from validator.replay import _Bench
+from validator.verdict_store import VerdictStore
 
 DATA = os.urandom(300)
 KEY = object_key("rollouts", hashlib.sha256(DATA).digest())
 
 
-def bench(objects: HttpObjects, folder: Path) -> Bench:
-    return Bench(tiny.CONFIG, None, objects, lambda _: folder, Docket(folder, bytes(32)), 0.0)  # type: ignore[arg-type]
+def bench(objects: HttpObjects, folder: Path) -> JudgeQueue:
+    return JudgeQueue(tiny.CONFIG, None, objects, lambda _: folder, VerdictStore(folder, bytes(32)), 0.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -57,7 +57,7 @@ def test_a_mirror_serves_when_the_service_does_not_answer(tmp_path: Path) -> Non
 
 
 def test_slow_mirrors_do_not_hold_up_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("validator.bench._MIRROR_SECONDS", 0.6)
+    monkeypatch.setattr("validator.judge_queue._MIRROR_SECONDS", 0.6)
     with mirror(lambda h: time.sleep(4)) as slow:
         objects = HttpObjects(["http://127.0.0.1:1"], allow_private=True)
         started = time.monotonic()

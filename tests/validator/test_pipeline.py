@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from protocol.engines.hf import TransformersEngine
+from engines.hf import TransformersEngine
 from protocol.rollouts.file import write
+from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
-from protocol.workbook import Workbook
 from tests.validator import tiny
 from validator.checks import CHECKS
 from validator.pipeline import judge
@@ -30,7 +30,7 @@ def test_an_honest_file_is_accepted_with_every_figure() -> None:
 
 def test_two_verifiers_with_other_batches_agree() -> None:
     made, of = tiny.honest(), tiny.order()
-    one = judge(tiny.facts(of, made), made.data, tiny.CONFIG, tiny.workbook(), tiny.engine(0))
+    one = judge(tiny.facts(of, made), made.data, tiny.CONFIG, tiny.environment(), tiny.engine(0))
     assert one.code is tiny.verdict_on(made, of).code
 
 
@@ -44,14 +44,14 @@ def test_other_weights_are_rejected() -> None:
     other = TransformersEngine()
     other.load(tiny.model_folder(seed=1))
     made, of = tiny.honest(), tiny.order()
-    verdict = judge(tiny.facts(of, made), made.data, tiny.CONFIG, tiny.workbook(), other)
+    verdict = judge(tiny.facts(of, made), made.data, tiny.CONFIG, tiny.environment(), other)
     assert verdict.code is Code.REJECT_WEIGHTS
 
 
 def test_a_missing_or_foreign_file_is_unavailable() -> None:
     made, facts = tiny.honest(), tiny.facts(tiny.order(), tiny.honest())
     for data in (None, made.data + b"x", b""):
-        verdict = judge(facts, data, tiny.CONFIG, tiny.workbook(), tiny.engine(1))
+        verdict = judge(facts, data, tiny.CONFIG, tiny.environment(), tiny.engine(1))
         assert verdict.code is Code.UNAVAILABLE
 
 
@@ -75,7 +75,7 @@ def test_an_honest_loop_is_no_copy(tmp_path: Path) -> None:
     made, of = producer.make(tiny.order()), tiny.order()
     assert repeats(made.rollouts).ambiguous, "no proof is repeated: a weak test"
     facts = tiny.facts(of, made, audit_rate=1)
-    verdict = judge(facts, made.data, config, Workbook.of(config, folder), verifier)
+    verdict = judge(facts, made.data, config, Environment.of(config, folder), verifier)
     assert verdict.code is Code.ACCEPT
     assert set(repeats(made.rollouts).ambiguous) <= set(verdict.audited)
 
@@ -95,7 +95,7 @@ def test_ambiguous_proofs_are_prefilled_whatever_the_audit_sample() -> None:
 def test_cheap_refusals_cost_no_prefill() -> None:
     made, of = tiny.honest(), tiny.order()
     facts = dataclasses.replace(tiny.facts(of, made), units=10**6)
-    verdict = judge(facts, made.data, tiny.CONFIG, tiny.workbook(), tiny.engine(1))
+    verdict = judge(facts, made.data, tiny.CONFIG, tiny.environment(), tiny.engine(1))
     assert verdict.code is Code.REJECT_REWARD
     assert verdict.audited == []
 
@@ -103,7 +103,7 @@ def test_cheap_refusals_cost_no_prefill() -> None:
 def test_a_reorganised_seed_is_malformed_not_fraud() -> None:
     made, of = tiny.honest(), tiny.order()
     facts = dataclasses.replace(tiny.facts(of, made), step_seed=b"\x55" * 32)
-    assert judge(facts, made.data, tiny.CONFIG, tiny.workbook(), tiny.engine(1)).code is Code.MALFORMED
+    assert judge(facts, made.data, tiny.CONFIG, tiny.environment(), tiny.engine(1)).code is Code.MALFORMED
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -120,7 +120,7 @@ def test_damaged_files_are_never_accepted_and_never_raise(seed: int) -> None:
             continue
         fake = dataclasses.replace(made, data=bytes(data))
         facts = dataclasses.replace(tiny.facts(of, fake), sha256=_sha(bytes(data)))
-        verdict = judge(facts, bytes(data), tiny.CONFIG, tiny.workbook(), tiny.engine(1))
+        verdict = judge(facts, bytes(data), tiny.CONFIG, tiny.environment(), tiny.engine(1))
         # A flipped byte of padding or of the writer's name can leave every row as it was: that is the same work.
         assert not verdict.code.is_accept or facts.root == made.commitment.root
 
@@ -128,7 +128,7 @@ def test_damaged_files_are_never_accepted_and_never_raise(seed: int) -> None:
 @pytest.mark.parametrize("data", [b"PAR1PAR1", b"\x00" * 4096, os.urandom(2048), b"PAR1" + b"\xff" * 64 + b"PAR1"])
 def test_garbage_is_malformed(data: bytes) -> None:
     facts = dataclasses.replace(tiny.facts(tiny.order(), tiny.honest()), sha256=_sha(data))
-    assert judge(facts, data, tiny.CONFIG, tiny.workbook(), tiny.engine(1)).code is Code.MALFORMED
+    assert judge(facts, data, tiny.CONFIG, tiny.environment(), tiny.engine(1)).code is Code.MALFORMED
 
 
 def test_tokens_outside_the_vocabulary_never_reach_the_model() -> None:

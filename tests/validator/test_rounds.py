@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from validator.rounds import Move, RoundView, member_move
+from validator.rounds import RoundView, SeatAction, member_action
 
 OPEN = RoundView(True, True, 3, 0, 0, False, commit_until=100, reveal_until=200)
 
@@ -16,35 +16,35 @@ def view(**changes: object) -> RoundView:
 @pytest.mark.parametrize(
     ("seen", "ready", "matches", "now", "expected"),
     [
-        (view(known=False, drawn=False), False, False, 50, Move.WAIT),
-        (view(drawn=False, commit_until=0, reveal_until=0), False, False, 50, Move.JUDGE),
-        (view(drawn=False, commit_until=0, reveal_until=0), True, False, 50, Move.COMMIT),
-        (view(), False, False, 50, Move.JUDGE),
-        (view(), True, False, 50, Move.COMMIT),
-        (view(), True, False, 100, Move.DONE),
-        (view(committed=0b010), True, True, 50, Move.WAIT),
-        (view(committed=0b111), True, True, 50, Move.REVEAL),
-        (view(committed=0b010), True, True, 100, Move.REVEAL),
-        (view(committed=0b010), True, False, 100, Move.LOST),
-        (view(committed=0b010), True, True, 200, Move.DONE),
-        (view(committed=0b111, revealed=0b010), True, True, 150, Move.WAIT),
-        (view(settled=True), True, True, 150, Move.DONE),
+        (view(known=False, drawn=False), False, False, 50, SeatAction.WAIT),
+        (view(drawn=False, commit_until=0, reveal_until=0), False, False, 50, SeatAction.JUDGE),
+        (view(drawn=False, commit_until=0, reveal_until=0), True, False, 50, SeatAction.COMMIT),
+        (view(), False, False, 50, SeatAction.JUDGE),
+        (view(), True, False, 50, SeatAction.COMMIT),
+        (view(), True, False, 100, SeatAction.DONE),
+        (view(committed=0b010), True, True, 50, SeatAction.WAIT),
+        (view(committed=0b111), True, True, 50, SeatAction.REVEAL),
+        (view(committed=0b010), True, True, 100, SeatAction.REVEAL),
+        (view(committed=0b010), True, False, 100, SeatAction.LOST),
+        (view(committed=0b010), True, True, 200, SeatAction.DONE),
+        (view(committed=0b111, revealed=0b010), True, True, 150, SeatAction.WAIT),
+        (view(settled=True), True, True, 150, SeatAction.DONE),
     ],
 )
-def test_moves_of_member_one(seen: RoundView, ready: bool, matches: bool, now: int, expected: Move) -> None:
-    assert member_move(seen, 1, ready, matches, now) is expected
+def test_moves_of_member_one(seen: RoundView, ready: bool, matches: bool, now: int, expected: SeatAction) -> None:
+    assert member_action(seen, 1, ready, matches, now) is expected
 
 
 def test_kill_between_commit_and_reveal_reveals_the_same_ballot() -> None:
-    assert member_move(view(committed=0b111), 1, ballot_ready=True, ballot_matches=True, now=99) is Move.REVEAL
+    assert member_action(view(committed=0b111), 1, ballot_ready=True, ballot_matches=True, now=99) is SeatAction.REVEAL
 
 
 def test_a_reorganisation_that_drops_the_commitment_leads_to_another_commit() -> None:
-    assert member_move(view(committed=0b101), 1, ballot_ready=True, ballot_matches=False, now=99) is Move.COMMIT
+    assert member_action(view(committed=0b101), 1, ballot_ready=True, ballot_matches=False, now=99) is SeatAction.COMMIT
 
 
 def test_a_reorganisation_that_changes_the_seed_leads_to_another_judgement() -> None:
-    assert member_move(view(), 1, ballot_ready=False, ballot_matches=False, now=99) is Move.JUDGE
+    assert member_action(view(), 1, ballot_ready=False, ballot_matches=False, now=99) is SeatAction.JUDGE
 
 
 @pytest.mark.parametrize(

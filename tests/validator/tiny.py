@@ -6,14 +6,14 @@ from tempfile import mkdtemp
 
 import torch
 
+from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
-from protocol.engines.hf import TransformersEngine
-from protocol.models.tiny import tiny_qwen2
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.seeds import AUDIT_EVERYTHING
+from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
-from protocol.workbook import Workbook
-from validator.case import Facts
+from trainer.tiny_model import tiny_qwen2
+from validator.context import SubmissionFacts
 from validator.pipeline import judge
 from worker.produce import Order, Produced, Producer
 
@@ -53,17 +53,17 @@ def engine(number: int = 0) -> TransformersEngine:
 
 
 @cache
-def workbook() -> Workbook:
-    return Workbook.of(CONFIG, model_folder())
+def environment() -> Environment:
+    return Environment.of(CONFIG, model_folder())
 
 
 def order(counter: int = 0) -> Order:
     return Order(31337, "0x" + "22" * 20, 1, "0x" + "11" * 20, 3, counter, b"\x07" * 32, b"\x08" * 32)
 
 
-def facts(of: Order, made: Produced, sequence: int = 5, audit_rate: int = AUDIT_EVERYTHING) -> Facts:
+def facts(of: Order, made: Produced, sequence: int = 5, audit_rate: int = AUDIT_EVERYTHING) -> SubmissionFacts:
     done = made.commitment
-    return Facts(
+    return SubmissionFacts(
         chain_id=of.chain_id,
         pools=of.pools,
         pool=of.pool,
@@ -94,4 +94,4 @@ def honest(counter: int = 0) -> Produced:
 
 
 def verdict_on(made: Produced, of: Order, config: PoolConfig = CONFIG, **changes: int) -> Verdict:
-    return judge(facts(of, made, **changes), made.data, config, workbook(), engine(1))
+    return judge(facts(of, made, **changes), made.data, config, environment(), engine(1))

@@ -7,15 +7,15 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+from engines.base import FINISH_EOS, FINISH_LENGTH
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
-from protocol.engines.base import FINISH_EOS, FINISH_LENGTH
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import AUDIT_EVERYTHING, Work, assignments
-from protocol.workbook import Workbook
-from validator.case import Case, Facts, RowFigures
+from protocol.tasks.environment import Environment
+from validator.context import CheckContext, RowMeasurements, SubmissionFacts
 
 NODE = "0x" + "11" * 20
 POOLS = "0x" + "22" * 20
@@ -38,8 +38,8 @@ def tokenizer_folder() -> Path:
 
 
 @cache
-def workbook() -> Workbook:
-    return Workbook.of(CONFIG, tokenizer_folder())
+def environment() -> Environment:
+    return Environment.of(CONFIG, tokenizer_folder())
 
 
 def proof(rng: random.Random) -> bytes:
@@ -48,7 +48,7 @@ def proof(rng: random.Random) -> bytes:
 
 
 def rollouts(work: Work, seed: int = 0) -> list[Rollout]:
-    rng, book, rows = random.Random(seed), workbook(), []
+    rng, book, rows = random.Random(seed), environment(), []
     for task in assignments(work, CONFIG.work.problems_per_file, CONFIG.work.targets):
         for sample in range(CONFIG.work.samples_per_problem):
             length = CONFIG.work.max_new_tokens if sample else rng.randrange(10, 38)
@@ -72,14 +72,14 @@ def rollouts(work: Work, seed: int = 0) -> list[Rollout]:
     return rows
 
 
-def case(seed: int = 0, sequence: int = 7) -> Case:
+def case(seed: int = 0, sequence: int = 7) -> CheckContext:
     """An honest case with perfect figures; `seed` changes its outputs."""
     work = Work(b"\x07" * 32, NODE, 3, 5)
     rows = rollouts(work, seed)
     header = RolloutHeader(31337, POOLS, 1, NODE, 3, 5, work.step_seed, b"\x08" * 32, "hf 1", "float32", "cpu")
     data = write(header, rows)
     done = commit(data, rows)
-    facts = Facts(
+    facts = SubmissionFacts(
         chain_id=31337,
         pools=POOLS,
         pool=1,
@@ -96,30 +96,32 @@ def case(seed: int = 0, sequence: int = 7) -> Case:
         lane_seed=b"\x09" * 32,
         audit_rate=AUDIT_EVERYTHING,
     )
-    return Case(facts, CONFIG, workbook(), data, header, tuple(rows), tuple(map(perfect, range(len(rows)), rows)))
+    return CheckContext(
+        facts, CONFIG, environment(), data, header, tuple(rows), tuple(map(perfect, range(len(rows)), rows))
+    )
 
 
-def perfect(number: int, row: Rollout) -> RowFigures:
+def perfect(number: int, row: Rollout) -> RowMeasurements:
     count = len(row.output_tokens)
     ended = 0.9 if row.finish == FINISH_EOS else None
     chunks = len(row.proofs)
-    return RowFigures(number, (0,) * chunks, (0.0,) * chunks, (0.0,) * count, row.logprobs, 0.0, 0.0, ended)
+    return RowMeasurements(number, (0,) * chunks, (0.0,) * chunks, (0.0,) * count, row.logprobs, 0.0, 0.0, ended)
 
 
-def with_rows(base: Case, rows: list[Rollout]) -> Case:
+def with_rows(base: CheckContext, rows: list[Rollout]) -> CheckContext:
     """The same submission, honestly committed, with other rows."""
     done = commit(base.data, rows)
     facts = replace(base.facts, root=done.root, units=done.units, rows=done.rows)
     return replace(base, rollouts=tuple(rows), facts=facts)
 
 
-def with_row(base: Case, number: int, **changes: object) -> Case:
+def with_row(base: CheckContext, number: int, **changes: object) -> CheckContext:
     rows = list(base.rollouts)
     rows[number] = replace(rows[number], **changes)  # type: ignore[arg-type]
     return with_rows(base, rows)
 
 
-def with_figures(base: Case, number: int, **changes: object) -> Case:
-    figures = list(base.measured)
-    figures[number] = replace(figures[number], **changes)  # type: ignore[arg-type]
-    return replace(base, figures=tuple(figures))
+def with_figures(base: CheckContext, number: int, **changes: object) -> CheckContext:
+    measurements = list(base.measured)
+    measurements[number] = replace(measurements[number], **changes)  # type: ignore[arg-type]
+    return replace(base, measurements=tuple(measurements))

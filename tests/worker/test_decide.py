@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from protocol.chain.state import Account, Pool, State, Step, Terms
+from chain.state import Account, Pool, State, Step, Terms
 from worker.decide import Do, decide
 
 NODE = "0x" + "11" * 20

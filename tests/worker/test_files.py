@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ConfigError, IntegrityError
-from protocol.process import load_process
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
+from runtime.process import load_process
 from tests.validator import tiny
 from worker.config import WorkerConfig
 from worker.journal import Journal

@@ -8,7 +8,7 @@ import pytest
 
 GENTLE = """
 import threading
-from protocol.process import serve
+from runtime.process import serve
 stop = threading.Event()
 def run():
     print("up", flush=True)

@@ -2,11 +2,11 @@
 
 from protocol.seeds import assignments
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     work = case.config.work
     assigned = assignments(case.facts.work, work.problems_per_file, work.targets)
     wrong = [

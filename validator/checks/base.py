@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from protocol.verdict import Code, Figure, Finding
-from validator.case import Case
+from validator.context import CheckContext
 
 
 class Cost(IntEnum):
@@ -23,15 +23,15 @@ class Check:
     name: str
     severity: Code
     cost: Cost
-    judge: Callable[[Case], Finding]
+    judge: Callable[[CheckContext], Finding]
 
 
-def accept(check: str, **figures: Figure) -> Finding:
-    return Finding(check, Code.ACCEPT, figures)
+def accept(check: str, **measurements: Figure) -> Finding:
+    return Finding(check, Code.ACCEPT, measurements)
 
 
-def refuse(check: str, code: Code, note: str, **figures: Figure) -> Finding:
-    return Finding(check, code, figures, note)
+def refuse(check: str, code: Code, note: str, **measurements: Figure) -> Finding:
+    return Finding(check, code, measurements, note)
 
 
 def largest(values: Iterable[float]) -> float:
@@ -41,7 +41,7 @@ def largest(values: Iterable[float]) -> float:
 
 
 def by_threshold(
-    check: str, code: Code, band: float, measured: Mapping[str, tuple[float, float]], **figures: Figure
+    check: str, code: Code, band: float, measured: Mapping[str, tuple[float, float]], **measurements: Figure
 ) -> Finding:
     """Judge figures by their reject thresholds: `measured` is name → (figure, threshold).
 
@@ -49,7 +49,7 @@ def by_threshold(
     unsure; otherwise accept.
     """
     shown: dict[str, Figure] = {name: figure for name, (figure, _) in measured.items()}
-    shown |= {f"{name}_reject": threshold for name, (_, threshold) in measured.items()} | figures
+    shown |= {f"{name}_reject": threshold for name, (_, threshold) in measured.items()} | measurements
     over = [name for name, (figure, threshold) in measured.items() if not figure < threshold]
     if over:
         return Finding(check, code, shown, f"{', '.join(over)} at the reject threshold or beyond")

@@ -2,11 +2,11 @@
 
 from protocol.rollouts.commitment import commit
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     facts = case.facts
     actual = commit(case.data, case.rollouts)
     if actual.root != facts.root:

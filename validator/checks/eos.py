@@ -5,20 +5,23 @@ their stake by it. With the noise known, the two together prove that the EOS was
 """
 
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     checks = case.config.checks
     least = 1.0
     forced = []
-    for figures in case.measured:
-        if figures.eos_probability is None:
+    for measurements in case.measured:
+        if measurements.eos_probability is None:
             continue
-        least = min(least, figures.eos_probability)
-        if figures.eos_probability < checks.eos_probability_min and not figures.gaps[-1] < checks.sampling_gap_reject:
-            forced.append(figures.row)
+        least = min(least, measurements.eos_probability)
+        if (
+            measurements.eos_probability < checks.eos_probability_min
+            and not measurements.gaps[-1] < checks.sampling_gap_reject
+        ):
+            forced.append(measurements.row)
     if forced:
         note = f"{len(forced)} completions were cut by an EOS that neither model nor noise chose"
         return refuse("eos", Code.REJECT_TERMINATION, note, rows=forced, least_probability=least)

@@ -5,11 +5,11 @@ Another node, step or counter never happens to an honest one: the contract order
 """
 
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     header, facts = case.header, case.facts
     for name in ("node", "step", "counter"):
         said, known = getattr(header, name), getattr(facts, name)

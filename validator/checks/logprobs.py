@@ -1,16 +1,16 @@
 """Claimed log-probabilities against the verifier's own: the largest difference, and its mean over the audited rows."""
 
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, by_threshold, largest
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     checks = case.config.checks
     differences = [
         abs(claimed - own)
-        for figures in case.measured
-        for claimed, own in zip(case.rollouts[figures.row].logprobs, figures.logprobs, strict=True)
+        for measurements in case.measured
+        for claimed, own in zip(case.rollouts[measurements.row].logprobs, measurements.logprobs, strict=True)
     ]
     measured = {
         "largest": (largest(differences), checks.logprob_error_reject),

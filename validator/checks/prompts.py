@@ -1,15 +1,15 @@
 """Prompt tokens derived anew from the assigned problem: nothing added, cut or replaced."""
 
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     wrong = [
         number
         for number, rollout in enumerate(case.rollouts)
-        if rollout.prompt_tokens != case.workbook.prompt(rollout.problem_seed, rollout.target_length)
+        if rollout.prompt_tokens != case.environment.prompt(rollout.problem_seed, rollout.target_length)
     ]
     if wrong:
         note = f"{len(wrong)} prompts are not the problem's"

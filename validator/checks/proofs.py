@@ -2,11 +2,11 @@
 
 from protocol.proofs.codec import MalformedProof, parse_many
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     for number, rollout in enumerate(case.rollouts):
         try:
             parse_many(rollout.proofs, len(rollout.output_tokens))

@@ -1,16 +1,16 @@
 """Rewards computed anew by the task's own scorer, compared bit for bit in float32."""
 
+from protocol.tasks.environment import Score
 from protocol.verdict import Code, Finding
-from protocol.workbook import Score
-from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     wrong = []
     for number, rollout in enumerate(case.rollouts):
         said = Score(rollout.task_reward, rollout.length_penalty, rollout.reward)
-        if said != case.workbook.score(rollout.problem_seed, rollout.target_length, rollout.output_tokens):
+        if said != case.environment.score(rollout.problem_seed, rollout.target_length, rollout.output_tokens):
             wrong.append(number)
     if wrong:
         return refuse("rewards", Code.REJECT_REWARD, f"{len(wrong)} rewards are not the scorer's", rows=wrong)

@@ -5,13 +5,13 @@ about as much as the noise varies.
 """
 
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, by_threshold, largest
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     checks = case.config.checks
-    gaps = [gap for figures in case.measured for gap in figures.gaps]
+    gaps = [gap for measurements in case.measured for gap in measurements.gaps]
     misses = sum(not gap <= 0 for gap in gaps)
     # One near-tie in a short file is no rate: a single miss never decides by its share.
     rate = max(0, misses - 1) / len(gaps)

@@ -1,15 +1,15 @@
 """Bounds that the reader of rollout files cannot know: the vocabulary, and the meaning of every number."""
 
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
+from validator.context import CheckContext
 
 MAX_LOGPROB = 1e-3
 """A logarithm of a probability may exceed 0 by rounding only."""
 
 
-def judge(case: Case) -> Finding:
-    vocabulary = case.workbook.vocabulary
+def judge(case: CheckContext) -> Finding:
+    vocabulary = case.environment.vocabulary
     for number, rollout in enumerate(case.rollouts):
         if max(rollout.output_tokens) >= vocabulary:
             return refuse("schema", Code.MALFORMED, f"row {number}: a token outside the vocabulary", row=number)

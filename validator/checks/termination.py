@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 
-from protocol.engines.base import FINISH_EOS, FINISH_LENGTH
+from engines.base import FINISH_EOS, FINISH_LENGTH
 from protocol.rollouts.schema import Rollout
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, accept, refuse
+from validator.context import CheckContext
 
 
 def _ends_rightly(rollout: Rollout, eos: Collection[int], limit: int) -> bool:
@@ -18,8 +18,8 @@ def _ends_rightly(rollout: Rollout, eos: Collection[int], limit: int) -> bool:
     return rollout.finish == FINISH_LENGTH and len(rollout.output_tokens) == limit
 
 
-def judge(case: Case) -> Finding:
-    eos, limit = frozenset(case.workbook.eos_ids), case.config.work.max_new_tokens
+def judge(case: CheckContext) -> Finding:
+    eos, limit = frozenset(case.environment.eos_ids), case.config.work.max_new_tokens
     wrong = [number for number, row in enumerate(case.rollouts) if not _ends_rightly(row, eos, limit)]
     if wrong:
         note = f"{len(wrong)} completions end neither at their first EOS nor at {limit} tokens"

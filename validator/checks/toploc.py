@@ -4,14 +4,14 @@ The mean is the sharper instrument: a small change of the weights moves every ch
 """
 
 from protocol.verdict import Code, Finding
-from validator.case import Case
 from validator.checks.base import Check, Cost, by_threshold, largest
+from validator.context import CheckContext
 
 
-def judge(case: Case) -> Finding:
+def judge(case: CheckContext) -> Finding:
     checks = case.config.checks
-    mismatches = [count for figures in case.measured for count in figures.mismatches]
-    mantissas = [error for figures in case.measured for error in figures.mantissas]
+    mismatches = [count for measurements in case.measured for count in measurements.mismatches]
+    mantissas = [error for measurements in case.measured for error in measurements.mantissas]
     chunks = len(mismatches)
     # One value next to a power of two is no rate: in a short file a single mismatch never decides by the mean.
     rate = max(0, sum(mismatches) - 1) / chunks

@@ -1,0 +1,153 @@
+"""The calibration document: figures, thresholds and how they follow, in canonical JSON, signed by who measured.
+
+The signature is EIP-712 over the SHA-256 of the document without it. The domain names no chain: a calibration is of
+weights and engines, whatever network a pool is on.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError
+from pydantic_core import from_json
+
+from calibration.means import Design
+from calibration.sample import MEASUREMENTS
+from calibration.summary import Count, PairFigures, Part
+from calibration.thresholds import thresholds
+from protocol import eip712
+from protocol.config import ChecksConfig, PoolConfig
+from protocol.encoding import canonical_json
+from protocol.errors import ConfigError, IntegrityError, MusterError
+
+if TYPE_CHECKING:
+    from eth_account.signers.local import LocalAccount
+
+METHOD: Literal["peaks-over-threshold and Chernoff, 2"] = "peaks-over-threshold and Chernoff, 2"
+_DOMAIN = eip712.Domain("muster-calibration", "1", 0, "0x" + "00" * 20)
+_STRUCT = "Calibration(bytes32 digest)"
+_MAX_BYTES = 64 << 20
+_TOLERANCE = 2e-3
+"""Machines differ in the last place of a logarithm, which may round a third digit the other way."""
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Calibration(Part):
+    """Hashes are hex: `pool` is `subject(config)`, `weights` is `weights_hash(folder)`; `time` in Unix seconds;
+    `audit_rate` in 1/65536; `seed` is what the honest files' randomness was made from; `false_reject` is per
+    submission. `signature` is hex of 65 bytes, empty while unsigned."""
+
+    version: Literal[2] = 2
+    method: Literal["peaks-over-threshold and Chernoff, 2"] = METHOD
+    time: Count
+    seed: Annotated[str, Field(max_length=100)]
+    pool: Hash
+    weights: Hash
+    problems: Annotated[int, Field(ge=1, le=4096)]
+    samples: Annotated[int, Field(ge=1, le=256)]
+    audit_rate: Annotated[int, Field(ge=1, le=65536)]
+    false_reject: Annotated[float, Field(gt=0, lt=0.5)]
+    safety: Annotated[float, Field(ge=1, le=100)]
+    pairs: Annotated[tuple[PairFigures, ...], Field(min_length=1, max_length=64)]
+    thresholds: dict[str, Annotated[float, Field(gt=0)]]
+    signer: str
+    signature: Annotated[str, Field(pattern=r"^([0-9a-f]{130}|)$")] = ""
+
+    def canonical(self) -> bytes:
+        return canonical_json(self.model_dump(mode="json"))
+
+    @property
+    def digest(self) -> bytes:
+        """What is signed."""
+        body = canonical_json(self.model_dump(mode="json", exclude={"signature"}))
+        return eip712.digest(_DOMAIN, _STRUCT, hashlib.sha256(body).digest())
+
+    def signed(self, account: "LocalAccount") -> Self:
+        if self.signer != account.address:
+            raise ValueError("the document names another signer")
+        return self.model_copy(update={"signature": eip712.sign(account, self.digest).hex()})
+
+    @property
+    def design(self) -> Design:
+        return Design(self.problems, self.samples, self.audit_rate / 65536)
+
+    def computed(self) -> dict[str, float]:
+        """The thresholds that follow from the document's figures."""
+        return thresholds(self.pairs, self.design, self.false_reject, self.safety)
+
+    def heldout(self) -> tuple[int, int]:
+        """(held-out files, pairs of which one was over a threshold)."""
+        over = sum(any(p.heldout.largest[name] >= self.thresholds[name] for name in MEASUREMENTS) for p in self.pairs)
+        return sum(pair.heldout.files for pair in self.pairs), over
+
+    def check(self, signer: str | None = None) -> None:
+        """Raise IntegrityError unless the signature is `signer`'s (the named one's if None), the thresholds follow from
+        the figures, and no held-out file was over."""
+        try:
+            found = eip712.recover(self.digest, bytes.fromhex(self.signature))
+        except (MusterError, ValueError) as error:
+            raise IntegrityError(f"the calibration's signature is bad: {error}", "ask for the file again") from None
+        if found != self.signer:
+            raise IntegrityError(
+                f"the calibration is not signed by {self.signer}", "its figures were changed; ask again"
+            )
+        if signer is not None and found != signer:
+            raise IntegrityError(f"the calibration is signed by {found}, not by {signer}", "ask the pool's owner")
+        wanted = self.computed()
+        for name in MEASUREMENTS:
+            if not math.isclose(self.thresholds.get(name, -1.0), wanted[name], rel_tol=_TOLERANCE):
+                said = self.thresholds.get(name)
+                raise IntegrityError(f"`{name}` is {said}, but {wanted[name]} follows from the figures", "measure anew")
+        if set(self.thresholds) != set(MEASUREMENTS):
+            raise IntegrityError("the calibration has thresholds that no check knows", "measure anew")
+        if self.heldout()[1]:
+            raise IntegrityError("a held-out honest file is over a threshold", "measure anew with more --files")
+
+    def checks(self, base: ChecksConfig) -> ChecksConfig:
+        """`base` with the calibrated thresholds."""
+        return base.model_copy(update=dict(self.thresholds))
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Self:
+        """Raises ConfigError for anything but a calibration document; the signature is for `check`."""
+        try:
+            if len(data) > _MAX_BYTES:
+                raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+            return cls.model_validate(from_json(data, allow_inf_nan=False))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "document"
+            raise ConfigError(
+                f"{where} is not a calibration: `{field}` {first['msg']}", "ask for the file again"
+            ) from None
+        except ValueError as error:
+            raise ConfigError(f"{where} is not a calibration: {error}", "ask for the file again") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        try:
+            if path.stat().st_size > _MAX_BYTES:
+                raise ConfigError(f"{path} is too large for a calibration", "name the right file")
+            return cls.parse(path.read_bytes(), str(path))
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
+
+
+def subject(config: PoolConfig) -> str:
+    """Hex SHA-256 of what a calibration depends on: model, task and work, not thresholds or training."""
+    chosen: dict[str, Any] = {name: getattr(config, name).model_dump(mode="json") for name in ("model", "task", "work")}
+    return hashlib.sha256(canonical_json(chosen)).hexdigest()
+
+
+def weights_hash(folder: Path) -> str:
+    """Hex SHA-256 of the canonical JSON {file name: SHA-256} of a model folder. Raises ConfigError."""
+    found = {}
+    try:
+        for path in sorted(folder.iterdir()):
+            if path.is_file():
+                with path.open("rb") as file:
+                    found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"cannot read {error.filename or folder}: {error.strerror}", "name a model folder") from None
+    return hashlib.sha256(canonical_json(found)).hexdigest()

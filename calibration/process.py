@@ -1,0 +1,147 @@
+"""`python -m calibration.process JOB ANSWER`: one engine makes honest files, or measures them.
+
+A process has one engine, because vLLM keeps global state.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from calibration.jobs import Done, Job, order
+from calibration.sample import FileSample, RowSample
+from engines.base import Completion, Engine, EngineInfo, Prefilled, Request, Sampling
+from engines.factory import make_engine
+from protocol.config import PoolConfig
+from protocol.errors import IntegrityError, MusterError
+from protocol.files import write_atomic
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits
+from protocol.seeds import AUDIT_EVERYTHING
+from protocol.tasks.environment import Environment
+from worker.produce import Order, Producer
+
+if TYPE_CHECKING:
+    from validator.context import CheckContext
+
+log = logging.getLogger("muster.calibrate")
+
+
+class Sliced:
+    """An engine that decodes at most `size` requests together."""
+
+    def __init__(self, inner: Engine, size: int) -> None:
+        self.inner, self.size = inner, size
+
+    @property
+    def info(self) -> EngineInfo:
+        return self.inner.info
+
+    def load(self, weights: Path) -> None:
+        self.inner.load(weights)
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        out: list[Completion] = []
+        while len(out) < len(requests):
+            out += self.inner.generate(requests[len(out) : len(out) + self.size], sampling)
+        return out
+
+    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
+        return self.inner.prefill(sequences)
+
+
+def run(job: Job) -> Done:
+    """Do a job. Raises MusterError."""
+    config = PoolConfig.load(job.pool_config)
+    spec = job.engine
+    engine = make_engine(spec.name, spec.dtype, spec.device, job.threads, max(job.batches))
+    engine.load(job.weights)
+    return (_produce if job.do == "produce" else _measure)(job, config, engine)
+
+
+def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
+    sliced = Sliced(engine, job.batches[0])
+    producer = Producer(config, sliced)
+    producer.load(job.weights)
+    for number in range(job.files):
+        sliced.size = job.batches[number % len(job.batches)]
+        made = producer.make(order(job.seed, number))
+        (job.folder / f"{number}.parquet").write_bytes(made.data)
+        log.info("%s: made file %d of %d", job.engine, number + 1, job.files)
+    return Done(engine=engine.info)
+
+
+def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
+    environment = Environment.of(config, job.weights)
+    files = []
+    for number in range(job.files):
+        data = (job.folder / f"{number}.parquet").read_bytes()
+        rows = file_rows(case_of(order(job.seed, number), data, config, environment), engine)
+        files.append(FileSample(job.batches[number % len(job.batches)], rows))
+        log.info("%s: measured file %d of %d", job.engine, number + 1, job.files)
+    return Done(engine=engine.info, files=tuple(files))
+
+
+def case_of(of: Order, data: bytes, config: PoolConfig, environment: Environment) -> "CheckContext":
+    """The case of an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
+    from protocol.rollouts.commitment import commit
+    from validator.checks import CHECKS
+    from validator.checks.base import Cost
+    from validator.context import CheckContext, SubmissionFacts
+
+    header, rollouts = read(data, Limits.of(config.work))
+    done = commit(data, rollouts)
+    facts = SubmissionFacts(
+        chain_id=of.chain_id,
+        pools=of.pools,
+        pool=of.pool,
+        sequence=of.counter,
+        node=of.node,
+        step=of.step,
+        counter=of.counter,
+        units=done.units,
+        rows=done.rows,
+        sha256=done.sha256,
+        root=done.root,
+        step_seed=of.step_seed,
+        manifest=of.manifest,
+        lane_seed=bytes(32),
+        audit_rate=AUDIT_EVERYTHING,
+    )
+    case = CheckContext(facts, config, environment, data, header, tuple(rollouts))
+    for check in CHECKS:
+        if check.cost is Cost.FILE and not (finding := check.judge(case)).code.is_accept:
+            raise IntegrityError(f"an honest file fails {check.name}: {finding.note}", "check pool config and weights")
+    return case
+
+
+def file_rows(case: "CheckContext", engine: Engine) -> tuple[RowSample, ...]:
+    """What each rollout of a case contributes, by the validator's own prefill and figures."""
+    from validator.measurements import measure
+
+    return tuple(
+        RowSample.of(
+            case.rollouts[found.row].slot,
+            found.mismatches,
+            found.mantissas,
+            found.gaps,
+            case.rollouts[found.row].logprobs,
+            found.logprobs,
+        )
+        for found in measure(case, engine)
+    )
+
+
+def main(job_path: str, answer: str) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    try:
+        done = run(Job.model_validate_json(Path(job_path).read_bytes()))
+    except MusterError as error:
+        done = Done(error=error.what, hint=error.hint)
+    write_atomic(Path(answer), done.model_dump_json().encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))

@@ -1,0 +1,136 @@
+"""Everything a calibration keeps of one pair of engines: enough to compute its thresholds again, and no text."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from calibration.means import Sums
+from calibration.sample import EXTREMES, MEANS, MEASUREMENTS, FileSample
+from calibration.tails import Tail, significant
+from engines.base import EngineInfo
+from protocol.errors import ConfigError
+
+LEAST_PROBLEMS = 24
+"""Problems per decode batch below which a variance says little."""
+Count = Annotated[int, Field(ge=1, lt=2**53)]
+Text = Annotated[str, Field(max_length=100)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Machine(Part):
+    """The arithmetic of one side (engines.base.EngineInfo)."""
+
+    name: Text
+    version: Text
+    dtype: Text
+    device: Text
+
+    @classmethod
+    def of(cls, info: EngineInfo) -> "Machine":
+        return cls(name=info.name, version=info.version, dtype=info.dtype, device=info.device)
+
+
+class Spread(Part):
+    """How a figure of a whole file, as checks judge it, is spread over the files."""
+
+    median: float
+    p90: float
+    p99: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        ordered = sorted(values)
+        at = [significant(ordered[math.ceil(share * len(ordered)) - 1]) for share in (0.5, 0.9, 0.99, 1.0)]
+        return cls(median=at[0], p90=at[1], p99=at[2], largest=at[3])
+
+
+class Stratum(Part):
+    """The sums of the four means in the files that were decoded `batch` at a time."""
+
+    batch: Count
+    files: Count
+    sums: dict[str, Sums]
+
+
+class Heldout(Part):
+    """Files that no threshold was computed from: how many, and the largest figure of any."""
+
+    files: Count
+    largest: dict[str, float]
+
+
+class PairFigures(Part):
+    """One worker engine verified by one verifier engine; counts are of the files that thresholds come from."""
+
+    worker: Machine
+    verifier: Machine
+    files: Count
+    rollouts: Count
+    tokens: Count
+    chunks: Count
+    spread: dict[str, Spread]
+    strata: Annotated[tuple[Stratum, ...], Field(min_length=1, max_length=64)]
+    ratios: dict[str, Tail]
+    extremes: dict[str, Tail]
+    heldout: Heldout
+
+    @model_validator(mode="after")
+    def _complete(self) -> "PairFigures":
+        means = [set(self.ratios), *(set(stratum.sums) for stratum in self.strata)]
+        all_measurements = [set(self.spread), set(self.heldout.largest)]
+        whole = all(found == set(MEASUREMENTS) for found in all_measurements) and all(
+            found == set(MEANS) for found in means
+        )
+        if not whole or set(self.extremes) != set(EXTREMES):
+            raise ValueError("figures are missing, or unknown ones are there")
+        return self
+
+    @property
+    def name(self) -> str:
+        return f"{self.worker.name}:{self.worker.dtype} to {self.verifier.name}:{self.verifier.dtype}"
+
+
+def summarise(
+    worker: EngineInfo, verifier: EngineInfo, files: Sequence[FileSample], heldout: Sequence[FileSample]
+) -> PairFigures:
+    """The summary of a pair's files. Raises ConfigError if there are too few of them."""
+    if not files or not heldout:
+        raise ConfigError("no honest files were measured", "pass a larger --files")
+    rows = [row for file in files for row in file.rows]
+    return PairFigures(
+        worker=Machine.of(worker),
+        verifier=Machine.of(verifier),
+        files=len(files),
+        rollouts=len(rows),
+        tokens=sum(row.tokens for row in rows),
+        chunks=sum(row.chunks for row in rows),
+        spread={name: Spread.of(values) for name, values in file_measurements(files).items()},
+        strata=tuple(_stratum(batch, files) for batch in sorted({file.batch for file in files})),
+        ratios={n: Tail.of([f.total(r) / f.count(r) for r in rows]) for n, f in MEANS.items()},
+        extremes={n: Tail.of([f.largest(r) for r in rows]) for n, f in EXTREMES.items()},
+        heldout=Heldout(
+            files=len(heldout),
+            largest={name: significant(max(values)) for name, values in file_measurements(heldout).items()},
+        ),
+    )
+
+
+def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
+    """Every figure of every file, as the validator's checks compute it with each rollout audited."""
+    out = {name: [mean.of_file(file.rows) for file in files] for name, mean in MEANS.items()}
+    return out | {name: [extreme.of_file(file.rows) for file in files] for name, extreme in EXTREMES.items()}
+
+
+def _stratum(batch: int, files: Sequence[FileSample]) -> Stratum:
+    own = [file for file in files if file.batch == batch]
+    problems = len({(number, row.group) for number, file in enumerate(own) for row in file.rows})
+    if problems < LEAST_PROBLEMS:
+        what = f"{problems} problems were measured at decode batch {batch}; at least {LEAST_PROBLEMS} are needed"
+        raise ConfigError(what, "pass a larger --files")
+    return Stratum(batch=batch, files=len(own), sums={n: Sums.of(f, own) for n, f in MEANS.items()})

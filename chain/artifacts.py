@@ -1,0 +1,74 @@
+"""What the Solidity compiler left: bytecode to deploy, and the input a block explorer needs to verify it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from eth_abi.abi import encode
+from eth_utils.crypto import keccak
+
+from chain import abi
+from protocol.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "contracts" / "out"
+
+
+class Artifact:
+    """One compiled contract."""
+
+    def __init__(self, contract: str, document: dict[str, Any]) -> None:
+        self.contract = contract
+        self._document = document
+        self.bytecode = bytes.fromhex(document["bytecode"]["object"].removeprefix("0x"))
+        self.runtime_size = len(document["deployedBytecode"]["object"].removeprefix("0x")) // 2
+
+    @classmethod
+    def load(cls, contract: str) -> "Artifact":
+        """Raises ConfigError when it is not built, or built from other sources than its committed ABI."""
+        path = OUT / f"{contract}.sol" / f"{contract}.json"
+        try:
+            document = json.loads(path.read_bytes())
+            artifact = cls(contract, document)
+        except OSError:
+            raise ConfigError(f"{contract} is not compiled ({path} is missing)", "run make contracts") from None
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"{path} is damaged", "delete contracts/out and run make contracts") from None
+        built = abi.parse(contract, document["abi"])
+        known = abi.load(contract)
+        if set(built.events) != set(known.events) or set(built.functions) != set(known.functions):
+            raise ConfigError(f"the build of {contract} differs from its committed ABI", "run make contracts")
+        return artifact
+
+    def init_code(self, *arguments: Any) -> bytes:
+        """Bytecode and encoded constructor arguments."""
+        return self.bytecode + self.encode_arguments(*arguments)
+
+    def encode_arguments(self, *arguments: Any) -> bytes:
+        constructors = [e for e in self._document["abi"] if e["type"] == "constructor"]
+        inputs: list[dict[str, Any]] = constructors[0]["inputs"] if constructors else []
+        return encode([abi.canonical_type(i) for i in inputs], arguments)
+
+    def gas_limit(self, init_code: bytes) -> int:
+        """Enough gas to create the contract: call data, init code, stored code, and the constructor's own writes."""
+        return 100_000 + 50 * len(init_code) + 200 * self.runtime_size + 1_500_000
+
+    def verification(self, arguments: bytes) -> dict[str, Any]:
+        """For an explorer: the compiler's standard JSON input with literal sources, the compiler version, the name and
+        the constructor arguments. Raises ConfigError when a source changed since the build."""
+        metadata = self._document["metadata"]
+        sources = {}
+        for name, entry in metadata["sources"].items():
+            content = (ROOT / name).read_text("utf-8")
+            if "0x" + keccak(text=content).hex() != entry["keccak256"]:
+                raise ConfigError(f"{name} changed since the contracts were compiled", "run make contracts")
+            sources[name] = {"content": content}
+        settings = {k: v for k, v in metadata["settings"].items() if k != "compilationTarget"}
+        settings["outputSelection"] = {"*": {"*": ["abi", "evm.bytecode.object", "evm.deployedBytecode.object"]}}
+        ((source, name),) = metadata["settings"]["compilationTarget"].items()
+        return {
+            "compiler": "v" + metadata["compiler"]["version"],
+            "contract": f"{source}:{name}",
+            "constructor_arguments": arguments.hex(),
+            "standard_json_input": {"language": "Solidity", "sources": sources, "settings": settings},
+        }

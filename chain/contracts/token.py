@@ -1,0 +1,85 @@
+"""The token, and governance's parameters."""
+
+from dataclasses import dataclass
+
+from eth_account.signers.local import LocalAccount
+
+from chain.contracts.base import Contract, address, integer
+from chain.sender import Receipt
+from protocol import eip712
+
+MAX_UINT256 = (1 << 256) - 1
+
+
+@dataclass(frozen=True)
+class Permit:
+    """An ERC-2612 permit."""
+
+    deadline: int
+    v: int
+    r: bytes
+    s: bytes
+
+    def as_tuple(self) -> tuple[int, int, bytes, bytes]:
+        return self.deadline, self.v, self.r, self.s
+
+
+class Token(Contract):
+    """Amounts are grains."""
+
+    name = "MusterToken"
+
+    def balance_of(self, owner: str) -> int:
+        return int(self.read("balanceOf", address(owner, "owner")))
+
+    def allowance(self, owner: str, spender: str) -> int:
+        return int(self.read("allowance", owner, spender))
+
+    def mint(self, to: str, grains: int) -> Receipt:
+        return self.send("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+
+    def faucet(self, grains: int) -> Receipt:
+        return self.send("faucet", integer(grains, MAX_UINT256, "amount"))
+
+    def transfer(self, to: str, grains: int) -> Receipt:
+        return self.send("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+
+    def approve(self, spender: str, grains: int) -> Receipt:
+        return self.send("approve", address(spender, "spender"), integer(grains, MAX_UINT256, "amount"))
+
+    def ensure_allowance(self, spender: str, grains: int) -> None:
+        """Approve exactly `grains` unless at least that much is approved."""
+        if grains and self.allowance(self.client.address, spender) < grains:
+            self.approve(spender, grains)
+
+    def sign_permit(self, owner: LocalAccount, spender: str, grains: int, deadline: int) -> Permit:
+        """The owner's permit for `spender` to take `grains` until `deadline`."""
+        domain = eip712.Domain(self.read("name"), "1", self.deployment.chain_id, self.address)
+        struct = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
+        nonce = self.read("nonces", owner.address)
+        digest = eip712.digest(domain, struct, owner.address, spender, grains, nonce, deadline)
+        signature = eip712.sign(owner, digest)
+        return Permit(deadline, signature[64], signature[:32], signature[32:64])
+
+
+class Params(Contract):
+    """Penalties (grains, shares in 1/10000) and bounds."""
+
+    name = "Params"
+
+    def values(self) -> dict[str, int]:
+        return dict(self.read("values"))
+
+    def paused(self) -> bool:
+        return bool(self.read("paused"))
+
+    def min_window(self) -> int:
+        return int(self.read("minWindow"))
+
+    def unbonding(self) -> int:
+        """Seconds a validator's bond stays after leaving."""
+        return int(self.read("unbonding"))
+
+    def unbonding_of(self, terms: tuple[object, ...]) -> int:
+        """Seconds that stake of a pool with these terms stays locked; raises ContractError `BadTerms`."""
+        return int(self.read("checkTerms", terms))

@@ -1,0 +1,266 @@
+"""Deploying the suite: nine contracts from one account with consecutive nonces, resumable after any interruption.
+
+The addresses follow from deployer and first nonce, which are written to `deploy-state.json` before anything is sent. A
+second run looks at what exists: it finishes a broken deployment, or does nothing.
+"""
+
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import rlp  # type: ignore[import-untyped]
+from eth_utils.address import to_canonical_address, to_checksum_address
+from eth_utils.crypto import keccak
+
+from chain import abi
+from chain.artifacts import Artifact
+from chain.client import ChainClient
+from chain.deployment import Deployment, Placed, TokenInfo
+from chain.network import NetworkConfig
+from chain.rpc import number
+from chain.sender import Call
+from protocol.encoding import canonical_json, sha256_hex
+from protocol.errors import ConfigError, MusterError
+from protocol.files import write_atomic
+from protocol.waits import wait_for
+
+log = logging.getLogger("muster.deploy")
+DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
+
+
+@dataclass
+class Progress:
+    """What the state file holds. `placed`: contract → {tx, block} as far as known."""
+
+    network: str
+    chain_id: int
+    genesis: str
+    deployer: str
+    first_nonce: int
+    start_block: int
+    config: str
+    placed: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        write_atomic(folder / STATE, json.dumps(vars(self), indent=2).encode() + b"\n")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One contract to be created: `exists` when its address holds code already."""
+
+    contract: str
+    address: str
+    nonce: int
+    init_code: bytes = field(repr=False)
+    arguments: bytes = field(repr=False)
+    gas: int
+    exists: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a deployment would do. `gas` is an upper bound; `cost` in wei at the present price."""
+
+    steps: list[Step]
+    gas: int
+    cost: int
+    complete: bool
+
+    def lines(self) -> list[str]:
+        """For people."""
+        out = [f"{s.contract:12} {s.address} {'exists' if s.exists else f'nonce {s.nonce}'}" for s in self.steps]
+        return [*out, f"at most {self.gas} gas, {self.cost / 1e18:.6f} ETH"]
+
+
+def created_address(deployer: str, nonce: int) -> str:
+    """The address of the contract that an account's transaction `nonce` creates."""
+    return str(to_checksum_address(keccak(rlp.encode([to_canonical_address(deployer), nonce]))[12:]))
+
+
+def plan(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: bool = False) -> Plan:
+    """What `deploy` would do, without sending or writing anything."""
+    _check(client, network)
+    progress = _progress(client, network, folder, fresh)
+    return _plan(client, network, progress)
+
+
+def deploy(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: bool = False) -> Deployment:
+    """Bring the suite to exist on the network and write `deployment.json` and explorer inputs to `folder`.
+
+    Idempotent and resumable. Raises ConfigError for a wrong chain, a changed configuration or a nonce used by another
+    transaction in between; `fresh` then starts over with new addresses.
+    """
+    _check(client, network)
+    existing = _finished(client, folder) if not fresh else None
+    if existing is not None:
+        log.info("the suite exists already on %s", network.name)
+        return existing
+    progress = _progress(client, network, folder, fresh)
+    todo = _plan(client, network, progress)
+    progress.save(folder)
+    _send(client, folder, progress, [s for s in todo.steps if not s.exists])
+    deployment = _describe(network, progress, todo.steps)
+    deployment.check_chain(client)
+    _write_verification(folder / VERIFY, todo.steps)
+    deployment.save(folder / DEPLOYMENT)
+    return deployment
+
+
+def _check(client: ChainClient, network: NetworkConfig) -> None:
+    if client.chain_id != network.chain_id:
+        raise ConfigError(
+            f"network {network.name} is chain {network.chain_id}, the client is for {client.chain_id}",
+            "use one network",
+        )
+    token = network.suite.token
+    if token is not None and not client.has_code(token):
+        raise ConfigError(f"there is no token at {token} on {network.name}", "check the network file")
+
+
+def _finished(client: ChainClient, folder: Path) -> Deployment | None:
+    if not (folder / DEPLOYMENT).exists():
+        return None
+    deployment = Deployment.load(folder / DEPLOYMENT)
+    try:
+        deployment.check_chain(client)
+    except ConfigError as error:
+        log.warning("the deployment in %s is not on this chain: %s", folder, error)
+        return None
+    return deployment
+
+
+def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: bool) -> Progress:
+    """The saved progress if it fits, else a new one from the deployer's next nonce."""
+    genesis = client.block(0)
+    genesis_hash = "0x" + (genesis.hash.hex() if genesis else "00" * 32)
+    config = sha256_hex(canonical_json(network.suite.model_dump(mode="json")))
+    path = folder / STATE
+    if path.exists() and not fresh:
+        try:
+            saved = Progress(**json.loads(path.read_bytes()))
+        except (ValueError, TypeError):
+            raise ConfigError(f"{path} is damaged", "delete it, or deploy with --fresh") from None
+        same_chain = (saved.chain_id, saved.genesis) == (client.chain_id, genesis_hash)
+        if same_chain and saved.deployer != client.address:
+            raise ConfigError(f"{path} was begun by {saved.deployer}", "use that key, or deploy with --fresh")
+        if same_chain and saved.config != config:
+            raise ConfigError(f"the network file changed since {path} was begun", "restore it, or use --fresh")
+        if same_chain:
+            return saved
+        log.warning("%s belongs to another chain; starting over", path)
+    nonce = _settled_nonce(client)
+    head = client.head().number
+    return Progress(network.name, client.chain_id, genesis_hash, client.address, nonce, head, config)
+
+
+def _settled_nonce(client: ChainClient) -> int:
+    """The deployer's nonce once none of its transactions is pending."""
+
+    def ready() -> tuple[int] | None:
+        latest, pending = (
+            number(c)
+            for c in client.rpc.batch([("eth_getTransactionCount", [client.address, t]) for t in ("latest", "pending")])
+        )
+        return (latest,) if latest == pending else None
+
+    return wait_for("the deployer's pending transactions", ready, 300.0, hint="look at them in a block explorer")[0]
+
+
+def _plan(client: ChainClient, network: NetworkConfig, progress: Progress) -> Plan:
+    names = [n for n in abi.CONTRACTS if n != "MusterToken" or network.suite.token is None]
+    nonces = {name: progress.first_nonce + i for i, name in enumerate(names)}
+    addresses = {name: created_address(progress.deployer, nonce) for name, nonce in nonces.items()}
+    if network.suite.token is not None:
+        addresses["MusterToken"] = network.suite.token
+    arguments = _arguments(network, addresses, network.suite.governance or progress.deployer)
+    codes = client.rpc.batch([("eth_getCode", [addresses[n], "latest"]) for n in names])
+    steps = []
+    for name, code in zip(names, codes, strict=True):
+        artifact = Artifact.load(name)
+        encoded = artifact.encode_arguments(*arguments[name])
+        init = artifact.bytecode + encoded
+        exists = isinstance(code, str) and len(code) > 2
+        steps.append(Step(name, addresses[name], nonces[name], init, encoded, artifact.gas_limit(init), exists))
+    todo = [s for s in steps if not s.exists]
+    if todo:
+        _check_nonce(client, todo[0])
+    gas = sum(s.gas for s in todo)
+    return Plan(steps, gas, gas * number(client.rpc.call("eth_gasPrice")), not todo)
+
+
+def _check_nonce(client: ChainClient, first: Step) -> None:
+    """The next contract must be able to get its nonce, on which all addresses depend."""
+    nonce = _settled_nonce(client)
+    if nonce != first.nonce:
+        raise ConfigError(
+            f"nonce {first.nonce} of {client.address}, meant for {first.contract}, is gone (next is {nonce})",
+            "deploy with --fresh, which makes new addresses",
+        )
+
+
+def _arguments(network: NetworkConfig, addresses: dict[str, str], owner: str) -> dict[str, tuple[Any, ...]]:
+    """Constructor arguments: docs/contracts.md, Deployment."""
+    config = network.suite
+    suite = tuple(addresses[name] for name in abi.CONTRACTS)
+    penalties = config.penalties.as_tuple()
+    return dict.fromkeys(abi.CONTRACTS, (suite,)) | {
+        "MusterToken": (owner,),
+        "Params": (owner, config.min_window, config.block_seconds, config.unbonding, penalties),
+        "Seats": (suite, config.bond, config.min_bond, config.epoch_blocks),
+    }
+
+
+def _send(client: ChainClient, folder: Path, progress: Progress, todo: list[Step]) -> None:
+    if not todo:
+        return
+    calls = [(Call("", step.init_code, f"creation of {step.contract}"), step.gas) for step in todo]
+    for step, receipt in zip(todo, client.send_all(calls), strict=True):
+        created = to_checksum_address(receipt.contract_address or "0x" + "00" * 20)
+        if created != step.address:
+            raise MusterError(
+                f"{step.contract} was created at {created}, not {step.address}",
+                "another program used the deployer's key: deploy with --fresh",
+            )
+        progress.placed[step.contract] = {"tx": receipt.tx_hash, "block": receipt.block}
+        progress.save(folder)
+        log.info("%s at %s (%d gas)", step.contract, step.address, receipt.gas_used)
+
+
+def _describe(network: NetworkConfig, progress: Progress, steps: list[Step]) -> Deployment:
+    contracts = {}
+    for step in steps:
+        known = progress.placed.get(step.contract, {})
+        contracts[step.contract] = Placed(
+            address=step.address,
+            abi_sha256=abi.load(step.contract).sha256,
+            tx=known.get("tx", ""),
+            block=known.get("block", progress.start_block),
+        )
+    token = network.suite.token
+    if token is not None:
+        contracts["MusterToken"] = Placed(address=token, abi_sha256=abi.load("MusterToken").sha256)
+    return Deployment(
+        network=network.name,
+        chain_id=progress.chain_id,
+        genesis=progress.genesis,
+        start_block=progress.start_block,
+        deployer=progress.deployer,
+        governance=network.suite.governance or progress.deployer,
+        token=TokenInfo(address=contracts["MusterToken"].address, ours=token is None),
+        contracts=contracts,
+    )
+
+
+def _write_verification(folder: Path, steps: list[Step]) -> None:
+    """Explorer inputs are a convenience: a changed source is reported, not fatal."""
+    for step in steps:
+        try:
+            document = Artifact.load(step.contract).verification(step.arguments)
+        except (MusterError, OSError) as error:
+            log.warning("no verification input for %s: %s", step.contract, error)
+            continue
+        document["address"] = step.address
+        write_atomic(folder / f"{step.contract}.json", json.dumps(document, indent=1).encode() + b"\n")

@@ -1,0 +1,122 @@
+"""The deployment file: where one suite lives, since when, and with which ABIs. Every other process reads it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from chain import abi
+from chain.client import ChainClient
+from protocol.eip712 import checked_address
+from protocol.errors import ConfigError
+from protocol.files import write_atomic
+
+Address = Annotated[str, AfterValidator(checked_address)]
+Hash = Annotated[str, Field(pattern=re.compile(r"^0x[0-9a-f]{64}$"))]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Placed(_Part):
+    """One contract: `abi_sha256` of the committed ABI file, the creating transaction (empty when it existed before)."""
+
+    address: Address
+    abi_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    tx: str = Field("", pattern=r"^(0x[0-9a-f]{64})?$")
+    block: int = Field(0, ge=0)
+
+
+class TokenInfo(_Part):
+    address: Address
+    decimals: Literal[9] = 9
+    ours: bool = True
+    """Whether it is our own test token, with mint and faucet."""
+
+
+class Deployment(_Part):
+    """A whole suite on one chain. `start_block`: no event of it is older. `genesis`: hash of the chain's block 0."""
+
+    version: Literal[1] = 1
+    network: str
+    chain_id: int = Field(ge=1)
+    genesis: Hash
+    start_block: int = Field(ge=0)
+    deployer: Address
+    governance: Address
+    token: TokenInfo
+    contracts: dict[str, Placed]
+    services: dict[str, str] = Field(default_factory=dict)
+    """Public URLs announced with the deployment, e.g. `orchestrator`."""
+
+    def address(self, contract: str) -> str:
+        try:
+            return self.contracts[contract].address
+        except KeyError:
+            raise ConfigError(f"the deployment names no {contract}", "deploy again: muster deploy") from None
+
+    def names(self) -> dict[str, str]:
+        """Address → contract name."""
+        return {placed.address: name for name, placed in self.contracts.items()}
+
+    def save(self, path: Path) -> None:
+        """Write atomically, readable by everyone."""
+        try:
+            write_atomic(path, json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True).encode() + b"\n")
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}", "check the folder") from None
+
+    @classmethod
+    def load(cls, path: Path) -> "Deployment":
+        """Raises ConfigError for a missing or malformed file, or one made for other contracts than this version's."""
+        try:
+            deployment = cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the deployment file {path}: {error.strerror}", "deploy first, or name the right file"
+            ) from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise ConfigError(
+                f"{path}: `{where}`: {first['msg']}", "fetch or write the deployment file again"
+            ) from None
+        deployment.check_abis(str(path))
+        return deployment
+
+    def check_abis(self, where: str = "the deployment") -> None:
+        """Raise ConfigError unless all nine contracts are named, with the ABIs of this version of muster."""
+        for name in abi.CONTRACTS:
+            placed = self.contracts.get(name)
+            if placed is None:
+                raise ConfigError(f"{where} names no {name}", "deploy again: muster deploy")
+            foreign = name == "MusterToken" and not self.token.ours
+            if placed.abi_sha256 != abi.load(name).sha256 and not foreign:
+                raise ConfigError(
+                    f"{where}: {name} was deployed with another ABI than this version of muster has",
+                    "use the muster version of that deployment, or deploy again",
+                )
+
+    def check_chain(self, client: ChainClient) -> None:
+        """Raise ConfigError unless the chain is the deployment's and holds code at every address."""
+        if client.chain_id != self.chain_id:
+            raise ConfigError(
+                f"the deployment is for chain {self.chain_id}, the client for {client.chain_id}", "use one network"
+            )
+        genesis = client.block(0)
+        if genesis is not None and "0x" + genesis.hash.hex() != self.genesis:
+            raise ConfigError(
+                f"{client.rpc.url} serves another chain with id {self.chain_id} than the one deployed to",
+                "name its RPC URL, or deploy again (a fresh local chain starts empty)",
+            )
+        names = list(self.contracts)
+        codes = client.rpc.batch([("eth_getCode", [self.contracts[n].address, "latest"]) for n in names])
+        for name, code in zip(names, codes, strict=True):
+            if not isinstance(code, str) or len(code) <= 2:
+                raise ConfigError(
+                    f"there is no {name} at {self.contracts[name].address} on {client.rpc.url}",
+                    "check the deployment file and the RPC URL",
+                )

@@ -1,0 +1,243 @@
+"""Follows the suite's events with a durable cursor, through restarts, reorganisations and chains that lose their end.
+
+Before each step the block at the cursor is compared with the chain's. If it is gone, the newest stored block that the
+chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed anew. Logs
+of a single block are asked for by its hash; those of a range are only kept if the range's last block is the same before
+and after, so that a reorganisation in between cannot slip in events of both branches.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from chain.client import Block, ChainClient, parse_block
+from chain.deployment import Deployment
+from chain.events import Event
+from chain.logs import decode_logs
+from chain.rpc import RpcError
+from chain.state import Batch
+from chain.store import EventStore
+from protocol.errors import ConfigError, MusterError, UnreachableError
+
+log = logging.getLogger("muster.chain")
+_RANGE = 2000
+_ATTEMPTS = 6
+_LAG_SECONDS = 10.0
+
+
+class _Moved(Exception):
+    """The chain reorganised while it was being read."""
+
+
+class Follower:
+    """Events of a deployment from its start block on, stored in the file `path`.
+
+    `confirmations`: blocks that must lie on top of a block before its events are taken. One thread at a time.
+    Raises ConfigError when the chain or the file belongs to another deployment.
+    """
+
+    def __init__(self, client: ChainClient, deployment: Deployment, path: Path, confirmations: int = 0) -> None:
+        self._client = client
+        self._deployment = deployment
+        self._confirmations = confirmations
+        self._first = deployment.start_block
+        self._addresses = list(deployment.names())
+        self._range = _RANGE
+        self._behind_since: float | None = None
+        # Stored but not yet handed out: a poll that fails half-way must not swallow events.
+        self._undelivered: list[Event] = []
+        self._rollback: int | None = None
+        self._check_genesis()
+        self._store = EventStore(
+            path,
+            {
+                "chain": str(deployment.chain_id),
+                "genesis": deployment.genesis,
+                "pools": deployment.address("Pools"),
+                "start": str(deployment.start_block),
+                "confirmations": str(confirmations),
+            },
+        )
+
+    @property
+    def head(self) -> int:
+        """The block up to which events are stored; one less than the start block before the first poll."""
+        cursor = self._store.cursor
+        return self._first - 1 if cursor is None else cursor
+
+    @property
+    def generation(self) -> int:
+        """Grows with every rollback, across restarts: a consumer that keeps state of its own compares it."""
+        return self._store.generation
+
+    def history(self) -> Iterator[Event]:
+        """All stored events in chain order."""
+        chunk: list[dict[str, Any]] = []
+        for raw in self._store.logs():
+            chunk.append(raw)
+            if len(chunk) == 1000:
+                yield from decode_logs(chunk, self._deployment, {})
+                chunk = []
+        yield from decode_logs(chunk, self._deployment, {})
+
+    def poll(self) -> Batch:
+        """Catch up with the chain. Raises UnreachableError when it does not answer; nothing stored is lost."""
+        for _ in range(_ATTEMPTS):
+            try:
+                target, fork = self._target()
+                if fork is not None:
+                    self._rollback = fork if self._rollback is None else min(self._rollback, fork)
+                    self._undelivered = [event for event in self._undelivered if event.block <= fork]
+                while target is not None and self.head < target.number:
+                    self._undelivered += self._advance(target)
+                batch = Batch(self._rollback, self._undelivered, self.head)
+                self._rollback, self._undelivered = None, []
+                return batch
+            except _Moved:
+                log.info("the chain reorganised while being read; looking again")
+        raise UnreachableError(
+            f"{self._client.rpc.url} changes its mind faster than it can be read", "check the endpoint"
+        )
+
+    def close(self) -> None:
+        self._store.close()
+
+    # ---- Where to go, and whether the past still holds
+
+    def _target(self) -> tuple[Block | None, int | None]:
+        """(block to follow up to, fork point if the stored end is no longer on the chain)."""
+        cursor = self._store.cursor
+        calls: list[tuple[str, list[Any]]] = [("eth_getBlockByNumber", ["latest", False])]
+        if cursor is not None:
+            calls.append(("eth_getBlockByNumber", [hex(cursor), False]))
+        latest, *at_cursor = [parse_block(raw) for raw in self._client.rpc.batch(calls)]
+        if latest is None:
+            raise UnreachableError(f"{self._client.rpc.url} has no latest block", "wait until the node has synced")
+        fork = None
+        if cursor is not None and not self._holds(cursor, at_cursor[0], latest):
+            if self._lagging(cursor, latest):
+                return None, None
+            fork = self._rewind(cursor)
+        self._behind_since = None
+        target = latest.number - self._confirmations
+        if target <= self.head:
+            return None, fork
+        return (latest if not self._confirmations else self._client.block(target)), fork
+
+    def _holds(self, cursor: int, found: Block | None, latest: Block) -> bool:
+        known = self._store.hash_at(cursor)
+        if latest.number == cursor:
+            return latest.hash == known
+        return found is not None and found.number == cursor and found.hash == known
+
+    def _lagging(self, cursor: int, latest: Block) -> bool:
+        """With several endpoints, one may simply be behind the one we read from before: give it a moment."""
+        if len(self._client.rpc.urls) == 1 or latest.number >= cursor:
+            return False
+        now = time.monotonic()
+        self._behind_since = self._behind_since or now
+        return now - self._behind_since < _LAG_SECONDS
+
+    def _rewind(self, cursor: int) -> int:
+        self._check_genesis()
+        fork = self._fork_point()
+        log.warning("the chain reorganised: events above block %d are withdrawn (cursor was %d)", fork, cursor)
+        self._store.rewind(fork)
+        return fork
+
+    def _fork_point(self) -> int:
+        """The newest stored block that the chain still has; one less than the start block if there is none."""
+        known = [entry for entry in self._store.known_blocks() if entry[0] >= self._first]
+        width = 4
+        while known:
+            part, known = known[:width], known[width:]
+            answers = self._client.rpc.batch([("eth_getBlockByNumber", [hex(n), False]) for n, _ in part])
+            for (number, block_hash), raw in zip(part, answers, strict=True):
+                block = parse_block(raw)
+                if block is not None and block.hash == block_hash:
+                    return number
+            width = min(width * 4, 100)
+        return self._first - 1
+
+    def _check_genesis(self) -> None:
+        genesis = self._client.block(0)
+        if genesis is not None and "0x" + genesis.hash.hex() != self._deployment.genesis:
+            raise ConfigError(
+                f"{self._client.rpc.url} serves another chain with id {self._client.chain_id} than the deployment's",
+                "name the right RPC URL, or deploy again and start with an empty data folder",
+            )
+
+    # ---- Going there
+
+    def _advance(self, target: Block) -> list[Event]:
+        """Store and return the events of the next range of blocks."""
+        first = self.head + 1
+        last = min(target.number, first + self._range - 1)
+        end = target if last == target.number else self._client.block(last)
+        if end is None:
+            raise _Moved
+        if first == last:
+            query: dict[str, Any] = {"blockHash": "0x" + end.hash.hex()}
+        else:
+            query = {"fromBlock": hex(first), "toBlock": hex(last)}
+        (answer,) = self._client.rpc.batch([("eth_getLogs", [query | {"address": self._addresses}])])
+        if isinstance(answer, RpcError):
+            return self._smaller(answer, first, last)
+        if not isinstance(answer, list):
+            raise UnreachableError(f"{self._client.rpc.url} answers {type(answer).__name__} for logs", "check it")
+        if first != last:
+            again = self._client.block(last)
+            if again is None or again.hash != end.hash:
+                raise _Moved
+            self._range = min(self._range * 2, _RANGE)
+        raw = self._stamped([r for r in answer if not r.get("removed")])
+        try:
+            events = decode_logs(raw, self._deployment, {})
+            if any(not first <= event.block <= last for event in events):
+                raise UnreachableError(
+                    f"{self._client.rpc.url} returns logs of other blocks than asked for", "check it"
+                )
+        except UnreachableError as error:
+            self._client.rpc.distrust(error.what)
+            raise
+        self._store.append(raw, last, end.hash)
+        return events
+
+    def _smaller(self, error: RpcError, first: int, last: int) -> list[Event]:
+        """Ask for less when a range is too much for the endpoint."""
+        if first == last:
+            end = self._client.block(last)
+            if end is None or "not found" in error.message.lower() or "unknown block" in error.message.lower():
+                raise _Moved from None
+            raise MusterError(
+                f"{self._client.rpc.url} gives no logs of block {last}: {error.message}",
+                "an endpoint with the chain's full history is needed",
+            )
+        self._range = max(1, (last - first + 1) // 4)
+        log.info(
+            "%s refuses %d blocks of logs (%s); asking for %d",
+            self._client.rpc.url,
+            last - first + 1,
+            error.message,
+            self._range,
+        )
+        return []
+
+    def _stamped(self, logs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Logs with their block's time, which some nodes leave out."""
+        missing = sorted({entry["blockNumber"] for entry in logs if entry.get("blockTimestamp") is None})
+        times: dict[str, tuple[str, str]] = {}
+        for start in range(0, len(missing), 100):
+            part = missing[start : start + 100]
+            for raw in self._client.rpc.batch([("eth_getBlockByNumber", [n, False]) for n in part]):
+                if isinstance(raw, dict):
+                    times[raw["number"]] = (raw["hash"], raw["timestamp"])
+        for entry in logs:
+            if entry.get("blockTimestamp") is None:
+                block_hash, stamp = times.get(entry["blockNumber"], ("", ""))
+                if block_hash != entry["blockHash"]:
+                    raise _Moved
+                entry["blockTimestamp"] = stamp
+        return logs

@@ -1,0 +1,134 @@
+"""Records of who judges: lanes and their committees, juries, disputes, opened canaries.
+
+Units and names as in `chain.records`.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Round:
+    """One committee of a lane. `seats` in order of membership (member j is seats[j]); empty until drawn.
+    `commits`: member → hash; `reveals`: member → (sixteen codes, verdict hash); `closed`: members paid off."""
+
+    round: int
+    seed_block: int
+    seed: bytes = b""
+    seats: tuple[int, ...] = ()
+    drawn_block: int = 0
+    drawn_time: int = 0
+    commit_until: int = 0
+    reveal_until: int = 0
+    commits: dict[int, bytes] = field(default_factory=dict)
+    reveals: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+    settled: bool = False
+    settled_time: int = 0
+    codes: int = 0
+
+    @property
+    def drawn(self) -> bool:
+        return bool(self.seats)
+
+    @property
+    def all_committed(self) -> bool:
+        return self.drawn and len(self.commits) == len(self.seats)
+
+    @property
+    def all_revealed(self) -> bool:
+        return self.drawn and len(self.reveals) == len(self.seats)
+
+    def code_at(self, place: int, member: int) -> int:
+        """The code that member `member` revealed for the file at `place`; 0 when not revealed."""
+        codes, _ = self.reveals.get(member, (0, b""))
+        return codes >> (4 * place) & 15
+
+
+@dataclass
+class Lane:
+    """Up to sixteen submissions with one committee. `start` is its first submission's block."""
+
+    pool: int
+    lane: int
+    start: int
+    last_block: int
+    rounds: list[Round]
+    sequences: list[int] = field(default_factory=list)
+
+    @property
+    def round(self) -> Round:
+        """The newest round."""
+        return self.rounds[-1]
+
+    @property
+    def decided(self) -> bool:
+        """Whether the newest round was settled and no further one was announced."""
+        return self.round.settled
+
+
+@dataclass
+class Trial:
+    """A jury. `commits`: juror → hash; `reveals`: juror → (code, verdict hash). `code` once concluded (0: none)."""
+
+    trial: int
+    pool: int
+    sequence: int
+    size: int
+    seed_block: int
+    seed: bytes = b""
+    seats: tuple[int, ...] = ()
+    drawn_time: int = 0
+    commit_until: int = 0
+    reveal_until: int = 0
+    commits: dict[int, bytes] = field(default_factory=dict)
+    reveals: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+    concluded: bool = False
+    code: int = 0
+    fee_per_juror: int = 0
+
+    @property
+    def drawn(self) -> bool:
+        return bool(self.seats)
+
+
+@dataclass
+class Dispute:
+    """A dispute of one file. `verdict` is the first jury's code (0 before), `code` the final one when `resolved`."""
+
+    pool: int
+    sequence: int
+    disputer: str
+    trial: int
+    deposit: int
+    time: int
+    verdict: int = 0
+    appeal_until: int = 0
+    appellant: str = ""
+    appeal_trial: int = 0
+    appeal_deposit: int = 0
+    resolved: bool = False
+    code: int = 0
+    overturned: bool = False
+    reward: int = 0
+
+
+@dataclass
+class Canary:
+    """An opened canary. `upheld` and `code` once concluded."""
+
+    pool: int
+    sequence: int
+    row: int
+    reason: int
+    accused: tuple[int, ...]
+    deposit: int
+    contest_until: int
+    time: int
+    contester: str = ""
+    trial: int = 0
+    contest_deposit: int = 0
+    concluded: bool = False
+    upheld: bool = False
+    code: int = 0
+    slashed: dict[int, int] = field(default_factory=dict)

@@ -1,0 +1,87 @@
+"""Which chain to use and how a new suite is to be parametrised there: a TOML file per network."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from chain.deployment import Address
+from protocol.encoding import parse_toml
+from protocol.errors import ConfigError
+
+FOLDER = Path(__file__).resolve().parent / "networks"
+_TOKEN_BOUND = (1 << 56) - 1
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Penalties(_Part):
+    """`Params.Values`, in grains; shares in 1/10000. Bounds beyond these are the contract's."""
+
+    slash_bps: int = Field(ge=5000, le=10_000)
+    reward_bps: int = Field(ge=0, le=2000)
+    malformed: int = Field(ge=0, le=_TOKEN_BOUND)
+    minority: int = Field(ge=1, le=_TOKEN_BOUND)
+    withheld: int = Field(ge=1, le=_TOKEN_BOUND)
+    overturn: int = Field(ge=1, le=_TOKEN_BOUND)
+    canary_slash: int = Field(ge=1, le=_TOKEN_BOUND)
+    delay_compensation: int = Field(ge=0, le=_TOKEN_BOUND)
+
+    def as_tuple(self) -> tuple[int, ...]:
+        """In the order of the struct."""
+        return (
+            self.slash_bps,
+            self.reward_bps,
+            self.malformed,
+            self.minority,
+            self.withheld,
+            self.overturn,
+            self.canary_slash,
+            self.delay_compensation,
+        )
+
+
+class SuiteConfig(_Part):
+    """Parameters fixed at deployment (seconds, blocks, grains), and governance's first penalties."""
+
+    min_window: int = Field(ge=1, le=86_400)
+    block_seconds: int = Field(ge=1, le=60)
+    unbonding: int = Field(ge=1, le=7_776_000)
+    epoch_blocks: int = Field(ge=2, le=4000)
+    bond: int = Field(ge=1, le=_TOKEN_BOUND)
+    min_bond: int = Field(ge=1, le=_TOKEN_BOUND)
+    penalties: Penalties
+    token: Address | None = None
+    """An existing token of 9 decimals instead of our test token."""
+    governance: Address | None = None
+    """Owner of parameters and test token; the deployer when absent."""
+
+
+class NetworkConfig(_Part):
+    """A network. `confirmations`: blocks on top of one before its events are believed."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    chain_id: int = Field(ge=1)
+    rpc_urls: tuple[str, ...] = Field(min_length=1)
+    confirmations: int = Field(0, ge=0, le=1000)
+    explorer: str = ""
+    suite: SuiteConfig
+
+    @classmethod
+    def load(cls, which: str | Path) -> "NetworkConfig":
+        """A network by the name of a file that comes with muster (`local`, `base-sepolia`), or by path."""
+        path = Path(which)
+        if path.suffix != ".toml":
+            path = FOLDER / f"{which}.toml"
+        try:
+            return cls.model_validate(parse_toml(path.read_bytes()))
+        except FileNotFoundError:
+            known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
+            raise ConfigError(f"there is no network {which}", f"choose one of {known}, or name a .toml file") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise ConfigError(f"{path}: `{where}`: {first['msg']}", "mend that value") from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read {path}: {error}", "mend the file") from None

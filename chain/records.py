@@ -1,0 +1,320 @@
+"""The records of the projected state: plain data, filled by `chain.reducers` from events only.
+
+Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings. `sequence`, `lane`, `place`,
+`round` and the codes are those of docs/contracts.md.
+"""
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from eth_abi.abi import encode
+from eth_utils.crypto import keccak
+
+from chain.judging import Canary, Dispute, Lane, Round, Trial
+from protocol.verdict import Code
+
+__all__ = [
+    "Account",
+    "Canary",
+    "Dispute",
+    "Lane",
+    "Node",
+    "Payment",
+    "Pool",
+    "Round",
+    "Seat",
+    "Slash",
+    "Status",
+    "Step",
+    "Submission",
+    "Terms",
+    "Trial",
+    "status_of",
+]
+
+
+class Status(StrEnum):
+    """Where a submission stands. `accepted` and the refusals may still be disputed until its `final_time`."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    MALFORMED = "malformed"
+    UNAVAILABLE = "unavailable"
+    VOID = "void"
+    CANARY = "canary"
+
+
+def status_of(code: int) -> Status:
+    """The status that an outcome code gives a submission."""
+    value = Code(code)
+    if value.is_accept:
+        return Status.ACCEPTED
+    if value.is_reject:
+        return Status.REJECTED
+    return {
+        Code.MALFORMED: Status.MALFORMED,
+        Code.UNAVAILABLE: Status.UNAVAILABLE,
+        Code.VOID: Status.VOID,
+        Code.CANARY: Status.CANARY,
+    }.get(value, Status.PENDING)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A pool's immutable terms: `PoolTerms` of contracts/src/libraries/Types.sol, member by member."""
+
+    rate: int
+    fee: int
+    juryFee: int
+    minStake: int
+    leverage: int
+    maxUnits: int
+    committee: int
+    jury: int
+    appealJury: int
+    laneBlocks: int
+    maxLag: int
+    auditRate: int
+    drawBlocks: int
+    commitWindow: int
+    revealWindow: int
+    challengeWindow: int
+    appealWindow: int
+    juryCommitWindow: int
+    juryRevealWindow: int
+    contestWindow: int
+    inviteOnly: bool
+    configHash: bytes
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Terms":
+        return cls(**{f.name: values[f.name] for f in fields(cls)})
+
+    def as_tuple(self) -> tuple[Any, ...]:
+        """In ABI order."""
+        return tuple(getattr(self, f.name) for f in fields(self))
+
+    @property
+    def audit_fraction(self) -> float:
+        return self.auditRate / 65536
+
+
+@dataclass
+class Step:
+    """A published policy step; its seed follows from the hash of block `seed_block`."""
+
+    step: int
+    manifest: bytes
+    canary_root: bytes
+    seed_block: int
+    block: int
+    time: int
+    tx: str
+
+
+@dataclass
+class Pool:
+    """`status` is none, open, paused, closing or settled. `escrow`: the tokens that Pools should hold for it."""
+
+    pool: int
+    owner: str
+    config_hash: bytes
+    terms: Terms
+    unbonding: int
+    block: int
+    status: str = "open"
+    funded: int = 0
+    claimed: int = 0
+    fees_paid: int = 0
+    fees_burnt: int = 0
+    leftover: int = 0
+    from_stakes: int = 0
+    steps: list[Step] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+
+    @property
+    def step(self) -> int:
+        """The newest step, −1 before the first."""
+        return len(self.steps) - 1
+
+    @property
+    def escrow(self) -> int:
+        return self.funded + self.from_stakes - self.claimed - self.fees_paid - self.fees_burnt - self.leftover
+
+
+@dataclass
+class Account:
+    """A node in a pool. `counter` is that of its next submission; `units_*` count output tokens, `paid` grains.
+
+    `units_accepted`: in files accepted at present. `units_earned`, `units_drawn`: the contract's running totals behind
+    claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`: nothing that vests
+    later can be claimed (0: no such limit).
+    """
+
+    pool: int
+    node: str
+    operator: str
+    member: bool = False
+    joined_step: int = 0
+    limit: int = 0
+    counter: int = 0
+    units_pending: int = 0
+    units_accepted: int = 0
+    units_claimed: int = 0
+    units_earned: int = 0
+    units_drawn: int = 0
+    paid: int = 0
+    frozen: int = 0
+    frozen_at: int = 0
+    slashed_at: int = 0
+    removed: bool = False
+    ejected: bool = False
+    eject_code: int = 0
+    eject_sequence: int = -1
+    slashed: int = 0
+    sequences: list[int] = field(default_factory=list)
+
+    @property
+    def barrier(self) -> int:
+        times = [time for time in (self.frozen_at, self.slashed_at) if time]
+        return min(times, default=0)
+
+
+@dataclass
+class Submission:
+    """One file. `code` is the current outcome (0 while pending), `votes_code` the committee's before any dispute.
+    `final_time`: settled outcomes can be disputed before it, accepted work claimed from it on. `finalized` once
+    nothing can change it any more (an accepted file nobody disputed is final by the clock alone: see `is_final`).
+    `cumulative`: the node's earned units up to this file if it can be named in a claim, else 0.
+    """
+
+    pool: int
+    sequence: int
+    node: str
+    step: int
+    counter: int
+    units: int
+    rows: int
+    root: bytes
+    sha256: bytes
+    block: int
+    time: int
+    tx: str
+    code: int = 0
+    votes_code: int = 0
+    decided_block: int = 0
+    decided_time: int = 0
+    final_time: int = 0
+    disputed: bool = False
+    finalized: bool = False
+    frozen: bool = False
+    cumulative: int = 0
+    forfeited: bool = False
+    slashed: int = 0
+    mirrors: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> Status:
+        return status_of(self.code)
+
+    @property
+    def lane(self) -> int:
+        return self.sequence >> 4
+
+    @property
+    def place(self) -> int:
+        return self.sequence & 15
+
+    def is_final(self, now: int) -> bool:
+        """Whether the outcome stands for good at chain time `now`."""
+        return self.finalized or (self.status == Status.ACCEPTED and not self.disputed and now >= self.final_time)
+
+    @property
+    def packed(self) -> int:
+        return self.step << 64 | self.counter << 40 | self.units << 16 | self.rows
+
+    @property
+    def inner(self) -> bytes:
+        """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
+        ident = self.pool << 32 | self.sequence
+        words = ["bytes32", "bytes32", "uint256", "uint256"]
+        return keccak(encode(words, [self.root, self.sha256, self.packed, ident]))
+
+    @property
+    def file_ref(self) -> tuple[bytes, str]:
+        """`FileRef(inner, node)`."""
+        return self.inner, self.node
+
+    @property
+    def file_data(self) -> tuple[Any, ...]:
+        """`FileData(node, step, counter, units, rows, root, fileHash)`."""
+        return self.node, self.step, self.counter, self.units, self.rows, self.root, self.sha256
+
+
+@dataclass
+class Node:
+    """A node key at Stakes; `pool` 0 when in none."""
+
+    node: str
+    operator: str
+    stake: int
+    pool: int = 0
+    release_at: int = 0
+    frozen: int = 0
+    slashed: int = 0
+    block: int = 0
+
+
+@dataclass
+class Seat:
+    """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active)."""
+
+    seat: int
+    owner: str
+    voter: str
+    bond: int
+    active_from: int
+    left_epoch: int = 0
+    evicted: bool = False
+    release_at: int = 0
+    frozen: int = 0
+    closed: bool = False
+    penalised: int = 0
+    earned: int = 0
+
+    @property
+    def active(self) -> bool:
+        return not self.left_epoch and not self.closed
+
+
+@dataclass(frozen=True)
+class Slash:
+    """Grains taken: `kind` node (who: address) or seat (who: seat number as text), with the code that caused it
+    (0 when a seat paid for a minority or withheld vote)."""
+
+    kind: str
+    who: str
+    pool: int
+    sequence: int
+    code: int
+    amount: int
+    block: int
+    time: int
+    tx: str
+
+
+@dataclass(frozen=True)
+class Payment:
+    """Grains paid out by Pools: `kind` claim (to the operator of `node`), fee (to a seat's owner) or leftover."""
+
+    kind: str
+    to: str
+    pool: int
+    amount: int
+    node: str
+    units: int
+    block: int
+    time: int
+    tx: str

@@ -1,0 +1,202 @@
+"""Committees, juries, disputes and canaries."""
+
+from chain.events import Event
+from chain.records import (
+    Canary,
+    Dispute,
+    Round,
+    Slash,
+    Trial,
+)
+from chain.reducers.registry import (
+    dispute_of,
+    freeze,
+    on,
+    pay,
+    round_of,
+    slash,
+    submission_of,
+)
+from chain.state import State
+from protocol.verdict import Code
+
+# ---- Court
+
+
+@on("Court", "CommitteeDrawn")
+def _committee_drawn(state: State, event: Event) -> None:
+    a = event.args
+    drawn, terms = round_of(state, event), state.pools[a["pool"]].terms
+    drawn.seed_block, drawn.seed, drawn.seats = a["seedBlock"], a["seed"], tuple(a["seats"])
+    drawn.drawn_block, drawn.drawn_time = event.block, event.timestamp
+    drawn.commit_until = event.timestamp + terms.commitWindow
+    drawn.reveal_until = drawn.commit_until + terms.revealWindow
+
+
+@on("Court", "VoteCommitted")
+def _vote_committed(state: State, event: Event) -> None:
+    round_of(state, event).commits[event.args["member"]] = event.args["commitment"]
+
+
+@on("Court", "VoteRevealed")
+def _vote_revealed(state: State, event: Event) -> None:
+    a = event.args
+    round_of(state, event).reveals[a["member"]] = (a["codes"], a["verdictHash"])
+
+
+@on("Court", "LaneSettled")
+def _lane_settled(state: State, event: Event) -> None:
+    done = round_of(state, event)
+    done.settled, done.settled_time, done.codes = True, event.timestamp, event.args["codes"]
+
+
+@on("Court", "LaneRedrawn")
+def _lane_redrawn(state: State, event: Event) -> None:
+    lane = state.lanes[event.args["pool"], event.args["lane"]]
+    lane.rounds.append(Round(len(lane.rounds), event.args["seedBlock"]))
+
+
+@on("Court", "OutcomeSet")
+def _outcome_set(state: State, event: Event) -> None:
+    decided, shift = round_of(state, event), 4 * event.args["place"]
+    decided.codes = decided.codes & ~(15 << shift) | event.args["code"] << shift
+
+
+@on("Court", "MemberClosed")
+def _member_closed(state: State, event: Event) -> None:
+    a = event.args
+    closed = round_of(state, event)
+    closed.closed.add(closed.seats.index(a["seat"]))
+    state.seats[a["seat"]].earned += a["paid"]
+    if a["penalty"]:
+        sequence = a["lane"] << 4
+        state.slashes.append(slash(event, "seat", str(a["seat"]), 0, a["penalty"], sequence))
+
+
+# ---- Juries, disputes, canaries
+
+
+@on("Juries", "JurySummoned")
+def _jury_summoned(state: State, event: Event) -> None:
+    a = event.args
+    state.trials[a["trial"]] = Trial(a["trial"], a["pool"], a["sequence"], a["size"], a["seedBlock"])
+
+
+@on("Juries", "JuryDrawn")
+def _jury_drawn(state: State, event: Event) -> None:
+    a = event.args
+    trial = state.trials[a["trial"]]
+    terms = state.pools[trial.pool].terms
+    trial.seed_block, trial.seed, trial.seats = a["seedBlock"], a["seed"], tuple(a["seats"])
+    trial.drawn_time = event.timestamp
+    trial.commit_until = event.timestamp + terms.juryCommitWindow
+    trial.reveal_until = trial.commit_until + terms.juryRevealWindow
+
+
+@on("Juries", "JurorCommitted")
+def _juror_committed(state: State, event: Event) -> None:
+    state.trials[event.args["trial"]].commits[event.args["juror"]] = event.args["commitment"]
+
+
+@on("Juries", "JurorRevealed")
+def _juror_revealed(state: State, event: Event) -> None:
+    a = event.args
+    state.trials[a["trial"]].reveals[a["juror"]] = (a["code"], a["verdictHash"])
+
+
+@on("Juries", "JuryConcluded")
+def _jury_concluded(state: State, event: Event) -> None:
+    trial = state.trials[event.args["trial"]]
+    trial.concluded, trial.code = True, event.args["code"]
+    trial.fee_per_juror = event.args["feePerJuror"]
+
+
+@on("Juries", "JurorClosed")
+def _juror_closed(state: State, event: Event) -> None:
+    a = event.args
+    trial, seat = state.trials[a["trial"]], state.seats[a["seat"]]
+    trial.closed.add(trial.seats.index(a["seat"]))
+    seat.earned += a["paid"]
+    if a["paid"]:
+        pay(state, event, "jury", seat.owner, trial.pool, a["paid"])
+    if a["penalty"]:
+        state.slashes.append(
+            Slash(
+                "seat",
+                str(a["seat"]),
+                trial.pool,
+                trial.sequence,
+                0,
+                a["penalty"],
+                event.block,
+                event.timestamp,
+                event.tx_hash,
+            )
+        )
+
+
+@on("Appeals", "Disputed")
+def _disputed(state: State, event: Event) -> None:
+    a = event.args
+    key = a["pool"], a["sequence"]
+    state.disputes[key] = Dispute(*key, a["disputer"], a["trial"], a["deposit"], event.timestamp)
+
+
+@on("Appeals", "VerdictReached")
+def _verdict_reached(state: State, event: Event) -> None:
+    dispute = dispute_of(state, event)
+    dispute.verdict, dispute.appeal_until = event.args["code"], event.args["appealUntil"]
+    if Code(dispute.verdict).is_reject and dispute.appeal_until > event.timestamp:
+        sub = submission_of(state, event)
+        freeze(state.accounts[sub.pool, sub.node], sub, event.timestamp)
+
+
+@on("Appeals", "Appealed")
+def _appealed(state: State, event: Event) -> None:
+    a = event.args
+    dispute = dispute_of(state, event)
+    dispute.appellant, dispute.appeal_trial, dispute.appeal_deposit = a["appellant"], a["trial"], a["deposit"]
+
+
+@on("Appeals", "DisputeResolved")
+def _dispute_resolved(state: State, event: Event) -> None:
+    a = event.args
+    dispute = dispute_of(state, event)
+    dispute.resolved, dispute.code = True, a["code"]
+    dispute.overturned, dispute.reward = a["overturned"], a["reward"]
+
+
+@on("Appeals", "MemberPenalised")
+def _member_penalised(state: State, event: Event) -> None:
+    a = event.args
+    if a["amount"]:
+        code = state.submissions[a["pool"], a["sequence"]].code
+        state.slashes.append(slash(event, "seat", str(a["seat"]), code, a["amount"]))
+
+
+@on("Canaries", "CanaryOpened")
+def _canary_opened(state: State, event: Event) -> None:
+    a = event.args
+    key = a["pool"], a["sequence"]
+    accused = tuple(a["accused"])
+    state.canaries[key] = Canary(*key, a["row"], a["reason"], accused, a["deposit"], a["contestUntil"], event.timestamp)
+
+
+@on("Canaries", "CanaryContested")
+def _canary_contested(state: State, event: Event) -> None:
+    a = event.args
+    canary = state.canaries[a["pool"], a["sequence"]]
+    canary.contester, canary.trial, canary.contest_deposit = a["contester"], a["trial"], a["deposit"]
+
+
+@on("Canaries", "CanaryConcluded")
+def _canary_concluded(state: State, event: Event) -> None:
+    canary = state.canaries[event.args["pool"], event.args["sequence"]]
+    canary.concluded, canary.upheld, canary.code = True, event.args["upheld"], event.args["code"]
+
+
+@on("Canaries", "SeatSlashed")
+def _seat_slashed(state: State, event: Event) -> None:
+    a = event.args
+    state.canaries[a["pool"], a["sequence"]].slashed[a["seat"]] = a["amount"]
+    state.slashes.append(slash(event, "seat", str(a["seat"]), int(Code.CANARY), a["amount"]))

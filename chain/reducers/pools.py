@@ -1,0 +1,230 @@
+"""Pools, their members and their work."""
+
+from chain.events import Event
+from chain.records import (
+    Account,
+    Lane,
+    Pool,
+    Round,
+    Status,
+    Step,
+    Submission,
+    Terms,
+    status_of,
+)
+from chain.reducers.registry import (
+    ZERO,
+    account_of,
+    earn,
+    freeze,
+    on,
+    pay,
+    slash,
+    submission_of,
+    thaw,
+)
+from chain.state import State
+
+STATUSES = ("none", "open", "paused", "closing", "settled")
+
+MAX_MIRROR = 500
+"""Characters of an announced URL; longer ones are not believed."""
+
+
+# ---- Pools: owner's side
+
+
+@on("Pools", "PoolCreated")
+def _pool_created(state: State, event: Event) -> None:
+    a = event.args
+    terms = Terms.of(a["terms"])
+    state.pools[a["pool"]] = Pool(a["pool"], a["owner"], a["configHash"], terms, a["unbonding"], event.block)
+
+
+@on("Pools", "PoolFunded")
+def _pool_funded(state: State, event: Event) -> None:
+    state.pools[event.args["pool"]].funded += event.args["amount"]
+
+
+@on("Pools", "StatusSet")
+def _status_set(state: State, event: Event) -> None:
+    state.pools[event.args["pool"]].status = STATUSES[event.args["status"]]
+
+
+@on("Pools", "LeftoverTaken")
+def _leftover_taken(state: State, event: Event) -> None:
+    a = event.args
+    state.pools[a["pool"]].leftover += a["amount"]
+    pay(state, event, "leftover", a["owner"], a["pool"], a["amount"])
+
+
+@on("Pools", "StepPublished")
+def _step_published(state: State, event: Event) -> None:
+    a = event.args
+    step = Step(
+        a["step"], a["manifestHash"], a["canaryRoot"], a["seedBlock"], event.block, event.timestamp, event.tx_hash
+    )
+    state.pools[a["pool"]].steps.append(step)
+
+
+# ---- Pools: members and their work
+
+
+@on("Pools", "NodeJoined")
+def _node_joined(state: State, event: Event) -> None:
+    a = event.args
+    account = state.accounts.setdefault((a["pool"], a["node"]), Account(a["pool"], a["node"], a["operator"]))
+    account.member, account.operator = True, a["operator"]
+    account.joined_step, account.limit = a["joinedStep"], a["limit"]
+
+
+@on("Pools", "LimitSet")
+def _limit_set(state: State, event: Event) -> None:
+    account_of(state, event).limit = event.args["limit"]
+
+
+@on("Pools", "NodeLeft")
+def _node_left(state: State, event: Event) -> None:
+    # The owner may bar a node that never joined.
+    key = event.args["pool"], event.args["node"]
+    operator = state.nodes[key[1]].operator if key[1] in state.nodes else ZERO
+    account = state.accounts.setdefault(key, Account(*key, operator))
+    account.member, account.limit = False, 0
+    account.removed = account.removed or event.args["removed"]
+
+
+@on("Pools", "WorkSubmitted")
+def _work_submitted(state: State, event: Event) -> None:
+    a = event.args
+    key = a["pool"], a["sequence"]
+    packed = a["packed"]
+    sub = Submission(
+        *key,
+        a["node"],
+        step=packed >> 64,
+        counter=packed >> 40 & 0xFFFFFF,
+        units=packed >> 16 & 0xFFFFFF,
+        rows=packed & 0xFFFF,
+        root=a["root"],
+        sha256=a["fileHash"],
+        block=event.block,
+        time=event.timestamp,
+        tx=event.tx_hash,
+    )
+    state.submissions[key] = sub
+    pool = state.pools[sub.pool]
+    pool.sequences.append(sub.sequence)
+    account = account_of(state, event)
+    account.sequences.append(sub.sequence)
+    account.counter = sub.counter + 1
+    account.units_pending += sub.units
+    lane = state.lanes.get((sub.pool, sub.lane))
+    if lane is None:
+        seed_block = event.block + pool.terms.laneBlocks + 1
+        lane = Lane(sub.pool, sub.lane, event.block, event.block + pool.terms.laneBlocks, [Round(0, seed_block)])
+        state.lanes[sub.pool, sub.lane] = lane
+    lane.sequences.append(sub.sequence)
+
+
+@on("Pools", "MirrorAnnounced")
+def _mirror_announced(state: State, event: Event) -> None:
+    sub = state.submissions.get((event.args["pool"], event.args["sequence"]))
+    uri: str = event.args["uri"]
+    # Anybody can emit this, with any text; only the submission's own node speaks for its file.
+    if sub is not None and sub.node == event.args["sender"] and len(sub.mirrors) < 8 and len(uri) <= MAX_MIRROR:
+        sub.mirrors.append(uri)
+
+
+@on("Pools", "FileSettled")
+def _file_settled(state: State, event: Event) -> None:
+    a = event.args
+    sub, account = submission_of(state, event), account_of(state, event)
+    sub.code = sub.votes_code = a["code"]
+    sub.decided_block, sub.decided_time, sub.final_time = event.block, event.timestamp, a["time"]
+    account.units_pending -= sub.units
+    if sub.status == Status.ACCEPTED:
+        earn(account, sub)
+    elif sub.status == Status.REJECTED:
+        freeze(account, sub, event.timestamp)
+    sub.finalized = sub.status == Status.VOID
+
+
+@on("Pools", "FileDisputed")
+def _file_disputed(state: State, event: Event) -> None:
+    sub = submission_of(state, event)
+    sub.disputed = True
+    if sub.status == Status.ACCEPTED:
+        account_of(state, event).units_drawn += sub.units
+
+
+@on("Pools", "FileResolved")
+def _file_resolved(state: State, event: Event) -> None:
+    sub, account = submission_of(state, event), account_of(state, event)
+    was, now = sub.status == Status.ACCEPTED, status_of(event.args["code"]) == Status.ACCEPTED
+    sub.code, sub.final_time = event.args["code"], event.args["time"]
+    sub.disputed, sub.finalized = False, True
+    if now:
+        thaw(account, sub)
+    if was and now:
+        account.units_drawn -= sub.units
+    elif now:
+        earn(account, sub)
+    elif was:
+        account.units_accepted -= sub.units
+        # Its acceptance counted until this block; a slash bars what vests from now on.
+        sub.decided_block, sub.decided_time = event.block, event.timestamp
+
+
+@on("Pools", "FileFinalized")
+def _file_finalized(state: State, event: Event) -> None:
+    a = event.args
+    sub = submission_of(state, event)
+    sub.code, sub.finalized, sub.slashed = a["code"], True, a["slashed"]
+    amount, fees = state.pending_slashes.pop(a["node"], (0, 0))
+    state.pools[a["pool"]].from_stakes += fees
+    account = account_of(state, event)
+    account.slashed += amount
+    thaw(account, sub)
+    if amount:
+        state.slashes.append(slash(event, "node", a["node"], a["code"], amount))
+
+
+@on("Pools", "FileForfeited")
+def _file_forfeited(state: State, event: Event) -> None:
+    sub, account = submission_of(state, event), account_of(state, event)
+    sub.forfeited, sub.finalized, sub.cumulative = True, True, 0
+    account.units_earned -= sub.units
+    if sub.status == Status.ACCEPTED:
+        account.units_accepted -= sub.units
+    else:
+        account.units_drawn -= sub.units
+
+
+@on("Pools", "NodeEjected")
+def _node_ejected(state: State, event: Event) -> None:
+    account, sub = account_of(state, event), submission_of(state, event)
+    account.slashed_at = min(account.slashed_at or sub.decided_time, sub.decided_time)
+    if not account.ejected:
+        account.eject_code, account.eject_sequence = event.args["code"], sub.sequence
+    account.ejected, account.member, account.limit = True, False, 0
+
+
+@on("Pools", "Claimed")
+def _claimed(state: State, event: Event) -> None:
+    a = event.args
+    account = account_of(state, event)
+    account.units_claimed += a["units"]
+    account.units_drawn += a["units"]
+    account.paid += a["amount"]
+    state.pools[a["pool"]].claimed += a["amount"]
+    pay(state, event, "claim", a["operator"], a["pool"], a["amount"], a["node"], a["units"])
+
+
+@on("Pools", "FeePaid")
+def _fee_paid(state: State, event: Event) -> None:
+    a = event.args
+    pool = state.pools[a["pool"]]
+    pool.fees_paid += a["paid"]
+    pool.fees_burnt += a["burnt"]
+    if a["paid"]:
+        pay(state, event, "fee", a["to"], a["pool"], a["paid"])

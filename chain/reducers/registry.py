@@ -1,0 +1,72 @@
+"""Which function folds which event, and small steps that several of them share."""
+
+from collections.abc import Callable
+
+from chain.events import Event
+from chain.records import Account, Dispute, Payment, Round, Slash, Submission
+from chain.state import State
+
+Handler = Callable[[State, Event], None]
+HANDLERS: dict[tuple[str, str], Handler] = {}
+ZERO = "0x" + "00" * 20
+
+
+def on(contract: str, *names: str) -> Callable[[Handler], Handler]:
+    """Register a handler for events of a contract."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            HANDLERS[contract, name] = handler
+        return handler
+
+    return register
+
+
+def account_of(state: State, event: Event) -> Account:
+    return state.accounts[event.args["pool"], event.args["node"]]
+
+
+def submission_of(state: State, event: Event) -> Submission:
+    return state.submissions[event.args["pool"], event.args["sequence"]]
+
+
+def dispute_of(state: State, event: Event) -> Dispute:
+    return state.disputes[event.args["pool"], event.args["sequence"]]
+
+
+def round_of(state: State, event: Event) -> Round:
+    number: int = event.args["round"]
+    return state.lanes[event.args["pool"], event.args["lane"]].rounds[number]
+
+
+def earn(account: Account, sub: Submission) -> None:
+    account.units_accepted += sub.units
+    account.units_earned += sub.units
+    sub.cumulative = account.units_earned
+
+
+def freeze(account: Account, sub: Submission, time: int) -> None:
+    """The file keeps its node from submitting and from claiming what vests later, until it is thawed.
+
+    The contract's NodeFrozen and NodeReleased do not name the file, and a slash thaws without them: so we count files.
+    """
+    if not sub.frozen:
+        sub.frozen = True
+        account.frozen += 1
+        account.frozen_at = account.frozen_at or time
+
+
+def thaw(account: Account, sub: Submission) -> None:
+    if sub.frozen:
+        sub.frozen = False
+        account.frozen -= 1
+        account.frozen_at = account.frozen_at if account.frozen else 0
+
+
+def slash(event: Event, kind: str, who: str, code: int, amount: int, sequence: int | None = None) -> Slash:
+    place = event.args["sequence"] if sequence is None else sequence
+    return Slash(kind, who, event.args["pool"], place, code, amount, event.block, event.timestamp, event.tx_hash)
+
+
+def pay(state: State, event: Event, kind: str, to: str, pool: int, amount: int, node: str = "", units: int = 0) -> None:
+    state.payments.append(Payment(kind, to, pool, amount, node, units, event.block, event.timestamp, event.tx_hash))

@@ -1,0 +1,288 @@
+"""Transactions: priced, signed, sent, nursed until they are mined, and their receipts checked.
+
+A transaction may be dropped, stuck behind a gap, outbid, or mined in a block that a reorganisation removes before we
+look. While its receipt is awaited all of these are looked for and mended; a nonce taken by somebody else makes the call
+start again, because the first signature can then never be mined.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from eth_account.signers.local import LocalAccount
+
+from chain.errors import ContractError, TransactionError
+from chain.nonce import Nonces
+from chain.rpc import Rpc, RpcError, number
+from chain.transactions import Call, PendingTransaction, Price, Receipt, price_of
+from protocol.errors import MusterError
+from protocol.waits import WAITS
+
+log = logging.getLogger("muster.chain")
+__all__ = ["Call", "Receipt", "Sender"]
+_CHECK_EVERY = 2.0
+_LOW_BALANCE = 20
+
+
+class Sender:
+    """Sends as one account. Thread-safe.
+
+    `bump_after`: seconds until a transaction that is not mined is outbid by our own replacement.
+    """
+
+    def __init__(self, rpc: Rpc, account: LocalAccount, *, poll: float = 0.2, bump_after: float = 20.0) -> None:
+        self._rpc = rpc
+        self._account = account
+        self._poll = poll
+        self._bump_after = bump_after
+        self._nonces = Nonces(lambda: self._count("pending"))
+        self._warned = 0.0
+
+    def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:
+        """Send and wait for the receipt.
+
+        Raises ContractError when the call would be or was refused, TransactionError when it cannot be sent or was not
+        mined within `timeout` seconds (it may still be later), UnreachableError when no endpoint answers.
+        """
+        limit, price = self._prepare(call, gas)
+        flight = self._launch(call, limit, price)
+        try:
+            with WAITS.on(f"{call.label} to be mined"):
+                return self._await(flight, timeout)
+        finally:
+            self._nonces.done(flight.nonce)
+
+    def send_all(self, calls: Sequence[tuple[Call, int]], timeout: float = 300.0) -> Iterator[Receipt]:
+        """Send calls with given gas limits one right after the other, then yield their receipts in order. For calls
+        that depend on one another only by their order; the first failure is raised when its turn comes."""
+        _, price = self._prepare(calls[0][0], sum(gas for _, gas in calls))
+        flights = [self._launch(call, gas, price) for call, gas in calls]
+        try:
+            for flight in flights:
+                with WAITS.on(f"{flight.call.label} to be mined"):
+                    yield self._await(flight, timeout)
+        finally:
+            for flight in flights:
+                self._nonces.done(flight.nonce)
+
+    # ---- Before
+
+    def _prepare(self, call: Call, gas: int | None) -> tuple[int, Price]:
+        requests: list[tuple[str, list[Any]]] = [
+            ("eth_getBlockByNumber", ["latest", False]),
+            ("eth_maxPriorityFeePerGas", []),
+            ("eth_getBalance", [self._account.address, "latest"]),
+        ]
+        if gas is None:
+            requests.append(("eth_estimateGas", [call.fields(self._account.address)]))
+        block, tip, balance, *estimate = self._rpc.batch(requests)
+        price = price_of(block, tip)
+        if estimate:
+            if isinstance(estimate[0], RpcError):
+                raise self._refusal(call, estimate[0])
+            # State may change until it is mined: a first vote also draws, a last one settles.
+            gas = number(estimate[0]) * 5 // 4 + 30_000
+        assert gas is not None
+        if not isinstance(balance, RpcError):
+            self._check_balance(number(balance), gas * price.most + call.value)
+        return gas, price
+
+    def _check_balance(self, balance: int, need: int) -> None:
+        if balance < need:
+            raise TransactionError(
+                f"{self._account.address} has {balance / 1e18:.6f} ETH for gas and needs {need / 1e18:.6f}",
+                "send some ETH to it",
+            )
+        if balance < _LOW_BALANCE * need and time.monotonic() - self._warned > 600:
+            self._warned = time.monotonic() or 1.0
+            log.warning(
+                "%s has %.6f ETH left, gas for about %d transactions: send more soon",
+                self._account.address,
+                balance / 1e18,
+                balance // max(need, 1),
+            )
+
+    def _refusal(self, call: Call, error: RpcError) -> MusterError:
+        if error.data or "revert" in error.message.lower():
+            return ContractError(call.label, error.data)
+        if "insufficient funds" in error.message.lower():
+            return TransactionError(f"{self._account.address} has too little ETH for gas", "send some ETH to it")
+        return TransactionError(f"{call.label} cannot be priced: {error.message}", "check the deployment and arguments")
+
+    # ---- Launch
+
+    def _launch(self, call: Call, gas: int, price: Price) -> PendingTransaction:
+        # Signatures are deterministic: without a random part, the same call at the same nonce from another program with
+        # this key (or at a nonce that the node counts late) would have our hash, and pass for our own transaction.
+        gas += secrets.randbelow(4096)
+        with self._nonces.lock:
+            nonce = self._nonces.next()
+            for _ in range(8):
+                raw, tx_hash = self._sign(call, gas, price, nonce)
+                if self._broadcast(raw, tx_hash):
+                    self._nonces.sent(nonce, raw)
+                    now = time.monotonic()
+                    return PendingTransaction(call, gas, price, nonce, [tx_hash], now, now)
+                nonce = self._nonces.after_conflict(nonce)
+        raise TransactionError(
+            f"{call.label}: nonces of {self._account.address} keep being taken", "is another program using this key?"
+        )
+
+    def _sign(self, call: Call, gas: int, price: Price, nonce: int) -> tuple[bytes, str]:
+        fields: dict[str, Any] = {
+            "type": 2,
+            "chainId": self._rpc.chain_id,
+            "nonce": nonce,
+            "value": call.value,
+            "data": call.data,
+            "gas": gas,
+            "maxFeePerGas": price.most,
+            "maxPriorityFeePerGas": price.tip,
+        }
+        if call.to:
+            fields["to"] = call.to
+        signed = self._account.sign_transaction(fields)
+        return bytes(signed.raw_transaction), "0x" + bytes(signed.hash).hex()
+
+    def _broadcast(self, raw: bytes, tx_hash: str) -> bool:
+        """Hand over; False when the nonce belongs to another transaction. A lost answer followed by a retry looks like
+        one of our own transactions being known already, so the hash decides."""
+        try:
+            self._rpc.call("eth_sendRawTransaction", "0x" + raw.hex())
+            return True
+        except RpcError as error:
+            text = error.message.lower()
+            if "already known" in text or "already imported" in text or "known transaction" in text:
+                return True
+            if "nonce too low" in text or "underpriced" in text or "nonce is too low" in text:
+                return self._rpc.call("eth_getTransactionByHash", tx_hash) is not None
+            if "insufficient funds" in text:
+                raise TransactionError(
+                    f"{self._account.address} has too little ETH for gas", "send some ETH to it"
+                ) from None
+            raise TransactionError(f"the chain refuses the transaction: {error.message}", tx_hash=tx_hash) from None
+
+    # ---- Until mined
+
+    def _await(self, flight: PendingTransaction, timeout: float) -> Receipt:
+        deadline = flight.started + timeout
+        next_check, next_log = flight.started + _CHECK_EVERY, flight.started + 10.0
+        while True:
+            receipt = self._receipt(flight)
+            if receipt is not None:
+                return self._checked(flight, receipt)
+            now = time.monotonic()
+            if now > deadline:
+                raise TransactionError(
+                    f"{flight.call.label} was not mined within {timeout:.0f} s ({flight.hashes[-1]})",
+                    "it may be later: look before sending it again",
+                    flight.hashes[-1],
+                )
+            if now >= next_check:
+                self._nurse(flight)
+                next_check = now + _CHECK_EVERY
+            if now - flight.priced > self._bump_after:
+                self._bump(flight)
+            if now >= next_log:
+                log.info("waiting for %s to be mined (%s)", flight.call.label, flight.hashes[-1])
+                next_log = now + 10.0
+            time.sleep(self._poll)
+
+    def _receipt(self, flight: PendingTransaction) -> dict[str, Any] | None:
+        for answer in self._rpc.batch([("eth_getTransactionReceipt", [h]) for h in flight.hashes]):
+            if isinstance(answer, dict):
+                return answer
+        return None
+
+    def _checked(self, flight: PendingTransaction, receipt: dict[str, Any]) -> Receipt:
+        tx_hash = receipt["transactionHash"]
+        if number(receipt["status"]) != 1:
+            raise self._why(flight, receipt)
+        used = number(receipt["gasUsed"])
+        return Receipt(
+            tx_hash,
+            number(receipt["blockNumber"]),
+            bytes.fromhex(receipt["blockHash"][2:]),
+            used,
+            used * number(receipt.get("effectiveGasPrice", "0x0")) + number(receipt.get("l1Fee") or "0x0"),
+            receipt.get("contractAddress"),
+            receipt["logs"],
+        )
+
+    def _why(self, flight: PendingTransaction, receipt: dict[str, Any]) -> ContractError:
+        """The reason of a mined revert, by running the call again on the state around its block."""
+        mined = number(receipt["blockNumber"])
+        fields = flight.call.fields(self._account.address) | {"gas": hex(flight.gas)}
+        for block in (mined - 1, mined):
+            answer = self._rpc.batch([("eth_call", [fields, hex(block)])])[0]
+            if isinstance(answer, RpcError) and answer.data:
+                return ContractError(flight.call.label, answer.data, receipt["transactionHash"])
+        return ContractError(flight.call.label, b"", receipt["transactionHash"])
+
+    def _nurse(self, flight: PendingTransaction) -> None:
+        """Mend what keeps a transaction from being mined."""
+        count, known = self._rpc.batch(
+            [
+                ("eth_getTransactionCount", [self._account.address, "latest"]),
+                ("eth_getTransactionByHash", [flight.hashes[-1]]),
+            ]
+        )
+        if isinstance(count, RpcError) or isinstance(known, RpcError):
+            return
+        if number(count) > flight.nonce:
+            # Mined between two looks, or its nonce went to another transaction: look once more before concluding.
+            flight.orphaned += 1
+            if known is None and flight.orphaned >= 2 and self._receipt(flight) is None:
+                self._relaunch(flight)
+            return
+        flight.orphaned = 0
+        with self._nonces.lock:
+            for nonce in range(max(number(count), flight.nonce - 16), flight.nonce):
+                self._refill(nonce, flight.price)
+            if known is None:
+                log.warning("%s was dropped by the chain; sending it again", flight.call.label)
+                raw = self._nonces.remembered(flight.nonce)
+                if raw is not None:
+                    self._broadcast(raw, flight.hashes[-1])
+
+    def _refill(self, nonce: int, price: Price) -> None:
+        """A nonce below a waiting one that nobody waits for: without it the waiting one can never be mined."""
+        if self._nonces.is_in_flight(nonce):
+            return
+        raw = self._nonces.remembered(nonce)
+        if raw is None:
+            raw, _ = self._sign(Call(self._account.address, b"", "filler"), 21_000, price, nonce)
+        try:
+            self._rpc.call("eth_sendRawTransaction", "0x" + raw.hex())
+        except RpcError as error:
+            log.debug("nonce %d: %s", nonce, error.message)
+
+    def _relaunch(self, flight: PendingTransaction) -> None:
+        log.warning("nonce %d went to another transaction; sending %s again", flight.nonce, flight.call.label)
+        self._nonces.done(flight.nonce)
+        limit, price = self._prepare(flight.call, None)
+        again = self._launch(flight.call, limit, price)
+        flight.nonce, flight.hashes, flight.gas, flight.price = again.nonce, again.hashes, limit, price
+        flight.orphaned, flight.priced = 0, time.monotonic()
+
+    def _bump(self, flight: PendingTransaction) -> None:
+        block, tip = self._rpc.batch([("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])])
+        price = flight.price.raised(price_of(block, tip))
+        raw, tx_hash = self._sign(flight.call, flight.gas, price, flight.nonce)
+        flight.priced = time.monotonic()
+        with self._nonces.lock:
+            try:
+                accepted = self._broadcast(raw, tx_hash)
+            except TransactionError as error:
+                log.debug("fee bump refused: %s", error)
+                return
+            if accepted:
+                log.info("%s is not mined; offering %.3f gwei per gas", flight.call.label, price.most / 1e9)
+                self._nonces.sent(flight.nonce, raw)
+                flight.price = price
+                flight.hashes.append(tx_hash)
+
+    def _count(self, block: str) -> int:
+        return number(self._rpc.call("eth_getTransactionCount", self._account.address, block))

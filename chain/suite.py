@@ -1,0 +1,77 @@
+"""The suite of one deployment, ready to call.
+
+    client = ChainClient(rpc_urls, deployment.chain_id, account)
+    suite = Suite(client, deployment)              # checks chain, addresses and ABIs
+    suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows))
+
+`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`: one facade per contract,
+in `chain.contracts`. Calls are sent as the client's account. What changes often is read from the projected state
+(`chain.state`), not by views.
+"""
+
+from chain.client import ChainClient
+from chain.contracts.appeals import Appeals, Canaries, FailingRollout, Planted
+from chain.contracts.court import Committee, Court, Juries
+from chain.contracts.pools import AccountView, Pools, PoolView, SubmissionView, Submitted, WorkItem
+from chain.contracts.stakes import NodeView, Seats, SeatView, Stakes
+from chain.contracts.token import Params, Permit, Token
+from chain.deployment import Deployment
+from chain.errors import ContractError, TransactionError
+from chain.records import Step, Terms
+from protocol.seeds import step_seed
+
+__all__ = [
+    "AccountView",
+    "Appeals",
+    "Canaries",
+    "Committee",
+    "ContractError",
+    "Court",
+    "FailingRollout",
+    "Juries",
+    "NodeView",
+    "Params",
+    "Permit",
+    "Planted",
+    "PoolView",
+    "Pools",
+    "SeatView",
+    "Seats",
+    "Stakes",
+    "SubmissionView",
+    "Submitted",
+    "Suite",
+    "Terms",
+    "Token",
+    "TransactionError",
+    "WorkItem",
+]
+
+
+class Suite:
+    """See the module's docstring. `check=False` skips the check of chain and addresses (two round trips)."""
+
+    def __init__(self, client: ChainClient, deployment: Deployment, *, check: bool = True) -> None:
+        deployment.check_abis()
+        if check:
+            deployment.check_chain(client)
+        self.client = client
+        self.deployment = deployment
+        self.token = Token(client, deployment)
+        self.params = Params(client, deployment)
+        self.stakes = Stakes(client, deployment)
+        self.seats = Seats(client, deployment)
+        self.pools = Pools(client, deployment)
+        self.court = Court(client, deployment)
+        self.juries = Juries(client, deployment)
+        self.appeals = Appeals(client, deployment)
+        self.canaries = Canaries(client, deployment)
+
+    def step_seed(self, pool: int, step: Step, confirmations: int = 0) -> bytes | None:
+        """The public seed of a published step; None until its seed block has `confirmations` blocks on top."""
+        block = self.client.block(step.seed_block)
+        if block is None:
+            return None
+        if confirmations and self.client.block(step.seed_block + confirmations) is None:
+            return None
+        return step_seed(block.hash, self.deployment.chain_id, self.pools.address, pool, step.step)

@@ -1,0 +1,71 @@
+"""What is sent and what comes back: calls, prices, receipts."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from chain.errors import TransactionError
+from chain.rpc import RpcError, number
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a contract: `label` names it in messages, e.g. `Pools.submit`. An empty `to` creates a contract."""
+
+    to: str
+    data: bytes
+    label: str
+    value: int = 0
+
+    def fields(self, sender: str | None = None) -> dict[str, str]:
+        out = {"data": "0x" + self.data.hex(), "value": hex(self.value)}
+        out |= {"to": self.to} if self.to else {}
+        return out | ({"from": sender} if sender else {})
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A successful transaction. `logs` as the RPC gives them; `fee` in wei."""
+
+    tx_hash: str
+    block: int
+    block_hash: bytes
+    gas_used: int
+    fee: int
+    contract_address: str | None
+    logs: list[dict[str, Any]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Price:
+    """Fees of a type 2 transaction, wei per gas."""
+
+    most: int
+    tip: int
+
+    def raised(self, floor: "Price") -> "Price":
+        """Enough to replace a transaction (nodes ask for 10% more), and no less than `floor`."""
+        return Price(max(self.most * 5 // 4 + 1, floor.most), max(self.tip * 5 // 4 + 1, floor.tip))
+
+
+@dataclass
+class PendingTransaction:
+    """A transaction under way: the hashes of all its offers, the newest last; `started` and `priced` (its newest offer)
+    in monotonic seconds; `orphaned` counts how often its nonce was found taken without a receipt of ours."""
+
+    call: Call
+    gas: int
+    price: Price
+    nonce: int
+    hashes: list[str]
+    started: float
+    priced: float
+    orphaned: int = 0
+
+
+def price_of(block: Any, tip: Any) -> Price:
+    """Twice the base fee, so that six full blocks in a row do not price us out, plus the node's suggested tip."""
+    if isinstance(block, RpcError) or not isinstance(block, dict):
+        raise TransactionError("the chain's endpoint does not return its latest block", "check the endpoint")
+    base = number(block.get("baseFeePerGas") or "0x3b9aca00")
+    suggested = 1_000_000 if isinstance(tip, RpcError) else number(tip)
+    return Price(2 * base + suggested, suggested)

@@ -1,0 +1,116 @@
+"""Signed papers that people hand to one another as files: a node key's consent to its operator, a pool owner's invite
+to a node (docs/contracts.md)."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from chain.contracts.pools import INVITE
+from chain.contracts.stakes import CONSENT
+from protocol import eip712
+from protocol.encoding import parse_json
+from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.files import write_atomic
+
+if TYPE_CHECKING:
+    from eth_account.signers.local import LocalAccount
+
+_MAX_FILE = 16 * 1024
+
+
+@dataclass(frozen=True)
+class Consent:
+    """A node key lets `operator` register it until `expiry` (Unix seconds). `contract` is Stakes."""
+
+    chain_id: int
+    contract: str
+    node: str
+    operator: str
+    expiry: int
+    signature: bytes = b""
+
+    def digest(self) -> bytes:
+        domain = eip712.Domain("muster-stakes", "1", self.chain_id, self.contract)
+        return eip712.digest(domain, CONSENT, self.node, self.operator, self.expiry)
+
+
+@dataclass(frozen=True)
+class Invite:
+    """A pool's owner lets `node` join `pool` until `expiry` (Unix seconds). `contract` is Pools."""
+
+    chain_id: int
+    contract: str
+    pool: int
+    node: str
+    expiry: int
+    signature: bytes = b""
+
+    def digest(self) -> bytes:
+        domain = eip712.Domain("muster-pools", "1", self.chain_id, self.contract)
+        return eip712.digest(domain, INVITE, self.pool, self.node, self.expiry)
+
+
+Paper = TypeVar("Paper", Consent, Invite)
+
+
+def sign(paper: Paper, account: "LocalAccount") -> Paper:
+    """The same paper with the account's signature."""
+    return dataclasses.replace(paper, signature=eip712.sign(account, paper.digest()))
+
+
+def write(paper: Consent | Invite, path: Path) -> None:
+    """A JSON file to hand over. Never overwrites one."""
+    if path.exists():
+        raise ConfigError(f"{path} exists", "choose another --out")
+    document = {**dataclasses.asdict(paper), "signature": "0x" + paper.signature.hex()}
+    try:
+        write_atomic(path, json.dumps(document, indent=2).encode() + b"\n")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", "choose another --out") from None
+
+
+def read(kind: type[Paper], path: Path) -> Paper:
+    """The paper in a file, signature unchecked. Raises ConfigError."""
+    name = kind.__name__.lower()
+    try:
+        if path.stat().st_size > _MAX_FILE:
+            raise ValueError("too long")
+        values = parse_json(path.read_bytes())
+        paper = kind(**_checked(kind, values))
+        paper.digest()
+        return paper
+    except OSError as error:
+        raise ConfigError(f"cannot read the {name} {path}: {error.strerror}", "check the path") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path} is not a {name}: {str(error)[:200]}", "ask for the file again") from None
+
+
+def check(paper: Consent | Invite, here: Consent | Invite, signer: str, path: Path) -> None:
+    """Raise unless the paper says what `here` does (expiry and signature aside), is still valid at time `here.expiry`,
+    and `signer` (checksum address) signed it."""
+    for field in dataclasses.fields(here):
+        got, wanted = getattr(paper, field.name), getattr(here, field.name)
+        if field.name == "expiry" and got < wanted:
+            raise ConfigError(f"{path} has expired", "ask for a new one")
+        if field.name not in ("expiry", "signature") and got != wanted:
+            raise ConfigError(f"{path} is for {field.name} {got}, not {wanted}", "ask for a new one")
+    try:
+        found = eip712.recover(paper.digest(), paper.signature)
+    except MusterError as error:
+        raise IntegrityError(f"{path}: {error.what}", "ask for the file again") from None
+    if found != signer:
+        raise IntegrityError(f"{path} is signed by {found}, not by {signer}", "ask for a new one")
+
+
+def _checked(kind: type[Any], values: Any) -> dict[str, Any]:
+    """Exactly the paper's fields with plain JSON types; the signature's hex becomes bytes."""
+    wanted = {field.name: field.type for field in dataclasses.fields(kind)}
+    if not isinstance(values, dict) or set(values) != set(wanted):
+        raise ValueError(f"its fields are not {', '.join(wanted)}")
+    for field, value in values.items():
+        number = wanted[field] is int
+        if not isinstance(value, int if number else str) or isinstance(value, bool):
+            raise ValueError(f"`{field}` is not {'a number' if number else 'text'}")
+    return {**values, "signature": bytes.fromhex(values["signature"].removeprefix("0x"))}

@@ -1,0 +1,44 @@
+"""What one check found."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from protocol.errors import MusterError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`state` is ok, failed, or note (worth knowing, nothing to mend). `mend` says what to do about a failure."""
+
+    check: str
+    state: str
+    detail: str
+    hint: str = ""
+
+    def line(self) -> str:
+        mark = {"ok": "ok    ", "failed": "FAILED", "note": "note  "}[self.state]
+        return f"{mark}  {self.check:<12} {self.detail}" + (f"; {self.hint}" if self.hint else "")
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def ok(check: str, detail: str) -> Finding:
+    return Finding(check, "ok", detail)
+
+
+def failed(check: str, detail: str, hint: str) -> Finding:
+    return Finding(check, "failed", detail, hint)
+
+
+def note(check: str, detail: str) -> Finding:
+    return Finding(check, "note", detail)
+
+
+def judged(check: str, look: Callable[[], str]) -> Finding:
+    """`look` returns what it saw, or raises a MusterError, which becomes a failure."""
+    try:
+        return ok(check, look())
+    except MusterError as error:
+        return failed(check, error.what, error.hint)

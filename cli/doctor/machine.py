@@ -1,0 +1,131 @@
+"""Is this machine ready: programs, Python packages, built contracts, file system, ports."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import cli
+from cli.doctor.base import Finding, failed, judged, note, ok
+from demo.ports import is_free
+
+ROOT = Path(cli.__file__).parents[1]
+_PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
+_SETUP = "run `make setup`"
+
+
+def look(data: Path, ports: Sequence[int]) -> Iterator[Finding]:
+    """Every check of the machine; `data` is where a local network would keep its files."""
+    yield _python()
+    yield _version("node", "Node.js", 20, "install Node.js 20 or newer")
+    yield _version("npm", "npm", 9, "install npm (it comes with Node.js)")
+    yield _version("git", "git", 2, "install git")
+    yield _compiler()
+    yield judged("anvil", _anvil)
+    yield _forge()
+    yield from _packages()
+    yield _contracts()
+    yield _attributes(data)
+    yield _ports(ports)
+
+
+def _python() -> Finding:
+    found = platform.python_version()
+    if sys.version_info[:2] != (3, 11):
+        return failed("python", f"{found} runs this, 3.11 is needed", "make PYTHON=python3.11 setup")
+    return ok("python", f"{found} at {sys.executable}")
+
+
+def _version(program: str, name: str, least: int, hint: str) -> Finding:
+    path = shutil.which(program)
+    if path is None:
+        return failed(program, f"`{program}` is not on the PATH", hint)
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return failed(program, f"{path} does not run: {error}", hint)
+    match = re.search(r"(\d+)(\.\d+)*", said)
+    if match is None or int(match[1]) < least:
+        return failed(program, f"{name} {match[0] if match else 'of unknown version'} is too old", hint)
+    return ok(program, f"{match[0]} at {path}")
+
+
+def _compiler() -> Finding:
+    found = shutil.which("cc") or shutil.which("gcc")
+    if found is None:
+        return failed("compiler", "no C compiler (`cc`) is on the PATH", "install gcc or clang")
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+        return failed("compiler", "Python's C headers (Python.h) are missing", "install python3.11-dev")
+    return ok("compiler", found)
+
+
+def _anvil() -> str:
+    from demo.services.anvil import find_anvil
+
+    return str(find_anvil())
+
+
+def _forge() -> Finding:
+    local = ROOT / "node_modules" / ".bin" / "forge"
+    found = str(local) if local.exists() else shutil.which("forge")
+    return ok("forge", found) if found else failed("forge", "Foundry's forge is not installed", _SETUP)
+
+
+def _packages() -> Iterator[Finding]:
+    """Installed Python packages against the lock files; an installation without a checkout has none to compare."""
+    locks = [ROOT / name for name in ("requirements-torch.lock", "requirements.lock")]
+    if not all(lock.exists() for lock in locks):
+        yield note("packages", "no lock files beside this installation, nothing to compare")
+        return
+    wrong = []
+    pins = [m for lock in locks for line in lock.read_text().splitlines() if (m := _PINNED.match(line))]
+    for name, wanted in (pin.groups() for pin in pins):
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found = "nothing"
+        if found != wanted and not (name == "torch" and found.split("+")[0] == wanted.split("+")[0]):
+            wrong.append(f"{name} is {found}, locked {wanted}")
+    if wrong:
+        yield failed("packages", f"{len(wrong)} of {len(pins)} differ from the lock: {', '.join(wrong[:3])}", _SETUP)
+    else:
+        yield ok("packages", f"{len(pins)} packages as locked")
+
+
+def _contracts() -> Finding:
+    missing = [n for n in ("Pools", "Stakes", "Seats", "Court") if not (ROOT / f"contracts/abi/{n}.json").exists()]
+    if missing:
+        return failed(
+            "contracts", f"no ABI of {', '.join(missing)} in {ROOT / 'contracts/abi'}", "restore the checkout"
+        )
+    if not any((ROOT / "contracts" / "out").glob("Pools.sol/Pools.json")):
+        return failed("contracts", "the contracts are not compiled", _SETUP)
+    return ok("contracts", "compiled")
+
+
+def _attributes(data: Path) -> Finding:
+    """User extended attributes, in which the local S3 server keeps its objects' metadata."""
+    folder = data
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".muster-doctor-") as file:
+            os.setxattr(file.name, "user.muster.probe", b"x" * 2000)
+    except (OSError, AttributeError) as error:
+        hint = "choose a --data on ext4, xfs, btrfs or a recent tmpfs"
+        return failed("xattrs", f"{folder} cannot hold objects ({error})", hint)
+    return ok("xattrs", f"user attributes work in {folder}")
+
+
+def _ports(ports: Sequence[int]) -> Finding:
+    taken = [port for port in ports if not is_free(port)]
+    if taken:
+        return failed("ports", f"in use: {', '.join(map(str, taken))}", "stop what uses them or choose other ports")
+    return ok("ports", f"free: {', '.join(map(str, ports))}" if ports else "none asked for (--port)")

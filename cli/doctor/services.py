@@ -1,0 +1,90 @@
+"""Do the services answer, and are they the right ones: chain, bucket, orchestrator."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cli.doctor.base import Finding, judged, note
+from protocol.errors import ConfigError, UnreachableError
+
+_SECONDS = 5.0
+
+
+def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: str | None) -> Iterator[Finding]:
+    """`chain_id`: the one expected (None: any); `s3`: a JSON file of `S3Settings`."""
+    if rpc:
+        yield judged("rpc", lambda: _chain(rpc, chain_id))
+    else:
+        yield note("rpc", "none named (--rpc or --deployment)")
+    if s3:
+        yield judged("s3", lambda: _bucket(s3))
+    else:
+        yield note("s3", "none named (--s3)")
+    if orchestrator:
+        yield judged("orchestrator", lambda: _orchestrator(orchestrator))
+
+
+def chain_id_at(rpc: str) -> int:
+    """The chain id that the RPC answers with. Raises UnreachableError if it does not answer, ConfigError if what
+    answers is no Ethereum RPC."""
+    answer = get_json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}, "the RPC")
+    try:
+        return int(answer["result"], 16)
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(f"{rpc} is not an Ethereum RPC", "check the URL") from None
+
+
+def _chain(rpc: str, expected: int | None) -> str:
+    found = chain_id_at(rpc)
+    if expected is not None and found != expected:
+        raise ConfigError(f"{rpc} is chain {found}, expected {expected}", "name the RPC of the right chain")
+    return f"{rpc} answers, chain {found}"
+
+
+def _bucket(path: Path) -> str:
+    from pydantic import ValidationError
+
+    from storage.bucket import Bucket
+    from storage.settings import S3Settings
+
+    try:
+        settings = S3Settings.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the document"
+        raise ConfigError(f"{path}: `{field}` {first['msg']}", "mend that field") from None
+    bucket = Bucket(settings)
+    next(iter(bucket.list("manifests/")), None)
+    return f"bucket {settings.bucket} at {settings.endpoint} can be read"
+
+
+def _orchestrator(url: str) -> str:
+    answer = get_json(url.rstrip("/") + "/health", None, "the orchestrator")
+    if not isinstance(answer, dict) or answer.get("ok") is not True:
+        raise ConfigError(f"{url} is not a muster orchestrator", "check the URL")
+    return f"{url} answers, version {answer.get('version', 'unknown')}"
+
+
+def get_json(url: str, body: Any, what: str) -> Any:
+    import httpx
+
+    from protocol.encoding import parse_json
+
+    try:
+        if body is None:
+            answer = httpx.get(url, timeout=_SECONDS, trust_env=False)
+        else:
+            answer = httpx.post(url, json=body, timeout=_SECONDS, trust_env=False)
+        answer.raise_for_status()
+        return parse_json(answer.content)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"{url} is not a URL: {error}", "write http://host:port") from None
+    except httpx.HTTPStatusError as error:
+        raise UnreachableError(f"{what} {url} answers {error.response.status_code}", "check the URL") from None
+    except httpx.HTTPError as error:
+        words = str(error) or type(error).__name__
+        raise UnreachableError(f"{what} {url} does not answer ({words})", "start it or mend the URL") from None
+    except ValueError:
+        raise ConfigError(f"{url} does not answer JSON", "check the URL") from None

@@ -1,0 +1,40 @@
+"""What an operator does when honest work was rejected: dispute it, before the challenge window ends."""
+
+from typing import TYPE_CHECKING
+
+from chain.records import Status
+from chain.state import State
+from demo.layout import POOL
+from protocol.errors import MusterError
+
+if TYPE_CHECKING:
+    from demo.run import Demo
+
+MARGIN_SECONDS = 3
+
+
+class Disputer:
+    """Acts for the operators of the demo's honest nodes, who know that they did not cheat."""
+
+    def __init__(self, demo: "Demo") -> None:
+        self.demo = demo
+        self.clients = {demo.ring[f"node-{n.name}"].address: n.name for n in demo.plan.nodes if not n.attack}
+        self.tried: set[int] = set()
+
+    def look(self, state: State) -> None:
+        for sub in state.submissions_of(POOL):
+            wronged = sub.node in self.clients and sub.status is Status.REJECTED and not sub.disputed
+            if wronged and sub.sequence not in self.tried:
+                self.tried.add(sub.sequence)
+                self._dispute(state, sub.sequence)
+
+    def _dispute(self, state: State, sequence: int) -> None:
+        sub = state.submissions[POOL, sequence]
+        name = self.clients[sub.node]
+        suite = self.demo.onboarding.suite(f"operator-{name}")
+        try:
+            if suite.client.now() + MARGIN_SECONDS < sub.final_time:
+                trial = suite.appeals.dispute(sub)
+                self.demo.say(f"⚖ {name}'s honest file {sequence} was rejected; its operator disputes (trial {trial})")
+        except MusterError as error:
+            self.demo.say(f"⚖ {name} could not dispute: {error}")

@@ -1,0 +1,180 @@
+"""The whole network on one machine, as supervised processes: chain, S3, orchestrator, validators, workers, trainer."""
+
+import importlib.util
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from demo.accounts import KeyRing, voter_names
+from demo.layout import DemoPlan, NodeSpec, ValidatorSpec
+from demo.supervisor import Child, Supervisor
+from engines.runtime import torch_environment
+from protocol.config import PoolConfig
+from protocol.errors import MusterError
+from protocol.waits import wait_for
+from storage.bucket import Bucket
+from storage.keys import object_key
+from storage.settings import S3Settings
+
+CONFIRMATIONS = 1
+BUCKET = "muster"
+_STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
+EJECTED = 3  # a worker whose node was ejected has nothing left to do
+
+
+class Network:
+    """Starts the processes of a plan in order and stops them in reverse. Configuration files name everything."""
+
+    def __init__(self, plan: DemoPlan, ring: KeyRing, notice: Callable[[str], None], stop: Callable[[], bool]) -> None:
+        self.plan, self.ring, self.stop_requested = plan, ring, stop
+        self.supervisor = Supervisor(notice)
+        self.config_path = plan.root / "pool.json"
+
+    # ---- Services
+
+    def start_chain(self) -> None:
+        plan = self.plan
+        argv = ["-m", "demo.services.chain", "--data", str(plan.home("chain")), "--port", str(plan.chain_port)]
+        argv += ["--chain-id", str(plan.chain_id), "--block-time", "1", "--with-parent"]
+        self._start("chain", argv)
+
+    def start_storage(self) -> None:
+        argv = ["-m", "demo.services.s3", "--data", str(self.plan.home("s3")), "--port", str(self.plan.s3_port)]
+        self._start("s3", [*argv, "--bucket", BUCKET, "--with-parent"])
+
+    def wait_services(self) -> None:
+        for name in ("chain", "s3"):
+            self._wait(f"{name} to start", partial(self._is_ready, name), name)
+
+    def _is_ready(self, name: str) -> bool:
+        return "READY" in self._child(name).log_path.read_text()
+
+    # ---- The pool owner's processes
+
+    def settings(self) -> S3Settings:
+        credentials = self.plan.home("s3") / "etc" / "credentials.json"
+        return S3Settings(endpoint=self.plan.s3_url, bucket=BUCKET, credentials=credentials)
+
+    def publish_config(self, config: PoolConfig) -> None:
+        """The configuration document, beside the run and, for strangers, in the bucket under its hash."""
+        self.config_path.write_bytes(config.canonical())
+        Bucket(self.settings()).put(object_key("configs", config.digest), config.canonical())
+
+    def start_orchestrator(self, pool: int) -> None:
+        values = self._common(pool, "orchestrator") | {
+            "host": "127.0.0.1",
+            "port": self.plan.http_port,
+            "public_url": self.plan.http_url,
+            "pool_config": self.config_path,
+            "owner": self.ring["owner"].address,
+            "key": self.ring["service"].reference(),
+            "s3": self.settings().model_dump(mode="json"),
+        }
+        self._role("orchestrator", "orchestrator", values)
+        self._wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")
+
+    def start_trainer(self, pool: int, base: Path) -> None:
+        values = self._stranger(pool, "trainer") | {
+            "key": self.ring["owner"].reference(),
+            "s3": self.settings().model_dump(mode="json"),
+            "base": base,
+            "carrier": next((self.ring[f"node-{n.name}"].address for n in self.plan.nodes if n.carrier), ""),
+        }
+        self._role("trainer", "trainer", values, torch=True)
+
+    # ---- Strangers' processes
+
+    def start_validator(self, pool: int, spec: ValidatorSpec) -> None:
+        name = f"validator-{spec.name}"
+        values = self._stranger(pool, name) | {
+            "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)],
+            "engine": {"name": spec.engine, "dtype": "float32", "threads": 1, "batch": spec.batch},
+        }
+        self._role(name, "validator", values, torch=True, attack=spec.attack)
+
+    def start_worker(self, pool: int, spec: NodeSpec) -> None:
+        name = f"worker-{spec.name}"
+        values = self._stranger(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
+        values["engine"] = {"name": spec.engine, "dtype": "float32", "threads": 1}
+        values["claim_seconds"] = 5
+        self._role(name, "worker", values, torch=True, attack=spec.attack, final_exits=frozenset({0, EJECTED}))
+
+    # ---- Shared
+
+    def _common(self, pool: int, process: str) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "home": plan.home(process),
+            "deployment": plan.deployment,
+            "rpc": [plan.rpc_url],
+            "pool": pool,
+            "confirmations": CONFIRMATIONS,
+        }
+
+    def _stranger(self, pool: int, process: str) -> dict[str, Any]:
+        more = {"orchestrator": self.plan.http_url, "cache": self.plan.home(process) / "weights", "name": process}
+        return self._common(pool, process) | more | {"poll_seconds": 0.4}
+
+    def _role(
+        self,
+        name: str,
+        noun: str,
+        values: dict[str, Any],
+        torch: bool = False,
+        attack: str = "",
+        final_exits: frozenset[int] = frozenset({0}),
+    ) -> None:
+        path = self.plan.write_config(name, values)
+        if attack:
+            argv = ["-m", f"attacks.{noun}", "--attack", attack, "--config", str(path)]
+        else:
+            argv = ["-m", "cli.main", noun, "run", "--config", str(path)]
+        self._start(name, argv, torch, final_exits)
+
+    def _start(
+        self, name: str, argv: list[str], torch: bool = False, final_exits: frozenset[int] = frozenset({0})
+    ) -> None:
+        env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
+        if torch:
+            env |= torch_environment()
+        self.supervisor.start(
+            Child(
+                name,
+                [sys.executable, *argv],
+                self.plan.log(name),
+                env,
+                final_exits=final_exits,
+                stage=_STAGES.get(name, 2),
+            )
+        )
+
+    def _child(self, name: str) -> Child:
+        return self.supervisor.children[name]
+
+    def _wait(self, what: str, ready: Callable[[], bool], child: str) -> None:
+        def alive() -> bool:
+            self.supervisor.check()
+            return ready()
+
+        try:
+            wait_for(what, alive, timeout=60, hint=f"see {self._child(child).log_path}", stop=self.stop_requested)
+        except MusterError as error:
+            raise MusterError(f"{error.what}: {self._child(child).tail(2)}", error.hint) from None
+
+
+def answers(url: str) -> bool:
+    """Whether an HTTP GET gives 200 within two seconds."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def vllm_installed() -> bool:
+    return importlib.util.find_spec("vllm") is not None

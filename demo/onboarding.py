@@ -1,0 +1,87 @@
+"""Puts the demo's people on the chain: money, bonds, nodes, a pool. Every step can be repeated after a crash."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from chain.client import ChainClient
+from chain.deployment import Deployment
+from chain.suite import Suite
+from demo.accounts import KeyRing, names, voter_names
+from demo.layout import DemoPlan
+from demo.pool import BUDGET, STAKE, TOKEN, pool_terms
+from protocol.config import PoolConfig
+
+T = TypeVar("T")
+ETHER = 10**18
+POCKET = 100 * TOKEN
+CONSENT_SECONDS = 3600
+
+
+class Onboarding:
+    """One client per key, so that different people's transactions go out side by side."""
+
+    def __init__(self, plan: DemoPlan, ring: KeyRing) -> None:
+        self.plan, self.ring = plan, ring
+        self._suites: dict[str, Suite] = {}
+
+    def client(self, name: str) -> ChainClient:
+        return ChainClient([self.plan.rpc_url], self.plan.chain_id, self.ring[name].account)
+
+    def suite(self, name: str) -> Suite:
+        if name not in self._suites:
+            deployment = Deployment.load(self.plan.deployment)
+            self._suites[name] = Suite(self.client(name), deployment, check=False)
+        return self._suites[name]
+
+    def give_gas(self) -> None:
+        """Ether for everybody, which a local chain creates on request (a public test network has faucets)."""
+        rpc = self.client("deployer").rpc
+        for name in names(self.plan):
+            rpc.call("anvil_setBalance", self.ring[name].address, hex(100 * ETHER))
+
+    def give_tokens(self) -> None:
+        """Test tokens minted by governance: stakes, bonds, the pool's budget, and some pocket money."""
+        suite = self.suite("deployer")
+        bond = suite.seats.bond()
+        amounts = {"owner": BUDGET + POCKET}
+        amounts |= {f"operator-{node.name}": STAKE + POCKET for node in self.plan.nodes}
+        amounts |= {f"validator-{v.name}": v.seats * bond + POCKET for v in self.plan.validators}
+        each(lambda item: suite.token.mint(self.ring[item[0]].address, item[1]), amounts.items())
+
+    def bond_and_register(self) -> None:
+        """Validators bond their seats, operators stake for their nodes; side by side."""
+        jobs: list[Callable[[], object]] = [lambda v=v: self._bond(v.name, v.seats) for v in self.plan.validators]  # type: ignore[misc]
+        jobs += [lambda n=n: self._register(n.name) for n in self.plan.nodes]  # type: ignore[misc]
+        each(lambda job: job(), jobs)
+
+    def _bond(self, name: str, seats: int) -> None:
+        suite = self.suite(f"validator-{name}")
+        suite.token.ensure_allowance(suite.seats.address, seats * suite.seats.bond())
+        for voter in voter_names(name, seats):
+            suite.seats.open_seat(self.ring[voter].address)
+
+    def _register(self, name: str) -> None:
+        suite, node = self.suite(f"operator-{name}"), self.ring[f"node-{name}"]
+        expiry = suite.client.now() + CONSENT_SECONDS
+        consent = suite.stakes.sign_consent(node.account, suite.client.address, expiry)
+        suite.stakes.register_node(node.address, STAKE, expiry, consent)
+
+    def create_pool(self, config: PoolConfig) -> int:
+        """Once the seats are drawable: escrow the budget and let every node join. Returns the pool's number."""
+        suite = self.suite("owner")
+        blocks = suite.seats.epoch_blocks()
+        suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
+        pool = suite.pools.create_pool(pool_terms(config), BUDGET)
+        each(lambda node: self._join(pool, node.name), self.plan.nodes)
+        return pool
+
+    def _join(self, pool: int, name: str) -> None:
+        self.suite(f"operator-{name}").pools.join(pool, self.ring[f"node-{name}"].address)
+
+
+def each(work: Callable[[T], object], items: Iterable[T]) -> None:
+    """Do all at once; the first failure is raised after every one has ended."""
+    with ThreadPoolExecutor(16) as pool:
+        for future in [pool.submit(work, item) for item in items]:
+            future.result()

@@ -1,0 +1,54 @@
+"""What the demo's pool promises: its configuration document and its terms on chain."""
+
+from chain.records import Terms
+from protocol.config import PoolConfig, TaskConfig, TrainConfig, WorkConfig
+from protocol.seeds import AUDIT_EVERYTHING
+from trainer.tiny_model import tiny_model_config
+
+TOKEN = 10**9
+BUDGET = 2_000 * TOKEN
+STAKE = 200 * TOKEN
+RATE = TOKEN // 10_000
+FEE = TOKEN // 100
+
+
+def pool_config(seed: int, steps: int) -> PoolConfig:
+    """Sums of three or four one-digit numbers; four files of 16 problems × 8 samples make a training step."""
+    return PoolConfig(
+        name=f"demo-{seed}",
+        model=tiny_model_config(),
+        task=TaskConfig(
+            name="reasoning_gym/chain_sum",
+            params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
+        ),
+        work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
+        train=TrainConfig(steps=steps, files_per_step=4, async_level=2),
+    )
+
+
+def pool_terms(config: PoolConfig) -> Terms:
+    """Windows of seconds, as a test pool may have; production values are in docs/contracts.md."""
+    return Terms(
+        rate=RATE,
+        fee=FEE,
+        juryFee=10 * FEE,
+        minStake=STAKE,
+        leverage=2,
+        maxUnits=config.work.rows * config.work.max_new_tokens,
+        committee=3,
+        jury=5,
+        appealJury=0,
+        laneBlocks=1,
+        maxLag=config.train.async_level + 2,
+        auditRate=AUDIT_EVERYTHING,
+        drawBlocks=64,
+        commitWindow=25,
+        revealWindow=20,
+        challengeWindow=20,
+        appealWindow=5,
+        juryCommitWindow=25,
+        juryRevealWindow=20,
+        contestWindow=6,
+        inviteOnly=False,
+        configHash=config.digest,
+    )

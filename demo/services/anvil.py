@@ -1,0 +1,162 @@
+"""anvil, the local development chain: where its program is, how to ask it, how to save its state durably."""
+
+import gzip
+import json
+import os
+import platform
+import shutil
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import demo
+from demo.services.process import die_with_parent
+from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.waits import wait_for
+
+_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_START_SECONDS = 60.0
+
+
+def find_anvil() -> Path:
+    """The native program (not npm's node wrapper, which would not pass signals on). Raises ConfigError."""
+    machine = _MACHINES.get(platform.machine().lower(), "")
+    package = f"@foundry-rs/anvil-{platform.system().lower()}-{machine}"
+    root = Path(demo.__file__).parents[1]
+    for modules in (root / "node_modules", root / "node_modules/@foundry-rs/anvil/node_modules"):
+        program = modules / package / "bin" / "anvil"
+        if program.is_file():
+            return program
+    found = shutil.which("anvil")
+    if found:
+        return Path(found)
+    raise ConfigError("anvil, the local chain, is not installed", "run `make setup` (or put Foundry's anvil on PATH)")
+
+
+class Anvil:
+    """One anvil child on 127.0.0.1. `history` is how many past blocks keep their full state for historical calls."""
+
+    def __init__(self, port: int, chain_id: int, block_time: int, log: Path, history: int = 64) -> None:
+        self.port = port
+        self.chain_id = chain_id
+        self.block_time = block_time
+        self.log = log
+        self.history = history
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, state: Path | None) -> None:
+        """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words."""
+        command = [str(find_anvil()), "--host", "127.0.0.1", "--port", str(self.port), "--chain-id", str(self.chain_id)]
+        command += ["--block-time", str(self.block_time), "--hardfork", "prague", "--quiet"]
+        command += ["--prune-history", str(self.history)]
+        if state is not None:
+            command += ["--load-state", str(state)]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us: we save the state first
+                preexec_fn=die_with_parent,
+            )
+        wait_for("anvil to answer", self._answers, timeout=_START_SECONDS, poll=0.05, hint=f"see {self.log}")
+
+    def _answers(self) -> bool:
+        if not self.running():
+            raise MusterError(f"anvil ended at once: {self.last_words()}", f"see {self.log}")
+        try:
+            found = int(self.call("eth_chainId"), 16)
+        except UnreachableError:
+            return False
+        if found != self.chain_id:
+            raise ConfigError(f"port {self.port} answers for chain {found}", "stop what uses it")
+        return True
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def last_words(self) -> str:
+        try:
+            lines = self.log.read_text(errors="replace").split("\n")
+        except OSError:
+            lines = []
+        return " ".join(line.strip() for line in lines if line.strip())[-300:] or "it said nothing"
+
+    def call(self, method: str, *params: Any, timeout: float = 60.0) -> Any:
+        """One JSON-RPC call. Raises UnreachableError, or MusterError with anvil's own message."""
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        url = f"http://127.0.0.1:{self.port}"
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                fields = json.load(answer)
+        except (OSError, ValueError) as error:
+            raise UnreachableError(f"anvil on port {self.port} does not answer: {error}", f"see {self.log}") from None
+        if "error" in fields:
+            raise MusterError(f"anvil refuses {method}: {fields['error'].get('message', '')}", f"see {self.log}")
+        return fields["result"]
+
+    def save(self, path: Path) -> None:
+        """Write the whole state to `path`: complete and on disk before the old file goes; the old one stays as .old."""
+        state = gzip.decompress(bytes.fromhex(self.call("anvil_dumpState", True)[2:]))
+        draft, old = path.with_suffix(".new"), path.with_suffix(".old")
+        with draft.open("wb") as file:
+            file.write(state)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            path.replace(old)
+        draft.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(5)
+
+
+def saved_state(path: Path) -> Path | None:
+    """The newest complete state: `path`, else `.old` (a kill between two renames), else None on a first start.
+
+    Raises ConfigError if what is there is not a state: nothing is overwritten.
+    """
+    for candidate in (path, path.with_suffix(".old")):
+        if not candidate.exists():
+            continue
+        try:
+            with candidate.open("rb") as file:
+                fields = json.load(file)
+        except (OSError, ValueError):
+            continue
+        if isinstance(fields, dict) and "blocks" in fields and "accounts" in fields:
+            return _one_genesis(candidate, fields)
+    if path.exists() or path.with_suffix(".old").exists():
+        raise ConfigError(
+            f"the chain's state {path} is damaged", "restore it from a copy, or remove --data to start anew"
+        )
+    return None
+
+
+def _one_genesis(path: Path, fields: dict[str, Any]) -> Path:
+    """A state with one block 0: anvil 1.7 adds one of its own at every start, and loads any of them the next time."""
+    genesis = [block for block in fields["blocks"] if int(block["header"]["number"], 16) == 0]
+    if len(genesis) < 2:
+        return path
+    first = min(genesis, key=lambda block: int(block["header"]["timestamp"], 16))
+    fields["blocks"] = [first, *(block for block in fields["blocks"] if int(block["header"]["number"], 16) > 0)]
+    mended = path.with_suffix(".start")
+    with mended.open("w") as file:
+        json.dump(fields, file)
+    return mended

@@ -1,0 +1,63 @@
+"""What every service process needs: to die with its parent, to claim its port, to end with one clear line."""
+
+import ctypes
+import fcntl
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from demo.ports import is_free
+from protocol.errors import ConfigError, MusterError
+from protocol.waits import wait_for
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent(sig: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the kernel (Linux) to send us `sig` when our parent ends, however it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(sig))
+
+
+def claim(port: int, what: str) -> None:
+    """Raise ConfigError unless `port` is free on 127.0.0.1, or becomes so within three seconds of a restart."""
+    try:
+        wait_for(f"port {port}", lambda: is_free(port) or None, timeout=3, poll=0.1)
+    except MusterError:
+        raise ConfigError(f"port {port} for {what} is in use", "stop what uses it or choose another --port") from None
+
+
+def lock_folder(folder: Path, what: str) -> TextIO:
+    """Take `folder` for this process alone, as long as the returned file is open. Raises ConfigError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"cannot write {folder}: {error.strerror}", "choose another --data") from None
+
+    def taken() -> bool:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    try:
+        wait_for(f"folder {folder}", lambda: taken() or None, timeout=3, poll=0.1)
+    except MusterError:
+        raise ConfigError(f"{folder} is in use by another {what}", "stop that one or choose another --data") from None
+    return lock
+
+
+def run_service(main: Callable[[], int]) -> None:
+    """Run `main` and exit with its code; a MusterError becomes one line on stderr and exit code 2."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        code = main()
+    except MusterError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        code = 2
+    sys.exit(code)

@@ -1,0 +1,129 @@
+"""Follows a run from the outside, through the chain and the trainer's records, and tells it in lines."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chain.records import Status
+from chain.state import Projection, State
+from protocol.errors import MusterError
+from protocol.verdict import Code
+
+QUIET_SECONDS = 6.0
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a JSON-lines file; a line cut by a kill is left out."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return []
+    out = []
+    for line in text.splitlines():
+        try:
+            out.append(json.loads(line))
+        except ValueError:
+            continue
+    return out
+
+
+def tokens(grains: int) -> str:
+    """Grains as tokens with three decimals, for people."""
+    return f"{grains / 1e9:,.3f}"
+
+
+@dataclass
+class Watch:
+    """One line whenever something worth telling happens, and at least every few seconds how things stand."""
+
+    projection: Projection
+    pool: int
+    steps: int
+    home: Path
+    say: Callable[[str], None]
+    names: dict[str, str]
+    told: set[tuple[Any, ...]] = field(default_factory=set)
+    last: float = 0.0
+    trouble: str = ""
+
+    @property
+    def state(self) -> State:
+        return self.projection.state
+
+    def look(self) -> None:
+        """Refresh and tell what is new. A chain that is down is reported, not raised."""
+        try:
+            self.projection.refresh()
+            self.trouble = ""
+        except MusterError as error:
+            self.trouble = error.what
+        self._tell_steps()
+        self._tell_justice()
+        if time.monotonic() - self.last > QUIET_SECONDS:
+            self._line(self.trouble or self.standing())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The trainer's records, one per step (the last one written counts), in its home folder."""
+        found = [record for path in self.home.glob("*/metrics.jsonl") for record in read_lines(path)]
+        by_step = {record["step"]: record for record in found if "step" in record}
+        return [by_step[step] for step in sorted(by_step)]
+
+    def standing(self) -> str:
+        files = self.state.submissions_of(self.pool)
+        count = {status: sum(f.status == status for f in files) for status in Status}
+        earned = sum(a.units_accepted for (p, _), a in self.state.accounts.items() if p == self.pool)
+        pool = self.state.pools.get(self.pool)
+        rate = pool.terms.rate if pool else 0
+        refused = len(files) - count[Status.ACCEPTED] - count[Status.PENDING]
+        return (
+            f"files: {count[Status.ACCEPTED]} accepted, {refused} refused, {count[Status.PENDING]} being checked · "
+            f"{earned:,} tokens verified · {tokens(earned * rate)} MUS earned"
+        )
+
+    def _tell_steps(self) -> None:
+        for record in self.metrics():
+            step = record["step"]
+            if step and self._first("step", step):
+                reward = record.get("reward_mean", record.get("reward"))
+                shown = f"reward {reward:.3f}" if isinstance(reward, float) else "trained"
+                self._line(f"step {step:>2}/{self.steps} · {shown} · {self.standing()}")
+
+    def _tell_justice(self) -> None:
+        state = self.state
+        for (pool, node), account in list(state.accounts.items()):
+            if pool != self.pool:
+                continue
+            who = self.names.get(node, node)
+            if account.frozen_at and self._first("frozen", node, account.frozen_at):
+                self._line(f"⚖ {who}: a file was rejected, its stake is frozen until the challenge window ends")
+            if account.ejected and self._first("ejected", node):
+                reason = Code(account.eject_code).label
+                self._line(f"⚖ {who} SLASHED {tokens(account.slashed)} MUS and EJECTED: {reason}")
+        for dispute in state.disputes.values():
+            who = self.names.get(dispute.disputer, dispute.disputer)
+            if self._first("dispute", dispute.sequence):
+                self._line(f"⚖ {who} disputes the outcome of file {dispute.sequence}: a jury is drawn")
+            if dispute.resolved and self._first("resolved", dispute.sequence):
+                verb = "OVERTURNED" if dispute.overturned else "upheld"
+                self._line(f"⚖ the jury {verb} file {dispute.sequence}: {Code(dispute.code).label}")
+        for canary in state.canaries.values():
+            if self._first("canary", canary.sequence):
+                self._line(f"⚖ file {canary.sequence} was a canary; seats {list(canary.accused)} accepted it")
+            if canary.concluded and self._first("canary done", canary.sequence):
+                lost = ", ".join(f"seat {seat} loses {tokens(g)} MUS" for seat, g in canary.slashed.items())
+                self._line(
+                    f"⚖ canary {canary.sequence} {'upheld' if canary.upheld else 'refused'}: {lost or 'nobody pays'}"
+                )
+
+    def _first(self, *what: Any) -> bool:
+        if what in self.told:
+            return False
+        self.told.add(what)
+        return True
+
+    def _line(self, text: str) -> None:
+        self.say(text)
+        self.last = time.monotonic()

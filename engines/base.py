@@ -1,0 +1,86 @@
+"""One interface to inference: generate with proofs (workers), prefill for verification (validators).
+
+Implementations: `engines.hf` (transformers) and `engines.vllm`. This module does
+not import torch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+FINISH_EOS = 0
+FINISH_LENGTH = 1
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """Which arithmetic produced a file: `name` (transformers, vllm), its version, compute dtype and device."""
+
+    name: str
+    version: str
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """temperature > 0; a completion ends at the first of `eos_ids` or after the request's `max_new_tokens`."""
+
+    temperature: float
+    eos_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt to complete; `noise_key` are the three 64-bit words of docs/protocol.md section 3."""
+
+    prompt: tuple[int, ...]
+    noise_key: tuple[int, int, int]
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class Completion:
+    """`tokens` (EOS included) with `logprobs` = ln p(token) at the sampling temperature, both of length T,
+    and ⌈T/32⌉ TOPLOC proofs of 258 bytes."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: int
+    proofs: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """A verifier's own pass over prompt + output, rows P−1 … P+T−2.
+
+    hidden: [T, d] bfloat16, after the final norm. logits: [T, V] float32 (raw, before temperature).
+    """
+
+    hidden: "torch.Tensor"
+    logits: "torch.Tensor"
+
+
+class Engine(Protocol):
+    """Generation and prefill over one set of weights, replaceable while running."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    def load(self, weights: Path) -> None:
+        """Load (or hot-reload) a Hugging Face folder. Raises IntegrityError if the folder is not a usable model."""
+        ...
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Complete every request, in request order; noise is a function of (key, position, token) alone, so
+        batching never changes which noise a token gets."""
+        ...
+
+    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
+        """For each (prompt, output), in order, the rows that produced the output; a few at a time, so that memory
+        stays bounded however many there are. Raises MusterError on a sequence that the model cannot take."""
+        ...

@@ -1,0 +1,121 @@
+"""Batched decoding with proofs: one wave of requests from their prompts to their last tokens."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
+from protocol.proofs.codec import CHUNK
+from protocol.proofs.toploc import build_many
+from protocol.sampling.device import choose
+
+# (input ids [B, q], mask [B, kv] or None, positions [B, q], cache) → final-norm output [B, q, d]
+Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch.Tensor]
+# hidden [n, d] → logits [n, V] float32
+Head = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass
+class _Row:
+    """One completion in the making."""
+
+    request: Request
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    proofs: list[bytes] = field(default_factory=list)
+    tail: torch.Tensor | None = None
+    finish: int = FINISH_LENGTH
+
+    def completion(self) -> Completion:
+        return Completion(tuple(self.tokens), tuple(self.logprobs), self.finish, tuple(self.proofs))
+
+
+class Wave:
+    """Requests that start together: prompts are padded on the left, so that all rows are at the same output position.
+
+    Equal prompts are prefilled once and expanded. Rows that finish are taken out of the batch and of the cache.
+    """
+
+    def __init__(self, forward: Forward, head: Head, cache: Any, device: str) -> None:
+        self.forward, self.head, self.cache, self.device = forward, head, cache, device
+
+    @torch.inference_mode()
+    def run(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Complete every request, in request order."""
+        rows = [_Row(request) for request in requests]
+        hidden, mask, lengths = self._prefill(rows)
+        active, states, step = rows, self._chunk(hidden), 0
+        while True:
+            states[:, step % CHUNK] = hidden.to(torch.bfloat16)
+            tokens, keep = self._sample(active, hidden, step, sampling)
+            self._prove(active, states, step, keep)
+            if not keep:
+                break
+            if len(keep) < len(active):
+                index = torch.tensor(keep, device=self.device)
+                self.cache.batch_select_indices(index)
+                active = [active[row] for row in keep]
+                states, lengths, tokens = states[index], lengths[index], tokens[index]
+                mask = mask[index] if mask is not None else None
+            if mask is not None:
+                mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
+            hidden = self.forward(tokens[:, None], mask, (lengths + step)[:, None], self.cache)[:, 0]
+            step += 1
+        self._prove_tails(rows)
+        return [row.completion() for row in rows]
+
+    def _prefill(self, rows: list[_Row]) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Hidden states [B, d] of the prompts' last tokens, padding mask [B, P] (None: no padding), lengths [B]."""
+        prompts = list(dict.fromkeys(row.request.prompt for row in rows))
+        longest = max(map(len, prompts))
+        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+        mask = torch.zeros(len(prompts), longest, dtype=torch.long)
+        for number, prompt in enumerate(prompts):
+            ids[number, longest - len(prompt) :] = torch.tensor(prompt)
+            mask[number, longest - len(prompt) :] = 1
+        ids, mask = ids.to(self.device), mask.to(self.device)
+        positions = (mask.cumsum(1) - 1).clamp_(min=0)
+        padding = None if bool(mask.all()) else mask
+        hidden = self.forward(ids, padding, positions, self.cache)[:, -1]
+        place = {prompt: number for number, prompt in enumerate(prompts)}
+        expand = torch.tensor([place[row.request.prompt] for row in rows], device=self.device)
+        if len(prompts) < len(rows) or padding is not None:
+            self.cache.batch_select_indices(expand)
+        return hidden[expand], padding[expand] if padding is not None else None, mask.sum(1)[expand]
+
+    def _chunk(self, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.empty(len(hidden), CHUNK, hidden.shape[1], dtype=torch.bfloat16, device=self.device)
+
+    def _sample(
+        self, active: list[_Row], hidden: torch.Tensor, step: int, sampling: Sampling
+    ) -> tuple[torch.Tensor, list[int]]:
+        """Append one token to every active row; return the tokens [B] and the rows that go on."""
+        keys = [row.request.noise_key for row in active]
+        chosen = choose(self.head(hidden), keys, [step] * len(active), sampling.temperature)
+        keep = []
+        for number, row in enumerate(active):
+            token = int(chosen.tokens[number])
+            row.tokens.append(token)
+            row.logprobs.append(float(chosen.logprobs[number]))
+            if token in sampling.eos_ids:
+                row.finish = FINISH_EOS
+            elif len(row.tokens) < row.request.max_new_tokens:
+                keep.append(number)
+        return torch.from_numpy(chosen.tokens).to(self.device), keep
+
+    def _prove(self, active: list[_Row], states: torch.Tensor, step: int, keep: list[int]) -> None:
+        """Prove chunks that are full; set aside the short last chunk of rows that end here."""
+        filled = step % CHUNK + 1
+        if filled == CHUNK:
+            for row, proofs in zip(active, build_many(list(states)), strict=True):
+                row.proofs += proofs
+            return
+        for number in set(range(len(active))).difference(keep):
+            active[number].tail = states[number, :filled].clone()
+
+    def _prove_tails(self, rows: list[_Row]) -> None:
+        tails = [(row, row.tail) for row in rows if row.tail is not None]
+        for (row, _), proofs in zip(tails, build_many([tail for _, tail in tails]), strict=True):
+            row.proofs += proofs

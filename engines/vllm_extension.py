@@ -1,0 +1,208 @@
+"""What runs inside vLLM's worker process: the noise, the capture of hidden states, the proofs.
+
+A request for prefill alone (verification) is a prompt of which the last rows are kept, before any token is sampled.
+
+Two of vLLM's extension points are used. `NoiseProcessor` is a logits processor: it makes the protocol's choice and
+leaves only that token to vLLM's greedy sampler. `MusterWorker` is mixed into vLLM's worker class: it wraps the model
+runner's `sample_tokens` and keeps, for every token that is sampled, the row of final-norm output that produced it.
+vLLM hands out exactly one such row per sampled token, also after joins, leaves and preemption (a resumed request
+recomputes its past, but samples only its next token).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from vllm import SamplingParams
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+from engines.vllm_names import KEY, PREFILL, TEMPERATURE, TICKET
+from protocol.errors import MusterError
+from protocol.proofs.codec import CHUNK
+from protocol.proofs.toploc import build_many
+from protocol.sampling.device import choose
+from protocol.sampling.noise import NoiseKey
+
+
+@dataclass
+class _Record:
+    """What is known of one completion in this process."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    rows: list[torch.Tensor] = field(default_factory=list)
+    proofs: list[bytes] = field(default_factory=list)
+
+    @property
+    def states(self) -> int:
+        return len(self.proofs) * CHUNK + len(self.rows)
+
+
+# The processor and the extension live in one process but are built apart by vLLM; tickets tie their records together.
+_RECORDS: dict[int, _Record] = {}
+# Rows [n, d] of requests for prefill, in the compute dtype, on the CPU.
+_PREFILLED: dict[int, torch.Tensor] = {}
+
+
+@dataclass(frozen=True)
+class _Seat:
+    """A request's place in vLLM's batch; `output` is vLLM's own growing list of its tokens."""
+
+    ticket: int
+    key: NoiseKey
+    temperature: float
+    output: list[int]
+
+
+def _seat(params: SamplingParams, _prompt: list[int] | None, output: list[int]) -> _Seat | None:
+    extra = params.extra_args or {}
+    if TICKET not in extra:
+        return None
+    k0, k1, k2 = extra[KEY]
+    return _Seat(extra[TICKET], (k0, k1, k2), extra[TEMPERATURE], output)
+
+
+class NoiseProcessor(LogitsProcessor):
+    """Sampling by the protocol's noise: every logit but the chosen token's becomes −inf."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.seats: dict[int, _Seat] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        process_dict_updates(self.seats, batch_update, _seat)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """logits: [B, V] float32, one row per batch index."""
+        by_temperature: dict[float, list[int]] = {}
+        for row, seat in self.seats.items():
+            by_temperature.setdefault(seat.temperature, []).append(row)
+        for temperature, rows in by_temperature.items():
+            seats = [self.seats[row] for row in rows]
+            index = torch.tensor(rows, device=logits.device)
+            chosen = choose(
+                logits[index].float(), [seat.key for seat in seats], [len(seat.output) for seat in seats], temperature
+            )
+            logits[index] = float("-inf")
+            logits[index, torch.from_numpy(chosen.tokens).to(logits.device)] = 0.0
+            for number, seat in enumerate(seats):
+                record = _RECORDS.setdefault(seat.ticket, _Record())
+                del record.tokens[len(seat.output) :], record.logprobs[len(seat.output) :]
+                record.tokens.append(int(chosen.tokens[number]))
+                record.logprobs.append(float(chosen.logprobs[number]))
+        return logits
+
+
+class MusterWorker:
+    """Methods added to vLLM's worker; called through `collective_rpc`."""
+
+    model_runner: Any
+    rank: int
+
+    def muster_install(self) -> None:
+        """Capture hidden states from now on. Raises MusterError if this vLLM lacks what is needed."""
+        runner = self.model_runner
+        inner = getattr(runner, "sample_tokens", None)
+        if inner is None or not hasattr(runner, "execute_model_state"):
+            raise MusterError("this version of vLLM hides its hidden states", "install the version in the lock file")
+
+        def sample_tokens(*args: Any, **kwargs: Any) -> Any:
+            state = runner.execute_model_state
+            if state is None:
+                return inner(*args, **kwargs)
+            kept = _rows_before_sampling(runner, state)
+            _PREFILLED.update(_rows_of_prompts(runner, state))
+            result = inner(*args, **kwargs)
+            _keep(kept)
+            return result
+
+        runner.sample_tokens = sample_tokens
+
+    def muster_reload(self, folder: str) -> None:
+        """Swap weights in place."""
+        runner = self.model_runner
+        runner.reload_weights(weights_path=folder)
+        # vLLM on a CPU multiplies with packed copies, and forgets to pack a tied output head again.
+        for module in runner.get_model().modules():
+            if hasattr(module, "cpu_linear") and module.weight.numel():
+                module.quant_method.process_weights_after_loading(module)
+
+    def muster_collect(self, tickets: list[int]) -> list[tuple[list[int], list[float], list[bytes]]]:
+        """Tokens, log-probabilities and proofs of finished completions; forgets them."""
+        records = [_RECORDS.pop(ticket) for ticket in tickets]
+        tails = [record for record in records if record.rows]
+        for record, proofs in zip(tails, build_many([torch.stack(record.rows) for record in tails]), strict=True):
+            record.proofs += proofs
+        return [(record.tokens, record.logprobs, record.proofs) for record in records]
+
+    @torch.inference_mode()
+    def muster_project(self, tickets: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
+        """(hidden bf16 [n, d], logits float32 [n, V]) of prefilled requests, on the CPU; forgets them.
+
+        Every rank of a tensor-parallel group multiplies with its part of the vocabulary; the first one answers.
+        """
+        rows = [_PREFILLED.pop(ticket) for ticket in tickets]
+        runner = self.model_runner
+        logits = runner.get_model().compute_logits(torch.cat(rows).to(runner.device))
+        if self.rank or logits is None:
+            return None
+        parts = torch.split(logits.cpu().float(), [len(row) for row in rows])
+        return [(row.to(torch.bfloat16), part) for row, part in zip(rows, parts, strict=True)]
+
+    def muster_forget(self, tickets: list[int]) -> None:
+        """Drop what is kept of these requests, finished or not, and a step that failed half-way."""
+        for ticket in tickets:
+            _RECORDS.pop(ticket, None)
+            _PREFILLED.pop(ticket, None)
+        self.model_runner.execute_model_state = None
+
+
+def _rows_before_sampling(runner: Any, state: Any) -> list[tuple[int, int, torch.Tensor]]:
+    """(ticket, output position, row bf16 [d]) of each request that is about to get a token."""
+    ids = runner.input_batch.req_ids
+    if state.sample_hidden_states.shape[0] < len(ids):
+        raise MusterError("vLLM sampled fewer rows than requests", "turn chunked prefill and speculation off")
+    states = state.sample_hidden_states[: len(ids)].to(torch.bfloat16).cpu()
+    out = []
+    for row, request in enumerate(ids):
+        cached = runner.requests[request]
+        extra = (cached.sampling_params.extra_args or {}) if cached.sampling_params else {}
+        if TICKET in extra:
+            out.append((extra[TICKET], len(cached.output_token_ids), states[row]))
+    return out
+
+
+def _rows_of_prompts(runner: Any, state: Any) -> dict[int, torch.Tensor]:
+    """Ticket → wanted rows of each request for prefill in this batch, whose rows lie one request after the other."""
+    scheduled, start = state.scheduler_output.num_scheduled_tokens, 0
+    out = {}
+    for request in runner.input_batch.req_ids:
+        count = scheduled.get(request, 0)
+        cached = runner.requests[request]
+        extra = (cached.sampling_params.extra_args or {}) if cached.sampling_params else {}
+        if PREFILL in extra:
+            ticket, wanted = extra[PREFILL]
+            if count != len(cached.prompt_token_ids):
+                raise MusterError("vLLM split a prompt or took it from a cache", "turn chunked prefill and caches off")
+            out[ticket] = state.hidden_states[start + count - wanted : start + count].to("cpu", copy=True)
+        start += count
+    return out
+
+
+def _keep(rows: list[tuple[int, int, torch.Tensor]]) -> None:
+    """Append each row to its record, once per position; prove the chunks that are full, together."""
+    full = []
+    for ticket, position, row in rows:
+        record = _RECORDS.setdefault(ticket, _Record())
+        if record.states != position:
+            continue
+        # A copy of its own, or every row would hold its whole batch in memory.
+        record.rows.append(row.clone())
+        if len(record.rows) == CHUNK:
+            full.append(record)
+    for record, proofs in zip(full, build_many([torch.stack(record.rows) for record in full]), strict=True):
+        record.proofs += proofs
+        record.rows.clear()

@@ -1,0 +1,7 @@
+"""Names that the vLLM engine and its worker extension agree on; imports nothing."""
+
+TICKET, KEY, TEMPERATURE = "muster_ticket", "muster_key", "muster_temperature"
+# A request that is only prefilled: its ticket, and how many of its last rows are wanted.
+PREFILL = "muster_prefill"
+PROCESSOR = "engines.vllm_extension:NoiseProcessor"
+EXTENSION = "engines.vllm_extension.MusterWorker"

@@ -1,7 +1,0 @@
-"""Names that the vLLM engine and its worker extension agree on; imports nothing."""
-
-TICKET, KEY, TEMPERATURE = "muster_ticket", "muster_key", "muster_temperature"
-# A request that is only prefilled: its ticket, and how many of its last rows are wanted.
-PREFILL = "muster_prefill"
-PROCESSOR = "protocol.engines.vllm_extension:NoiseProcessor"
-EXTENSION = "protocol.engines.vllm_extension.MusterWorker"

@@ -1,0 +1,75 @@
+"""What worker, validator and trainer derive alike from a pool's configuration: prompts, and rewards bit for bit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from protocol.config import PoolConfig
+from protocol.errors import IntegrityError
+from protocol.models.documents import read_document
+from protocol.tasks import Problem, load_task
+from protocol.tasks.prompts import Tokenizer, completion_text, prompt_tokens
+from protocol.tasks.rewards import length_penalty, reward, task_reward
+
+_KEPT_PROBLEMS = 4096
+_MAX_CONFIG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Score:
+    """The three reward columns of a rollout; every number is exactly a float32 value."""
+
+    task_reward: float
+    length_penalty: float
+    reward: float
+
+
+class Environment:
+    """A pool's problems as token ids, and the scores of answers to them.
+
+    `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. Raises
+    ConfigError for an unknown task.
+    """
+
+    def __init__(self, config: PoolConfig, tokenizer: Tokenizer, eos_ids: Sequence[int], vocabulary: int) -> None:
+        self.config = config
+        self.eos_ids = tuple(eos_ids)
+        self.vocabulary = vocabulary
+        self._tokenizer = tokenizer
+        self._task = load_task(config.task)
+        self.problem = lru_cache(_KEPT_PROBLEMS)(self._problem)
+
+    @classmethod
+    def of(cls, config: PoolConfig, folder: Path) -> "Environment":
+        """The workbook of a model folder. Raises IntegrityError for a folder without tokenizer, EOS or vocabulary."""
+        from protocol.models.tokenizer import eos_ids, load_tokenizer
+
+        return cls(config, load_tokenizer(folder), eos_ids(folder), _vocabulary(folder))
+
+    def _problem(self, seed: int) -> Problem:
+        return self._task.problem(seed)
+
+    def prompt(self, problem_seed: int, target_length: int) -> tuple[int, ...]:
+        """Prompt token ids of a problem with a target length (0: none)."""
+        return prompt_tokens(self._tokenizer, self.config.model, self.problem(problem_seed), target_length)
+
+    def score(self, problem_seed: int, target_length: int, output: Sequence[int]) -> Score:
+        """Rewards of a completion (EOS included)."""
+        text = completion_text(self._tokenizer, output, self.eos_ids, self.config.model.answer_after)
+        task = task_reward(self._task, self.problem(problem_seed), text)
+        penalty = length_penalty(self.config.work.length_alpha, target_length, len(output))
+        return Score(task, penalty, reward(task, penalty))
+
+
+def _vocabulary(folder: Path) -> int:
+    """Rows of the output layer, as config.json says (for composite models in `text_config`)."""
+    path = folder / "config.json"
+    document = read_document(path, _MAX_CONFIG_BYTES)
+    try:
+        size = document["text_config"]["vocab_size"] if "text_config" in document else document["vocab_size"]
+        if type(size) is not int or size <= 0:
+            raise ValueError("`vocab_size` is not a positive number")
+    except (ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{path} cannot be used: {error!r}", "fetch the weights again") from None
+    return int(size)

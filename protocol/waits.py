@@ -1,0 +1,81 @@
+"""Bounded waits that say what they wait for: nothing in muster hangs silently."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+from protocol.errors import MusterError
+
+T = TypeVar("T")
+log = logging.getLogger("muster.wait")
+
+
+@dataclass
+class Waits:
+    """What this process waits for at the moment: reason → since (Unix seconds). Shown on status pages. Several threads
+    may wait for the same."""
+
+    current: dict[str, float] = field(default_factory=dict)
+    _waiting: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def on(self, what: str) -> Iterator[None]:
+        """Say so while the block runs."""
+        with self._lock:
+            self.current.setdefault(what, time.time())
+            self._waiting[what] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting[what] -= 1
+                if not self._waiting[what]:
+                    del self._waiting[what], self.current[what]
+
+    def report(self) -> list[dict[str, object]]:
+        """Everything that is waited for, by name."""
+        with self._lock:
+            return [{"what": what, "since": since} for what, since in sorted(self.current.items())]
+
+
+WAITS = Waits()
+
+
+def wait_for(
+    what: str,
+    ready: Callable[[], T | None],
+    timeout: float,
+    poll: float = 0.2,
+    remind: float = 8.0,
+    hint: str = "",
+    stop: Callable[[], bool] = lambda: False,
+) -> T:
+    """Poll `ready` until it returns something other than None or False.
+
+    Logs "waiting for <what> since <time>" once it takes longer than a second and every `remind` seconds;
+    raises MusterError after `timeout` seconds or as soon as `stop()` is true.
+    """
+    start = time.monotonic()
+    since = datetime.now().strftime("%H:%M:%S")
+    next_log = start + 1.0
+    with WAITS.on(what):
+        while True:
+            value = ready()
+            if value is not None and value is not False:
+                return value
+            now = time.monotonic()
+            if stop():
+                raise MusterError(f"stopped while waiting for {what}")
+            if now - start > timeout:
+                raise MusterError(f"waited {timeout:.0f} s for {what} in vain", hint)
+            if now >= next_log:
+                log.info("waiting for %s since %s", what, since)
+                next_log = now + remind
+            time.sleep(poll)

@@ -1,0 +1,44 @@
+"""Heartbeats of a worker or validator to the pool's orchestrator."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from protocol.errors import MusterError
+from runtime.orchestrator_client import OrchestratorClient
+
+log = logging.getLogger("muster.service")
+
+
+class Heartbeats:
+    """A thread that tells the service every few seconds that this process lives. It outlives every failure; the first
+    of a row is logged, and when the service takes heartbeats again."""
+
+    def __init__(self, service: OrchestratorClient, beat: Callable[[], dict[str, Any]], seconds: float) -> None:
+        self._service, self._beat, self._seconds = service, beat, seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        self._failing = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            try:
+                self._service.heartbeat(self._beat())
+            except MusterError as error:
+                if not self._failing:
+                    log.info("heartbeats are not taken: %s", error)
+                self._failing = True
+            except Exception:  # a node without heartbeats loses its slots: no fault of ours may end them
+                log.exception("a heartbeat failed")
+            else:
+                if self._failing:
+                    log.info("heartbeats are taken again")
+                self._failing = False

@@ -1,0 +1,156 @@
+"""Encrypted key files (web3 secret storage, version 3) and the passwords that open them.
+
+A key file is readable by its owner only (mode 0600). Passwords come from a file with the same mode or from a prompt,
+never from the command line or the environment, where other processes could read them.
+"""
+
+import getpass
+import json
+import re
+import secrets
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from eth_account import Account
+from eth_account.signers.local import LocalAccount
+from eth_keyfile.keyfile import create_keyfile_json, decode_keyfile_json
+from eth_utils.address import to_checksum_address
+
+from protocol.encoding import parse_json
+from protocol.errors import ConfigError, IntegrityError
+from protocol.files import write_atomic
+
+SCRYPT_N = 1 << 18
+"""Default work factor of scrypt: about 0.6 s and 256 MB to open a key."""
+LIGHT_SCRYPT_N = 1 << 12
+"""For keys whose password is 32 random bytes (the demo's, tests'): stretching adds nothing to such a password."""
+_MAX_N = 1 << 20
+_MAX_BYTES = 64 * 1024
+
+
+def create(path: Path, password: str, *, work_factor: int = SCRYPT_N) -> LocalAccount:
+    """Make a new key and write it, encrypted, to `path`. Never overwrites a key.
+
+    Raises ConfigError when the file exists, the password is empty or the folder cannot be written.
+    """
+    return store(path, Account.create(secrets.token_hex(32)).key, password, work_factor=work_factor)
+
+
+def store(path: Path, key: bytes, password: str, *, work_factor: int = SCRYPT_N) -> LocalAccount:
+    """Encrypt an existing 32-byte private key into `path`; see `create`."""
+    if not password:
+        raise ConfigError(f"no password for {path}", "choose one: an empty password protects nothing")
+    if path.exists():
+        raise ConfigError(f"{path} already holds a key", "choose another path, or move that file away first")
+    account: LocalAccount = Account.from_key(key)
+    document = create_keyfile_json(bytes(key), password.encode(), kdf="scrypt", iterations=work_factor)
+    try:
+        write_atomic(path, json.dumps(document).encode() + b"\n", 0o600)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", "check the folder and its permissions") from None
+    return account
+
+
+def load(path: Path, password: str) -> LocalAccount:
+    """Decrypt the key in `path`.
+
+    Raises ConfigError for a wrong password, a missing or foreign file, IntegrityError when the file is damaged.
+    """
+    document = _read(path)
+    _check_cost(document, path)
+    try:
+        key = decode_keyfile_json(document, password.encode())
+    except ValueError as error:
+        if "MAC" in str(error):
+            raise ConfigError(f"wrong password for {path}", "try again; the file is unchanged") from None
+        raise IntegrityError(f"{path} is damaged: {error}", "restore it from a backup") from None
+    except (KeyError, TypeError, NotImplementedError) as error:
+        raise IntegrityError(f"{path} is damaged: {error!r}", "restore it from a backup") from None
+    account: LocalAccount = Account.from_key(key)
+    if account.address != _address(document, path):
+        raise IntegrityError(f"{path} names another address than its key's", "restore it from a backup")
+    return account
+
+
+def address_of(path: Path) -> str:
+    """The checksum address of a key file, without its password."""
+    return _address(_read(path), path)
+
+
+def read_password(path: Path | None, *, prompt: str = "Password: ", confirm: bool = False) -> str:
+    """The password in the file `path` (mode 0600; one trailing newline is dropped), or asked for on the terminal."""
+    if path is not None:
+        return _password_file(path)
+    if not sys.stdin.isatty():
+        raise ConfigError("no terminal to ask for a password", "name a password file (mode 0600)")
+    password = getpass.getpass(prompt)
+    if not password:
+        raise ConfigError("the password is empty", "type one")
+    if confirm and getpass.getpass("Again: ") != password:
+        raise ConfigError("the two passwords differ", "try again; nothing was written")
+    return password
+
+
+def create_password_file(path: Path) -> str:
+    """Write 32 random bytes as hex to a new file of mode 0600 and return them (for machines without a person)."""
+    if path.exists():
+        return _password_file(path)
+    password = secrets.token_hex(32)
+    write_atomic(path, password.encode() + b"\n", 0o600)
+    return password
+
+
+def _password_file(path: Path) -> str:
+    try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            raise ConfigError(f"{path} is not a regular file", "name a file that holds the password")
+        if info.st_mode & 0o077:
+            raise ConfigError(f"{path} can be read by others", f"chmod 600 {path}")
+        if info.st_size > 4096:
+            raise ConfigError(f"{path} is too long for a password", "name the right file")
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the password file {path}: {error.strerror}", "check the path") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text", "name the right file") from None
+    password = text.removesuffix("\n").removesuffix("\r")
+    if not password:
+        raise ConfigError(f"{path} is empty", "write the password into it")
+    return password
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read the key file {path}: {error.strerror}", "check the path") from None
+    try:
+        document = parse_json(data) if len(data) <= _MAX_BYTES else None
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or document.get("version") != 3 or not isinstance(document.get("crypto"), dict):
+        raise ConfigError(f"{path} is not a version 3 key file", "name a key file, or make one: muster keys create")
+    return document
+
+
+def _check_cost(document: dict[str, Any], path: Path) -> None:
+    """Refuse parameters that would exhaust memory before the password is even tried."""
+    kdf, params = document["crypto"].get("kdf"), document["crypto"].get("kdfparams")
+    bounds = {"scrypt": {"n": _MAX_N, "r": 8, "p": 16, "dklen": 32}, "pbkdf2": {"c": 10_000_000, "dklen": 32}}
+    if kdf not in bounds or not isinstance(params, dict):
+        raise IntegrityError(f"{path} uses an unknown key derivation", "restore it from a backup")
+    for name, most in bounds[kdf].items():
+        value = params.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise IntegrityError(f"{path}: {kdf} parameter {name} is outside 1 to {most}", "restore it from a backup")
+
+
+def _address(document: dict[str, Any], path: Path) -> str:
+    address = document.get("address")
+    if not isinstance(address, str) or not re.fullmatch(r"(0x)?[0-9a-fA-F]{40}", address):
+        raise IntegrityError(f"{path} names no address", "restore it from a backup")
+    return str(to_checksum_address("0x" + address.removeprefix("0x")))

@@ -1,0 +1,131 @@
+"""One process's connection to one pool: chain, projected state, public seeds, objects, weights."""
+
+import hashlib
+import logging
+from pathlib import Path
+
+from eth_account.signers.local import LocalAccount
+
+from chain.client import ChainClient
+from chain.deployment import Deployment
+from chain.follower import Follower
+from chain.state import Pool, Projection, State, Step
+from chain.suite import Suite
+from protocol.config import PoolConfig
+from protocol.errors import IntegrityError, MusterError
+from protocol.files import write_atomic
+from protocol.waits import wait_for
+from runtime import keystore
+from runtime.process import KeyConfig, ProcessConfig, make_home
+from storage.download import HttpObjects
+from storage.keys import object_key
+from storage.weights.fetch import fetch
+from storage.weights.manifest import ManifestScope
+
+log = logging.getLogger("muster.link")
+_MAX_CONFIG_BYTES = 1 << 20
+_PATIENCE = 20.0
+
+
+def open_key(config: KeyConfig) -> LocalAccount:
+    """The account of a key file. Raises ConfigError for a wrong password or file."""
+    return keystore.load(config.keystore, keystore.read_password(config.password_file))
+
+
+class PoolClient:
+    """The pool `config.pool` as this process sees it. `suite` sends as `account`, if there is one.
+
+    Not for several threads, except `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
+    UnreachableError when no RPC endpoint answers.
+    """
+
+    def __init__(self, config: ProcessConfig, account: LocalAccount | None) -> None:
+        self.config = config
+        self.deployment = Deployment.load(config.deployment)
+        self.client = ChainClient(config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
+        self.suite = Suite(self.client, self.deployment)
+        # State belongs to one chain: another genesis or court never meets old files.
+        self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
+        make_home(self.home)
+        self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
+        bases = [f"{config.orchestrator.rstrip('/')}/v1/objects", *config.mirrors]
+        self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources)
+        self._seeds: dict[int, bytes] = {}
+        self._generation = self.projection.generation
+
+    @property
+    def state(self) -> State:
+        return self.projection.state
+
+    @property
+    def pools(self) -> str:
+        """Address of the Pools contract."""
+        return self.suite.pools.address
+
+    def account_client(self, account: LocalAccount) -> Suite:
+        """The same suite, sending as another account."""
+        client = ChainClient(self.config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
+        return Suite(client, self.deployment, check=False)
+
+    def refresh(self) -> State:
+        """Poll the chain once. After a rollback nothing read before holds."""
+        self.projection.refresh()
+        if self.projection.generation != self._generation:
+            log.info("the chain was reorganised: going on from block %d", self.state.head)
+            self._generation = self.projection.generation
+            self._seeds.clear()
+        return self.state
+
+    def pool(self) -> Pool | None:
+        return self.state.pools.get(self.config.pool)
+
+    def seed(self, step: Step) -> bytes | None:
+        """The step's public seed, once its block is `confirmations` deep."""
+        if step.step not in self._seeds and self.state.head >= step.seed_block + self.config.confirmations:
+            seed = self.suite.step_seed(self.config.pool, step)
+            if seed is not None:
+                self._seeds[step.step] = seed
+        return self._seeds.get(step.step)
+
+    def seeds(self, behind: int) -> dict[int, bytes]:
+        """Confirmed seeds of the newest `behind` + 1 steps."""
+        pool = self.pool()
+        steps = pool.steps[-behind - 1 :] if pool else []
+        found = {step.step: self.seed(step) for step in steps}
+        return {step: seed for step, seed in found.items() if seed is not None}
+
+    def pool_config(self, timeout: float = 120.0) -> PoolConfig:
+        """The pool's configuration document, by its hash on chain; kept in the home folder."""
+
+        def published() -> Pool | None:
+            self.refresh()
+            return self.pool()
+
+        pool = wait_for(f"pool {self.config.pool} on chain", published, timeout, hint="check the pool's number")
+        path = self.home / "pool.json"
+        data = path.read_bytes() if path.exists() else b""
+        if hashlib.sha256(data).digest() != pool.config_hash:
+            data = wait_for(
+                "the pool's configuration document", lambda: self._object("configs", pool.config_hash), timeout
+            )
+            write_atomic(path, data)
+        return PoolConfig.parse(data, "the pool's configuration document")
+
+    def _object(self, kind: str, digest: bytes) -> bytes | None:
+        try:
+            return self.objects(object_key(kind, digest), _MAX_CONFIG_BYTES)  # type: ignore[arg-type]
+        except MusterError as error:
+            log.debug("%s", error)
+            return None
+
+    def weights(self, step: int, keep: int = 5) -> Path:
+        """The step's model folder, fetched and checked. Raises IntegrityError or what fetching raises."""
+        pool = self.pool()
+        if pool is None or step >= len(pool.steps):
+            raise IntegrityError(f"step {step} is not on chain", "wait for it")
+        publisher = ManifestScope(self.deployment.chain_id, self.pools, self.config.pool, pool.owner)
+        return fetch(pool.steps[step].manifest, self.objects, self.config.cache, publisher, step=step, keep=keep)
+
+    def close(self) -> None:
+        self.objects.close()
+        self.client.close()

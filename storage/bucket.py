@@ -1,0 +1,164 @@
+"""The pool's bucket, for those who hold its access key (orchestrator, trainer). Strangers use pre-signed URLs."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
+from storage.keys import check_content, parse_key
+from storage.missing import MissingObjectError
+from storage.presign import Presigner, UploadTicket
+from storage.settings import S3Settings
+from storage.sigv4 import AccessKey
+
+T = TypeVar("T")
+MAX_OBJECT_BYTES = 1 << 30
+
+
+class Bucket:
+    """One bucket of content-addressed objects; methods may be called from any thread.
+
+    Raises UnreachableError when the server does not answer (after three tries within about 30 s), ConfigError when it
+    refuses the access key, MissingObjectError and IntegrityError as named.
+    """
+
+    def __init__(self, settings: S3Settings, access: AccessKey | None = None) -> None:
+        self.settings = settings
+        access = access or settings.access()
+        self.presigner = Presigner(settings, access)
+        self._client: Any = boto3.client(
+            "s3",
+            endpoint_url=settings.endpoint,
+            aws_access_key_id=access.access_key,
+            aws_secret_access_key=access.secret_key,
+            region_name=settings.region,
+            config=Config(
+                signature_version="s3v4",
+                s3={"addressing_style": "path"},
+                connect_timeout=5,
+                read_timeout=30,
+                retries={"total_max_attempts": 3, "mode": "standard"},
+                response_checksum_validation="when_required",
+                max_pool_connections=16,
+            ),
+        )
+
+    def create(self) -> None:
+        """Make the bucket; nothing happens if it exists."""
+        options = {}
+        if self.settings.region != "us-east-1":
+            options = {"CreateBucketConfiguration": {"LocationConstraint": self.settings.region}}
+        try:
+            self._call("make the bucket", lambda: self._client.create_bucket(Bucket=self.settings.bucket, **options))
+        except _StatusError as error:
+            if error.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
+                raise
+
+    def put(self, key: str, data: bytes) -> bool:
+        """Store `data` under the key that names it; True if it was not there before, False if it was."""
+        check_content(key, data)
+        if self.size(key) == len(data):
+            return False
+        checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        options = {
+            "Bucket": self.settings.bucket,
+            "Key": key,
+            "Body": data,
+            "IfNoneMatch": "*",
+            "ChecksumSHA256": checksum,
+        }
+        try:
+            self._call(f"store {key}", lambda: self._client.put_object(**options))
+        except _StatusError as error:
+            if error.status == 412:
+                return False
+            raise
+        return True
+
+    def get(self, key: str, limit: int = MAX_OBJECT_BYTES) -> bytes:
+        """The object's bytes (at most `limit`), checked against the hash in its key."""
+        parse_key(key)
+
+        def read() -> bytes:
+            answer = self._client.get_object(Bucket=self.settings.bucket, Key=key)
+            if answer["ContentLength"] > limit:
+                raise IntegrityError(f"{key} has {answer['ContentLength']} bytes, at most {limit} are expected")
+            body: bytes = answer["Body"].read()
+            return body
+
+        data = self._found(key, read)
+        check_content(key, data)
+        return data
+
+    def size(self, key: str) -> int | None:
+        """The object's size in bytes, or None if there is none."""
+        parse_key(key)
+        try:
+            answer = self._call(
+                f"look for {key}", lambda: self._client.head_object(Bucket=self.settings.bucket, Key=key)
+            )
+        except _StatusError as error:
+            if error.status == 404:
+                return None
+            raise
+        return int(answer["ContentLength"])
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Every key under `prefix` (such as `shards/`), in order."""
+        token: dict[str, str] = {}
+        while True:
+            options = {"Bucket": self.settings.bucket, "Prefix": prefix, "MaxKeys": 1000, **token}
+            page = self._call(f"list {prefix}", partial(self._client.list_objects_v2, **options))
+            yield from (entry["Key"] for entry in page.get("Contents", ()))
+            if not page.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def delete(self, key: str) -> None:
+        """Remove an object; nothing happens if there is none."""
+        parse_key(key)
+        self._call(f"remove {key}", lambda: self._client.delete_object(Bucket=self.settings.bucket, Key=key))
+
+    def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket:
+        return self.presigner.put(key, size, sha256, expires)
+
+    def presign_get(self, key: str, expires: int = 900) -> str:
+        return self.presigner.get(key, expires)
+
+    def _found(self, key: str, read: Callable[[], T]) -> T:
+        try:
+            return self._call(f"read {key}", read)
+        except _StatusError as error:
+            if error.status == 404:
+                raise MissingObjectError(f"no object {key} in bucket {self.settings.bucket}") from None
+            raise
+
+    def _call(self, what: str, request: Callable[[], T]) -> T:
+        where = f"S3 at {self.settings.endpoint}"
+        try:
+            return request()
+        except ClientError as error:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            code = error.response.get("Error", {}).get("Code", "")
+            if status >= 500:
+                raise UnreachableError(f"{where} cannot {what} ({status} {code})", "see its log, then retry") from None
+            if status in (401, 403):
+                hint = f"check {self.settings.credentials}, the region and this machine's clock"
+                raise ConfigError(f"{where} refuses to {what} ({status} {code})", hint) from None
+            raise _StatusError(f"{where} does not {what} ({status} {code})", status, code) from None
+        except (BotoCoreError, OSError) as error:
+            words = " ".join(str(error).split())[:200]
+            raise UnreachableError(f"{where} does not answer: {words}", "start it or mend the endpoint") from None
+
+
+class _StatusError(MusterError):
+    def __init__(self, what: str, status: int, code: str) -> None:
+        super().__init__(what, "see the bucket's configuration")
+        self.status = status
+        self.code = code

@@ -1,0 +1,112 @@
+"""Download objects by content address from untrusted HTTP sources: size caps, redirects counted, hashes checked."""
+
+import time
+from collections.abc import Sequence
+
+import httpx
+
+from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.http.reach import Reach
+from storage.keys import check_content, parse_key
+from storage.missing import MissingObjectError
+from storage.transfer import Again, check_url, host, http_client, tries
+
+MAX_REDIRECTS = 3
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+
+def download(url: str, key: str, limit: int, client: httpx.Client | None = None, timeout: float = 300.0) -> bytes:
+    """The bytes of object `key` from `url`, at most `limit`, checked against the hash in the key.
+
+    Without a `client`, from public addresses only.
+    Raises MissingObjectError (404), IntegrityError (too large, other bytes), UnreachableError after bounded tries.
+    """
+    parse_key(key)
+    own = client or http_client()
+    deadline = time.monotonic() + timeout
+
+    def attempt() -> bytes:
+        data = _get(own, url, limit, deadline)
+        check_content(key, data)
+        return data
+
+    try:
+        return tries(f"read {key}", url, attempt, deadline)
+    finally:
+        if client is None:
+            own.close()
+
+
+def _get(client: httpx.Client, url: str, limit: int, deadline: float) -> bytes:
+    """One try, following at most MAX_REDIRECTS redirects."""
+    for _ in range(MAX_REDIRECTS + 1):
+        with client.stream("GET", check_url(url), headers={"Accept-Encoding": "identity"}) as answer:
+            if answer.status_code in _REDIRECTS:
+                url = str(answer.url.join(answer.headers.get("location", "")))
+                continue
+            return _body(answer, limit, deadline)
+    raise IntegrityError(f"{host(url)} redirects more than {MAX_REDIRECTS} times", "use another source")
+
+
+def _body(answer: httpx.Response, limit: int, deadline: float) -> bytes:
+    where, status = host(str(answer.url)), answer.status_code
+    if status == 404:
+        raise MissingObjectError(f"{where} has no such object", "it may appear later; try another source")
+    if status in (408, 425, 429) or status >= 500:
+        raise Again(f"status {status}")
+    if status != 200:
+        raise UnreachableError(f"{where} refuses to serve the object (status {status})", "ask for a fresh URL")
+    chunks, size = [], 0
+    for chunk in answer.iter_raw():
+        size += len(chunk)
+        if size > limit:
+            raise IntegrityError(f"{where} sends more than the {limit} bytes expected", "use another source")
+        if time.monotonic() > deadline:
+            raise Again("too slow")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+class HttpObjects:
+    """Objects from a list of bases such as `https://service/v1/objects` or a mirror; each holds `<base>/<key>`.
+
+    Call it as `objects(key, limit) -> bytes`; bases are tried in order, the last that worked first. The bases are the
+    operator's own choice; what they redirect to has to be public or at one of their addresses, unless
+    `allow_private`. Thread-safe.
+    """
+
+    def __init__(self, bases: Sequence[str], timeout: float = 300.0, allow_private: bool = False) -> None:
+        if not bases:
+            raise ValueError("at least one base URL is needed")
+        self._bases = [check_url(base.rstrip("/")) for base in bases]
+        self._timeout = timeout
+        self._client = http_client(Reach(own=tuple(self._bases), private=allow_private))
+        self._outside = http_client(Reach(private=allow_private))
+
+    def __call__(self, key: str, limit: int) -> bytes:
+        """If no base has the right bytes, raises MissingObjectError or IntegrityError if any base answered,
+        UnreachableError if none did."""
+        failure: MusterError | None = None
+        for base in list(self._bases):
+            try:
+                data = download(f"{base}/{key}", key, limit, self._client, self._timeout)
+            except MusterError as error:
+                if failure is None or isinstance(failure, UnreachableError) or not isinstance(error, UnreachableError):
+                    failure = error
+                continue
+            self._prefer(base)
+            return data
+        assert failure is not None
+        raise failure
+
+    def elsewhere(self, url: str, key: str, limit: int, timeout: float = 20.0) -> bytes:
+        """As `download`, from a URL that a stranger announced: it has to be public, unless `allow_private`."""
+        return download(url, key, limit, self._outside, timeout)
+
+    def _prefer(self, base: str) -> None:
+        if self._bases[0] != base:
+            self._bases = [base, *(other for other in self._bases if other != base)]
+
+    def close(self) -> None:
+        self._client.close()
+        self._outside.close()

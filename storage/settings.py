@@ -1,0 +1,64 @@
+"""Where the bucket is and which key opens it: any S3-compatible endpoint."""
+
+import stat
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from protocol.encoding import parse_json
+from protocol.errors import ConfigError
+from storage.sigv4 import AccessKey
+
+
+class S3Settings(BaseModel):
+    """`credentials` is a JSON file {"access_key", "secret_key"} (more fields are ignored) with mode 0600.
+
+    `public_endpoint`, if set, is the address strangers reach the bucket at; pre-signed URLs carry it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    endpoint: str
+    bucket: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+    region: str = "us-east-1"
+    credentials: Path
+    public_endpoint: str = ""
+
+    @field_validator("endpoint", "public_endpoint")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        if value:
+            parts = urlsplit(value)
+            if (
+                parts.scheme not in ("http", "https")
+                or not parts.hostname
+                or parts.path not in ("", "/")
+                or parts.query
+            ):
+                raise ValueError("must look like https://host or http://host:port")
+        return value.rstrip("/")
+
+    @property
+    def outside(self) -> str:
+        """The endpoint that pre-signed URLs name."""
+        return self.public_endpoint or self.endpoint
+
+    def access(self) -> AccessKey:
+        """Read the access key. Raises ConfigError if the file is missing, readable by others, or not such a file."""
+        path = self.credentials
+        try:
+            mode = path.stat().st_mode
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read the S3 access key {path}: {error}", "check `credentials`") from None
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(f"the S3 access key {path} is open to other users", f"chmod 600 {path}")
+        try:
+            fields = parse_json(text)
+            access, secret = fields["access_key"], fields["secret_key"]
+        except (ValueError, KeyError, TypeError):
+            access = secret = None
+        if not (isinstance(access, str) and access and isinstance(secret, str) and secret):
+            raise ConfigError(f'{path} is not {{"access_key": …, "secret_key": …}}', "write it again")
+        return AccessKey(access, secret)

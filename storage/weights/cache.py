@@ -1,0 +1,154 @@
+"""The cache of a node's weights: folders by manifest digest, and loose shards of a fetch under way.
+
+`<cache>/<digest>/` holds a complete version, `<cache>/<digest>.json` its manifest, `<cache>/shards/<sha256>` loose
+shards. Shards of complete versions are found inside their files, so nothing is stored twice.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from protocol.errors import ConfigError
+from protocol.waits import wait_for
+from storage.weights.manifest import Manifest, Shard
+
+KEPT_VERSIONS = 5
+_VERSION = re.compile(r"[0-9a-f]{64}")
+_LOCK_SECONDS = 3600.0
+_READ = 1 << 20
+_ABANDONED_SECONDS = 86_400.0
+
+
+class Cache:
+    """Weights under `folder`; several processes may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.shards = folder / "shards"
+        try:
+            self.shards.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the weights cache {folder}: {error.strerror}", "choose another") from None
+
+    def version(self, digest: bytes) -> Path:
+        return self.folder / digest.hex()
+
+    @contextmanager
+    def locked(self, digest: bytes) -> Iterator[None]:
+        """Let one process fetch a version at a time; the others wait and find it there."""
+        with (self.folder / f".lock-{digest[0]:02x}").open("w") as lock:
+
+            def taken() -> bool:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    return False
+                return True
+
+            wait_for("another process that fetches the same weights", taken, timeout=_LOCK_SECONDS, poll=0.05)
+            yield
+
+    def is_intact(self, manifest: Manifest) -> bool:
+        """Whether the version's folder holds exactly the manifest's files with the right hashes; reads everything."""
+        folder = self.version(manifest.digest)
+        if not folder.is_dir() or {path.name for path in folder.iterdir()} != {file.name for file in manifest.files}:
+            return False
+        return all(_file_hash(folder / file.name, file.size) == file.sha256 for file in manifest.files)
+
+    def manifest(self, digest: bytes) -> Manifest | None:
+        """The stored manifest of a complete version; its digest is checked, so a damaged one counts as none."""
+        try:
+            manifest = Manifest.model_validate_json((self.folder / f"{digest.hex()}.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+        return manifest if manifest.digest == digest else None
+
+    def store_shard(self, shard: Shard, data: bytes) -> None:
+        draft = self.shards / f".{shard.sha256}.{os.getpid()}"
+        draft.write_bytes(data)
+        draft.replace(self.shards / shard.sha256)
+
+    def read_shard(self, shard: Shard, elsewhere: dict[str, tuple[Path, int]]) -> bytes | None:
+        """The shard's bytes from a loose file or a complete version (`find_shards`), or None; never wrong bytes."""
+        loose = self.shards / shard.sha256
+        path, offset = elsewhere.get(shard.sha256, (loose, 0))
+        for place, start in ((loose, 0), (path, offset)):
+            try:
+                with place.open("rb") as file:
+                    file.seek(start)
+                    data = file.read(shard.size)
+            except OSError:
+                continue
+            if hashlib.sha256(data).hexdigest() == shard.sha256:
+                return data
+        loose.unlink(missing_ok=True)
+        return None
+
+    def find_shards(self) -> dict[str, tuple[Path, int]]:
+        """Where complete versions hold each shard: SHA-256 → (file, offset). Unchecked."""
+        places: dict[str, tuple[Path, int]] = {}
+        for digest in self.versions():
+            manifest = self.manifest(digest)
+            for file in manifest.files if manifest else ():
+                offset = 0
+                for shard in file.shards:
+                    places[shard.sha256] = (self.version(digest) / file.name, offset)
+                    offset += shard.size
+        return places
+
+    def install(self, manifest: Manifest, draft: Path) -> Path:
+        """Make a complete draft folder the version's folder, at once and for good; loose shards of it go."""
+        final = self.version(manifest.digest)
+        if final.exists():
+            shutil.rmtree(final)
+        draft.replace(final)
+        note = self.folder / f".{manifest.digest.hex()}.json.new"
+        note.write_bytes(manifest.canonical())
+        note.replace(self.folder / f"{manifest.digest.hex()}.json")
+        for shard in manifest.shards():
+            (self.shards / shard.sha256).unlink(missing_ok=True)
+        return final
+
+    def versions(self) -> list[bytes]:
+        """Digests of the complete versions, longest unused first."""
+        found = [path for path in self.folder.iterdir() if path.is_dir() and _VERSION.fullmatch(path.name)]
+        return [bytes.fromhex(path.name) for path in sorted(found, key=_modified)]
+
+    def touch(self, digest: bytes) -> None:
+        os.utime(self.version(digest))
+
+    def prune(self, keep: int = KEPT_VERSIONS) -> None:
+        """Remove all but the `keep` versions used last, and what a fetch abandoned a day ago left."""
+        for digest in self.versions()[:-keep]:
+            (self.folder / f"{digest.hex()}.json").unlink(missing_ok=True)
+            shutil.rmtree(self.version(digest), ignore_errors=True)
+        old = time.time() - _ABANDONED_SECONDS
+        for path in (*self.shards.iterdir(), *self.folder.glob(".draft-*")):
+            if _modified(path) < old:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _file_hash(path: Path, size: int) -> str:
+    """SHA-256 of a plain file of `size` bytes, empty if it is not one."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
+        return ""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_READ):
+            digest.update(chunk)
+    return digest.hexdigest()

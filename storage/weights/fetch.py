@@ -1,0 +1,119 @@
+"""Fetch a policy step by the hash on chain, from sources that need not be trusted: every byte is checked."""
+
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from protocol.errors import IntegrityError, MusterError
+from storage.keys import object_key
+from storage.weights.cache import KEPT_VERSIONS, Cache
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, unseal
+
+OpenObject = Callable[[str, int], bytes]
+"""(key, limit in bytes) → the object's bytes; `storage.download.HttpObjects` and `Bucket.get` are such."""
+PARALLEL = 4
+
+
+def fetch(
+    manifest_hash: bytes,
+    open_object: OpenObject,
+    cache_dir: Path,
+    publisher: ManifestScope,
+    step: int | None = None,
+    keep: int = KEPT_VERSIONS,
+    parallel: int = PARALLEL,
+) -> Path:
+    """The folder `<cache_dir>/<manifest hash>` with the step's files, complete and checked.
+
+    Shards already in the cache (from an interrupted fetch or another version) are not fetched again; damaged cache
+    entries are found and replaced. At most `parallel` shards are in memory at a time; the `keep` versions used last
+    stay. Raises IntegrityError if the source serves other bytes, or what `open_object` raises; what was fetched stays.
+    """
+    cache = Cache(cache_dir)
+    with cache.locked(manifest_hash):
+        manifest = fetch_manifest(manifest_hash, open_object, publisher, step, cache)
+        if not cache.is_intact(manifest):
+            _fetch_shards(manifest, open_object, cache, parallel)
+            cache.install(manifest, _assemble(manifest, cache))
+        cache.touch(manifest_hash)
+    cache.prune(keep)
+    return cache.version(manifest_hash)
+
+
+def fetch_manifest(
+    manifest_hash: bytes,
+    open_object: OpenObject,
+    publisher: ManifestScope,
+    step: int | None = None,
+    cache: Cache | None = None,
+) -> Manifest:
+    """The manifest, checked against the chain's hash, its publisher and (if given) the step it must be of.
+
+    One found in the cache passed its signature when it came, and its hash is checked again.
+    """
+    manifest = cache.manifest(manifest_hash) if cache is not None else None
+    if manifest is None or (manifest.chain_id, manifest.pool) != (publisher.chain_id, publisher.pool):
+        stored = open_object(object_key("manifests", manifest_hash), MAX_STORED_BYTES)
+        manifest = unseal(stored, manifest_hash, publisher)
+    if step is not None and manifest.step != step:
+        raise IntegrityError(f"the manifest is of step {manifest.step}, not {step}", "report it to the pool's owner")
+    return manifest
+
+
+def _fetch_shards(manifest: Manifest, open_object: OpenObject, cache: Cache, parallel: int) -> None:
+    """Bring every shard into the cache. The first failure ends the fetch, after what is under way has come."""
+    places = cache.find_shards()
+    wanted = list({shard.sha256: shard for shard in manifest.shards()}.values())
+    failed = threading.Event()
+
+    def bring(shard: Shard) -> None:
+        if failed.is_set():
+            return
+        try:
+            if cache.read_shard(shard, places) is None:
+                cache.store_shard(shard, _checked(shard, open_object(shard.key, shard.size)))
+        except BaseException:
+            failed.set()
+            raise
+
+    with ThreadPoolExecutor(parallel, thread_name_prefix="shards") as pool:
+        jobs = [pool.submit(bring, shard) for shard in wanted]
+    errors = [error for job in jobs if (error := job.exception()) is not None]
+    if errors:
+        raise errors[0]
+
+
+def _checked(shard: Shard, data: bytes) -> bytes:
+    if len(data) != shard.size or hashlib.sha256(data).hexdigest() != shard.sha256:
+        raise IntegrityError(f"shard {shard.sha256[:16]}… came with other bytes", "fetch it from another source")
+    return data
+
+
+def _assemble(manifest: Manifest, cache: Cache) -> Path:
+    """A draft folder with every file written and hashed; it becomes the version by one rename."""
+    draft = cache.folder / f".draft-{manifest.digest.hex()}-{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    places = cache.find_shards()
+    try:
+        for file in manifest.files:
+            whole = hashlib.sha256()
+            with (draft / file.name).open("wb") as out:
+                for shard in file.shards:
+                    data = cache.read_shard(shard, places)
+                    if data is None:
+                        raise MusterError("a shard vanished from the weights cache", "fetch again")
+                    whole.update(data)
+                    out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            if whole.hexdigest() != file.sha256:
+                raise IntegrityError(f"{file.name} does not have its hash", "report the manifest to the pool's owner")
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return draft

@@ -1,0 +1,177 @@
+"""The manifest of a policy step: which files, cut into which shards, signed by the owner (docs/protocol.md, 8)."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from eth_account.signers.local import LocalAccount
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from protocol import eip712
+from protocol.encoding import canonical_json, parse_json
+from protocol.errors import IntegrityError
+from storage.keys import object_key
+
+MAX_STORED_BYTES = 16 << 20
+MAX_SHARD_BYTES = 256 << 20
+MAX_FILES = 1024
+MAX_SHARDS = 65_536
+_STRUCT = "Manifest(uint256 pool,uint256 step,bytes32 digest)"
+_FETCH_ELSEWHERE = "fetch it from another source"
+
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Shard(Part):
+    """One content-addressed piece of a file."""
+
+    sha256: Hash
+    size: Annotated[int, Field(ge=1, le=MAX_SHARD_BYTES, strict=True)]
+
+    @property
+    def key(self) -> str:
+        return object_key("shards", bytes.fromhex(self.sha256))
+
+
+class WeightFile(Part):
+    """One file of the folder: its shards in order make its bytes. A name has no path."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+    size: Count
+    sha256: Hash
+    shards: Annotated[tuple[Shard, ...], Field(max_length=MAX_SHARDS)]
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        if not value.strip(".") or value.startswith("."):
+            raise ValueError("must not start with a dot")
+        return value
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        if sum(shard.size for shard in self.shards) != self.size:
+            raise ValueError("shards do not add up to the size")
+        return self
+
+
+class Manifest(Part):
+    """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55."""
+
+    version: Literal[1] = 1
+    chain_id: Count
+    pools: Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
+    pool: Count
+    step: Count
+    parent: Annotated[str, Field(pattern=r"^([0-9a-f]{64}|)$")]
+    dtype: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,32}$")]
+    files: Annotated[tuple[WeightFile, ...], Field(min_length=1, max_length=MAX_FILES)]
+
+    @field_validator("pools")
+    @classmethod
+    def _checksum(cls, value: str) -> str:
+        return eip712.checked_address(value)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        names = [file.name.lower() for file in self.files]
+        if names != sorted(set(names)):
+            raise ValueError("files must be sorted by name, no name twice (whatever its case)")
+        if sum(len(file.shards) for file in self.files) > MAX_SHARDS:
+            raise ValueError(f"more than {MAX_SHARDS} shards")
+        sizes: dict[str, int] = {}
+        for shard in self.shards():
+            if sizes.setdefault(shard.sha256, shard.size) != shard.size:
+                raise ValueError("one shard with two sizes")
+        return self
+
+    def shards(self) -> list[Shard]:
+        """Every shard in order of use; the same one may appear more than once."""
+        return [shard for file in self.files for shard in file.shards]
+
+    def canonical(self) -> bytes:
+        return canonical_json(self.model_dump(mode="json"))
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical manifest without signature: what `publishStep` puts on chain."""
+        return hashlib.sha256(self.canonical()).digest()
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True)
+class ManifestScope:
+    """Whose manifests are believed: the pool's owner (EIP-55), on which chain, contract and pool."""
+
+    chain_id: int
+    pools: str
+    pool: int
+    owner: str
+
+    @property
+    def domain(self) -> eip712.Domain:
+        return eip712.Domain("muster-weights", "1", self.chain_id, self.pools)
+
+
+def signing_digest(manifest: Manifest) -> bytes:
+    """The 32 bytes that the owner signs (EIP-712)."""
+    domain = eip712.Domain("muster-weights", "1", manifest.chain_id, manifest.pools)
+    return eip712.digest(domain, _STRUCT, manifest.pool, manifest.step, manifest.digest)
+
+
+def seal(manifest: Manifest, account: LocalAccount) -> bytes:
+    """The stored object {manifest, signature}: canonical JSON, signed by `account`."""
+    signature = eip712.sign(account, signing_digest(manifest))
+    return canonical_json({"manifest": manifest.model_dump(mode="json"), "signature": "0x" + signature.hex()})
+
+
+def unseal(stored: bytes, expected: bytes, publisher: ManifestScope) -> Manifest:
+    """The manifest inside hostile `stored` bytes, if it is the one the chain names and its publisher signed it.
+
+    `expected` is the 32-byte hash from the chain. Raises IntegrityError naming what is wrong.
+    """
+    if len(stored) > MAX_STORED_BYTES:
+        raise IntegrityError(f"a manifest of {len(stored)} bytes, at most {MAX_STORED_BYTES}", _FETCH_ELSEWHERE)
+    try:
+        fields: Any = parse_json(stored)
+    except ValueError:
+        raise IntegrityError("the manifest is not JSON", _FETCH_ELSEWHERE) from None
+    if not isinstance(fields, dict) or set(fields) != {"manifest", "signature"}:
+        raise IntegrityError("the manifest is not {manifest, signature}", _FETCH_ELSEWHERE)
+    manifest = _parse(fields["manifest"])
+    if manifest.digest != expected:
+        raise IntegrityError("the manifest is not the one on chain", _FETCH_ELSEWHERE)
+    mine = (publisher.chain_id, eip712.checked_address(publisher.pools), publisher.pool)
+    if (manifest.chain_id, manifest.pools, manifest.pool) != mine:
+        raise IntegrityError("the manifest belongs to another chain, contract or pool", "report it to the pool's owner")
+    _check_signature(manifest, fields["signature"], publisher.owner)
+    return manifest
+
+
+def _parse(fields: Any) -> Manifest:
+    try:
+        manifest = Manifest.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])[:100]
+        raise IntegrityError(f"the manifest's `{place}`: {first['msg']}", _FETCH_ELSEWHERE) from None
+    if canonical_json(fields) != manifest.canonical():
+        raise IntegrityError("the manifest is not in canonical form", _FETCH_ELSEWHERE)
+    return manifest
+
+
+def _check_signature(manifest: Manifest, signature: Any, owner: str) -> None:
+    if not isinstance(signature, str) or not re.fullmatch(r"0x[0-9a-f]{130}", signature):
+        raise IntegrityError("the manifest's signature is not 65 bytes in hex", _FETCH_ELSEWHERE)
+    signer = eip712.recover(signing_digest(manifest), bytes.fromhex(signature[2:]))
+    if signer != eip712.checked_address(owner):
+        raise IntegrityError(f"the manifest is signed by {signer}, not by the pool's owner {owner}", _FETCH_ELSEWHERE)

@@ -1,0 +1,248 @@
+"""Calibration: thresholds hold on fresh heavy-tailed draws, follow from their document, and see what they should."""
+
+import json
+import math
+import random
+from functools import cache
+
+import pytest
+from eth_account import Account
+
+from calibration.document import Calibration, subject
+from calibration.means import Design
+from calibration.sample import EXTREMES, MEANS, MEASUREMENTS, FileSample, RowSample
+from calibration.summary import file_measurements, summarise
+from calibration.tails import Tail, limit
+from calibration.thresholds import blind, thresholds
+from engines.base import EngineInfo
+from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig
+from protocol.errors import ConfigError, IntegrityError
+
+INFO = EngineInfo("transformers", "5", "float32", "cpu")
+DESIGN = Design(8, 4, 1.0)
+ACCOUNT = Account.from_key(b"\x07" * 32)
+
+
+def honest_file(source: random.Random, spread: float = 1.0) -> FileSample:
+    """Log-normal errors that share a factor within a problem, outputs of 1 to 80 tokens, misses now and then."""
+    rows = []
+    for group in range(DESIGN.problems):
+        shared = source.lognormvariate(0, 0.5)
+        for _ in range(DESIGN.samples):
+            tokens = source.randint(1, 80)
+            chunks = -(-tokens // 32)
+            errors = [shared * source.lognormvariate(0, spread) for _ in range(tokens)]
+            mantissas = [shared * source.lognormvariate(0, spread) for _ in range(chunks)]
+            gaps = [source.expovariate(1.0) * (source.random() < 0.01) for _ in range(tokens)]
+            mismatches = [sum(source.random() < 0.02 for _ in range(20)) for _ in range(chunks)]
+            rows.append(RowSample.of(group, mismatches, mantissas, gaps, errors, [0.0] * tokens))
+    return FileSample(source.choice([1, 8]), tuple(rows))
+
+
+def files(seed: str, count: int) -> list[FileSample]:
+    source = random.Random(seed)
+    return [honest_file(source) for _ in range(count)]
+
+
+@cache
+def document() -> Calibration:
+    pair = summarise(INFO, INFO, files("made", 60), files("held out", 20))
+    return Calibration(
+        time=1,
+        seed="1",
+        pool="aa" * 32,
+        weights="bb" * 32,
+        problems=DESIGN.problems,
+        samples=DESIGN.samples,
+        audit_rate=65536,
+        false_reject=1e-3,
+        safety=1.0,
+        pairs=(pair,),
+        thresholds=thresholds([pair], DESIGN, 1e-3, 1.0),
+        signer=ACCOUNT.address,
+    ).signed(ACCOUNT)
+
+
+def test_fresh_files_are_rejected_as_seldom_as_stated() -> None:
+    """At 1e-3 asked for and without a safety factor: one of 1,500 expected at most, five would be very unlikely."""
+    bounds = document().thresholds
+    fresh = file_measurements(files("fresh", 1500))
+    over = [any(fresh[name][i] >= bounds[name] for name in MEASUREMENTS) for i in range(1500)]
+    assert sum(over) <= 5
+
+
+@pytest.mark.parametrize("audited", [1.0, 0.4])
+def test_means_of_fresh_audits_stay_below_their_bounds(audited: float) -> None:
+    """At 1e-2 for all figures, so 5e-3 for the four means: of 1,200 audits six are over at most, 14 by bad luck."""
+    bounds = thresholds([document().pairs[0]], Design(8, 4, audited), 1e-2, 1.0)
+    source, over = random.Random("audits"), 0
+    for file in files("audited", 1200):
+        rows = [row for row in file.rows if source.random() < audited] or [source.choice(file.rows)]
+        over += any(figure.of_file(rows) >= bounds[name] for name, figure in MEANS.items())
+    assert over <= 14
+
+
+def mixed_file(source: random.Random) -> FileSample:
+    """Two samples of 32 problems, half of which end after one token or two; misses are one in 250 tokens."""
+    rows = []
+    for group in range(32):
+        tokens = source.choice([1, 2, source.randint(1, 96), source.randint(16, 64)])
+        for _ in range(2):
+            gaps = [float(source.random() < 0.004) for _ in range(tokens)]
+            rows.append(RowSample.of(group, [0], [source.random()], gaps, [source.random()] * tokens, [0.0] * tokens))
+    return FileSample(1, tuple(rows))
+
+
+def test_short_rollouts_leave_the_miss_rate_a_bound() -> None:
+    """A file's token count varies threefold here, which second moments of the sums would hold against the bound."""
+    source = random.Random(11)
+    pair = summarise(INFO, INFO, [mixed_file(source) for _ in range(30)], [mixed_file(source) for _ in range(10)])
+    found = thresholds([pair], Design(32, 2, 1.0), 1e-6, 1.5)
+    assert pair.spread["sampling_miss_rate_reject"].largest < found["sampling_miss_rate_reject"] < 0.1
+    assert blind(found) == []
+
+
+def test_a_bound_that_sees_nothing_is_named() -> None:
+    source = random.Random(12)
+    pair = summarise(INFO, INFO, [mixed_file(source) for _ in range(9)], [mixed_file(source)])
+    assert "sampling_miss_rate_reject" in blind(thresholds([pair], Design(2, 2, 0.3), 1e-6, 1.5))
+
+
+def test_sums_without_any_spread_have_a_bound() -> None:
+    row = RowSample.of(0, [1, 1], [0.5, 0.5], [0.1] * 40, [-1.5] * 40, [-1.0] * 40)
+    same = [
+        FileSample(1, tuple(RowSample(**(vars(row) | {"group": g})) for g in range(8) for _ in range(4)))
+        for _ in range(20)
+    ]
+    found = thresholds([summarise(INFO, INFO, same[:15], same[15:])], DESIGN, 1e-6, 1.5)
+    assert all(0 < value < math.inf for value in found.values())
+
+
+@pytest.mark.parametrize("value", [0.0, 5e-324, 1e12])
+def test_hostile_sums_end_in_an_answer(value: float) -> None:
+    whole = json.loads(document().canonical())
+    for stratum in whole["pairs"][0]["strata"]:
+        for sums in stratum["sums"].values():
+            sums["problems"] = [[[value, 1]], *sums["problems"][:2], [[value, 2**53 - 1]]]
+    with pytest.raises(IntegrityError):
+        Calibration.parse(json.dumps(whole).encode(), "x").signed(ACCOUNT).check()
+
+
+def test_thresholds_are_not_needlessly_wide() -> None:
+    """A mean threshold stays within a few times the largest figure of a file seen."""
+    bounds, spread = document().thresholds, document().pairs[0].spread
+    for name in MEANS:
+        assert spread[name].largest < bounds[name] < 4 * spread[name].largest, name
+    for name in EXTREMES:
+        assert spread[name].largest < bounds[name] < 12 * spread[name].largest, name
+
+
+def test_a_tail_limit_holds_for_exponential_tails() -> None:
+    source = random.Random(3)
+    found = [limit(Tail.of([source.expovariate(1.0) for _ in range(5000)]), 1e-6, 0.0).value for _ in range(20)]
+    true = -math.log(1e-6)
+    assert sum(value >= true for value in found) >= 18
+    assert max(found) < 2 * true
+
+
+@pytest.mark.parametrize(("power", "short"), [(6.0, 2.0), (3.0, 4.0)])
+def test_a_power_tail_is_followed_roughly(power: float, short: float) -> None:
+    """What the documentation admits: far beyond the data a power law may be underestimated by this factor."""
+    source = random.Random(3)
+    found = sorted(
+        limit(Tail.of([source.paretovariate(power) for _ in range(5000)]), 1e-6, 0.0).value for _ in range(9)
+    )
+    true = 1e-6 ** (-1 / power)
+    assert true / short < found[4] < 4 * true
+
+
+def test_figures_that_are_all_zero_get_floors() -> None:
+    row = RowSample.of(0, [0, 0], [0.0, 0.0], [0.0] * 40, [-1.0] * 40, [-1.0] * 40)
+    still = [
+        FileSample(1, tuple(RowSample(**(vars(row) | {"group": g})) for g in range(8) for _ in range(4)))
+        for _ in range(20)
+    ]
+    found = thresholds([summarise(INFO, INFO, still[:15], still[15:])], DESIGN, 1e-6, 1.5)
+    for name, value in found.items():
+        assert 0 < value < 10, name
+    assert found["exponent_mismatches_chunk_reject"] >= 4
+    assert found["logprob_mean_reject"] == 2e-6
+
+
+def test_smaller_audits_get_wider_bounds() -> None:
+    pair = document().pairs[0]
+    full, quarter = (thresholds([pair], Design(8, 4, share), 1e-3, 1.0) for share in (1.0, 0.25))
+    assert all(quarter[name] > full[name] for name in ("mantissa_mean_reject", "logprob_mean_reject"))
+
+
+def test_a_document_survives_its_bytes() -> None:
+    again = Calibration.parse(document().canonical(), "x")
+    again.check(ACCOUNT.address)
+    assert again == document()
+    applied = again.checks(ChecksConfig())
+    assert applied.mantissa_mean_reject == again.thresholds["mantissa_mean_reject"]
+    assert applied.unsure_band == ChecksConfig().unsure_band
+
+
+def test_another_signer_is_refused() -> None:
+    with pytest.raises(IntegrityError, match="not by"):
+        document().check("0x" + "11" * 20)
+
+
+def test_a_changed_figure_breaks_the_signature() -> None:
+    with pytest.raises(IntegrityError, match="not signed"):
+        document().model_copy(update={"safety": 2.0}).check()
+
+
+def test_thresholds_that_do_not_follow_are_refused_whoever_signs() -> None:
+    bounds = dict(document().thresholds) | {"sampling_gap_reject": 9.0}
+    forged = document().model_copy(update={"thresholds": bounds}).signed(ACCOUNT)
+    with pytest.raises(IntegrityError, match="sampling_gap_reject"):
+        forged.check()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"null", b'{"version":1}', b"[" * 100_000, b"\xff", b'{"version":NaN}'],
+)
+def test_what_is_no_calibration_is_said_clearly(data: bytes) -> None:
+    with pytest.raises(ConfigError, match="not a calibration"):
+        Calibration.parse(data, "x")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("pairs", 0, "strata"), []),
+        (("pairs", 0, "extremes", "sampling_gap_reject", "top"), [1.0, 2.0]),
+        (("pairs", 0, "ratios"), {}),
+        (("thresholds", "sampling_gap_reject"), -1),
+        (("false_reject",), 0),
+        (("surprise",), 1),
+    ],
+)
+def test_hostile_fields_are_named(path: tuple[str | int, ...], value: object) -> None:
+    whole = json.loads(document().canonical())
+    at = whole
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    with pytest.raises(ConfigError, match=str(path[0])):
+        Calibration.parse(json.dumps(whole).encode(), "x")
+
+
+def test_too_few_files_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--files"):
+        summarise(INFO, INFO, files("few", 2), files("few", 1))
+
+
+def test_figures_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(IntegrityError, match="not numbers"):
+        RowSample.of(0, [0], [math.nan], [0.0], [0.0], [0.0])
+
+
+def test_a_calibration_is_of_model_task_and_work_alone() -> None:
+    config = PoolConfig(name="a", model=ModelConfig(source="m"), task=TaskConfig(name="t"))
+    other = config.model_copy(update={"checks": ChecksConfig(sampling_gap_reject=1.0), "name": "b"})
+    assert subject(config) == subject(other)
+    assert subject(config) != subject(config.model_copy(update={"task": TaskConfig(name="u")}))

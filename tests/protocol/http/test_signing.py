@@ -1,0 +1,233 @@
+"""Signed requests: what they are bound to, and every way in which a forged or repeated one is refused."""
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from eth_account import Account
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.guard import Guard, NonceStore
+from protocol import eip712
+from protocol.errors import ConfigError
+from protocol.http.signing import Realm, RequestRefused, parse_headers, service_url, sign_request
+
+POOLS = "0x000000000000000000000000000000000000bEEF"
+REALM = Realm.of("http://127.0.0.1:8000/", 31337, POOLS)
+ACCOUNT = Account.create()
+NOW = 1_800_000_000.0
+
+
+def guard(tmp_path: Path, now: float = NOW, **options: object) -> Guard:
+    return Guard(REALM, NonceStore(tmp_path / "nonces.db"), clock=lambda: now, **options)  # type: ignore[arg-type]
+
+
+def signed(method: str = "POST", path: str = "/v1/slots?x=1", body: bytes = b"{}", **options: object) -> dict[str, str]:
+    realm = options.pop("realm", REALM)
+    now = options.pop("now", NOW)
+    return sign_request(ACCOUNT, realm, method, path, body, now, **options)  # type: ignore[arg-type]
+
+
+def test_an_honest_request_is_its_senders(tmp_path: Path) -> None:
+    headers = signed()
+    pairs = [("Host", "x"), *((k.lower(), v) for k, v in headers.items())]
+    assert guard(tmp_path).verify("POST", "/v1/slots?x=1", pairs, b"{}") == ACCOUNT.address
+
+
+def test_a_request_counts_once_even_after_a_restart(tmp_path: Path) -> None:
+    headers = signed().items()
+    guard(tmp_path).verify("POST", "/v1/slots?x=1", headers, b"{}")
+    for now in (NOW, NOW + 59):
+        with pytest.raises(RequestRefused, match="sent before") as refused:
+            guard(tmp_path, now).verify("POST", "/v1/slots?x=1", headers, b"{}")
+        assert refused.value.status == 409
+    other = Account.create()
+    nonce = bytes.fromhex(dict(headers)["X-Muster-Nonce"][2:])
+    same_nonce = sign_request(other, REALM, "GET", "/", b"", NOW, nonce)
+    assert guard(tmp_path).verify("GET", "/", same_nonce.items(), b"") == other.address
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/slots?x=1", b"{}"),
+        ("POST", "/v1/slots?x=2", b"{}"),
+        ("POST", "/v1/slots", b"{}"),
+        ("POST", "/v1/slots?x=1", b"{ }"),
+        ("POST", "/v1/slots?x=1", b""),
+        ("post", "/v1/slots?x=1", b"{}"),
+        ("POST", "v1/slots?x=1", b"{}"),
+        ("POST", "/v1/slots?x=1\n", b"{}"),
+        ("POST", "/v1/släts", b"{}"),
+    ],
+)
+def test_another_request_is_not_covered(tmp_path: Path, method: str, path: str, body: bytes) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        guard(tmp_path).verify(method, path, signed().items(), body)
+    assert refused.value.status == 401
+
+
+@pytest.mark.parametrize(
+    "realm",
+    [
+        Realm.of("http://127.0.0.1:8001", 31337, POOLS),
+        Realm.of("https://127.0.0.1:8000", 31337, POOLS),
+        Realm.of("http://127.0.0.1:8000/other", 31337, POOLS),
+        Realm.of("http://127.0.0.1:8000", 84532, POOLS),
+        Realm.of("http://127.0.0.1:8000", 31337, "0x000000000000000000000000000000000000dEaD"),
+    ],
+)
+def test_a_request_to_somebody_else_is_refused(tmp_path: Path, realm: Realm) -> None:
+    with pytest.raises(RequestRefused, match="signature is not"):
+        guard(tmp_path).verify("POST", "/v1/slots?x=1", signed(realm=realm).items(), b"{}")
+
+
+@pytest.mark.parametrize("skew", [61, -61, 3600, -1_799_999_999])
+def test_stale_and_early_requests_are_refused(tmp_path: Path, skew: int) -> None:
+    with pytest.raises(RequestRefused, match=r"off the server's.*set the clock"):
+        guard(tmp_path).verify("POST", "/v1/slots?x=1", signed(now=NOW + skew).items(), b"{}")
+    guard(tmp_path).verify("POST", "/v1/slots?x=1", signed(now=NOW + 60).items(), b"{}")
+
+
+def test_an_address_in_a_header_proves_nothing(tmp_path: Path) -> None:
+    headers = signed() | {"X-Muster-Address": Account.create().address}
+    with pytest.raises(RequestRefused, match="signature is not"):
+        guard(tmp_path).verify("POST", "/v1/slots?x=1", headers.items(), b"{}")
+
+
+def test_a_second_signature_of_the_same_consent_is_refused(tmp_path: Path) -> None:
+    headers = signed()
+    raw = bytes.fromhex(headers["X-Muster-Signature"][2:])
+    order = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+    high = raw[:32] + (order - int.from_bytes(raw[32:64], "big")).to_bytes(32, "big") + bytes([55 - raw[64]])
+    with pytest.raises(RequestRefused, match="lower half"):
+        guard(tmp_path).verify(
+            "POST", "/v1/slots?x=1", (headers | {"X-Muster-Signature": "0x" + high.hex()}).items(), b"{}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("X-Muster-Time", "01800000000"),
+        ("X-Muster-Time", "1.8e9"),
+        ("X-Muster-Time", "+1800000000"),
+        ("X-Muster-Time", "-1"),
+        ("X-Muster-Time", "1" * 400),
+        ("X-Muster-Time", "١٨٠٠٠٠٠٠٠٠"),
+        ("X-Muster-Nonce", "0x12"),
+        ("X-Muster-Nonce", "0x" + "A" * 64),
+        ("X-Muster-Nonce", "0x" + "a" * 64 + "\n"),
+        ("X-Muster-Signature", ""),
+        ("X-Muster-Signature", "0x"),
+        ("X-Muster-Signature", "0x" + "zz" * 65),
+        ("X-Muster-Signature", "0x" + "00" * 65),
+        ("X-Muster-Address", ACCOUNT.address[2:]),
+        ("X-Muster-Address", "0x" + "00" * 21),
+        ("X-Muster-Extra", "1"),
+    ],
+)
+def test_headers_have_one_spelling(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        guard(tmp_path).verify("POST", "/v1/slots?x=1", (signed() | {name: value}).items(), b"{}")
+    assert refused.value.status == 401
+
+
+def test_repeated_and_missing_headers_are_refused() -> None:
+    headers = list(signed().items())
+    for name, value in headers:
+        with pytest.raises(RequestRefused, match="appears twice"):
+            parse_headers([*headers, (name.upper(), value)])
+        with pytest.raises(RequestRefused, match=f"{name.lower()} is missing"):
+            parse_headers([pair for pair in headers if pair[0] != name])
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["x-muster-address", "x-muster-time", "x-muster-nonce", "x-muster-signature"]),
+        st.text(max_size=140),
+    )
+)
+def test_any_headers_are_refused_without_a_crash(headers: dict[str, str]) -> None:
+    with pytest.raises(RequestRefused):
+        parse_headers(headers.items())
+
+
+def test_strangers_do_not_fill_the_store(tmp_path: Path) -> None:
+    closed = guard(tmp_path, allowed=lambda address: False)
+    for _ in range(3):
+        with pytest.raises(RequestRefused, match="may not") as refused:
+            closed.verify("POST", "/v1/slots?x=1", signed().items(), b"{}")
+        assert refused.value.status == 403
+    with pytest.raises(RequestRefused):
+        closed.verify("POST", "/elsewhere", signed().items(), b"{}")
+    with sqlite3.connect(tmp_path / "nonces.db") as db:
+        assert db.execute("SELECT count(*) FROM nonces").fetchone() == (0,)
+
+
+def test_old_nonces_are_forgotten_when_they_cannot_matter(tmp_path: Path) -> None:
+    store = NonceStore(tmp_path / "n.db")
+    assert store.use("a", b"1", 1000.0)
+    assert not store.use("a", b"1", 1000.0 + 599)
+    assert store.use("a", b"2", 1000.0 + 700)
+    with sqlite3.connect(tmp_path / "n.db") as db:
+        assert db.execute("SELECT count(*) FROM nonces").fetchone() == (1,)
+
+
+def test_one_of_many_concurrent_replays_wins(tmp_path: Path) -> None:
+    shared = guard(tmp_path)
+    headers = list(signed().items())
+    outcomes: list[bool] = []
+
+    def send() -> None:
+        try:
+            shared.verify("POST", "/v1/slots?x=1", headers, b"{}")
+            outcomes.append(True)
+        except RequestRefused:
+            outcomes.append(False)
+
+    threads = [threading.Thread(target=send) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == [False] * 15 + [True]
+
+
+def test_a_damaged_store_is_named(tmp_path: Path) -> None:
+    (tmp_path / "n.db").write_bytes(b"garbage" * 1000)
+    with pytest.raises(ConfigError, match=r"n\.db.*move the file away"):
+        NonceStore(tmp_path / "n.db")
+
+
+def test_services_have_one_name() -> None:
+    assert service_url("HTTP://Host:80/a/") == "http://host/a"
+    assert service_url("https://h:443") == "https://h"
+    assert service_url("http://[::1]:8000/") == "http://[::1]:8000"
+    for bad in ("host:1", "ftp://h", "http://", "http://h?x", "http://h#x", "http://u:p@h", "http://h:99999"):
+        with pytest.raises(ConfigError):
+            service_url(bad)
+
+
+def test_the_digest_is_the_standards() -> None:
+    """A pinned value, so that other implementations can compare."""
+    realm = Realm.of("http://127.0.0.1:8000", 31337, POOLS)
+    from protocol.http.signing import request_digest
+
+    digest = request_digest(realm, "GET", "/v1/status", b"", 1_800_000_000, bytes(32))
+    struct = "Request(string method,string path,bytes32 bodyHash,string audience,uint256 time,bytes32 nonce)"
+    import hashlib
+
+    expected = eip712.digest(
+        eip712.Domain("muster-http", "1", 31337, POOLS),
+        struct,
+        "GET",
+        "/v1/status",
+        hashlib.sha256(b"").digest(),
+        "http://127.0.0.1:8000",
+        1_800_000_000,
+        bytes(32),
+    )
+    assert digest == expected

@@ -1,0 +1,124 @@
+"""Our EIP-712 digests against eth-account's, and what ours refuse that theirs let through."""
+
+import contextlib
+
+import pytest
+from eth_account import Account
+from eth_account.messages import encode_typed_data
+from eth_utils.crypto import keccak
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import eip712
+from protocol.eip712 import Domain
+from protocol.errors import IntegrityError
+
+ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+CONTRACT = "0x000000000000000000000000000000000000bEEF"
+DOMAIN = Domain("muster-test", "1", 31337, CONTRACT)
+STRUCT = "Thing(uint256 a,uint24 b,address who,bool ok,bytes32 word,string text,bytes blob)"
+MEMBERS = [part.split() for part in STRUCT[6:-1].split(",")]
+
+
+def theirs(values: list[object]) -> bytes:
+    document = {
+        "types": {
+            "EIP712Domain": [
+                {"name": "name", "type": "string"},
+                {"name": "version", "type": "string"},
+                {"name": "chainId", "type": "uint256"},
+                {"name": "verifyingContract", "type": "address"},
+            ],
+            "Thing": [{"name": name, "type": kind} for kind, name in MEMBERS],
+        },
+        "primaryType": "Thing",
+        "domain": {"name": "muster-test", "version": "1", "chainId": 31337, "verifyingContract": CONTRACT},
+        "message": {name: value for (_, name), value in zip(MEMBERS, values, strict=True)},
+    }
+    message = encode_typed_data(full_message=document)
+    return keccak(b"\x19" + message.version + message.header + message.body)
+
+
+@given(
+    st.integers(0, 2**256 - 1),
+    st.integers(0, 2**24 - 1),
+    st.binary(min_size=20, max_size=20),
+    st.booleans(),
+    st.binary(min_size=32, max_size=32),
+    st.text(st.characters(codec="utf-8"), max_size=40),
+    st.binary(max_size=80),
+)
+def test_digests_equal_the_reference(a: int, b: int, who: bytes, ok: bool, word: bytes, text: str, blob: bytes) -> None:
+    values = [a, b, "0x" + who.hex(), ok, word, text, blob]
+    assert eip712.digest(DOMAIN, STRUCT, *values) == theirs(values)  # type: ignore[arg-type]
+
+
+def test_signatures_recover() -> None:
+    account = Account.create()
+    digest = eip712.digest(DOMAIN, "One(uint256 a)", 1)
+    signature = eip712.sign(account, digest)
+    assert len(signature) == 65
+    assert eip712.recover(digest, signature) == account.address
+    assert eip712.recover(eip712.digest(DOMAIN, "One(uint256 a)", 2), signature) != account.address
+
+
+def test_only_the_canonical_signature_counts() -> None:
+    account = Account.create()
+    digest = eip712.digest(DOMAIN, "One(uint256 a)", 1)
+    signature = eip712.sign(account, digest)
+    s = int.from_bytes(signature[32:64], "big")
+    flipped = signature[:32] + (ORDER - s).to_bytes(32, "big") + bytes([55 - signature[64]])
+    zero = bytes(32)
+    bad = [
+        flipped,
+        b"",
+        signature[:64],
+        signature + b"\0",
+        signature[:64] + bytes([signature[64] - 27]),
+        signature[:64] + b"\x00",
+        zero + signature[32:],
+        signature[:32] + zero + signature[64:],
+        b"\xff" * 32 + signature[32:],
+        ORDER.to_bytes(32, "big") + signature[32:],
+    ]
+    for candidate in bad:
+        with pytest.raises(IntegrityError):
+            eip712.recover(digest, candidate)
+
+
+@given(st.binary(max_size=70))
+def test_random_bytes_never_crash_recovery(data: bytes) -> None:
+    with contextlib.suppress(IntegrityError):
+        assert eip712.checked_address(eip712.recover(bytes(32), data))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("uint24", 1 << 24),
+        ("uint256", -1),
+        ("uint256", "1"),
+        ("uint256", True),
+        ("uint256", 1.0),
+        ("address", "0x12"),
+        ("address", "0x000000000000000000000000000000000000BEEF"[:-1] + "g"),
+        ("address", "0x000000000000000000000000000000000000BeEF"),
+        ("bytes32", b"\0" * 31),
+        ("bytes32", "0x" + "00" * 32),
+        ("bool", 1),
+        ("string", b"x"),
+        ("int8", 1),
+        ("uint256[]", [1]),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(kind: str, value: object) -> None:
+    with pytest.raises(ValueError, match=r"is not a|checksum|not an address"):
+        eip712.digest(DOMAIN, f"One({kind} a)", value)  # type: ignore[arg-type]
+
+
+def test_malformed_types_are_refused() -> None:
+    for struct in ("One", "One(uint256)", "One(uint256 a,)", "One(uint256  a)", "1(uint256 a)", "One(uint256 a"):
+        with pytest.raises(ValueError):
+            eip712.digest(DOMAIN, struct, 1)
+    with pytest.raises(ValueError, match="has 1 members, not 2"):
+        eip712.digest(DOMAIN, "One(uint256 a)", 1, 2)

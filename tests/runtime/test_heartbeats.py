@@ -1,0 +1,50 @@
+"""Heartbeats go on through failures of the service and of our own, and say so once."""
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from protocol.errors import UnreachableError
+from runtime.heartbeats import Heartbeats
+
+
+class Service:
+    """Takes beats, except while `down`."""
+
+    def __init__(self) -> None:
+        self.taken: list[dict[str, Any]] = []
+        self.down = True
+        self.asked = threading.Semaphore(0)
+
+    def heartbeat(self, beat: dict[str, Any]) -> dict[str, Any]:
+        self.asked.release()
+        if self.down:
+            raise UnreachableError("it does not answer", "wait")
+        self.taken.append(beat)
+        return {}
+
+
+def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "muster.service")
+    service, broken = Service(), [RuntimeError("dictionary changed size during iteration")]
+
+    def beat() -> dict[str, Any]:
+        if broken:
+            raise broken.pop()
+        return {"role": "worker"}
+
+    beats = Heartbeats(service, beat, 0.01)  # type: ignore[arg-type]
+    beats.start()
+    for _ in range(3):
+        assert service.asked.acquire(timeout=10)
+    service.down = False
+    for _ in range(4):
+        assert service.asked.acquire(timeout=10)
+    beats.stop()
+    assert service.taken[0] == {"role": "worker"}
+    said = [record.getMessage() for record in caplog.records]
+    assert said.count("a heartbeat failed") == 1
+    assert sum(line.startswith("heartbeats are not taken: it does not answer") for line in said) == 1
+    assert said.count("heartbeats are taken again") == 1

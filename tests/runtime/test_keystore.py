@@ -1,0 +1,135 @@
+"""Key files and passwords: what is written, who may read it, and what is said when something is wrong."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from eth_account import Account
+
+from protocol.errors import ConfigError, IntegrityError
+from runtime import keystore
+
+LIGHT = keystore.LIGHT_SCRYPT_N
+
+
+def test_a_key_survives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "node.json"
+    account = keystore.create(path, "correct horse", work_factor=LIGHT)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert keystore.address_of(path) == account.address
+    assert keystore.load(path, "correct horse").key == account.key
+    assert account.key.hex() not in path.read_text()
+    assert [p.name for p in path.parent.iterdir()] == ["node.json"]
+    assert Account.decrypt(path.read_text(), "correct horse") == account.key
+
+
+def test_the_default_work_factor_is_the_standards(tmp_path: Path) -> None:
+    keystore.create(tmp_path / "k.json", "p")
+    assert json.loads((tmp_path / "k.json").read_text())["crypto"]["kdfparams"]["n"] == 1 << 18
+
+
+def test_a_wrong_password_is_said_and_harms_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "k.json"
+    keystore.create(path, "right", work_factor=LIGHT)
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=r"wrong password for .*k.json; try again"):
+        keystore.load(path, "wrong")
+    assert path.read_bytes() == before
+
+
+def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "k.json"
+    keystore.create(path, "a", work_factor=LIGHT)
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="already holds a key"):
+        keystore.create(path, "b", work_factor=LIGHT)
+    assert path.read_bytes() == before
+    with pytest.raises(ConfigError, match="no password"):
+        keystore.create(tmp_path / "other.json", "")
+
+
+def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the key file .*none.json"):
+        keystore.load(tmp_path / "none.json", "p")
+    for content in (b"", b"{}", b"[]", b"\xff\xfe", b'{"version":3}', b"[" * 50_000, b"x" * 200_000, b'{"version":4}'):
+        path = tmp_path / "foreign.json"
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match="is not a version 3 key file"):
+            keystore.load(path, "p")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kdf": "argon2"},
+        {"kdfparams": {"n": 1 << 40, "r": 8, "p": 1, "dklen": 32, "salt": "00"}},
+        {"kdfparams": {"n": True, "r": 8, "p": 1, "dklen": 32, "salt": "00"}},
+        {"kdfparams": "x"},
+        {"ciphertext": "zz"},
+        {"mac": None},
+        {"cipherparams": {}},
+    ],
+)
+def test_a_damaged_key_file_is_an_error_not_a_crash(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "k.json"
+    keystore.create(path, "p", work_factor=LIGHT)
+    document = json.loads(path.read_text())
+    document["crypto"] |= change
+    path.write_text(json.dumps(document))
+    with pytest.raises((ConfigError, IntegrityError), match=r"k\.json"):
+        keystore.load(path, "p")
+
+
+def test_an_address_that_is_not_the_keys_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "k.json"
+    keystore.create(path, "p", work_factor=LIGHT)
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"address": "00" * 20}))
+    with pytest.raises(IntegrityError, match="another address"):
+        keystore.load(path, "p")
+    path.write_text(json.dumps({k: v for k, v in document.items() if k != "address"}))
+    with pytest.raises(IntegrityError, match="names no address"):
+        keystore.address_of(path)
+
+
+def test_password_files_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    password = keystore.create_password_file(path)
+    assert len(password) == 64
+    assert keystore.read_password(path) == keystore.create_password_file(path) == password
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="can be read by others; chmod 600"):
+        keystore.read_password(path)
+    path.chmod(0o600)
+    path.write_text("two words \n")
+    assert keystore.read_password(path) == "two words "
+    for content, what in ((b"", "is empty"), (b"\xff\xff", "not UTF-8"), (b"x" * 5000, "too long")):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=what):
+            keystore.read_password(path)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        keystore.read_password(tmp_path)
+    with pytest.raises(ConfigError, match="cannot read the password file"):
+        keystore.read_password(tmp_path / "none")
+
+
+def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    with pytest.raises(ConfigError, match="no terminal"):
+        keystore.read_password(None)
+
+
+def test_a_typed_password_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal())
+    answers = iter(["one", "two", "one", "one", ""])
+    monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
+    with pytest.raises(ConfigError, match="differ"):
+        keystore.read_password(None, confirm=True)
+    assert keystore.read_password(None, confirm=True) == "one"
+    with pytest.raises(ConfigError, match="empty"):
+        keystore.read_password(None)

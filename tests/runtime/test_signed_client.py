@@ -1,0 +1,174 @@
+"""The signed client against a real server that verifies with the guard."""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from eth_account import Account
+
+from orchestrator.guard import Guard, NonceStore
+from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from protocol.http.signing import Realm, RequestRefused
+from runtime.signed_client import ServiceError, SignedClient
+from tests.conftest import free_port
+from tests.storage.mirror import drip, drip_headers, mirror
+
+POOLS = "0x000000000000000000000000000000000000bEEF"
+ACCOUNT = Account.create()
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Service:
+    """Echoes who sent what; `script` may answer first."""
+
+    def __init__(self, folder: Path) -> None:
+        outer = self
+        self.script: list[Callable[[], Answer | None]] = []
+        self.requests: list[tuple[str, str, str]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def handle_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status, headers, data = outer.answer(self.command, self.path, list(self.headers.items()), body)
+                if status == 0:
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    self.wfile.write(data)
+
+            do_GET = do_POST = handle_any
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.guard = Guard(Realm.of(self.url, 31337, POOLS), NonceStore(folder / "nonces.db"))
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def answer(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
+        try:
+            sender = self.guard.verify(method, path, headers, body)
+        except RequestRefused as error:
+            return error.status, {}, json.dumps({"detail": str(error)}).encode()
+        self.requests.append((method, path, dict(headers)["X-Muster-Nonce"]))
+        scripted = self.script.pop(0)() if self.script else None
+        echo = {"sender": sender, "path": path, "body": body.decode()}
+        return scripted or (200, {"Content-Type": "application/json"}, json.dumps(echo).encode())
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    made = Service(tmp_path)
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def client(service: Service, **options: object) -> SignedClient:
+    return SignedClient(service.url + "/", ACCOUNT, 31337, POOLS, **options)  # type: ignore[arg-type]
+
+
+def test_requests_arrive_as_they_were_signed(service: Service) -> None:
+    talk = client(service)
+    answer = talk.post("/v1/slots", {"b": 1, "a": "ä"})
+    assert answer == {"sender": ACCOUNT.address, "path": "/v1/slots", "body": '{"a":"ä","b":1}'}
+    path = talk.get("/v1/status", {"q": "a b&c", "n": 3})["path"]
+    assert path.startswith("/v1/status?q=a")
+    assert talk.get("/v1/odd%20path/ü")["sender"] == ACCOUNT.address
+
+
+def test_each_try_is_signed_anew(service: Service) -> None:
+    service.script = [lambda: (503, {}, b""), lambda: (429, {"Retry-After": "0"}, b""), lambda: (0, {}, b"")]
+    assert client(service).post("/v1/heartbeats", {})["sender"] == ACCOUNT.address
+    assert len({nonce for _, _, nonce in service.requests}) == 4
+
+
+def test_a_refusal_is_told_once(service: Service) -> None:
+    service.script = [lambda: (422, {}, b'{"detail": [{"msg": "bad"}]}')]
+    with pytest.raises(ServiceError, match=r"answered 422.*bad") as refused:
+        client(service).post("/v1/slots", {})
+    assert refused.value.status == 422
+    service.script = [lambda: (403, {}, b'{"error": "not a member", "mend": "join first"}')]
+    with pytest.raises(ServiceError, match="answered 403: not a member; join first"):
+        client(service).post("/v1/slots", {})
+    service.requests.pop()
+    assert len(service.requests) == 1
+    service.script = [lambda: (403, {}, b'{"error": "\\u001b[2J\\nall is well", "mend": "' + b"x" * 9000 + b'"}')]
+    with pytest.raises(ServiceError, match=r"answered 403: \?\[2J\?all is well; x{100}") as caught:
+        client(service).post("/v1/slots", {})
+    assert len(str(caught.value)) < 700
+    wrong = SignedClient(service.url, ACCOUNT, 1, POOLS)
+    with pytest.raises(ServiceError, match=r"answered 401: the signature is not .* chain 31337"):
+        wrong.get("/v1/status")
+    unsigned = SignedClient(service.url, None, 31337, POOLS)
+    with pytest.raises(ServiceError, match="is missing"):
+        unsigned.get("/v1/status")
+
+
+def test_an_unreachable_service_is_named_in_time() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match=rf"{url} does not answer GET /health .*check the URL"):
+        SignedClient(url, ACCOUNT, 31337, POOLS, attempts=3).get("/health")
+    assert time.monotonic() - began < 3
+
+
+def test_a_service_that_never_answers_is_left(service: Service) -> None:
+    service.script = [lambda: time.sleep(3)] * 2  # type: ignore[func-returns-value, list-item]
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match="Timeout"):
+        client(service, timeout=0.3, attempts=2).get("/health")
+    assert time.monotonic() - began < 3
+
+
+def test_a_service_that_drips_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte comes in time, the answer never does."""
+    monkeypatch.setattr("runtime.signed_client._EXCHANGE_SECONDS", 0.5)
+    for dripping in (drip, drip_headers):
+        began = time.monotonic()
+        with mirror(dripping) as url, pytest.raises(UnreachableError, match="ReadTimeout"):
+            SignedClient(url, None, 31337, POOLS, attempts=2).get("/health")
+        assert time.monotonic() - began < 5
+
+
+def test_redirects_are_handed_over_not_followed(service: Service) -> None:
+    service.script = [lambda: (307, {"Location": "http://bucket/x?sig=1"}, b"")]
+    talk = client(service)
+    assert talk.location("/v1/objects/x") == "http://bucket/x?sig=1"
+    with pytest.raises(IntegrityError, match="does not redirect"):
+        talk.location("/v1/objects/x")
+
+
+def test_answers_that_are_no_answers(service: Service) -> None:
+    service.script = [
+        lambda: (200, {}, b"[" * 500_000),
+        lambda: (200, {}, b"<html>"),
+        lambda: (204, {}, b""),
+        lambda: (200, {}, b"x" * (33 << 20)),
+    ]
+    talk = client(service)
+    for _ in range(2):
+        with pytest.raises(IntegrityError, match="does not answer JSON"):
+            talk.get("/")
+    assert talk.get("/") is None
+    with pytest.raises(IntegrityError, match="more than"):
+        talk.get("/")
+
+
+def test_bad_addresses_are_configuration_errors() -> None:
+    with pytest.raises(ConfigError, match="not the URL"):
+        SignedClient("ftp://x", ACCOUNT, 31337, POOLS)
+    with pytest.raises(ConfigError, match="not an address"):
+        SignedClient("http://x", ACCOUNT, 31337, "0x1")

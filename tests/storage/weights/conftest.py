@@ -1,0 +1,17 @@
+from collections.abc import Iterator
+
+import pytest
+
+from storage.bucket import Bucket
+from tests.demo.services.running import Service, running, settings_of
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running(Service("s3", tmp_path_factory.mktemp("swift") / "data")) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def bucket(s3: Service) -> Bucket:
+    return Bucket(settings_of(s3))

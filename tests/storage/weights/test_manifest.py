@@ -1,0 +1,144 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_account import Account
+
+from protocol.encoding import canonical_json
+from protocol.errors import ConfigError, IntegrityError
+from storage.weights.manifest import Manifest, ManifestScope, seal, unseal
+from storage.weights.publish import make_manifest
+from tests.storage.weights.folders import OWNER, PUBLISHER, model_folder
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Manifest:
+    return make_manifest(model_folder(tmp_path / "w"), PUBLISHER, 0, None, "float32", shard_size=1000)
+
+
+def test_round_trip(manifest: Manifest) -> None:
+    stored = seal(manifest, OWNER)
+    assert unseal(stored, manifest.digest, PUBLISHER) == manifest
+    assert manifest.total_bytes == sum(shard.size for shard in manifest.shards())
+
+
+def test_wrong_key(manifest: Manifest) -> None:
+    stranger = Account.create()
+    with pytest.raises(IntegrityError, match="not by the pool's owner"):
+        unseal(seal(manifest, stranger), manifest.digest, PUBLISHER)
+
+
+def test_another_manifest_of_the_owner(manifest: Manifest, tmp_path: Path) -> None:
+    other = make_manifest(model_folder(tmp_path / "v", seed=1), PUBLISHER, 0, None, "float32")
+    with pytest.raises(IntegrityError, match="not the one on chain"):
+        unseal(seal(other, OWNER), manifest.digest, PUBLISHER)
+
+
+@pytest.mark.parametrize("change", [{"chain_id": 1}, {"pool": 2}, {"pools": "0x" + "22" * 20}])
+def test_replay_elsewhere(manifest: Manifest, change: dict[str, Any]) -> None:
+    fields = {"chain_id": 31337, "pools": PUBLISHER.pools, "pool": 1, "owner": OWNER.address} | change
+    with pytest.raises(IntegrityError, match="another chain, contract or pool"):
+        unseal(seal(manifest, OWNER), manifest.digest, ManifestScope(**fields))
+
+
+def shard(size: Any = 5, sha: str = "a" * 64) -> dict[str, Any]:
+    return {"sha256": sha, "size": size}
+
+
+def file(name: str = "model.bin", size: Any = 5, **more: Any) -> dict[str, Any]:
+    return {"name": name, "size": size, "sha256": "b" * 64, "shards": [shard(size)]} | more
+
+
+def fields(**more: Any) -> dict[str, Any]:
+    base = {"version": 1, "chain_id": 31337, "pools": PUBLISHER.pools, "pool": 1, "step": 0, "parent": ""}
+    return base | {"dtype": "float32", "files": [file()]} | more
+
+
+def test_base_of_the_hostile_ones_is_fine() -> None:
+    assert Manifest.model_validate(fields())
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        fields(files=[]),
+        fields(files=[file(f"f{n:05d}") for n in range(1025)]),
+        fields(files=[file("a"), file("a")]),
+        fields(files=[file("a"), file("A")]),
+        fields(files=[file("b"), file("a")]),
+        fields(files=[file("../x")]),
+        fields(files=[file("..")]),
+        fields(files=[file(".hidden")]),
+        fields(files=[file("a/b")]),
+        fields(files=[file("a\\b")]),
+        fields(files=[file("a\n")]),
+        fields(files=[file("é")]),
+        fields(files=[file("x" * 129)]),
+        fields(files=[file("")]),
+        fields(files=[file(size=6, shards=[shard(5)])]),
+        fields(files=[file(size=0, shards=[shard(0)])]),
+        fields(files=[file(size=-5, shards=[shard(-5)])]),
+        fields(files=[file(size=5.0)]),
+        fields(files=[file(size="5")]),
+        fields(files=[file(size=True, shards=[shard(1)])]),
+        fields(files=[file(size=2**30, shards=[shard(2**30)])]),
+        fields(files=[file(size=11, shards=[shard(5), shard(6)])]),
+        fields(files=[file(sha256="B" * 64)]),
+        fields(files=[file(extra=1)]),
+        fields(extra=1),
+        fields(version=2),
+        fields(step=-1),
+        fields(step=2**63),
+        fields(parent="xyz"),
+        fields(dtype=""),
+        fields(pools="0x12"),
+        fields(pools=PUBLISHER.pools.swapcase().replace("0X", "0x")),
+        {},
+        [],
+        None,
+        "x",
+    ],
+)
+def test_hostile_manifests(hostile: Any) -> None:
+    stored = canonical_json({"manifest": hostile, "signature": "0x" + "00" * 65})
+    with pytest.raises(IntegrityError):
+        unseal(stored, b"x" * 32, PUBLISHER)
+
+
+@pytest.mark.parametrize("stored", [b"", b"{", b"[]", b"[" * 100_000, b"\xff", b"null", b"x" * (17 << 20)])
+def test_hostile_bytes(stored: bytes) -> None:
+    with pytest.raises(IntegrityError):
+        unseal(stored, b"x" * 32, PUBLISHER)
+
+
+@pytest.mark.parametrize("signature", ["", "0x", "0x" + "00" * 65, "0x" + "ff" * 65, "0x" + "11" * 64 + "1b", 5, None])
+def test_hostile_signatures(manifest: Manifest, signature: Any) -> None:
+    fields = json.loads(seal(manifest, OWNER))
+    stored = canonical_json(fields | {"signature": signature})
+    with pytest.raises(IntegrityError):
+        unseal(stored, manifest.digest, PUBLISHER)
+
+
+def test_high_s_signature(manifest: Manifest) -> None:
+    fields = json.loads(seal(manifest, OWNER))
+    raw = bytes.fromhex(fields["signature"][2:])
+    order = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+    s = order - int.from_bytes(raw[32:64], "big")
+    twin = raw[:32] + s.to_bytes(32, "big") + bytes([55 - raw[64]])
+    with pytest.raises(IntegrityError):
+        unseal(canonical_json(fields | {"signature": "0x" + twin.hex()}), manifest.digest, PUBLISHER)
+
+
+def test_unusable_folders(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no weights folder"):
+        make_manifest(tmp_path / "none", PUBLISHER, 0, None, "float32")
+    with pytest.raises(ConfigError, match="empty"):
+        make_manifest(tmp_path, PUBLISHER, 0, None, "float32")
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(ConfigError, match="plain file"):
+        make_manifest(tmp_path, PUBLISHER, 0, None, "float32")
+    (tmp_path / "sub").rmdir()
+    (tmp_path / "ünï").touch()
+    with pytest.raises(ConfigError, match="rename"):
+        make_manifest(tmp_path, PUBLISHER, 0, None, "float32")

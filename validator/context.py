@@ -1,0 +1,87 @@
+"""What checks judge: a file, what the chain says of it, and the figures of the verifier's own prefill."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from protocol.config import PoolConfig
+from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.seeds import Work, audit_sample
+from protocol.tasks.environment import Environment
+from validator.repeats import Repeats, repeats
+
+
+@dataclass(frozen=True)
+class SubmissionFacts:
+    """One submission as the chain knows it. Hashes are 32 bytes, addresses EIP-55; `lane_seed` draws the audit sample;
+    `audit_rate` is in 1/65536; `rows` and `units` are what the worker declared."""
+
+    chain_id: int
+    pools: str
+    pool: int
+    sequence: int
+    node: str
+    step: int
+    counter: int
+    units: int
+    rows: int
+    sha256: bytes
+    root: bytes
+    step_seed: bytes
+    manifest: bytes
+    lane_seed: bytes
+    audit_rate: int
+
+    @property
+    def work(self) -> Work:
+        return Work(self.step_seed, self.node, self.step, self.counter)
+
+
+@dataclass(frozen=True)
+class RowMeasurements:
+    """What one rollout's prefill says.
+
+    Per chunk of 32 tokens: `mismatches` (exponents of the claimed top activations that differ, count) and `mantissas`
+    (mean difference of mantissas, 0 to 127; 128 where no exponent matches; 0 for a chunk of one token). Per token:
+    `gaps` (score of the best token minus the chosen one's, ≥ 0), `logprobs` (own ln p of the chosen token). `surprise`
+    and `dullness` are the logarithms of two e-values (validator/measurements.py); `eos_probability` is that of the
+    final token if it is an EOS.
+    """
+
+    row: int
+    mismatches: tuple[int, ...]
+    mantissas: tuple[float, ...]
+    gaps: tuple[float, ...]
+    logprobs: tuple[float, ...]
+    surprise: float
+    dullness: float
+    eos_probability: float | None
+
+
+@dataclass(frozen=True)
+class CheckContext:
+    """One submission before a judge. `figures` is None until the audited rows were prefilled."""
+
+    facts: SubmissionFacts
+    config: PoolConfig
+    environment: Environment
+    data: bytes
+    header: RolloutHeader
+    rollouts: tuple[Rollout, ...]
+    measurements: tuple[RowMeasurements, ...] | None = None
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        return repeats(self.rollouts)
+
+    @cached_property
+    def audited(self) -> list[int]:
+        """Row numbers every member and juror prefills: the audit sample, and rows whose proofs are ambiguous."""
+        facts = self.facts
+        drawn = audit_sample(facts.lane_seed, facts.sequence, len(self.rollouts), facts.audit_rate)
+        return sorted({*drawn, *self.repeats.ambiguous})
+
+    @property
+    def measured(self) -> tuple[RowMeasurements, ...]:
+        if self.measurements is None:
+            raise ValueError("this check runs after the prefill")
+        return self.measurements

@@ -1,0 +1,126 @@
+"""Which rounds and trials need us, and what of them: pure functions of the projected state."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import comb
+
+from eth_utils.crypto import keccak
+
+from chain.state import Lane, Pool, Round, State, Status, Submission, Trial
+from protocol.verdict import Code
+from validator.context import SubmissionFacts
+from validator.rounds import RoundView
+
+
+@dataclass(frozen=True)
+class DrawnCommittee:
+    """Members of a round or trial: `seats[j]` votes with `voters[j]`; `seed` is the draw's."""
+
+    seats: tuple[int, ...]
+    voters: tuple[str, ...]
+    seed: bytes
+
+    def ours(self, voters: Mapping[str, object]) -> Iterator[tuple[int, int, str]]:
+        """(member, seat, voter) of those whose keys we hold."""
+        for member, (seat, voter) in enumerate(zip(self.seats, self.voters, strict=True)):
+            if voter in voters:
+                yield member, seat, voter
+
+
+def drawn_committee(state: State, seats: tuple[int, ...], seed: bytes) -> DrawnCommittee:
+    """The bench of a drawn round; a voting key replaced since then counts at once, as on chain."""
+    return DrawnCommittee(seats, tuple(state.seats[seat].voter for seat in seats), seed)
+
+
+def _bitmap(members: Mapping[int, object]) -> int:
+    return sum(1 << member for member in members)
+
+
+def round_view(current: Round | Trial, known: bool) -> RoundView:
+    """A lane's round or a trial, as `rounds` judges it. `known`: the committee can be told."""
+    settled = current.settled if isinstance(current, Round) else current.concluded
+    return RoundView(
+        known=known or current.drawn,
+        drawn=current.drawn,
+        members=len(current.seats),
+        committed=_bitmap(current.commits),
+        revealed=_bitmap(current.reveals),
+        settled=settled,
+        commit_until=current.commit_until,
+        reveal_until=current.reveal_until,
+    )
+
+
+def lane_place(lane: Lane, number: int) -> str:
+    return f"lane-{lane.pool}-{lane.lane}-{number}"
+
+
+def trial_place(trial: Trial) -> str:
+    return f"trial-{trial.trial}"
+
+
+def deciding_round(state: State, file: Submission) -> Round:
+    """The round that gave a file its outcome."""
+    rounds = state.lane_of(file).rounds
+    undecided = (Code.NONE, Code.UNDECIDED)
+    return next((r for r in rounds if r.settled and r.codes >> (4 * file.place) & 15 not in undecided), rounds[-1])
+
+
+def files_digest(files: list[Submission]) -> bytes:
+    """What a ballot is about: a reorganisation that changes a file changes this."""
+    return keccak(b"".join(file.inner + bytes.fromhex(file.node[2:]) for file in files))
+
+
+def submission_facts(
+    chain_id: int, pools: str, pool: Pool, file: Submission, step_seed: bytes, lane_seed: bytes
+) -> SubmissionFacts:
+    """A submission for the pipeline."""
+    return SubmissionFacts(
+        chain_id=chain_id,
+        pools=pools,
+        pool=file.pool,
+        sequence=file.sequence,
+        node=file.node,
+        step=file.step,
+        counter=file.counter,
+        units=file.units,
+        rows=file.rows,
+        sha256=file.sha256,
+        root=file.root,
+        step_seed=step_seed,
+        manifest=pool.steps[file.step].manifest,
+        lane_seed=lane_seed,
+        audit_rate=pool.terms.auditRate,
+    )
+
+
+def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
+    """Refused files whose challenge window is over: their slash or refund waits for a keeper."""
+    waiting = (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE)
+    return [
+        file
+        for file in state.submissions_of(pool)
+        if file.status in waiting and not file.finalized and not file.disputed and file.final_time <= now
+    ]
+
+
+def all_final(files: list[Submission], now: int) -> bool:
+    """Whether every outcome of a lane can no longer change, so that its members can be paid."""
+    return all(
+        file.finalized
+        or (file.status in (Status.ACCEPTED, Status.VOID) and not file.disputed and file.final_time <= now)
+        for file in files
+    )
+
+
+def chance(state: State, ours: int, committee: int) -> float:
+    """Probability that a committee yet to be drawn has at least one of our `ours` seats."""
+    seats = sum(seat.active for seat in state.seats.values())
+    if seats < committee:
+        return 0.0
+    return 1.0 - comb(max(0, seats - ours), committee) / comb(seats, committee)
+
+
+def lanes_in_order(state: State, pool: int, done: Callable[[Lane], bool]) -> list[Lane]:
+    """The pool's lanes that may still need us, oldest first."""
+    return [lane for (of, _), lane in sorted(state.lanes.items()) if of == pool and not done(lane)]

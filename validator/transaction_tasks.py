@@ -1,0 +1,60 @@
+"""Transactions in the background: one at a time per errand, retried after a pause, none of them blocking the others."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+
+from chain.sender import Receipt
+from protocol.errors import MusterError
+
+log = logging.getLogger("muster.validator")
+_RETRY = 2.0
+
+
+class TransactionTasks:
+    """Runs keyed errands in threads. After success a key rests until the projection has seen its block."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="errand")
+        self._lock = threading.Lock()
+        self._running: set[Hashable] = set()
+        self._not_before: dict[Hashable, float] = {}
+        self._mined: dict[Hashable, int] = {}
+
+    def run(self, key: Hashable, head: int, what: str, task: Callable[[], Receipt | int], quiet: bool = False) -> bool:
+        """Start an errand unless it runs, rests or waits for block `head` to show its last success."""
+        with self._lock:
+            resting = time.monotonic() < self._not_before.get(key, 0.0)
+            if key in self._running or resting or head < self._mined.get(key, -1):
+                return False
+            self._running.add(key)
+        self._pool.submit(self._run, key, head, what, task, quiet)
+        return True
+
+    def forget(self) -> None:
+        """After a reorganisation: what was mined may not be any more."""
+        with self._lock:
+            self._mined.clear()
+
+    def stop(self, wait: bool = True) -> None:
+        self._pool.shutdown(wait=wait, cancel_futures=True)
+
+    def _run(self, key: Hashable, head: int, what: str, task: Callable[[], Receipt | int], quiet: bool) -> None:
+        mined, pause = head + 1, 0.0
+        try:
+            done = task()
+            if isinstance(done, Receipt):
+                mined = done.block
+            log.info("%s: done", what)
+        except MusterError as error:
+            mined, pause = -1, _RETRY
+            log.log(logging.DEBUG if quiet else logging.INFO, "%s: %s", what, error)
+        except Exception:
+            mined, pause = -1, 5 * _RETRY
+            log.exception("%s failed", what)
+        with self._lock:
+            self._running.discard(key)
+            self._not_before[key] = time.monotonic() + pause
+            self._mined[key] = mined

@@ -1,0 +1,69 @@
+"""Verdicts on disk: a submission is judged once per process, for all its seats and through restarts."""
+
+import logging
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from eth_utils.crypto import keccak
+
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
+from protocol.files import write_atomic
+from protocol.seeds import AUDIT_EVERYTHING
+from protocol.verdict import Verdict
+from validator.context import SubmissionFacts
+
+log = logging.getLogger("muster.validator")
+
+
+class VerdictStore:
+    """Verdicts by everything they depend on: the facts (lane seed included, unless all is audited) and the pool's
+    configuration."""
+
+    def __init__(self, folder: Path, config_hash: bytes) -> None:
+        self._folder = folder
+        self._config = config_hash
+        (folder / "documents").mkdir(parents=True, exist_ok=True)
+
+    def find(self, facts: SubmissionFacts) -> Verdict | None:
+        path = self._path(facts)
+        try:
+            return replace(Verdict.parse(path.read_bytes()), lane_seed=facts.lane_seed.hex())
+        except FileNotFoundError:
+            return None
+        except (OSError, IntegrityError) as error:
+            log.warning("the kept verdict %s is damaged (%s): judging again", path, error)
+            return None
+
+    def keep(self, facts: SubmissionFacts, verdict: Verdict) -> None:
+        write_atomic(self._path(facts), verdict.canonical())
+
+    def keep_document(self, document: bytes) -> bytes:
+        """Store what a ballot's verdict hash stands for; returns the hash."""
+        digest = keccak(document)
+        write_atomic(self._document(digest), document)
+        return digest
+
+    def document(self, digest: bytes) -> bytes | None:
+        try:
+            return self._document(digest).read_bytes()
+        except OSError:
+            return None
+
+    def _document(self, digest: bytes) -> Path:
+        return self._folder / "documents" / f"{digest.hex()}.json"
+
+    def _path(self, facts: SubmissionFacts) -> Path:
+        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in asdict(facts).items()}
+        if facts.audit_rate >= AUDIT_EVERYTHING:
+            # The seed draws the audit sample and nothing else: where all is audited, a second draw changes nothing.
+            del fields["lane_seed"]
+        key = keccak(canonical_json(fields) + self._config)
+        return self._folder / f"{facts.sequence:08d}-{key.hex()[:24]}.json"
+
+
+def ballot_document(where: str, seed: bytes, verdicts: list[Verdict]) -> bytes:
+    """What one vote's verdict hash binds: every verdict of the lane (or trial), in order."""
+    fields: dict[str, Any] = {"version": 1, "where": where, "seed": seed.hex()}
+    return canonical_json(fields | {"verdicts": [verdict.document() for verdict in verdicts]})
