@@ -79,7 +79,7 @@ def _service_text(document: dict[str, Any]) -> str:
     from cli.amounts import show_tokens
     from protocol.errors import printable
 
-    flight, escrow = document.get("flight"), document["escrow"]
+    flight, escrow = document.get("in_flight"), document["escrow"]
     lines = {
         "pool": document["pool"],
         "phase": document["phase"],
