@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from attacks.base import find
+from attacks.registry import find
 from engines.base import Engine
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
