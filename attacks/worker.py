@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attacks.base import find
+from attacks.registry import find
 from engines.base import Engine
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
