@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
-from chain.state import Projection
+from chain.projection import Projection
 from chain.suite import Suite
 from cli.options import key_path, open_key
 from protocol import eip712

@@ -13,7 +13,7 @@ from chain.deploy import deploy
 from chain.deployment import Deployment
 from chain.follower import Follower
 from chain.network import NetworkConfig
-from chain.state import Projection
+from chain.projection import Projection
 from demo.accounts import KeyRing, names
 from demo.chaos import Chaos
 from demo.disputer import Disputer

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from chain.projection import Projection
 from chain.records import Status
-from chain.state import Projection, State
+from chain.state import State
 from protocol.errors import MusterError
 from protocol.verdict import Code
 

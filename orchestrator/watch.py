@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from chain.events import Event
+from chain.projection import EventSource
 from chain.records import Account, Pool
-from chain.state import EventSource, State, apply
+from chain.reducers import apply
+from chain.state import State
 from protocol.verdict import Code
 
 

@@ -12,8 +12,10 @@ from functools import partial
 from typing import Any
 
 from chain.errors import ContractError
+from chain.judging import Lane, Round, Trial
+from chain.records import Pool, Submission
 from chain.sender import Receipt
-from chain.state import Lane, Pool, Round, State, Submission, Trial
+from chain.state import State
 from chain.suite import Committee
 from engines.factory import make_engine
 from protocol.errors import ConfigError, MusterError

@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from chain.state import Lane, Round, State, Submission, Trial
+from chain.judging import Lane, Round, Trial
+from chain.records import Submission
+from chain.state import State
 from chain.suite import Suite
 from validator import selectors
 from validator.rounds import turn

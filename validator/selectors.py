@@ -6,7 +6,9 @@ from math import comb
 
 from eth_utils.crypto import keccak
 
-from chain.state import Lane, Pool, Round, State, Status, Submission, Trial
+from chain.judging import Lane, Round, Trial
+from chain.records import Pool, Status, Submission
+from chain.state import State
 from protocol.verdict import Code
 from validator.context import SubmissionFacts
 from validator.rounds import RoundView

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from chain.errors import ContractError
+from chain.judging import Lane, Round, Trial
+from chain.records import Submission
 from chain.sender import Receipt
-from chain.state import Lane, Round, Submission, Trial
 from chain.suite import Court, Juries, Suite
 from protocol.verdict import pack
 from validator.ballots import Ballot

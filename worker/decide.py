@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from chain.state import Account, Pool, State
+from chain.records import Account, Pool
+from chain.state import State
 
 
 class Do(Enum):

@@ -1,7 +1,8 @@
 """What a submission waits for, in words."""
 
-from chain.records import Lane, Submission
-from chain.state import State, Status
+from chain.judging import Lane
+from chain.records import Status, Submission
+from chain.state import State
 from cli.output import clock
 from protocol.verdict import Code
 

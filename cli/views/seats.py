@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from chain.records import Lane, Round, Seat
+from chain.judging import Lane, Round
+from chain.records import Seat
 from chain.state import State
 from protocol.verdict import LANE, Code
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from eth_account.signers.local import LocalAccount
 
 from chain.follower import Follower
+from chain.projection import Projection
 from chain.records import Submission, Terms
-from chain.state import Projection, State
+from chain.state import State
 from chain.suite import Suite, WorkItem
 from tests.conftest import GRAINS, Deployed
 

@@ -17,8 +17,9 @@ from eth_abi.abi import encode
 
 from chain.events import Event
 from chain.follower import Follower
+from chain.projection import Projection
+from chain.reducers import replay
 from chain.sender import Call
-from chain.state import Projection, fold
 from protocol.errors import ConfigError, MusterError, UnreachableError
 from tests.chain.proxy import Proxy
 from tests.conftest import GRAINS, Deployed
@@ -99,7 +100,7 @@ def test_a_reorganisation_is_rolled_back(deployed: Deployed, tmp_path: Path) -> 
     mint(deployed, 5)
     projection.refresh()
     assert projection.state.balances[ALICE] == 6
-    again = fold(follower.history())
+    again = replay(follower.history())
     again.head = projection.state.head
     assert again == projection.state
 

@@ -6,7 +6,8 @@ import pytest
 from eth_utils.crypto import keccak
 
 from chain.records import Status
-from chain.state import State, fold
+from chain.reducers import replay
+from chain.state import State
 from chain.suite import ContractError, FailingRollout, WorkItem
 from protocol.rollouts import merkle
 from protocol.verdict import Code
@@ -307,6 +308,6 @@ def test_replaying_the_history_gives_the_same_state(game: Game) -> None:
     game.submit(node, step, work("x"))
     game.vote(0, {0: Code.ACCEPT})
     state = game.state
-    again = fold(game.projection._follower.history())
+    again = replay(game.projection._follower.history())
     again.head = state.head
     assert again == state

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from chain.deployment import Deployment
 from chain.follower import Follower
-from chain.state import Projection, State
+from chain.projection import Projection
+from chain.state import State
 from chain.suite import Suite, WorkItem
 from protocol.config import ModelConfig, PoolConfig, TaskConfig
 from protocol.verdict import Code, pack

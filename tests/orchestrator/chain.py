@@ -7,8 +7,8 @@ from typing import Any
 from eth_account import Account as Key
 from eth_account.signers.local import LocalAccount
 
+from chain.events import Batch, Event
 from chain.records import Terms
-from chain.state import Batch, Event
 from protocol.verdict import Code
 
 POOLS = "0x" + "11" * 20

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from chain.judging import Lane
 from chain.records import Status
-from chain.state import Lane
 from protocol.verdict import Code
 from tests.chain.game import Game, begin, work
 from tests.conftest import Deployed
