@@ -102,7 +102,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
 @pytest.fixture
 def game(deployed: Deployed, tmp_path: Path) -> Game:
     made = begin(deployed, tmp_path)
-    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS)
+    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS).send()
     return made
 
 
