@@ -34,7 +34,7 @@ class Disputer:
         suite = self.demo.onboarding.suite(f"operator-{name}")
         try:
             if suite.client.now() + MARGIN_SECONDS < sub.final_time:
-                trial = suite.appeals.dispute(sub)
+                trial = suite.appeals.dispute(sub).send()
                 self.demo.say(f"⚖ {name}'s honest file {sequence} was rejected; its operator disputes (trial {trial})")
         except MusterError as error:
             self.demo.say(f"⚖ {name} could not dispute: {error}")

@@ -47,7 +47,7 @@ class Onboarding:
         amounts = {"owner": BUDGET + POCKET}
         amounts |= {f"operator-{node.name}": STAKE + POCKET for node in self.plan.nodes}
         amounts |= {f"validator-{v.name}": v.seats * bond + POCKET for v in self.plan.validators}
-        each(lambda item: suite.token.mint(self.ring[item[0]].address, item[1]), amounts.items())
+        each(lambda item: suite.token.mint(self.ring[item[0]].address, item[1]).send(), amounts.items())
 
     def bond_and_register(self) -> None:
         """Validators bond their seats, operators stake for their nodes; side by side."""
@@ -57,27 +57,29 @@ class Onboarding:
 
     def _bond(self, name: str, seats: int) -> None:
         suite = self.suite(f"validator-{name}")
-        suite.token.ensure_allowance(suite.seats.address, seats * suite.seats.bond())
+        approval = suite.token.approval(suite.seats.address, seats * suite.seats.bond())
+        if approval is not None:
+            approval.send()
         for voter in voter_names(name, seats):
-            suite.seats.open_seat(self.ring[voter].address)
+            suite.seats.open_seat(self.ring[voter].address).send()
 
     def _register(self, name: str) -> None:
         suite, node = self.suite(f"operator-{name}"), self.ring[f"node-{name}"]
         expiry = suite.client.now() + CONSENT_SECONDS
         consent = suite.stakes.sign_consent(node.account, suite.client.address, expiry)
-        suite.stakes.register_node(node.address, STAKE, expiry, consent)
+        suite.stakes.register_node(node.address, STAKE, expiry, consent).send()
 
     def create_pool(self, config: PoolConfig) -> int:
         """Once the seats are drawable: escrow the budget and let every node join. Returns the pool's number."""
         suite = self.suite("owner")
         blocks = suite.seats.epoch_blocks()
         suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
-        pool = suite.pools.create_pool(pool_terms(config), BUDGET)
+        pool = suite.pools.create_pool(pool_terms(config), BUDGET).send()
         each(lambda node: self._join(pool, node.name), self.plan.nodes)
         return pool
 
     def _join(self, pool: int, name: str) -> None:
-        self.suite(f"operator-{name}").pools.join(pool, self.ring[f"node-{name}"].address)
+        self.suite(f"operator-{name}").pools.join(pool, self.ring[f"node-{name}"].address).send()
 
 
 def each(work: Callable[[T], object], items: Iterable[T]) -> None:

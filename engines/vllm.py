@@ -14,7 +14,7 @@ from engines.loading import read_config, tensor_shapes, torch_dtype
 from engines.prefill import Sequences, windows
 from engines.runtime import prepare_vllm
 from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError, MusterError, first_line
 
 CPU_MAX_LEN = 4096
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
@@ -121,7 +121,7 @@ class VllmEngine:
             raise
         except Exception as error:  # vLLM raises anything on a folder that it cannot load
             raise IntegrityError(
-                f"vLLM cannot load {weights}: {_line(error)}", "check the model, or use engine transformers"
+                f"vLLM cannot load {weights}: {first_line(error)}", "check the model, or use engine transformers"
             ) from None
         llm.collective_rpc("muster_install")
         return llm
@@ -191,7 +191,7 @@ class VllmEngine:
                 self._llm.collective_rpc("muster_forget", args=(tickets,))
             if isinstance(error, MusterError) or not isinstance(error, Exception):
                 raise
-            raise MusterError(f"vLLM failed: {_line(error)}", "see its log, or use engine transformers") from error
+            raise MusterError(f"vLLM failed: {first_line(error)}", "see its log, or use engine transformers") from error
 
     def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
         if self._llm is None or self._max_len is None:
@@ -244,7 +244,3 @@ def _completion(output: Any, record: tuple[list[int], list[float], list[bytes]])
         )
     finish = FINISH_EOS if output.outputs[0].finish_reason == "stop" else FINISH_LENGTH
     return Completion(tuple(tokens), tuple(logprobs), finish, tuple(proofs))
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -21,7 +21,7 @@ from protocol.http.signing import Realm, sign_request
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
 from storage.upload import UploadTicket
-from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, Chain
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, ScriptedChain
 
 URL = "http://127.0.0.1:8700"
 
@@ -49,7 +49,7 @@ class Desk:
     """A running orchestrator and those who talk to it."""
 
     home: Path
-    chain: Chain
+    chain: ScriptedChain
     now: float = 1_000_000.0
     shelf: Shelf = field(default_factory=Shelf)
     _nonces: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -89,7 +89,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.seat(VOTER)
     for key in (NODE, CHEAT):

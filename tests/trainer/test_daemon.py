@@ -74,7 +74,7 @@ class World:
         state.submissions = {(1, one.sequence): one for one in self.files}
         return state
 
-    def publish_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
+    def ensure_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
         self.act()
         assert step == len(self.steps)
         self.steps.append(manifest)
