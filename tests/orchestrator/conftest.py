@@ -18,8 +18,9 @@ from orchestrator.service import Service
 from orchestrator.watch import Watch
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
 from protocol.http.signing import Realm, sign_request
-from storage.presign import Presigner, UploadTicket
+from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
+from storage.upload import UploadTicket
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, ScriptedChain
 
 URL = "http://127.0.0.1:8700"
