@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import attacks.all  # noqa: F401
-from attacks.base import REGISTRY
+from attacks.registry import REGISTRY
 from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Progress, interval, order
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.seeds import AUDIT_EVERYTHING

@@ -9,7 +9,9 @@ from eth_account.signers.local import LocalAccount
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.follower import Follower
-from chain.state import Pool, Projection, State, Step
+from chain.projection import Projection
+from chain.records import Pool, Step
+from chain.state import State
 from chain.suite import Suite
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError

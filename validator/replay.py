@@ -4,7 +4,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from chain.state import Round, State, Submission
+from chain.judging import Round
+from chain.records import Submission
+from chain.state import State
 from engines.base import Engine
 from engines.factory import make_engine
 from protocol.errors import IntegrityError, MusterError, UnreachableError

@@ -1,10 +1,7 @@
 """Token, parameters, nodes' stake and seats."""
 
 from chain.events import Event
-from chain.records import (
-    Node,
-    Seat,
-)
+from chain.records import Node, Seat
 from chain.reducers.registry import (
     ZERO,
     on,

@@ -43,7 +43,9 @@ def deploy(
     if not json:
         typer.echo("\n".join(todo.lines()))
     if dry_run:
-        steps = [{"contract": s.contract, "address": s.address, "exists": s.exists, "gas": s.gas} for s in todo.steps]
+        steps = [
+            {"contract": s.contract, "address": s.address, "exists": s.exists, "gas": s.gas} for s in todo.creations
+        ]
         document = {"dry_run": True, "complete": todo.complete, "gas": todo.gas, "cost_wei": todo.cost, "plan": steps}
         emit(document, json, lambda: "dry run: nothing was sent")
         return

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-import attacks.all  # noqa: F401
-from attacks.base import REGISTRY, find, reprove
+from attacks.base import reprove
+from attacks.registry import REGISTRY, find
 from engines.hf import TransformersEngine
 from protocol.errors import ConfigError
 from protocol.verdict import Code

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.base import REGISTRY
+from attacks.registry import REGISTRY
 from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Remembering, interval, order, strongest
 from benchmarks.attack_rows import LEARNING_RATES, Spec, specs
 from benchmarks.attacks import table
