@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from chain.projection import Projection
 from chain.records import Account, Pool
+from chain.standing import Standing, standing_of
 from chain.state import State
 from protocol.verdict import Code
 
@@ -50,12 +51,11 @@ def barred(account: Account | None, pool: int) -> str:
     """Why a node may not work in the pool, or empty."""
     if account is None:
         return f"this node has not joined pool {pool}"
-    if account.ejected:
-        return f"this node was ejected: {Code(account.eject_code).label} (submission {account.eject_sequence})"
-    if account.removed:
-        return "the pool's owner removed this node"
-    if not account.member:
-        return "this node has left the pool"
-    if account.frozen_at:
-        return "a file of this node was rejected and its stake is frozen"
-    return ""
+    ejected = f"this node was ejected: {Code(account.eject_code).label} (submission {account.eject_sequence})"
+    words = {
+        Standing.EJECTED: ejected,
+        Standing.REMOVED: "the pool's owner removed this node",
+        Standing.LEFT: "this node has left the pool",
+        Standing.FROZEN: "a file of this node was rejected and its stake is frozen",
+    }
+    return words.get(standing_of(account), "")

@@ -85,7 +85,7 @@ class CanaryKeeper:
         data = self._publisher.bucket.get(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         content, proof = inclusion(read(data, self._limits)[1], row)
         failing = FailingRollout(row, keccak(content), proof)
-        self._publisher.link.suite.canaries.open(sub, planted, failing, Code.REJECT_WEIGHTS)
+        self._publisher.link.suite.canaries.open(sub, planted, failing, Code.REJECT_WEIGHTS).send()
         log.info("opened file %d as a canary", sub.sequence)
 
     def _opening(self, state: State, sub: Submission) -> Planted | None:

@@ -40,7 +40,7 @@ TERMS = Terms(
 OWNER, NODE, CHEAT, VOTER, STRANGER = (Key.from_key(bytes([n]) * 32) for n in range(1, 6))
 
 
-class Chain:
+class ScriptedChain:
     """An event source; one call, one event, one block of one second (from time 1,000)."""
 
     def __init__(self) -> None:

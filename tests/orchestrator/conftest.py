@@ -19,9 +19,10 @@ from orchestrator.service import Service
 from orchestrator.watch import Watch
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
 from protocol.http.signing import Realm, sign_request
-from storage.presign import Presigner, UploadTicket
+from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
-from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, Chain
+from storage.upload import UploadTicket
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, ScriptedChain
 
 URL = "http://127.0.0.1:8700"
 
@@ -49,7 +50,7 @@ class Desk:
     """A running orchestrator and those who talk to it."""
 
     home: Path
-    chain: Chain
+    chain: ScriptedChain
     now: float = 1_000_000.0
     shelf: Shelf = field(default_factory=Shelf)
     _nonces: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -89,7 +90,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.seat(VOTER)
     for key in (NODE, CHEAT):

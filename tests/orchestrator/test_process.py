@@ -102,7 +102,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
 @pytest.fixture
 def game(deployed: Deployed, tmp_path: Path) -> Game:
     made = begin(deployed, tmp_path)
-    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS)
+    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS).send()
     return made
 
 
@@ -171,7 +171,7 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     record = fetch_record(process.url, game.suite.client.head().number, 30)
     assert record["audit"]["findings"] == []
     assert record["audit"]["escrow_balanced"] is True
-    assert record["flight"] == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
+    assert record["in_flight"] == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
     service.close()
     assert process.end(signal.SIGTERM) == 0
 

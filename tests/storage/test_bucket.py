@@ -15,6 +15,7 @@ from storage.missing import MissingObjectError
 from storage.settings import S3Settings
 from storage.upload import TicketRefusedError, upload
 from tests.demo.services.running import Service, free_port, running, settings_of
+from tests.storage.clock import signed_at
 from tests.storage.mirror import NEAR
 
 
@@ -87,11 +88,14 @@ def test_ticket_round_trip(bucket: Bucket) -> None:
 def test_expired_ticket(bucket: Bucket) -> None:
     key, data = fresh()
     old = datetime.now(UTC) - timedelta(hours=2)
-    ticket = bucket.presigner.put(key, len(data), hashlib.sha256(data).digest(), 60, old)
+    with signed_at(old):
+        ticket = bucket.presign_put(key, len(data), hashlib.sha256(data).digest(), 60)
+        url = bucket.presign_get(key, 60)
+    ticket = ticket.model_copy(update={"expires": int(old.timestamp()) + 60})
     with pytest.raises(TicketRefusedError, match="expired"):
         upload(ticket, data, NEAR)
     with pytest.raises(UnreachableError, match="refuses"):
-        download(bucket.presigner.get(key, 60, old), key, 1000, NEAR)
+        download(url, key, 1000, NEAR)
 
 
 def test_unreachable_is_one_clear_line(s3: Service) -> None:

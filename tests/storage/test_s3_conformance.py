@@ -18,9 +18,11 @@ from botocore.config import Config
 from protocol.errors import ConfigError
 from storage.bucket import Bucket
 from storage.keys import object_key
-from storage.presign import Presigner, UploadTicket
-from storage.sigv4 import AccessKey, sign_url
+from storage.presign import Presigner, sign_url
+from storage.settings import AccessKey
+from storage.upload import UploadTicket
 from tests.demo.services.running import Service, settings_of
+from tests.storage.clock import signed_at
 
 DATA = os.urandom(20_000)
 OTHER = os.urandom(20_000)
@@ -140,13 +142,15 @@ def test_wrong_method(s3: Service, bucket: Bucket, method: str) -> None:
 def test_times(s3: Service, bucket: Bucket) -> None:
     bucket.put(KEY, DATA)
     now = datetime.now(UTC)
-    assert ask(s3, "GET", bucket.presigner.get(KEY, 60, now - timedelta(seconds=30)))[0] == 200
+    with signed_at(now - timedelta(seconds=30)):
+        assert ask(s3, "GET", bucket.presign_get(KEY, 60))[0] == 200
     for stamp, expires in (
         (now - timedelta(seconds=5), 1),
         (now - timedelta(days=1), 60),
         (now + timedelta(hours=1), 60),
     ):
-        status, body = ask(s3, "GET", bucket.presigner.get(KEY, expires, stamp))
+        with signed_at(stamp):
+            status, body = ask(s3, "GET", bucket.presign_get(KEY, expires))
         assert 400 <= status < 500, (stamp, expires)
         assert DATA not in body
 
@@ -161,9 +165,7 @@ def test_wrong_secret(s3: Service, bucket: Bucket) -> None:
 def test_overwrite_race_has_one_winner(s3: Service, bucket: Bucket) -> None:
     """Six writers of one key with different bytes under If-None-Match: exactly one is stored."""
     access = settings_of(s3).access()
-    url = sign_url(
-        "PUT", s3.url, f"/muster/race-{os.getpid()}", {"if-none-match": "*"}, 60, datetime.now(UTC), "us-east-1", access
-    )
+    url = sign_url("PUT", f"{s3.url}/muster/race-{os.getpid()}", {"if-none-match": "*"}, 60, "us-east-1", access)
     start, statuses = threading.Barrier(6), []
 
     def write(number: int) -> None:
@@ -184,8 +186,8 @@ def test_injected_headers(s3: Service, bucket: Bucket, ticket: UploadTicket) -> 
         refused_put(s3, bucket, ticket.url, ticket.headers | {name: value}, DATA)
 
 
-def test_signer_agrees_with_botocore(s3: Service, bucket: Bucket) -> None:
-    """The peer: botocore's own pre-signed URL for the same request and second."""
+def test_urls_are_signed_as_boto3_signs_them(s3: Service, bucket: Bucket) -> None:
+    """The peer: the URL of boto3's own client for the same request and second."""
     settings = settings_of(s3)
     access = settings.access()
     client = boto3.client(
@@ -197,9 +199,9 @@ def test_signer_agrees_with_botocore(s3: Service, bucket: Bucket) -> None:
         config=Config(signature_version="s3v4", s3={"addressing_style": "path"}),
     )
     for _ in range(5):
-        theirs = client.generate_presigned_url("get_object", Params={"Bucket": "muster", "Key": KEY}, ExpiresIn=300)
-        stamp = theirs.split("X-Amz-Date=")[1].split("&")[0]
-        ours = Presigner(settings).get(KEY, 300, datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC))
+        with signed_at(datetime.now(UTC)):
+            theirs = client.generate_presigned_url("get_object", Params={"Bucket": "muster", "Key": KEY}, ExpiresIn=300)
+            ours = Presigner(settings).get(KEY, 300)
         assert theirs.split("X-Amz-Signature=")[1] == ours.split("X-Amz-Signature=")[1]
 
 
