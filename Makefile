@@ -47,7 +47,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/python tools/import_law.py
+	$(BIN)/python -m tools.import_law
 	node_modules/.bin/forge fmt --check contracts
 
 format: setup
