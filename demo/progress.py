@@ -5,7 +5,7 @@ import threading
 import time
 
 
-class Progress:
+class ProgressPrinter:
     """Prints a line with the seconds since it was made."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from demo.accounts import KeyRing
 from demo.agreement import agreement
 from demo.plan import DemoPlan
-from demo.progress import Progress
+from demo.progress import ProgressPrinter
 from orchestrator.results import save_results
 
 
@@ -20,7 +20,7 @@ class Outcome:
     good: bool
 
 
-def write_results(plan: DemoPlan, ring: KeyRing, progress: Progress) -> Outcome:
+def write_results(plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter) -> Outcome:
     """Everything from the orchestrator's record, which it has compared with the chain."""
     summary = save_results(
         plan.http_url,

@@ -16,7 +16,7 @@ from demo.network import Network
 from demo.onboarding import Onboarding
 from demo.plan import POOL, Options, make_plan
 from demo.pool import pool_config
-from demo.progress import Progress, Stop
+from demo.progress import ProgressPrinter, Stop
 from demo.results import Outcome, write_results
 from demo.settlement import settle_accounts
 from protocol.config import PoolConfig
@@ -30,7 +30,7 @@ class Demo:
     """One run."""
 
     def __init__(self, options: Options) -> None:
-        self.options, self.stop, self.progress = options, Stop(), Progress()
+        self.options, self.stop, self.progress = options, Stop(), ProgressPrinter()
         self.say = self.progress.say
         self.plan = make_plan(options)
         if all(node.engine != "vllm" for node in self.plan.nodes):

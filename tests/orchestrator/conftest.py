@@ -11,6 +11,7 @@ import pytest
 from eth_account.signers.local import LocalAccount
 from starlette.testclient import TestClient
 
+from chain.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.db import Database, default_url
 from orchestrator.guard import Guard, NonceStore
@@ -62,7 +63,7 @@ class Desk:
         train = TrainConfig(steps=4, files_per_step=2, async_level=1)
         config = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"), train=train)
         self.db = Database(default_url(self.home))
-        self.watch = Watch(self.chain, 1, confirmations=1)
+        self.watch = Watch(Projection(self.chain), 1, confirmations=1)
         self.service = Service(self.db, self.watch, self.shelf, config, OWNER, self.realm, clock=lambda: self.now)
         self.nonces = NonceStore(self.home / "nonces.db")
         guard = Guard(self.realm, self.nonces, self.watch.knows, clock=lambda: self.now)
