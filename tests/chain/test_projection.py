@@ -12,12 +12,12 @@ from chain.projection import Projection
 from chain.reducers import REDUCERS, replay
 from chain.state import State
 from protocol.verdict import Code
-from tests.orchestrator.chain import CHEAT, NODE, VOTER, Chain
+from tests.orchestrator.chain import CHEAT, NODE, VOTER, ScriptedChain
 
 SUBMITTED = ("Pools", "WorkSubmitted")
 
 
-class SlowChain(Chain):
+class SlowChain(ScriptedChain):
     """Takes its time to answer, and tells whether it was asked by two threads at once."""
 
     asked = 0
@@ -32,7 +32,7 @@ class SlowChain(Chain):
         return batch
 
 
-def opened(kind: type[Chain] = Chain) -> Chain:
+def opened(kind: type[ScriptedChain] = ScriptedChain) -> ScriptedChain:
     chain = kind()
     chain.create()
     chain.seat(VOTER)
@@ -42,7 +42,7 @@ def opened(kind: type[Chain] = Chain) -> Chain:
     return chain
 
 
-def life(chain: Chain) -> Iterable[None]:
+def life(chain: ScriptedChain) -> Iterable[None]:
     """A pool's whole life, one or two events at a time."""
     for counter in range(20):
         chain.submit(NODE, counter)
@@ -72,7 +72,7 @@ def life(chain: Chain) -> Iterable[None]:
     yield
 
 
-def replayed(chain: Chain) -> State:
+def replayed(chain: ScriptedChain) -> State:
     state = replay(chain.events)
     state.head = chain.head
     return state
