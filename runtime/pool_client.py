@@ -31,7 +31,7 @@ _PATIENCE = 20.0
 class PoolClient:
     """The pool `config.pool` as this process sees it. `suite` sends as `account`, if there is one.
 
-    Not for several threads, except `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
+    Not for several threads, except `state`, `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
     UnreachableError when no RPC endpoint answers.
     """
 
@@ -51,6 +51,7 @@ class PoolClient:
 
     @property
     def state(self) -> State:
+        """The newest state; it never changes, its successors do (`chain.projection`)."""
         return self.projection.state
 
     @property

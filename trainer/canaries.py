@@ -68,12 +68,11 @@ class CanaryKeeper:
         while not self._stop.wait(_POLL_SECONDS):
             try:
                 link = self._publisher.link
-                for sub in to_open(link.state, self._pool, self._carrier, link.client.now()):
-                    self._open(link.state, sub)
+                state = link.state
+                for sub in to_open(state, self._pool, self._carrier, link.client.now()):
+                    self._open(state, sub)
             except MusterError as error:
                 log.info("canary: %s", error)
-            except RuntimeError as error:  # the state grew while it was read: look again
-                log.debug("canary: %s", error)
 
     def _open(self, state: State, sub: Submission) -> None:
         planted = self._opening(state, sub)

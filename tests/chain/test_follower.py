@@ -324,7 +324,7 @@ def test_kill_9_at_any_moment_loses_nothing(deployed: Deployed, tmp_path: Path) 
     fresh = Follower(chain.client(), deployed.deployment, tmp_path / "fresh.db")
     fresh.poll()
     assert [(*e.key, e.block_hash, e.log_index) for e in fresh.history()] == [
-        (*e.key, e.block_hash, e.log_index) for e in projection._follower.history()
+        (*e.key, e.block_hash, e.log_index) for e in projection.source.history()
     ]
 
 

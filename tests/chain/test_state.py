@@ -78,12 +78,11 @@ def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
     assert game.suite.pools.claimable(game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
     before = state.balances[operator.address]
     assert game.suite.pools.claim(hint).send() == 2001 * RATE
-    lane = state.lanes[game.pool, 0]
     assert [game.suite.court.close_member(game.pool, 0, 0, j).send() for j in range(3)] == [2 * FEE] * 3
     state = compare(game)
     assert state.balances[operator.address] == before + 2001 * RATE
     assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
-    assert lane.round.closed == {0, 1, 2}
+    assert state.lanes[game.pool, 0].round.closed == {0, 1, 2}
     assert [p.kind for p in state.payments] == ["claim", "fee", "fee", "fee"]
     assert sum(s.earned for s in state.seats.values()) == 6 * FEE
 
@@ -308,6 +307,6 @@ def test_replaying_the_history_gives_the_same_state(game: Game) -> None:
     game.submit(node, step, work("x"))
     game.vote(0, {0: Code.ACCEPT})
     state = game.state
-    again = replay(game.projection._follower.history())
+    again = replay(game.projection.source.history())
     again.head = state.head
     assert again == state

@@ -26,7 +26,7 @@ from runtime import keystore
 from runtime.orchestrator_client import Denied, OrchestratorClient, Slot
 from tests.chain.game import Game, begin, terms, work
 from tests.conftest import GRAINS, Deployed, free_port
-from tests.demo.services.running import Service as Background
+from tests.demo.services.running import ServiceProcess as Background
 from tests.demo.services.running import running, settings_of
 
 CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from chain.follower import Follower
+from chain.projection import Projection
 from orchestrator.ledger import escrow, rows
 from orchestrator.reconcile import Audit, audit
 from orchestrator.watch import Watch
@@ -21,7 +22,7 @@ def game(deployed: Deployed, tmp_path: Path) -> Game:
 @pytest.fixture
 def watch(game: Game, tmp_path: Path) -> Watch:
     follower = Follower(game.suite.client, game.deployed.deployment, tmp_path / "orchestrator.db")
-    return Watch(follower, game.pool, 1, game.suite.pools.address)
+    return Watch(Projection(follower), game.pool, 1)
 
 
 def check(watch: Watch, game: Game) -> Audit:
