@@ -5,14 +5,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
-
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.projection import Projection
 from chain.suite import Suite
 from protocol import eip712
 from protocol.errors import ConfigError
+from protocol.files import user_cache
 from runtime.keystore import open_key
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class Session:
     def _cache(self) -> Path:
         """A file of its own per deployment; other chains with the same id differ in their genesis block."""
         suite = f"{self.deployment.chain_id}-{self.deployment.genesis[2:14]}-{self.suite.pools.address[2:14].lower()}"
-        return platformdirs.user_cache_path("muster") / "events" / f"{suite}.sqlite"
+        return user_cache("events") / f"{suite}.sqlite"
 
 
 def load_deployment(path: Path | None) -> Deployment:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.weights.cache import Cache
+from storage.weights.cache import WeightCache
 from storage.weights.manifest import Manifest
 from tests.cli.muster import CLOSED, ROOT, Muster, s3_settings
 from tests.conftest import free_port
@@ -61,7 +61,7 @@ def cached_weights(folder: Path) -> Path:
     draft = folder / ".draft-x"
     draft.mkdir(parents=True)
     (draft / "model.safetensors").write_bytes(data)
-    return Cache(folder).install(manifest, draft) / "model.safetensors"
+    return WeightCache(folder).install(manifest, draft) / "model.safetensors"
 
 
 def test_doctor_finds_a_damaged_cache_of_weights(tmp_path: Path) -> None:
