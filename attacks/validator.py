@@ -15,6 +15,7 @@ from runtime.process import load_process, serve
 from validator.config import ValidatorConfig
 from validator.context import SubmissionFacts
 from validator.main import prepare
+from validator.pipeline import verdict_on
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
@@ -32,22 +33,7 @@ def always(code: Code) -> Callable[..., Verdict]:
         environment: Environment,
         engine: Engine,
     ) -> Verdict:
-        return Verdict(
-            chain_id=facts.chain_id,
-            pools=facts.pools,
-            pool=facts.pool,
-            sequence=facts.sequence,
-            node=facts.node,
-            step=facts.step,
-            counter=facts.counter,
-            sha256=facts.sha256.hex(),
-            lane_seed=facts.lane_seed.hex(),
-            config_hash=config.digest.hex(),
-            code=code,
-            engine={"name": "none"},
-            audited=[],
-            findings=(),
-        )
+        return verdict_on(facts, config, code, {"name": "none"})
 
     return judge
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from protocol.config import PoolConfig
+from protocol.rollouts.commitment import Commitment
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work, audit_sample
 from protocol.tasks.environment import Environment
@@ -12,28 +13,14 @@ from validator.repeats import Repeats, repeats
 
 @dataclass(frozen=True)
 class SubmissionFacts:
-    """One submission as the chain knows it. Hashes are 32 bytes, addresses EIP-55; `lane_seed` draws the audit sample;
-    `audit_rate` is in 1/65536; `rows` and `units` are what the worker declared."""
+    """One submission as the chain knows it: its work, what the worker committed to, its number in the pool, the seed
+    that draws the audit sample (32 bytes), and the audit rate (in 1/65536)."""
 
-    chain_id: int
-    pools: str
-    pool: int
+    work: Work
+    commitment: Commitment
     sequence: int
-    node: str
-    step: int
-    counter: int
-    units: int
-    rows: int
-    sha256: bytes
-    root: bytes
-    step_seed: bytes
-    manifest: bytes
     lane_seed: bytes
     audit_rate: int
-
-    @property
-    def work(self) -> Work:
-        return Work(self.step_seed, self.node, self.step, self.counter)
 
 
 @dataclass(frozen=True)

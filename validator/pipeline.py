@@ -5,7 +5,7 @@ the engine) raise. Time is bounded by the pool's limits: the reader's, and one p
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from engines.base import Engine, EngineInfo
@@ -45,7 +45,7 @@ def _open(
 ) -> tuple[CheckContext | None, list[Finding]]:
     if data is None:
         return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves the file")]
-    if hashlib.sha256(data).digest() != facts.sha256:
+    if hashlib.sha256(data).digest() != facts.commitment.sha256:
         return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves bytes of the committed SHA-256")]
     try:
         header, rollouts = read(data, Limits.of(config.work))
@@ -73,19 +73,33 @@ def _verdict(
     facts: SubmissionFacts, config: PoolConfig, case: CheckContext | None, info: EngineInfo, findings: list[Finding]
 ) -> Verdict:
     audited = case.audited if case is not None and case.measurements is not None else []
+    engine = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
+    return verdict_on(facts, config, combine(findings), engine, audited, findings)
+
+
+def verdict_on(
+    facts: SubmissionFacts,
+    config: PoolConfig,
+    code: Code,
+    engine: dict[str, str],
+    audited: Sequence[int] = (),
+    findings: Sequence[Finding] = (),
+) -> Verdict:
+    """The verdict `code` on a submission, with what it rests on."""
+    work = facts.work.id
     return Verdict(
-        chain_id=facts.chain_id,
-        pools=facts.pools,
-        pool=facts.pool,
+        chain_id=work.pool.chain_id,
+        pools=work.pool.pools,
+        pool=work.pool.pool,
         sequence=facts.sequence,
-        node=facts.node,
-        step=facts.step,
-        counter=facts.counter,
-        sha256=facts.sha256.hex(),
+        node=work.node,
+        step=work.step,
+        counter=work.counter,
+        sha256=facts.commitment.sha256.hex(),
         lane_seed=facts.lane_seed.hex(),
         config_hash=config.digest.hex(),
-        code=combine(findings),
-        engine={"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device},
-        audited=audited,
+        code=code,
+        engine=engine,
+        audited=list(audited),
         findings=tuple(findings),
     )
