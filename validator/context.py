@@ -1,5 +1,6 @@
 """What checks judge: a file, what the chain says of it, and the figures of the verifier's own prefill."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,6 +9,7 @@ from protocol.rollouts.commitment import Commitment
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work, audit_sample
 from protocol.tasks.environment import Environment
+from protocol.verdict import Code, Finding, Verdict
 from validator.repeats import Repeats, repeats
 
 
@@ -21,6 +23,34 @@ class SubmissionFacts:
     sequence: int
     lane_seed: bytes
     audit_rate: int
+
+
+def verdict_on(
+    facts: SubmissionFacts,
+    config: PoolConfig,
+    code: Code,
+    engine: dict[str, str],
+    audited: Sequence[int] = (),
+    findings: Sequence[Finding] = (),
+) -> Verdict:
+    """The verdict `code` on a submission, with what it rests on."""
+    work = facts.work.id
+    return Verdict(
+        chain_id=work.pool.chain_id,
+        pools=work.pool.pools,
+        pool=work.pool.pool,
+        sequence=facts.sequence,
+        node=work.node,
+        step=work.step,
+        counter=work.counter,
+        sha256=facts.commitment.sha256.hex(),
+        lane_seed=facts.lane_seed.hex(),
+        config_hash=config.digest.hex(),
+        code=code,
+        engine=engine,
+        audited=list(audited),
+        findings=tuple(findings),
+    )
 
 
 @dataclass(frozen=True)

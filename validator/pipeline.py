@@ -5,7 +5,7 @@ the engine) raise. Time is bounded by the pool's limits: the reader's, and one p
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from engines.base import Engine, EngineInfo
@@ -16,7 +16,7 @@ from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Finding, Verdict, combine
 from validator.checks import CHECKS
 from validator.checks.base import Check, Cost, refuse
-from validator.context import CheckContext, SubmissionFacts
+from validator.context import CheckContext, SubmissionFacts, verdict_on
 from validator.measurements import measure
 
 
@@ -75,31 +75,3 @@ def _verdict(
     audited = case.audited if case is not None and case.measurements is not None else []
     engine = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
     return verdict_on(facts, config, combine(findings), engine, audited, findings)
-
-
-def verdict_on(
-    facts: SubmissionFacts,
-    config: PoolConfig,
-    code: Code,
-    engine: dict[str, str],
-    audited: Sequence[int] = (),
-    findings: Sequence[Finding] = (),
-) -> Verdict:
-    """The verdict `code` on a submission, with what it rests on."""
-    work = facts.work.id
-    return Verdict(
-        chain_id=work.pool.chain_id,
-        pools=work.pool.pools,
-        pool=work.pool.pool,
-        sequence=facts.sequence,
-        node=work.node,
-        step=work.step,
-        counter=work.counter,
-        sha256=facts.commitment.sha256.hex(),
-        lane_seed=facts.lane_seed.hex(),
-        config_hash=config.digest.hex(),
-        code=code,
-        engine=engine,
-        audited=list(audited),
-        findings=tuple(findings),
-    )

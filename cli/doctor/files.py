@@ -33,9 +33,9 @@ def _cache(folder: Path) -> Finding:
     """Every complete version of weights in the cache against its manifest."""
     if not folder.is_dir():
         return note("cache", f"{folder} is not there yet, it is made when needed")
-    from storage.weights.cache import Cache
+    from storage.weights.cache import WeightCache
 
-    cache, damaged = Cache(folder), []
+    cache, damaged = WeightCache(folder), []
     versions = cache.versions()
     for digest in versions:
         manifest = cache.manifest(digest)

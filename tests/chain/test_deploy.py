@@ -10,6 +10,7 @@ import pytest
 from chain import abi, deploy
 from chain.deployment import Deployment
 from chain.network import NetworkConfig
+from chain.resources import source_root
 from protocol.errors import ConfigError
 from tests.conftest import Chain, Deployed
 
@@ -140,18 +141,18 @@ def test_a_chain_without_the_suite_is_refused(deployed: Deployed) -> None:
 @pytest.mark.slow
 def test_the_explorers_input_compiles_to_what_was_deployed(deployed: Deployed) -> None:
     """A block explorer repeats this: compile the standard input, append the arguments, compare with the creation."""
-    from chain.artifacts import ROOT
+    root = source_root()
 
     path = deployed.folder / deploy.VERIFY / "MusterToken.json"
     if not path.exists():
         pytest.skip("the contracts' sources changed since they were compiled: run make contracts")
     document = json.loads(path.read_text())
     compiled = subprocess.run(
-        [str(ROOT / "contracts/tools/solc.js")],
+        [str(root / "contracts/tools/solc.js")],
         input=json.dumps(document["standard_json_input"]).encode(),
         capture_output=True,
         timeout=250,
-        cwd=ROOT,
+        cwd=root,
         check=True,
     )
     source, name = document["contract"].split(":")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from demo.pool import pool_config
-from storage.weights.cache import Cache
+from storage.weights.cache import WeightCache
 from storage.weights.manifest import Manifest
 from tests.cli.muster import PASSED_ON, Key, Muster, make_key
 from tests.cli.world import write_pool_files
@@ -197,7 +197,7 @@ def cached_weights(folder: Path) -> Path:
     draft = folder / ".draft-x"
     draft.mkdir(parents=True)
     (draft / "model.safetensors").write_bytes(data)
-    return Cache(folder).install(manifest, draft) / "model.safetensors"
+    return WeightCache(folder).install(manifest, draft) / "model.safetensors"
 
 
 def test_doctor_finds_a_damaged_cache_of_weights(tmp_path: Path) -> None:

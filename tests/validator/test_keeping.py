@@ -16,9 +16,8 @@ from storage.missing import MissingObjectError
 from tests.validator import tiny
 from validator import selectors
 from validator.ballots import Ballot, BallotBox, new_salt
-from validator.context import SubmissionFacts
+from validator.context import SubmissionFacts, verdict_on
 from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict
-from validator.pipeline import verdict_on
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 
