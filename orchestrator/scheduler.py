@@ -2,8 +2,8 @@
 
 Staleness: training step k+1 uses files of steps ≥ k − async_level, k being the newest published step. A step consumes a
 fixed number of files, so a file's age when it is used follows from its place in the queue, not from the clock: with n
-useful files before it, ⌊n / files_per_step⌋ more steps are made first. A slot is granted if the file will still be fresh
-enough then: no worker makes a file that nobody will train on, and enough files are in flight that the trainer need not
+useful files before it, ⌊n / files_per_step⌋ more steps are made first. A slot is granted if the file will still be
+fresh enough then: no worker makes a file that nobody will train on, and enough are in flight that the trainer need not
 wait for a whole round trip. The clock matters only where files overtake one another: a node that is slower than the
 others by whole policy steps is overtaken by as many steps' files.
 """
