@@ -17,7 +17,7 @@ from protocol.seeds import Work
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats
 from runtime.orchestrator_client import Denied, OrchestratorClient, Slot
-from runtime.pool_client import PoolClient, open_key
+from runtime.pool_client import PoolClient
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, make_producer: MakeProducer = Producer) -> None:
         self.config = config
-        account = open_key(config.node)
+        account = config.node.open()
         self.node = str(account.address)
         self.link = PoolClient(config, account)
         self.service = OrchestratorClient(
