@@ -12,6 +12,8 @@ from engines.base import Engine
 from engines.factory import make_engine
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError
+from protocol.identity import WorkId
+from protocol.seeds import Work
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats
 from runtime.orchestrator_client import Denied, OrchestratorClient, Slot
@@ -20,7 +22,7 @@ from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
 from worker.journal import Journal, JournalEntry
-from worker.produce import Order, Producer
+from worker.produce import Producer
 
 log = logging.getLogger("muster.worker")
 _KEPT_FILES = 64
@@ -141,18 +143,9 @@ class Worker:
         self._load(slot.step, manifest)
         self._phase, self._step = "generating", slot.step
         started = time.monotonic()
-        order = Order(
-            self.link.deployment.chain_id,
-            self.link.pools,
-            self.config.pool,
-            self.node,
-            slot.step,
-            slot.counter,
-            seed,
-            manifest,
-        )
-        produced = self.producer.make(order)
-        self.journal.add(order, produced)
+        work = Work(WorkId(self.link.pool_id, self.node, slot.step, slot.counter), seed, manifest)
+        produced = self.producer.make(work)
+        self.journal.add(work, produced)
         self.made += 1
         self._said = ""
         tokens, seconds = produced.commitment.units, time.monotonic() - started
