@@ -9,10 +9,10 @@ from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.projection import Projection
 from chain.suite import Suite
-from cli.options import key_path, open_key
 from protocol import eip712
 from protocol.errors import ConfigError
 from protocol.files import user_cache
+from runtime.keystore import open_key
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -103,13 +103,6 @@ def open_session(
     reader.close()
     account = open_key(keystore, password_file)
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))
-
-
-def open_signing(
-    deployment: Path | None, rpc: str | None, keystore: Path | None, password_file: Path | None
-) -> Session:
-    """As `open_session`, for a command that cannot do without a key."""
-    return open_session(deployment, rpc, key_path(keystore), password_file)
 
 
 def parse_address(text: str, what: str) -> str:

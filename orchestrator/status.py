@@ -91,9 +91,9 @@ def phase(view: dict[str, Any]) -> str:
 def _audit(service: Service) -> dict[str, Any] | None:
     """The newest comparison of ledger and chain; `current`: nothing has changed since."""
     indexer = service.indexer
-    if indexer is None or indexer.audit is None:
+    if indexer is None or indexer.reconciliation is None:
         return None
-    return {**indexer.audit.document(), "current": indexer.current}
+    return {**indexer.reconciliation.document(), "current": indexer.current}
 
 
 def reward_of(report: dict[str, Any]) -> float | None:

@@ -16,9 +16,9 @@ from chain.suite import Suite
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
+from protocol.identity import PoolId
 from protocol.waits import wait_for
-from runtime import keystore
-from runtime.process import KeyConfig, ProcessConfig, make_home
+from runtime.process import ProcessConfig, make_home
 from storage.download import HttpObjects
 from storage.keys import object_key
 from storage.weights.fetch import fetch
@@ -27,11 +27,6 @@ from storage.weights.manifest import ManifestScope
 log = logging.getLogger("muster.link")
 _MAX_CONFIG_BYTES = 1 << 20
 _PATIENCE = 20.0
-
-
-def open_key(config: KeyConfig) -> LocalAccount:
-    """The account of a key file. Raises ConfigError for a wrong password or file."""
-    return keystore.load(config.keystore, keystore.read_password(config.password_file))
 
 
 class PoolClient:
@@ -64,6 +59,10 @@ class PoolClient:
     def pools(self) -> str:
         """Address of the Pools contract."""
         return self.suite.pools.address
+
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.deployment.chain_id, self.pools, self.config.pool)
 
     def account_client(self, account: LocalAccount) -> Suite:
         """The same suite, sending as another account."""
@@ -126,7 +125,7 @@ class PoolClient:
         pool = self.pool()
         if pool is None or step >= len(pool.steps):
             raise IntegrityError(f"step {step} is not on chain", "wait for it")
-        publisher = ManifestScope(self.deployment.chain_id, self.pools, self.config.pool, pool.owner)
+        publisher = ManifestScope(self.pool_id, pool.owner)
         return fetch(pool.steps[step].manifest, self.objects, self.config.cache, publisher, step=step, keep=keep)
 
     def close(self) -> None:

@@ -18,9 +18,11 @@ from chain.records import Pool, Step, Submission, Terms
 from chain.state import State
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
+from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import load_tokenizer
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.tasks.rewards import float32
 from protocol.verdict import Code
@@ -113,7 +115,8 @@ class World:
                         slot, sample, seed, 0, book.prompt(seed, 0), output, 0, logs, *vars_of(score), (b"p" * 258,)
                     )
                 )
-        header = RolloutHeader(31337, POOLS, 1, NODE, 0, number, bytes(32), bytes(32), "test", "float32", "cpu")
+        work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 0, number), bytes(32), bytes(32))
+        header = RolloutHeader(work, "test", "float32", "cpu")
         data = write(header, rows)
         digest = hashlib.sha256(data).digest()
         self.objects[f"rollouts/{digest.hex()}.parquet"] = data
@@ -153,6 +156,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
             config=SimpleNamespace(pool=1),
             deployment=SimpleNamespace(chain_id=31337),
             pools=POOLS,
+            pool_id=PoolId(31337, POOLS, 1),
             suite=SimpleNamespace(pools=world),
             pool_config=lambda: CONFIG,
             refresh=world.state,
@@ -160,7 +164,6 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
             close=lambda: None,
         )
         replaced = {
-            "open_key": lambda key: OWNER,
             "PoolClient": lambda config, account: link,
             "Bucket": lambda settings: world,
             "OrchestratorClient": lambda *args, **options: world,
@@ -173,7 +176,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
         monkeypatch.setattr(daemon.Trainer, "_checkpoint", _around(world))
         engine = SimpleNamespace(device="cpu", threads=1)
         config: Any = SimpleNamespace(
-            key=None, s3=None, carrier="", orchestrator="", base=world.base, seed=5, engine=engine, pool=1,
+            key=SimpleNamespace(open=lambda: OWNER), s3=None, carrier="", orchestrator="", base=world.base, seed=5,
+            engine=engine, pool=1,
             heartbeat_seconds=1, keep_exports=4, poll_seconds=0.001, confirmations=2, name="",
         )  # fmt: skip
         return daemon.Trainer(config)
