@@ -1,11 +1,12 @@
-"""The registry of attacks: each is a producer that cheats in one stage and is honest in the others."""
+"""What an attack is: a producer that cheats in one stage and is honest in the others (attacks/registry.py has all)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from engines.base import Completion, Engine
 from protocol.config import PoolConfig
-from protocol.errors import ConfigError
+from protocol.seeds import Work
 from worker.produce import Producer
 
 Build = Callable[[PoolConfig, Engine, float], Producer]
@@ -22,38 +23,24 @@ class Attack:
     default: float = 0.0
 
 
-REGISTRY: dict[str, Attack] = {}
-
-
-def attack(name: str, help: str, default: float = 0.0) -> Callable[[type["Cheat"]], type["Cheat"]]:
-    """Register a producer class under a name."""
-
-    def register(kind: type[Cheat]) -> type[Cheat]:
-        REGISTRY[name] = Attack(name, help, kind, default)
-        return kind
-
-    return register
-
-
 class Cheat(Producer):
     """A producer with a strength; subclasses replace the stage in which they cheat."""
+
+    attack: ClassVar[Attack]
 
     def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
         super().__init__(config, engine)
         self.strength = strength
 
 
-def find(text: str) -> tuple[Attack, float]:
-    """An attack from `name` or `name=strength`. Raises ConfigError listing the known ones."""
-    import attacks.all  # noqa: F401  (fills the registry)
+def attack(name: str, help: str, default: float = 0.0) -> Callable[[type[Cheat]], type[Cheat]]:
+    """Name a producer class, so that the registry has it."""
 
-    name, _, value = text.partition("=")
-    if name not in REGISTRY:
-        raise ConfigError(f"unknown attack `{name}`", "known are " + ", ".join(sorted(REGISTRY)))
-    try:
-        return REGISTRY[name], float(value) if value else REGISTRY[name].default
-    except ValueError:
-        raise ConfigError(f"`{value}` is not a strength", f"write {name}=<number>") from None
+    def named(kind: type[Cheat]) -> type[Cheat]:
+        kind.attack = Attack(name, help, kind, default)
+        return kind
+
+    return named
 
 
 def reprove(
@@ -75,3 +62,8 @@ def reprove(
 
 def changed(completion: Completion, **changes: object) -> Completion:
     return replace(completion, **changes)  # type: ignore[arg-type]
+
+
+def other(work: Work, **changes: object) -> Work:
+    """Another file's work: `changes` are of its `WorkId`."""
+    return replace(work, id=replace(work.id, **changes))  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 
-from chain.state import Pool
+from chain.records import Pool
 from protocol.verdict import Code
 from validator.ballots import Ballot
 from validator.config import ValidatorConfig

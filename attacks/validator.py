@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,9 @@ from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
-from runtime.process import load_process, serve
+from runtime.process import start
 from validator.config import ValidatorConfig
-from validator.context import SubmissionFacts
-from validator.main import prepare
+from validator.context import SubmissionFacts, verdict_on
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
@@ -32,22 +32,7 @@ def always(code: Code) -> Callable[..., Verdict]:
         environment: Environment,
         engine: Engine,
     ) -> Verdict:
-        return Verdict(
-            chain_id=facts.chain_id,
-            pools=facts.pools,
-            pool=facts.pool,
-            sequence=facts.sequence,
-            node=facts.node,
-            step=facts.step,
-            counter=facts.counter,
-            sha256=facts.sha256.hex(),
-            lane_seed=facts.lane_seed.hex(),
-            config_hash=config.digest.hex(),
-            code=code,
-            engine={"name": "none"},
-            audited=[],
-            findings=(),
-        )
+        return verdict_on(facts, config, code, {"name": "none"})
 
     return judge
 
@@ -69,10 +54,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--config", required=True, type=Path)
     options = parser.parse_args(argv)
     try:
-        config = load_process(options.config, ValidatorConfig)
-        prepare(config)
-        validator = _build(options.attack, config)
-        return serve(validator.run, validator.stop)
+        start(options.config, ValidatorConfig, partial(_build, options.attack))
     except MusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -48,7 +48,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Step:
+class Creation:
     """One contract to be created: `exists` when its address holds code already."""
 
     contract: str
@@ -61,17 +61,17 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DeploymentPlan:
     """What a deployment would do. `gas` is an upper bound; `cost` in wei at the present price."""
 
-    steps: list[Step]
+    creations: list[Creation]
     gas: int
     cost: int
     complete: bool
 
     def lines(self) -> list[str]:
         """For people."""
-        out = [f"{s.contract:12} {s.address} {'exists' if s.exists else f'nonce {s.nonce}'}" for s in self.steps]
+        out = [f"{s.contract:12} {s.address} {'exists' if s.exists else f'nonce {s.nonce}'}" for s in self.creations]
         return [*out, f"at most {self.gas} gas, {self.cost / 1e18:.6f} ETH"]
 
 
@@ -80,7 +80,7 @@ def created_address(deployer: str, nonce: int) -> str:
     return str(to_checksum_address(keccak(rlp.encode([to_canonical_address(deployer), nonce]))[12:]))
 
 
-def plan(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: bool = False) -> Plan:
+def plan(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: bool = False) -> DeploymentPlan:
     """What `deploy` would do, without sending or writing anything."""
     _check(client, network)
     progress = _progress(client, network, folder, fresh)
@@ -101,10 +101,10 @@ def deploy(client: ChainClient, network: NetworkConfig, folder: Path, *, fresh: 
     progress = _progress(client, network, folder, fresh)
     todo = _plan(client, network, progress)
     progress.save(folder)
-    _send(client, folder, progress, [s for s in todo.steps if not s.exists])
-    deployment = _describe(network, progress, todo.steps)
+    _send(client, folder, progress, [s for s in todo.creations if not s.exists])
+    deployment = _describe(network, progress, todo.creations)
     deployment.check_chain(client)
-    _write_verification(folder / VERIFY, todo.steps)
+    _write_verification(folder / VERIFY, todo.creations)
     deployment.save(folder / DEPLOYMENT)
     return deployment
 
@@ -169,7 +169,7 @@ def _settled_nonce(client: ChainClient) -> int:
     return wait_for("the deployer's pending transactions", ready, 300.0, hint="look at them in a block explorer")[0]
 
 
-def _plan(client: ChainClient, network: NetworkConfig, progress: Progress) -> Plan:
+def _plan(client: ChainClient, network: NetworkConfig, progress: Progress) -> DeploymentPlan:
     names = [n for n in abi.CONTRACTS if n != "MusterToken" or network.suite.token is None]
     nonces = {name: progress.first_nonce + i for i, name in enumerate(names)}
     addresses = {name: created_address(progress.deployer, nonce) for name, nonce in nonces.items()}
@@ -177,21 +177,21 @@ def _plan(client: ChainClient, network: NetworkConfig, progress: Progress) -> Pl
         addresses["MusterToken"] = network.suite.token
     arguments = _arguments(network, addresses, network.suite.governance or progress.deployer)
     codes = client.rpc.batch([("eth_getCode", [addresses[n], "latest"]) for n in names])
-    steps = []
+    creations = []
     for name, code in zip(names, codes, strict=True):
         artifact = Artifact.load(name)
         encoded = artifact.encode_arguments(*arguments[name])
         init = artifact.bytecode + encoded
         exists = isinstance(code, str) and len(code) > 2
-        steps.append(Step(name, addresses[name], nonces[name], init, encoded, artifact.gas_limit(init), exists))
-    todo = [s for s in steps if not s.exists]
+        creations.append(Creation(name, addresses[name], nonces[name], init, encoded, artifact.gas_limit(init), exists))
+    todo = [s for s in creations if not s.exists]
     if todo:
         _check_nonce(client, todo[0])
     gas = sum(s.gas for s in todo)
-    return Plan(steps, gas, gas * number(client.rpc.call("eth_gasPrice")), not todo)
+    return DeploymentPlan(creations, gas, gas * number(client.rpc.call("eth_gasPrice")), not todo)
 
 
-def _check_nonce(client: ChainClient, first: Step) -> None:
+def _check_nonce(client: ChainClient, first: Creation) -> None:
     """The next contract must be able to get its nonce, on which all addresses depend."""
     nonce = _settled_nonce(client)
     if nonce != first.nonce:
@@ -213,29 +213,29 @@ def _arguments(network: NetworkConfig, addresses: dict[str, str], owner: str) ->
     }
 
 
-def _send(client: ChainClient, folder: Path, progress: Progress, todo: list[Step]) -> None:
+def _send(client: ChainClient, folder: Path, progress: Progress, todo: list[Creation]) -> None:
     if not todo:
         return
-    calls = [(Call("", step.init_code, f"creation of {step.contract}"), step.gas) for step in todo]
-    for step, receipt in zip(todo, client.send_all(calls), strict=True):
+    calls = [(Call("", creation.init_code, f"creation of {creation.contract}"), creation.gas) for creation in todo]
+    for creation, receipt in zip(todo, client.send_all(calls), strict=True):
         created = to_checksum_address(receipt.contract_address or "0x" + "00" * 20)
-        if created != step.address:
+        if created != creation.address:
             raise MusterError(
-                f"{step.contract} was created at {created}, not {step.address}",
+                f"{creation.contract} was created at {created}, not {creation.address}",
                 "another program used the deployer's key: deploy with --fresh",
             )
-        progress.placed[step.contract] = {"tx": receipt.tx_hash, "block": receipt.block}
+        progress.placed[creation.contract] = {"tx": receipt.tx_hash, "block": receipt.block}
         progress.save(folder)
-        log.info("%s at %s (%d gas)", step.contract, step.address, receipt.gas_used)
+        log.info("%s at %s (%d gas)", creation.contract, creation.address, receipt.gas_used)
 
 
-def _describe(network: NetworkConfig, progress: Progress, steps: list[Step]) -> Deployment:
+def _describe(network: NetworkConfig, progress: Progress, creations: list[Creation]) -> Deployment:
     contracts = {}
-    for step in steps:
-        known = progress.placed.get(step.contract, {})
-        contracts[step.contract] = Placed(
-            address=step.address,
-            abi_sha256=abi.load(step.contract).sha256,
+    for creation in creations:
+        known = progress.placed.get(creation.contract, {})
+        contracts[creation.contract] = Placed(
+            address=creation.address,
+            abi_sha256=abi.load(creation.contract).sha256,
             tx=known.get("tx", ""),
             block=known.get("block", progress.start_block),
         )
@@ -254,13 +254,13 @@ def _describe(network: NetworkConfig, progress: Progress, steps: list[Step]) -> 
     )
 
 
-def _write_verification(folder: Path, steps: list[Step]) -> None:
+def _write_verification(folder: Path, creations: list[Creation]) -> None:
     """Explorer inputs are a convenience: a changed source is reported, not fatal."""
-    for step in steps:
+    for creation in creations:
         try:
-            document = Artifact.load(step.contract).verification(step.arguments)
+            document = Artifact.load(creation.contract).verification(creation.arguments)
         except (MusterError, OSError) as error:
-            log.warning("no verification input for %s: %s", step.contract, error)
+            log.warning("no verification input for %s: %s", creation.contract, error)
             continue
-        document["address"] = step.address
-        write_atomic(folder / f"{step.contract}.json", json.dumps(document, indent=1).encode() + b"\n")
+        document["address"] = creation.address
+        write_atomic(folder / f"{creation.contract}.json", json.dumps(document, indent=1).encode() + b"\n")

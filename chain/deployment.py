@@ -17,11 +17,11 @@ Address = Annotated[str, AfterValidator(checked_address)]
 Hash = Annotated[str, Field(pattern=re.compile(r"^0x[0-9a-f]{64}$"))]
 
 
-class _Part(BaseModel):
+class _DeploymentModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Placed(_Part):
+class Placed(_DeploymentModel):
     """One contract: `abi_sha256` of the committed ABI file, the creating transaction (empty when it existed before)."""
 
     address: Address
@@ -30,14 +30,14 @@ class Placed(_Part):
     block: int = Field(0, ge=0)
 
 
-class TokenInfo(_Part):
+class TokenInfo(_DeploymentModel):
     address: Address
     decimals: Literal[9] = 9
     ours: bool = True
     """Whether it is our own test token, with mint and faucet."""
 
 
-class Deployment(_Part):
+class Deployment(_DeploymentModel):
     """A whole suite on one chain. `start_block`: no event of it is older. `genesis`: hash of the chain's block 0."""
 
     version: Literal[1] = 1

@@ -1,4 +1,4 @@
-"""One decoded log of a contract of the suite."""
+"""Decoded logs of the suite's contracts, one by one and as a poll of the follower brings them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,3 +24,13 @@ class Event:
     @property
     def key(self) -> tuple[str, str]:
         return self.contract, self.name
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one poll of the follower brought. `rollback_to`: events above this block were withdrawn (None: no
+    reorganisation); `events`: the new ones in chain order; `head`: the block followed up to."""
+
+    rollback_to: int | None
+    events: list[Event]
+    head: int

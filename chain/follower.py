@@ -14,10 +14,9 @@ from typing import Any
 
 from chain.client import Block, ChainClient, parse_block
 from chain.deployment import Deployment
-from chain.events import Event
+from chain.events import Batch, Event
 from chain.logs import decode_logs
 from chain.rpc import RpcError
-from chain.state import Batch
 from chain.store import EventStore
 from protocol.errors import ConfigError, MusterError, UnreachableError
 

@@ -12,11 +12,11 @@ FOLDER = Path(__file__).resolve().parent / "networks"
 _TOKEN_BOUND = (1 << 56) - 1
 
 
-class _Part(BaseModel):
+class _NetworkModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Penalties(_Part):
+class Penalties(_NetworkModel):
     """`Params.Values`, in grains; shares in 1/10000. Bounds beyond these are the contract's."""
 
     slash_bps: int = Field(ge=5000, le=10_000)
@@ -42,7 +42,7 @@ class Penalties(_Part):
         )
 
 
-class SuiteConfig(_Part):
+class SuiteConfig(_NetworkModel):
     """Parameters fixed at deployment (seconds, blocks, grains), and governance's first penalties."""
 
     min_window: int = Field(ge=1, le=86_400)
@@ -58,7 +58,7 @@ class SuiteConfig(_Part):
     """Owner of parameters and test token; the deployer when absent."""
 
 
-class NetworkConfig(_Part):
+class NetworkConfig(_NetworkModel):
     """A network. `confirmations`: blocks on top of one before its events are believed."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")

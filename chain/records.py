@@ -1,7 +1,7 @@
 """The records of the projected state: plain data, filled by `chain.reducers` from events only.
 
-Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings. `sequence`, `lane`, `place`,
-`round` and the codes are those of docs/contracts.md.
+Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings. `sequence`, `lane`, `place` and the
+codes are those of docs/contracts.md. Who judges is in `chain.judging`.
 """
 
 from dataclasses import dataclass, field, fields
@@ -11,27 +11,7 @@ from typing import Any
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from chain.judging import Canary, Dispute, Lane, Round, Trial
 from protocol.verdict import Code
-
-__all__ = [
-    "Account",
-    "Canary",
-    "Dispute",
-    "Lane",
-    "Node",
-    "Payment",
-    "Pool",
-    "Round",
-    "Seat",
-    "Slash",
-    "Status",
-    "Step",
-    "Submission",
-    "Terms",
-    "Trial",
-    "status_of",
-]
 
 
 class Status(StrEnum):
@@ -101,7 +81,7 @@ class Terms:
         return self.auditRate / 65536
 
 
-@dataclass
+@dataclass(frozen=True)
 class Step:
     """A published policy step; its seed follows from the hash of block `seed_block`."""
 

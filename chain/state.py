@@ -1,10 +1,5 @@
 """The state of the whole suite, projected from events alone: the view that every role shares.
 
-    projection = Projection(follower)        # replays what the follower stored
-    while ...:
-        if projection.refresh():             # True when anything changed, rollbacks included
-            state = projection.state
-
 `State` holds (records in `chain.records`; amounts in grains):
 
 - `pools[pool]` → Pool (owner, terms, steps with manifest and seed block, money)
@@ -13,60 +8,17 @@
 - `lanes[pool, lane]` → Lane (its submissions' sequences; rounds with committee, seed, commits, reveals, outcome)
 - `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
 - `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary
-- `slashes`, `payments`: lists in chain order; `balances[address]`: token balances; `params`, `paused`
-- `head`: the block up to which events are folded
+- `slashes`, `payments`: lists in chain order; `params`, `paused`
+- `balances[address]`: tokens held; `transfers[sender, receiver]`: tokens ever moved between two addresses
+- `head`: the block up to which events are applied; `version`, `generation`: see `chain.projection`
 
-Everything here is pure: the same events give the same state. After a rollback the projection is folded anew from the
-follower's store; nothing is ever undone in place.
+`chain.reducers` fills it, `chain.projection` keeps it up to date with the chain.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-from chain.events import Event
-from chain.records import (
-    Account,
-    Canary,
-    Dispute,
-    Lane,
-    Node,
-    Payment,
-    Pool,
-    Round,
-    Seat,
-    Slash,
-    Status,
-    Step,
-    Submission,
-    Terms,
-    Trial,
-)
-
-__all__ = [
-    "Account",
-    "Batch",
-    "Canary",
-    "Dispute",
-    "Event",
-    "Lane",
-    "Node",
-    "Payment",
-    "Pool",
-    "Projection",
-    "Round",
-    "Seat",
-    "Slash",
-    "State",
-    "Status",
-    "Step",
-    "Submission",
-    "Terms",
-    "Trial",
-    "apply",
-    "fold",
-]
+from chain.judging import Canary, Dispute, Lane, Trial
+from chain.records import Account, Node, Payment, Pool, Seat, Slash, Status, Submission
 
 
 @dataclass
@@ -74,6 +26,8 @@ class State:
     """See the module's docstring."""
 
     head: int = 0
+    version: int = field(default=0, compare=False)
+    generation: int = field(default=0, compare=False)
     pools: dict[int, Pool] = field(default_factory=dict)
     accounts: dict[tuple[int, str], Account] = field(default_factory=dict)
     submissions: dict[tuple[int, int], Submission] = field(default_factory=dict)
@@ -86,9 +40,25 @@ class State:
     slashes: list[Slash] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
     pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    balances: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    balances: dict[str, int] = field(default_factory=dict)
+    transfers: dict[tuple[str, str], int] = field(default_factory=dict)
     params: dict[str, int] = field(default_factory=dict)
     paused: bool = False
+
+    def account(self, pool: int, node: str) -> Account | None:
+        return self.accounts.get((pool, node))
+
+    def usable_step(self, pool: int, confirmations: int) -> int | None:
+        """The pool's newest policy step whose seed block has that many blocks on top."""
+        steps = self.pools[pool].steps if pool in self.pools else []
+        deep = (step.step for step in reversed(steps) if step.seed_block + confirmations <= self.head)
+        return next(deep, None)
+
+    def has_part(self, pool: int, address: str) -> bool:
+        """Whether an address has a part in a pool: its owner, a node that ever joined, a seat's voter or owner."""
+        if (pool, address) in self.accounts or (pool in self.pools and self.pools[pool].owner == address):
+            return True
+        return any(address in (seat.voter, seat.owner) and not seat.closed for seat in self.seats.values())
 
     def submissions_of(self, pool: int, node: str | None = None) -> list[Submission]:
         """In order of their sequence; of one node, or of all."""
@@ -134,81 +104,3 @@ class State:
             and (not account.barrier or sub.final_time <= account.barrier)
         ]
         return max(vested, key=lambda sub: sub.cumulative, default=None)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What one poll of the follower brought. `rollback_to`: events above this block were withdrawn (None: no
-    reorganisation); `events`: the new ones in chain order; `head`: the block followed up to."""
-
-    rollback_to: int | None
-    events: list[Event]
-    head: int
-
-
-class EventSource(Protocol):
-    """What a projection needs of a follower."""
-
-    @property
-    def head(self) -> int: ...
-    def history(self) -> Iterable[Event]: ...
-    def poll(self) -> Batch: ...
-
-
-def apply(state: State, event: Event) -> None:
-    """Fold one event into the state, in place. Events without meaning for it are ignored."""
-    from chain.reducers import HANDLERS
-
-    handler = HANDLERS.get(event.key)
-    if handler is not None:
-        handler(state, event)
-    state.head = max(state.head, event.block)
-
-
-def fold(events: Iterable[Event]) -> State:
-    """The state after `events`, in chain order."""
-    state = State()
-    for event in events:
-        apply(state, event)
-    return state
-
-
-class Projection:
-    """A state kept up to date with a follower. `generation` grows with every rollback: hold no records across it."""
-
-    def __init__(self, follower: EventSource) -> None:
-        self._follower = follower
-        self.generation = 0
-        self.state = self._refold()
-
-    def refresh(self) -> bool:
-        """Poll the chain once; whether the state changed (new events or a rollback; not for a new head alone)."""
-        batch = self._follower.poll()
-        if batch.rollback_to is not None:
-            self.generation += 1
-            self.state = self._refold()
-            return True
-        for event in batch.events:
-            apply(self.state, event)
-        self.state.head = batch.head
-        return bool(batch.events)
-
-    def _refold(self) -> State:
-        state = fold(self._follower.history())
-        state.head = self._follower.head
-        return state
-
-
-def describe(record: Any) -> dict[str, Any]:
-    """A record as JSON-ready values (bytes as lower-case hex without 0x), for status pages and `--json`."""
-    return {name: _plain(value) for name, value in vars(record).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_plain(v) for v in (sorted(value) if isinstance(value, set) else value)]
-    return describe(value) if hasattr(value, "__dataclass_fields__") else value

@@ -1,22 +1,22 @@
 """A command's connection: the deployment, the chain, and the key it acts with."""
 
 import logging
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
-from chain.state import Projection
+from chain.projection import Projection
 from chain.suite import Suite
-from cli.options import key_path, open_key
-from cli.planned import PlannedTransaction
 from protocol import eip712
 from protocol.errors import ConfigError
+from protocol.files import user_cache
+from runtime.keystore import open_key
 
 if TYPE_CHECKING:
-    from chain.contracts.base import Contract
+    from eth_account.signers.local import LocalAccount
+
     from chain.state import State
     from chain.suite import PoolView
 
@@ -33,24 +33,11 @@ class Session:
         self.deployment = suite.deployment
 
     @property
-    def address(self) -> str:
-        """The checksum address of the key."""
-        return self.client.address
-
-    def approval(self, contract: "Contract", grains: int) -> list[PlannedTransaction]:
-        """The move that lets `contract` take `grains` from the key's account; none if it may already."""
-        token = self.suite.token
-        if not grains or token.allowance(self.address, contract.address) >= grains:
-            return []
-        call = token.call("approve", contract.address, grains)
-        return [PlannedTransaction(f"let {contract.name} take that much", call)]
-
-    def permit(self, contract: "Contract", grains: int, deadline: int) -> tuple[int, int, bytes, bytes]:
-        """The key's ERC-2612 permit for `contract` to take `grains`, usable until `deadline`."""
-        account = self.client.account
-        if account is None:
+    def account(self) -> "LocalAccount":
+        """The key. Raises ConfigError if there is none."""
+        if self.client.account is None:
             raise ConfigError("this needs a key", "pass --keystore FILE")
-        return self.suite.token.sign_permit(account, contract.address, grains, deadline).as_tuple()
+        return self.client.account
 
     def pool(self, pool: int) -> "PoolView":
         """The pool now. Raises ConfigError if there is none of that number."""
@@ -80,9 +67,8 @@ class Session:
 
     def _cache(self) -> Path:
         """A file of its own per deployment; other chains with the same id differ in their genesis block."""
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         suite = f"{self.deployment.chain_id}-{self.deployment.genesis[2:14]}-{self.suite.pools.address[2:14].lower()}"
-        return base / "muster" / "events" / f"{suite}.sqlite"
+        return user_cache("events") / f"{suite}.sqlite"
 
 
 def load_deployment(path: Path | None) -> Deployment:
@@ -117,13 +103,6 @@ def open_session(
     reader.close()
     account = open_key(keystore, password_file)
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))
-
-
-def open_signing(
-    deployment: Path | None, rpc: str | None, keystore: Path | None, password_file: Path | None
-) -> Session:
-    """As `open_session`, for a command that cannot do without a key."""
-    return open_session(deployment, rpc, key_path(keystore), password_file)
 
 
 def parse_address(text: str, what: str) -> str:

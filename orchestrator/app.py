@@ -24,7 +24,7 @@ from orchestrator.bodies import (
 )
 from orchestrator.guard import Guard
 from orchestrator.limits import Buckets, read_body
-from orchestrator.page import dashboard_page
+from orchestrator.page import live_page
 from orchestrator.service import Service
 from orchestrator.status import dashboard, record, status
 from protocol.errors import MusterError, UnreachableError
@@ -119,7 +119,7 @@ def _add_public(app: FastAPI, service: Service, view_seconds: float) -> None:
 
     @app.get("/")
     def page() -> Response:
-        content, policy = dashboard_page()
+        content, policy = live_page()
         return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
 

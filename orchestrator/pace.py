@@ -1,12 +1,12 @@
-"""How recent files and policy steps fared, as the scheduler counts on it. Pure."""
+"""How recent files and policy steps fared, which the scheduler relies on. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
 from chain.records import Pool, Status, Submission
-from orchestrator.scheduler import Pace
 
 MEMORY_SECONDS = 600.0
 """A node is measured by files of the last ten minutes: one that was too slow gets another try after that."""
@@ -17,11 +17,29 @@ Grants = dict[tuple[str, int, int], float]
 """(node, counter, policy step) → when the lease was granted, Unix seconds."""
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How recent files fared. Medians in seconds; nodes without recent files are missing.
+
+    making: node → from a lease to its file's submission; typical: the same over all nodes; step: between two policy
+    steps, 0 while unknown; useful: node → the share of its files that was accepted.
+    """
+
+    making: Mapping[str, float] = field(default_factory=dict)
+    typical: float = 0.0
+    step: float = 0.0
+    useful: Mapping[str, float] = field(default_factory=dict)
+
+    def share(self, node: str) -> float:
+        """What a file in the making counts for. Never less than half, so that many bad files cannot flood a pool."""
+        return min(1.0, max(0.5, self.useful.get(node, 1.0)))
+
+
 def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, int, int], float]) -> Pace:
     """The pace of a pool by its newest files (in order of their sequence) and steps.
 
-    A file's making runs on the service's clock at its start and on the chain's at its end: what differs between the
-    clocks is the same for all nodes, and only differences between nodes are used.
+    A file's making starts by the service's clock and ends by the chain's. The clocks differ by the same amount for all
+    nodes, and only differences between nodes are used.
     """
     making: dict[str, list[float]] = defaultdict(list)
     decided: dict[str, list[bool]] = defaultdict(list)

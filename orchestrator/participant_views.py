@@ -7,10 +7,10 @@ from chain.records import Account, Pool, Seat, Status
 from chain.state import State
 from orchestrator.ledger import reason
 from orchestrator.liveness import NodeState, node_state
-from orchestrator.tables import Heartbeat
+from orchestrator.tables import HeartbeatRow
 
 
-def nodes(state: State, pool: Pool, beats: dict[str, Heartbeat], now: float) -> list[dict[str, Any]]:
+def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
     """Every node that ever joined the pool."""
     out = []
     for (of, address), account in state.accounts.items():
@@ -37,12 +37,12 @@ def nodes(state: State, pool: Pool, beats: dict[str, Heartbeat], now: float) -> 
     return out
 
 
-def _account_state(account: Account, beat: Heartbeat | None, now: float) -> NodeState:
+def _account_state(account: Account, beat: HeartbeatRow | None, now: float) -> NodeState:
     left = not account.member and not account.ejected
     return node_state(beat.last_seen if beat else None, now, ejected=account.ejected, left=left)
 
 
-def validators(state: State, pool: int, beats: dict[str, Heartbeat], now: float) -> list[dict[str, Any]]:
+def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
     """Every owner of seats, with the votes, fees and penalties in this pool."""
     votes = _votes(state, pool)
     fees: dict[str, int] = {}
@@ -67,7 +67,7 @@ def validators(state: State, pool: int, beats: dict[str, Heartbeat], now: float)
     return out
 
 
-def _newest(beats: list[Heartbeat | None]) -> Heartbeat | None:
+def _newest(beats: list[HeartbeatRow | None]) -> HeartbeatRow | None:
     return max((beat for beat in beats if beat is not None), key=lambda beat: beat.last_seen, default=None)
 
 
@@ -85,7 +85,7 @@ def _votes(state: State, pool: int) -> dict[int, int]:
     return votes
 
 
-def others(state: State, pool: int, beats: dict[str, Heartbeat], now: float) -> list[dict[str, Any]]:
+def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
     """Processes whose heartbeats come and that are neither nodes nor validators: the trainer."""
     known = {address for of, address in state.accounts if of == pool}
     known |= {key for seat in state.seats.values() for key in (seat.owner, seat.voter)}
@@ -96,7 +96,7 @@ def others(state: State, pool: int, beats: dict[str, Heartbeat], now: float) -> 
     ]
 
 
-def _beat(beat: Heartbeat | None) -> dict[str, Any]:
+def _beat(beat: HeartbeatRow | None) -> dict[str, Any]:
     if beat is None:
         return {"name": "", "engine": "", "version": "", "phase": "", "at_step": None, "last_seen": None, "metrics": {}}
     return {

@@ -13,14 +13,14 @@ from orchestrator import participant_views, submission_views
 from orchestrator.ledger import Row, escrow, rows
 from orchestrator.liveness import NodeState, node_state
 from orchestrator.service import Service
-from orchestrator.tables import Heartbeat
+from orchestrator.tables import HeartbeatRow
 from protocol.waits import WAITS
 
 
 def status(service: Service) -> dict[str, Any]:
     """Phase, step, head, waits and the state of every participant."""
     full = dashboard(service)
-    keys = ("pool", "phase", "step", "steps", "head", "time", "waits", "flight", "chain_error")
+    keys = ("pool", "phase", "step", "steps", "head", "time", "waits", "in_flight", "chain_error")
     return {
         **{key: full[key] for key in keys},
         "nodes": {node["address"]: node["state"] for node in full["nodes"]},
@@ -40,7 +40,7 @@ def record(service: Service) -> dict[str, Any]:
 
 def _view(service: Service, recent: int | None) -> dict[str, Any]:
     now, beats, reports, trained = service.clock(), service.beats(), service.reports(), service.trained()
-    flight = service.leases.flight()
+    in_flight = service.leases.in_flight()
     watch = service.watch
     with watch.reading() as state:
         pool = watch.pool(state)
@@ -58,7 +58,7 @@ def _view(service: Service, recent: int | None) -> dict[str, Any]:
             "step": step,
             "usable_step": watch.usable_step(state),
             "steps": service.config.train.steps,
-            "flight": asdict(flight),
+            "in_flight": asdict(in_flight),
             "rewards": _rewards(reports),
             "reports": reports if recent is None else reports[-recent:],
             "published": _published(pool) if pool else [],
@@ -91,9 +91,9 @@ def phase(view: dict[str, Any]) -> str:
 def _audit(service: Service) -> dict[str, Any] | None:
     """The newest comparison of ledger and chain; `current`: nothing has changed since."""
     indexer = service.indexer
-    if indexer is None or indexer.audit is None:
+    if indexer is None or indexer.reconciliation is None:
         return None
-    return {**indexer.audit.document(), "current": indexer.current}
+    return {**indexer.reconciliation.document(), "current": indexer.current}
 
 
 def reward_of(report: dict[str, Any]) -> float | None:
@@ -120,7 +120,7 @@ def _escrow(state: State, pool: Pool) -> dict[str, str]:
     return {key: str(value) for key, value in {**asdict(view), "free": view.free, "held": view.held}.items()}
 
 
-def _waits(beats: dict[str, Heartbeat], now: float) -> list[dict[str, Any]]:
+def _waits(beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
     waits = [{"who": "orchestrator", **wait} for wait in WAITS.report()]
     for beat in beats.values():
         if node_state(beat.last_seen, now) in (NodeState.HEALTHY, NodeState.UNHEALTHY):

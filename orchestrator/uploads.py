@@ -8,12 +8,12 @@ from sqlalchemy import ColumnElement, func, select, update
 
 from orchestrator.bodies import HttpError, ReceiptRequest, UploadRequest
 from orchestrator.db import Database
-from orchestrator.tables import Receipt, Upload
+from orchestrator.tables import ReceiptRow, UploadRow
 from orchestrator.watch import Watch, barred
 from protocol import eip712
 from protocol.http.signing import Realm
 from storage.keys import Kind, object_key
-from storage.presign import UploadTicket
+from storage.upload import UploadTicket
 
 RECEIPT = "UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)"
 TICKET_SECONDS = 900
@@ -97,34 +97,36 @@ class Uploads:
             if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
                 raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
         with self._db.session() as session:
-            row = session.get(Upload, (key, address))
+            row = session.get(UploadRow, (key, address))
             if row is None:
-                row = Upload(key=key, node=address, kind=body.kind, sha256=body.sha256, size=body.size, issued=now)
+                row = UploadRow(key=key, node=address, kind=body.kind, sha256=body.sha256, size=body.size, issued=now)
                 session.add(row)
             row.issued, row.used = now, False
 
     def _open_tickets(self, address: str, key: str, now: float) -> int:
         """Tickets of this key that may still be used, without the one for `key`."""
         with self._db.session() as session:
-            return session.scalar(select(func.count()).where(*_open(address, now), Upload.key != key)) or 0
+            return session.scalar(select(func.count()).where(*_open(address, now), UploadRow.key != key)) or 0
 
     def _close_used(self, address: str, now: float) -> None:
         """A ticket whose object is in the bucket is spent."""
         with self._db.session() as session:
-            keys = list(session.scalars(select(Upload.key).where(*_open(address, now))))
+            keys = list(session.scalars(select(UploadRow.key).where(*_open(address, now))))
         there = [key for key in keys if self._store.size(key) is not None]
         with self._db.session() as session:
-            session.execute(update(Upload).where(Upload.node == address, Upload.key.in_(there)).values(used=True))
+            session.execute(
+                update(UploadRow).where(UploadRow.node == address, UploadRow.key.in_(there)).values(used=True)
+            )
 
     def _receipt(self, address: str, sha256: str, size: int) -> dict[str, Any]:
         pool = self._watch.pool_id
         with self._db.session() as session:
-            row = session.get(Receipt, (sha256, address))
+            row = session.get(ReceiptRow, (sha256, address))
             if row is None:
                 time = int(self._clock())
                 values = (pool, address, bytes.fromhex(sha256), size, time)
                 signature = eip712.sign(self._signer, eip712.digest(self._realm.domain, RECEIPT, *values))
-                row = Receipt(sha256=sha256, node=address, size=size, time=time, signature="0x" + signature.hex())
+                row = ReceiptRow(sha256=sha256, node=address, size=size, time=time, signature="0x" + signature.hex())
                 session.add(row)
             return {
                 "pool": pool,
@@ -138,7 +140,7 @@ class Uploads:
 
 
 def _open(address: str, now: float) -> tuple[ColumnElement[bool], ...]:
-    return Upload.node == address, Upload.issued > now - TICKET_SECONDS, Upload.used.is_(False)
+    return UploadRow.node == address, UploadRow.issued > now - TICKET_SECONDS, UploadRow.used.is_(False)
 
 
 def receipt_signer(realm: Realm, receipt: dict[str, Any]) -> str:

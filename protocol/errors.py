@@ -26,3 +26,8 @@ def printable(text: str, longest: int = 160) -> str:
     """A stranger's words, fit for a terminal or a log: one line without control characters, not too long."""
     clean = "".join(c if c.isprintable() else "?" for c in text[: longest + 1])
     return clean if len(clean) <= longest else clean[:longest] + "…"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of another library's error, cut to 200 characters; its type's name where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

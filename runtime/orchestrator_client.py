@@ -13,9 +13,8 @@ from protocol.errors import IntegrityError, MusterError, printable
 from protocol.http.reach import Reach
 from runtime.signed_client import SignedClient
 from storage.keys import object_key
-from storage.presign import UploadTicket
 from storage.transfer import http_client
-from storage.upload import TicketRefusedError, upload
+from storage.upload import TicketRefusedError, UploadTicket, upload
 
 log = logging.getLogger("muster.service")
 _TICKETS = 3

@@ -9,14 +9,16 @@ from eth_account.signers.local import LocalAccount
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.follower import Follower
-from chain.state import Pool, Projection, State, Step
+from chain.projection import Projection
+from chain.records import Pool, Step
+from chain.state import State
 from chain.suite import Suite
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
+from protocol.identity import PoolId
 from protocol.waits import wait_for
-from runtime import keystore
-from runtime.process import KeyConfig, ProcessConfig, make_home
+from runtime.process import ProcessConfig, make_home
 from storage.download import HttpObjects
 from storage.keys import object_key
 from storage.weights.fetch import fetch
@@ -27,15 +29,10 @@ _MAX_CONFIG_BYTES = 1 << 20
 _PATIENCE = 20.0
 
 
-def open_key(config: KeyConfig) -> LocalAccount:
-    """The account of a key file. Raises ConfigError for a wrong password or file."""
-    return keystore.load(config.keystore, keystore.read_password(config.password_file))
-
-
 class PoolClient:
     """The pool `config.pool` as this process sees it. `suite` sends as `account`, if there is one.
 
-    Not for several threads, except `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
+    Not for several threads, except `state`, `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
     UnreachableError when no RPC endpoint answers.
     """
 
@@ -55,12 +52,17 @@ class PoolClient:
 
     @property
     def state(self) -> State:
+        """The newest state; it never changes, its successors do (`chain.projection`)."""
         return self.projection.state
 
     @property
     def pools(self) -> str:
         """Address of the Pools contract."""
         return self.suite.pools.address
+
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.deployment.chain_id, self.pools, self.config.pool)
 
     def account_client(self, account: LocalAccount) -> Suite:
         """The same suite, sending as another account."""
@@ -123,7 +125,7 @@ class PoolClient:
         pool = self.pool()
         if pool is None or step >= len(pool.steps):
             raise IntegrityError(f"step {step} is not on chain", "wait for it")
-        publisher = ManifestScope(self.deployment.chain_id, self.pools, self.config.pool, pool.owner)
+        publisher = ManifestScope(self.pool_id, pool.owner)
         return fetch(pool.steps[step].manifest, self.objects, self.config.cache, publisher, step=step, keep=keep)
 
     def close(self) -> None:

@@ -13,9 +13,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
 from storage.keys import check_content, parse_key
 from storage.missing import MissingObjectError
-from storage.presign import Presigner, UploadTicket
-from storage.settings import S3Settings
-from storage.sigv4 import AccessKey
+from storage.presign import Presigner
+from storage.settings import AccessKey, S3Settings
+from storage.upload import UploadTicket
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 1 << 30

@@ -12,15 +12,17 @@ from functools import partial
 from typing import Any
 
 from chain.errors import ContractError
+from chain.judging import Lane, Round, Trial
+from chain.records import Pool, Submission
 from chain.sender import Receipt
-from chain.state import Lane, Pool, Round, State, Submission, Trial
+from chain.state import State
 from chain.suite import Committee
 from engines.factory import make_engine
 from protocol.errors import ConfigError, MusterError
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats
 from runtime.orchestrator_client import OrchestratorClient
-from runtime.pool_client import PoolClient, open_key
+from runtime.pool_client import PoolClient
 from storage.weights.fetch import fetch
 from storage.weights.manifest import ManifestScope
 from validator import selectors
@@ -60,7 +62,7 @@ class Validator:
 
     def __init__(self, config: ValidatorConfig, judge_one: Judge = judge) -> None:
         self.config = config
-        accounts = [open_key(voter) for voter in config.voters]
+        accounts = [voter.open() for voter in config.voters]
         self.link = PoolClient(config, None)
         self.voters = {str(a.address): self.link.account_client(a) for a in accounts}
         chain_id = self.link.deployment.chain_id
@@ -231,8 +233,7 @@ class Validator:
             step_seed = self.link.seed(pool.steps[file.step])
             if step_seed is None:
                 return None
-            chain_id, pools = self.link.deployment.chain_id, self.link.pools
-            facts.append(selectors.submission_facts(chain_id, pools, pool, file, step_seed, audit_seed))
+            facts.append(selectors.submission_facts(self.link.pool_id, pool, file, step_seed, audit_seed))
         return JudgeTask(
             (where, seed, selectors.files_digest(files)), tuple(facts), tuple(tuple(f.mirrors) for f in files)
         )
@@ -250,7 +251,7 @@ class Validator:
                 missing += 1
                 if member in current.reveals:
                     self._publish_later(state, current.reveals[member][1])
-                close = partial(self.voters[voter].court.close_member, lane.pool, lane.lane, current.round, member)
+                close = self.voters[voter].court.close_member(lane.pool, lane.lane, current.round, member).send
                 self._start(state, (where, seat, "close"), f"{where} seat {seat} collects", close, quiet=True)
         if not missing:
             self._done.add((lane.pool, lane.lane))
@@ -276,7 +277,7 @@ class Validator:
         where = selectors.trial_place(trial)
         for juror, seat, voter in bench.ours(self.voters):
             if juror not in trial.closed:
-                close = partial(self.voters[voter].juries.close_juror, trial.trial, juror)
+                close = self.voters[voter].juries.close_juror(trial.trial, juror).send
                 self._start(state, (where, seat, "close"), f"{where} seat {seat} collects", close, quiet=True)
 
     # ---- Housekeeping
@@ -304,9 +305,9 @@ class Validator:
         return 0
 
     def _weights(self, facts: SubmissionFacts) -> Any:
-        publisher = ManifestScope(facts.chain_id, facts.pools, facts.pool, self._owner)
+        publisher, work = ManifestScope(facts.work.id.pool, self._owner), facts.work
         keep = self.config.keep_steps
-        return fetch(facts.manifest, self.link.objects, self.config.cache, publisher, step=facts.step, keep=keep)
+        return fetch(work.manifest, self.link.objects, self.config.cache, publisher, step=work.id.step, keep=keep)
 
     def _patience(self) -> float:
         """How long a missing file is asked for: half a commit window, so that the vote is in time."""

@@ -12,15 +12,17 @@ from engines.base import Engine
 from engines.factory import make_engine
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError
+from protocol.identity import WorkId
+from protocol.seeds import Work
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats
 from runtime.orchestrator_client import Denied, OrchestratorClient, Slot
-from runtime.pool_client import PoolClient, open_key
+from runtime.pool_client import PoolClient
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
 from worker.journal import Journal, JournalEntry
-from worker.produce import Order, Producer
+from worker.produce import Producer
 
 log = logging.getLogger("muster.worker")
 _KEPT_FILES = 64
@@ -35,7 +37,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, make_producer: MakeProducer = Producer) -> None:
         self.config = config
-        account = open_key(config.node)
+        account = config.node.open()
         self.node = str(account.address)
         self.link = PoolClient(config, account)
         self.service = OrchestratorClient(
@@ -141,18 +143,9 @@ class Worker:
         self._load(slot.step, manifest)
         self._phase, self._step = "generating", slot.step
         started = time.monotonic()
-        order = Order(
-            self.link.deployment.chain_id,
-            self.link.pools,
-            self.config.pool,
-            self.node,
-            slot.step,
-            slot.counter,
-            seed,
-            manifest,
-        )
-        produced = self.producer.make(order)
-        self.journal.add(order, produced)
+        work = Work(WorkId(self.link.pool_id, self.node, slot.step, slot.counter), seed, manifest)
+        produced = self.producer.make(work)
+        self.journal.add(work, produced)
         self.made += 1
         self._said = ""
         tokens, seconds = produced.commitment.units, time.monotonic() - started
@@ -178,7 +171,7 @@ class Worker:
         done = entry.commitment
         item = WorkItem(done.root, done.sha256, done.units, done.rows)
         try:
-            landed = self.link.suite.pools.submit(self.config.pool, entry.step, entry.counter, item)
+            landed = self.link.suite.pools.submit(self.config.pool, entry.step, entry.counter, item).send()
         except ContractError as error:
             self._refused(entry, error)
             return
@@ -218,7 +211,7 @@ class Worker:
         try:
             hint = self.link.state.claim_hint(self.config.pool, self.node, self.link.client.now())
             if hint is not None:
-                grains = self.link.suite.pools.claim(hint)
+                grains = self.link.suite.pools.claim(hint).send()
                 log.info("claimed %.9f tokens", grains / 1e9)
         except MusterError as error:
             log.info("nothing claimed: %s", error)

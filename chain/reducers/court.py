@@ -1,13 +1,8 @@
 """Committees, juries, disputes and canaries."""
 
 from chain.events import Event
-from chain.records import (
-    Canary,
-    Dispute,
-    Round,
-    Slash,
-    Trial,
-)
+from chain.judging import Canary, Dispute, Round, Trial
+from chain.records import Slash
 from chain.reducers.registry import (
     dispute_of,
     freeze,

@@ -1,17 +1,8 @@
 """Pools, their members and their work."""
 
 from chain.events import Event
-from chain.records import (
-    Account,
-    Lane,
-    Pool,
-    Round,
-    Status,
-    Step,
-    Submission,
-    Terms,
-    status_of,
-)
+from chain.judging import Lane, Round
+from chain.records import Account, Pool, Status, Step, Submission, Terms, status_of
 from chain.reducers.registry import (
     ZERO,
     account_of,

@@ -1,23 +1,24 @@
-"""Which function folds which event, and small steps that several of them share."""
+"""Which function applies which event, and small steps that several of them share."""
 
 from collections.abc import Callable
 
 from chain.events import Event
-from chain.records import Account, Dispute, Payment, Round, Slash, Submission
+from chain.judging import Dispute, Round
+from chain.records import Account, Payment, Slash, Submission
 from chain.state import State
 
-Handler = Callable[[State, Event], None]
-HANDLERS: dict[tuple[str, str], Handler] = {}
+Reducer = Callable[[State, Event], None]
+REDUCERS: dict[tuple[str, str], Reducer] = {}
 ZERO = "0x" + "00" * 20
 
 
-def on(contract: str, *names: str) -> Callable[[Handler], Handler]:
-    """Register a handler for events of a contract."""
+def on(contract: str, *names: str) -> Callable[[Reducer], Reducer]:
+    """Register the reducer of events of a contract."""
 
-    def register(handler: Handler) -> Handler:
+    def register(reducer: Reducer) -> Reducer:
         for name in names:
-            HANDLERS[contract, name] = handler
-        return handler
+            REDUCERS[contract, name] = reducer
+        return reducer
 
     return register
 

@@ -31,7 +31,7 @@ def deploy(
     from chain import deploy as work
     from chain.client import ChainClient
     from chain.network import NetworkConfig
-    from cli.options import open_key
+    from runtime.keystore import open_key
 
     config = NetworkConfig.load(network)
     path = key_path(keystore)
@@ -43,7 +43,9 @@ def deploy(
     if not json:
         typer.echo("\n".join(todo.lines()))
     if dry_run:
-        steps = [{"contract": s.contract, "address": s.address, "exists": s.exists, "gas": s.gas} for s in todo.steps]
+        steps = [
+            {"contract": s.contract, "address": s.address, "exists": s.exists, "gas": s.gas} for s in todo.creations
+        ]
         document = {"dry_run": True, "complete": todo.complete, "gas": todo.gas, "cost_wei": todo.cost, "plan": steps}
         emit(document, json, lambda: "dry run: nothing was sent")
         return

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Acting, JsonOption, KeyFile, KeystoreOption, Reading, grouped, key_path, open_key
+from cli.options import Acting, JsonOption, KeyOptions, KeystoreOption, Reading, grouped, key_path
 from cli.output import emit
 from protocol.errors import ConfigError
 
@@ -26,7 +26,7 @@ NewPasswordOption = Annotated[
 
 @app.command()
 @grouped
-def create(key: KeyFile) -> None:
+def create(key: KeyOptions) -> None:
     """Make a new key, encrypted with a password, in a new file that only you can read."""
     from runtime import keystore as keys
 
@@ -37,7 +37,7 @@ def create(key: KeyFile) -> None:
 
 @app.command("import")
 @grouped
-def import_key(key: KeyFile) -> None:
+def import_key(key: KeyOptions) -> None:
     """Encrypt a private key you already have; it is asked for on the terminal, or read as one line of a pipe."""
     from runtime import keystore as keys
 
@@ -59,13 +59,13 @@ def address(keystore: KeystoreOption = None, json: JsonOption = False) -> None:
 
 @app.command("change-password")
 @grouped
-def change_password(key: KeyFile, new_password_file: NewPasswordOption = None) -> None:
+def change_password(key: KeyOptions, new_password_file: NewPasswordOption = None) -> None:
     """Encrypt a key anew with another password. The old file stays until the new one is complete and was read back."""
     from protocol.files import sync_folder
     from runtime import keystore as keys
 
     path = key_path(key.keystore)
-    account = open_key(path, key.password_file)
+    account = keys.open_key(path, key.password_file)
     password = keys.read_password(new_password_file, prompt="New password: ", confirm=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
@@ -87,8 +87,8 @@ def balance(
     who: Annotated[str | None, typer.Option("--address", help="An address instead of a key file.")] = None,
 ) -> None:
     """Tokens, and ether for gas, of a key or an address; needs no password."""
-    from cli.amounts import show_tokens
     from cli.session import parse_address
+    from protocol.amounts import show_tokens
     from runtime import keystore as keys
 
     found = parse_address(who, "--address") if who else keys.address_of(key_path(keystore))
@@ -105,15 +105,15 @@ def faucet(
     amount: Annotated[str, typer.Option("--amount", help='Tokens, such as "1000", the most per day.')] = "1000",
 ) -> None:
     """Get test tokens (once a day per key), on deployments with the test token."""
-    from cli.amounts import parse_tokens, show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
+    from protocol.amounts import parse_tokens, show_tokens
 
     grains = parse_tokens(amount, "--amount")
     session = by.open()
     if not session.deployment.token.ours:
         raise ConfigError("this deployment's token has no faucet", "get its tokens where they are traded")
-    planned = PlannedTransaction(f"get {show_tokens(grains)} test tokens", session.suite.token.call("faucet", grains))
-    act(session, [planned], by.mode, address=session.address, grains=grains)
+    planned = PlannedTransaction(f"get {show_tokens(grains)} test tokens", session.suite.token.faucet(grains))
+    act(session, [planned], by.mode, address=session.client.address, grains=grains)
 
 
 def _new_path(keystore: Path | None) -> Path:

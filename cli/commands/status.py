@@ -76,10 +76,10 @@ def _ask(url: str) -> dict[str, Any]:
 
 def _service_text(document: dict[str, Any]) -> str:
     """Names and reasons in the document come from strangers, so everything is made printable."""
-    from cli.amounts import show_tokens
+    from protocol.amounts import show_tokens
     from protocol.errors import printable
 
-    flight, escrow = document.get("flight"), document["escrow"]
+    flight, escrow = document.get("in_flight"), document["escrow"]
     lines = {
         "pool": document["pool"],
         "phase": document["phase"],

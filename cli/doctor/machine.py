@@ -13,7 +13,9 @@ from importlib import metadata
 from pathlib import Path
 
 import cli
-from cli.doctor.base import Finding, failed, judged, note, ok
+from chain.abi import CONTRACTS
+from chain.resources import abi_folder, artifacts_folder
+from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from demo.ports import is_free
 
 ROOT = Path(cli.__file__).parents[1]
@@ -21,29 +23,35 @@ _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 _SETUP = "run `make setup`"
 
 
-def look(data: Path, ports: Sequence[int]) -> Iterator[Finding]:
+def look(data: Path, ports: Sequence[int]) -> Iterator[Prerequisite]:
     """Every check of the machine; `data` is where a local network would keep its files."""
     yield _python()
-    yield _version("node", "Node.js", 20, "install Node.js 20 or newer")
-    yield _version("npm", "npm", 9, "install npm (it comes with Node.js)")
-    yield _version("git", "git", 2, "install git")
-    yield _compiler()
+    if (ROOT / "Makefile").exists():
+        yield from _tools_of_a_checkout()
     yield judged("anvil", _anvil)
-    yield _forge()
     yield from _packages()
     yield _contracts()
     yield _attributes(data)
     yield _ports(ports)
 
 
-def _python() -> Finding:
+def _tools_of_a_checkout() -> Iterator[Prerequisite]:
+    """What `make setup` needs; an installed muster does not."""
+    yield _version("node", "Node.js", 20, "install Node.js 20 or newer")
+    yield _version("npm", "npm", 9, "install npm (it comes with Node.js)")
+    yield _version("git", "git", 2, "install git")
+    yield _compiler()
+    yield _forge()
+
+
+def _python() -> Prerequisite:
     found = platform.python_version()
     if sys.version_info[:2] != (3, 11):
         return failed("python", f"{found} runs this, 3.11 is needed", "make PYTHON=python3.11 setup")
     return ok("python", f"{found} at {sys.executable}")
 
 
-def _version(program: str, name: str, least: int, hint: str) -> Finding:
+def _version(program: str, name: str, least: int, hint: str) -> Prerequisite:
     path = shutil.which(program)
     if path is None:
         return failed(program, f"`{program}` is not on the PATH", hint)
@@ -57,7 +65,7 @@ def _version(program: str, name: str, least: int, hint: str) -> Finding:
     return ok(program, f"{match[0]} at {path}")
 
 
-def _compiler() -> Finding:
+def _compiler() -> Prerequisite:
     found = shutil.which("cc") or shutil.which("gcc")
     if found is None:
         return failed("compiler", "no C compiler (`cc`) is on the PATH", "install gcc or clang")
@@ -72,13 +80,13 @@ def _anvil() -> str:
     return str(find_anvil())
 
 
-def _forge() -> Finding:
+def _forge() -> Prerequisite:
     local = ROOT / "node_modules" / ".bin" / "forge"
     found = str(local) if local.exists() else shutil.which("forge")
     return ok("forge", found) if found else failed("forge", "Foundry's forge is not installed", _SETUP)
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[Prerequisite]:
     """Installed Python packages against the lock files; an installation without a checkout has none to compare."""
     locks = [ROOT / name for name in ("requirements-torch.lock", "requirements.lock")]
     if not all(lock.exists() for lock in locks):
@@ -99,18 +107,16 @@ def _packages() -> Iterator[Finding]:
         yield ok("packages", f"{len(pins)} packages as locked")
 
 
-def _contracts() -> Finding:
-    missing = [n for n in ("Pools", "Stakes", "Seats", "Court") if not (ROOT / f"contracts/abi/{n}.json").exists()]
+def _contracts() -> Prerequisite:
+    missing = [name for name in CONTRACTS if not (abi_folder() / f"{name}.json").exists()]
     if missing:
-        return failed(
-            "contracts", f"no ABI of {', '.join(missing)} in {ROOT / 'contracts/abi'}", "restore the checkout"
-        )
-    if not any((ROOT / "contracts" / "out").glob("Pools.sol/Pools.json")):
+        return failed("contracts", f"no ABI of {', '.join(missing)} in {abi_folder()}", "install muster again")
+    if not all((artifacts_folder() / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
         return failed("contracts", "the contracts are not compiled", _SETUP)
     return ok("contracts", "compiled")
 
 
-def _attributes(data: Path) -> Finding:
+def _attributes(data: Path) -> Prerequisite:
     """User extended attributes, in which the local S3 server keeps its objects' metadata."""
     folder = data
     while not folder.exists() and folder != folder.parent:
@@ -124,7 +130,7 @@ def _attributes(data: Path) -> Finding:
     return ok("xattrs", f"user attributes work in {folder}")
 
 
-def _ports(ports: Sequence[int]) -> Finding:
+def _ports(ports: Sequence[int]) -> Prerequisite:
     taken = [port for port in ports if not is_free(port)]
     if taken:
         return failed("ports", f"in use: {', '.join(map(str, taken))}", "stop what uses them or choose other ports")

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from chain.records import Pool
-from chain.state import State, Status
+from chain.records import Pool, Status
+from chain.state import State
 from cli.views.nodes import standing
 from cli.views.progress import waiting
 

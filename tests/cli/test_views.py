@@ -2,7 +2,8 @@
 
 import pytest
 
-from chain.records import Account, Lane, Node, Pool, Round, Seat, Slash, Step, Submission, Terms
+from chain.judging import Lane, Round
+from chain.records import Account, Node, Pool, Seat, Slash, Step, Submission, Terms
 from chain.state import State
 from cli.views.nodes import account_view, node_view, standing
 from cli.views.pools import phase, pool_view

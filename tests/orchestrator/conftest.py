@@ -11,6 +11,7 @@ import pytest
 from eth_account.signers.local import LocalAccount
 from starlette.testclient import TestClient
 
+from chain.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.db import Database, default_url
 from orchestrator.guard import Guard, NonceStore
@@ -18,9 +19,10 @@ from orchestrator.service import Service
 from orchestrator.watch import Watch
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
 from protocol.http.signing import Realm, sign_request
-from storage.presign import Presigner, UploadTicket
+from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
-from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, Chain
+from storage.upload import UploadTicket
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, ScriptedChain
 
 URL = "http://127.0.0.1:8700"
 
@@ -48,7 +50,7 @@ class Desk:
     """A running orchestrator and those who talk to it."""
 
     home: Path
-    chain: Chain
+    chain: ScriptedChain
     now: float = 1_000_000.0
     shelf: Shelf = field(default_factory=Shelf)
     _nonces: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -61,7 +63,7 @@ class Desk:
         train = TrainConfig(steps=4, files_per_step=2, async_level=1)
         config = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"), train=train)
         self.db = Database(default_url(self.home))
-        self.watch = Watch(self.chain, 1, confirmations=1)
+        self.watch = Watch(Projection(self.chain), 1, confirmations=1)
         self.service = Service(self.db, self.watch, self.shelf, config, OWNER, self.realm, clock=lambda: self.now)
         self.nonces = NonceStore(self.home / "nonces.db")
         guard = Guard(self.realm, self.nonces, self.watch.knows, clock=lambda: self.now)
@@ -88,7 +90,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.seat(VOTER)
     for key in (NODE, CHEAT):

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain.state import fold
+from chain.reducers import replay
 from orchestrator.ledger import escrow, rows
 from protocol.verdict import Code
-from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, Chain
+from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, ScriptedChain
 
 FEES = FEE * COMMITTEE
 BUDGET = 10_000_000
@@ -37,7 +37,7 @@ outcomes = st.sampled_from(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(outcomes, st.integers(1, 5000), st.booleans(), st.booleans()), max_size=12))
 def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, bool, bool]]) -> None:
-    chain, budget = Chain(), Budget()
+    chain, budget = ScriptedChain(), Budget()
     chain.create(BUDGET)
     chain.join(NODE)
     chain.publish(0)
@@ -61,7 +61,7 @@ def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, 
             chain.fee(VOTER, 2 * quarter, quarter)
     if claimable:
         chain.claim(NODE, claimable)
-    view = escrow(fold(chain.events), 1)
+    view = escrow(replay(chain.events), 1)
     assert view.free == budget.free
     assert min(view.reserved, view.unpaid, view.owed_fees) >= 0
     assert view.funded + view.recovered == (
@@ -70,7 +70,7 @@ def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, 
 
 
 def test_pay_is_locked_until_it_vests_and_then_claimable() -> None:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.join(NODE)
     chain.publish(0)
@@ -78,17 +78,17 @@ def test_pay_is_locked_until_it_vests_and_then_claimable() -> None:
     chain.submit(NODE, 1, units=30)
     chain.settle(NODE, first, Code.ACCEPT, 100)
     settled = 1000 + chain.head
-    state = fold(chain.events)
+    state = replay(chain.events)
     early, late = (rows(state, 1, settled + seconds)[0] for seconds in (WINDOW - 1, WINDOW))
     assert (early.earned, early.pending, early.locked, early.vested) == (1000, 300, 1000, 0)
     assert (late.locked, late.vested, late.claimed) == (0, 1000, 0)
     chain.claim(NODE, 100)
-    paid = rows(fold(chain.events), 1, settled + WINDOW)[0]
+    paid = rows(replay(chain.events), 1, settled + WINDOW)[0]
     assert (paid.locked, paid.vested, paid.claimed) == (0, 0, 1000)
 
 
 def test_a_slashed_node_keeps_what_vested_before_and_loses_the_rest() -> None:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.join(CHEAT)
     chain.publish(0)
@@ -99,20 +99,20 @@ def test_a_slashed_node_keeps_what_vested_before_and_loses_the_rest() -> None:
     chain.settle(CHEAT, bad, Code.REJECT_WEIGHTS)
     chain.head += WINDOW
     chain.finalize(CHEAT, bad, Code.REJECT_WEIGHTS, taken=5000, fees=FEES)
-    row = rows(fold(chain.events), 1, 1000 + chain.head)[0]
+    row = rows(replay(chain.events), 1, 1000 + chain.head)[0]
     assert row.vested == 1000
     assert row.locked == 1000
     assert row.slashed == 5000
     chain.emit("Pools", "FileForfeited", pool=1, node=CHEAT.address, sequence=late, amount=1000)
-    row = rows(fold(chain.events), 1, 1000 + chain.head)[0]
+    row = rows(replay(chain.events), 1, 1000 + chain.head)[0]
     assert (row.earned, row.vested, row.locked) == (1000, 1000, 0)
 
 
 def test_validators_fees_are_rows_of_their_own() -> None:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.seat(VOTER)
     chain.fee(VOTER, 700, 0)
     chain.emit("Seats", "SeatPenalised", seat=1, amount=50, bond=8950)
-    (row,) = rows(fold(chain.events), 1, 0)
+    (row,) = rows(replay(chain.events), 1, 0)
     assert (row.address, row.role, row.fees, row.slashed) == (VOTER.address, "validator", 700, 50)

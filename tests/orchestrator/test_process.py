@@ -26,7 +26,7 @@ from runtime import keystore
 from runtime.orchestrator_client import Denied, OrchestratorClient, Slot
 from tests.chain.game import Game, begin, terms, work
 from tests.conftest import GRAINS, Deployed, free_port
-from tests.demo.services.running import Service as Background
+from tests.demo.services.running import ServiceProcess as Background
 from tests.demo.services.running import running, settings_of
 
 CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"))
@@ -102,7 +102,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
 @pytest.fixture
 def game(deployed: Deployed, tmp_path: Path) -> Game:
     made = begin(deployed, tmp_path)
-    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS)
+    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS).send()
     return made
 
 
@@ -171,7 +171,7 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     record = fetch_record(process.url, game.suite.client.head().number, 30)
     assert record["audit"]["findings"] == []
     assert record["audit"]["escrow_balanced"] is True
-    assert record["flight"] == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
+    assert record["in_flight"] == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
     service.close()
     assert process.end(signal.SIGTERM) == 0
 

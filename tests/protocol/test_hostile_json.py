@@ -23,6 +23,7 @@ from orchestrator.bodies import SlotRequest, parse
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.identity import PoolId
 from protocol.models.documents import check_documents, read_document
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.rollouts.schema import RolloutHeader
@@ -34,7 +35,7 @@ from runtime.process import ProcessConfig, load_process
 from runtime.signed_client import ServiceError, SignedClient
 from storage.keys import check_content, object_key
 from storage.settings import S3Settings
-from storage.weights.cache import Cache
+from storage.weights.cache import WeightCache
 from storage.weights.manifest import ManifestScope, unseal
 from validator.verdict_store import VerdictStore
 from worker.journal import Journal
@@ -52,7 +53,7 @@ HOSTILE = {
     "half a pair": b'"\\ud800"',
 }
 ADDRESS = "0x" + "11" * 20
-PUBLISHER = ManifestScope(1, ADDRESS, 1, ADDRESS)
+PUBLISHER = ManifestScope(PoolId(1, ADDRESS, 1), ADDRESS)
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +140,7 @@ def test_a_model_folder_is_refused_before_a_library_reads_it(name: str, data: by
 def test_damaged_notes_of_our_own_cost_only_themselves(hostile: bytes, tmp_path: Path) -> None:
     (tmp_path / "00000000-00.json").write_bytes(hostile)
     assert Journal(tmp_path).all() == []
-    cache = Cache(tmp_path / "weights")
+    cache = WeightCache(tmp_path / "weights")
     (cache.folder / f"{bytes(32).hex()}.json").write_bytes(hostile)
     assert cache.manifest(bytes(32)) is None
     verdicts = VerdictStore(tmp_path / "verdicts", bytes(32))

@@ -1,6 +1,7 @@
 import pytest
 
-from chain.records import Account, Canary, Submission
+from chain.judging import Canary
+from chain.records import Account, Submission
 from chain.state import State
 from protocol.verdict import Code
 from trainer.canaries import to_open, unsettled

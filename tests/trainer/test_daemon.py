@@ -18,9 +18,11 @@ from chain.records import Pool, Step, Submission, Terms
 from chain.state import State
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
+from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import load_tokenizer
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.tasks.rewards import float32
 from protocol.verdict import Code
@@ -74,7 +76,7 @@ class World:
         state.submissions = {(1, one.sequence): one for one in self.files}
         return state
 
-    def publish_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
+    def ensure_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
         self.act()
         assert step == len(self.steps)
         self.steps.append(manifest)
@@ -113,7 +115,8 @@ class World:
                         slot, sample, seed, 0, book.prompt(seed, 0), output, 0, logs, *vars_of(score), (b"p" * 258,)
                     )
                 )
-        header = RolloutHeader(31337, POOLS, 1, NODE, 0, number, bytes(32), bytes(32), "test", "float32", "cpu")
+        work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 0, number), bytes(32), bytes(32))
+        header = RolloutHeader(work, "test", "float32", "cpu")
         data = write(header, rows)
         digest = hashlib.sha256(data).digest()
         self.objects[f"rollouts/{digest.hex()}.parquet"] = data
@@ -153,6 +156,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
             config=SimpleNamespace(pool=1),
             deployment=SimpleNamespace(chain_id=31337),
             pools=POOLS,
+            pool_id=PoolId(31337, POOLS, 1),
             suite=SimpleNamespace(pools=world),
             pool_config=lambda: CONFIG,
             refresh=world.state,
@@ -160,7 +164,6 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
             close=lambda: None,
         )
         replaced = {
-            "open_key": lambda key: OWNER,
             "PoolClient": lambda config, account: link,
             "Bucket": lambda settings: world,
             "OrchestratorClient": lambda *args, **options: world,
@@ -173,7 +176,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
         monkeypatch.setattr(daemon.Trainer, "_checkpoint", _around(world))
         engine = SimpleNamespace(device="cpu", threads=1)
         config: Any = SimpleNamespace(
-            key=None, s3=None, carrier="", orchestrator="", base=world.base, seed=5, engine=engine, pool=1,
+            key=SimpleNamespace(open=lambda: OWNER), s3=None, carrier="", orchestrator="", base=world.base, seed=5,
+            engine=engine, pool=1,
             heartbeat_seconds=1, keep_exports=4, poll_seconds=0.001, confirmations=2, name="",
         )  # fmt: skip
         return daemon.Trainer(config)
@@ -194,7 +198,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
 def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Path, start: Any) -> None:
     world = World(base, tmp_path)
     made = start(world)
-    assert made.run()
+    assert made.run() == daemon.EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
     assert [one["sequence"] for one in made.records.trained()] == [0, 1, 2, 3, 4, 5]
     assert {step: report["consumed"] for step, report in world.reports.items()} == {
@@ -212,7 +216,7 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
 
 def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start: Any) -> None:
     steady = World(base, tmp_path / "steady")
-    assert start(steady).run()
+    assert start(steady).run() == daemon.EXIT_DONE
     for fuse in range(0, 60, 4):
         world = World(base, tmp_path / f"fuse-{fuse}")
         world.fuse = fuse
@@ -223,7 +227,7 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start:
             done = False
         world.fuse = None
         again = start(world)
-        assert again.run()
+        assert again.run() == daemon.EXIT_DONE
         assert world.steps == steady.steps, f"after action {fuse}"
         assert world.sent == [0, 1, 2, 3]
         assert [one["sequence"] for one in again.records.trained()] == [0, 1, 2, 3, 4, 5]
@@ -235,10 +239,10 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start:
 def test_steps_that_the_chain_forgot_are_published_again(base: Path, tmp_path: Path, start: Any) -> None:
     world = World(base, tmp_path)
     made = start(world)
-    assert made.run()
+    assert made.run() == daemon.EXIT_DONE
     steps = list(world.steps)
     del world.steps[2:]
-    assert start(world).run()
+    assert start(world).run() == daemon.EXIT_DONE
     assert world.steps == steps
     assert world.sent == [0, 1, 2, 3, 2, 3]
 
@@ -252,13 +256,13 @@ def test_other_weights_on_chain_stop_the_trainer(base: Path, tmp_path: Path, sta
 
 def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path, tmp_path: Path, start: Any) -> None:
     world = World(base, tmp_path)
-    assert start(world).run()
+    assert start(world).run() == daemon.EXIT_DONE
     steps = list(world.steps)
     newest = checkpoints(tmp_path / "checkpoints")[-1]
     (newest / "optimizer.pt").write_bytes(b"")
     again = start(world)
     assert again.learner.step == 2
-    assert again.run()
+    assert again.run() == daemon.EXIT_DONE
     assert world.steps == steps
     assert len(again.records.trained()) == 6
 
@@ -272,7 +276,7 @@ def test_unusable_files_are_passed_over(
     world.objects[first] = b"PAR1 nonsense PAR1"
     del world.objects[second]
     made = start(world)
-    assert made.run()
+    assert made.run() == daemon.EXIT_DONE
     assert [one["sequence"] for one in made.records.trained()] == [2, 3, 4, 5, 6, 7]
     assert len(made.refused) == 2
 
@@ -302,5 +306,5 @@ def test_an_outage_is_waited_out(base: Path, tmp_path: Path, start: Any, monkeyp
 
     monkeypatch.setattr(world, "put", flaky)
     monkeypatch.setattr(made.stopping, "wait", lambda seconds: False)
-    assert made.run()
+    assert made.run() == daemon.EXIT_DONE
     assert world.sent == [0, 1, 2, 3]

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from chain.state import Account, Pool, State, Step, Terms
+from chain.records import Account, Pool, Step, Terms
+from chain.state import State
 from worker.decide import Do, decide
 
 NODE = "0x" + "11" * 20

@@ -14,11 +14,10 @@ from protocol.http.reach import ANYWHERE, PUBLIC, Reach, RefusedAddressError, is
 from runtime.orchestrator_client import OrchestratorClient
 from storage.download import HttpObjects, download
 from storage.keys import object_key
-from storage.presign import Presigner, UploadTicket
-from storage.settings import S3Settings
-from storage.sigv4 import AccessKey
+from storage.presign import Presigner
+from storage.settings import AccessKey, S3Settings
 from storage.transfer import http_client
-from storage.upload import upload
+from storage.upload import UploadTicket, upload
 from tests.storage.mirror import mirror, send
 
 DATA = os.urandom(500)

@@ -1,0 +1,24 @@
+"""Every attack by its name."""
+
+from attacks import assignment, compute, fabricate, partial, proofs, rewards, sampling, theft, tokens, weights
+from attacks.base import Attack, Cheat
+from protocol.errors import ConfigError
+
+MODULES = (assignment, compute, fabricate, partial, proofs, rewards, sampling, theft, tokens, weights)
+REGISTRY: dict[str, Attack] = {
+    kind.attack.name: kind.attack
+    for module in MODULES
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, Cheat) and "attack" in vars(kind)
+}
+
+
+def find(text: str) -> tuple[Attack, float]:
+    """An attack from `name` or `name=strength`. Raises ConfigError listing the known ones."""
+    name, _, value = text.partition("=")
+    if name not in REGISTRY:
+        raise ConfigError(f"unknown attack `{name}`", "known are " + ", ".join(sorted(REGISTRY)))
+    try:
+        return REGISTRY[name], float(value) if value else REGISTRY[name].default
+    except ValueError:
+        raise ConfigError(f"`{value}` is not a strength", f"write {name}=<number>") from None

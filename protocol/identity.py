@@ -1,0 +1,57 @@
+"""What identifies a piece of work everywhere: its pool, its node, the policy step, and which of the node's files it is.
+
+A file's header, the chain's record of a submission, a worker's order and the seeds all speak of the same `WorkId`; two
+of them are about the same work exactly when these are equal.
+"""
+
+from dataclasses import dataclass
+
+from protocol import eip712
+
+
+@dataclass(frozen=True, slots=True)
+class PoolId:
+    """A pool: number `pool` of the Pools contract at `pools` (EIP-55) on chain `chain_id`."""
+
+    chain_id: int
+    pools: str
+    pool: int
+
+    def domain(self, name: str) -> eip712.Domain:
+        """The EIP-712 domain `name` of what is signed about pools of this contract."""
+        return eip712.Domain(name, "1", self.chain_id, self.pools)
+
+    def __str__(self) -> str:
+        return f"pool {self.pool} of {self.pools} on chain {self.chain_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkId:
+    """One file of a pool: the `counter`-th of `node` (EIP-55) there, made from policy step `step`.
+
+    `node` and `counter` alone name a submission; the step is part of what the node declared about it.
+    """
+
+    pool: PoolId
+    node: str
+    step: int
+    counter: int
+
+    def flat(self) -> dict[str, int | str]:
+        """All six values by the names that documents use: `chain_id`, `pools`, `pool`, `node`, `step`, `counter`."""
+        return {
+            "chain_id": self.pool.chain_id,
+            "pools": self.pool.pools,
+            "pool": self.pool.pool,
+            "node": self.node,
+            "step": self.step,
+            "counter": self.counter,
+        }
+
+    def differing(self, other: "WorkId") -> list[str]:
+        """Names of the values, as in `flat`, in which two differ."""
+        mine, theirs = self.flat(), other.flat()
+        return [name for name in mine if mine[name] != theirs[name]]
+
+    def __str__(self) -> str:
+        return f"work {self.counter} of {self.node} for step {self.step} in {self.pool}"
