@@ -261,6 +261,8 @@ class Validator:
     def _trial(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
         files = [state.submissions[trial.pool, trial.sequence]]
         bench = self._bench(state, trial, partial(self.link.suite.juries.jury_of, trial.trial))
+        if not trial.drawn and not trial.concluded:
+            self.keeper.draw_or_dismiss(state, trial, files[0], self._seats(state))
         if bench is None:
             return
         if trial.concluded:
