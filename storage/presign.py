@@ -4,23 +4,12 @@ import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from protocol.api.uploads import UploadTicket
 from storage.keys import parse_key
 from storage.settings import S3Settings
 from storage.sigv4 import AccessKey, sign_url
 
 MAX_EXPIRES = 3600
-
-
-class UploadTicket(BaseModel):
-    """Leave to PUT one object: the URL and the headers that must be sent exactly. `expires` in Unix seconds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    url: str = Field(max_length=8192)
-    headers: dict[str, str] = Field(max_length=16)
-    expires: int
 
 
 class Presigner:

@@ -6,8 +6,8 @@ import time
 
 import httpx
 
+from protocol.api.uploads import UploadTicket
 from protocol.errors import IntegrityError, MusterError
-from storage.presign import UploadTicket
 from storage.transfer import Again, check_url, host, http_client, tries
 
 _MEND_EXPIRED = "ask for a new upload ticket"

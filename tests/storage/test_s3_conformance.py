@@ -15,10 +15,11 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from protocol.api.uploads import UploadTicket
 from protocol.errors import ConfigError
 from storage.bucket import Bucket
 from storage.keys import object_key
-from storage.presign import Presigner, UploadTicket
+from storage.presign import Presigner
 from storage.sigv4 import AccessKey, sign_url
 from tests.demo.services.running import Service, settings_of
 
