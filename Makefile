@@ -5,7 +5,7 @@ SEED ?= 7
 STEPS ?= 30
 ARGS ?=
 
-.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas bench lock clean
+.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench lock clean
 
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11" >&2; exit 2; }
@@ -37,6 +37,9 @@ peers: setup  ## the reference toploc, built from source for comparison
 gas: setup
 	node contracts/tools/gas.mjs
 
+mutants: setup  ## which changes of the contracts the tests notice
+	node contracts/tools/mutants.mjs
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -44,7 +47,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/python tools/import_law.py
+	$(BIN)/python -m tools.import_law
 	node_modules/.bin/forge fmt --check contracts
 
 format: setup

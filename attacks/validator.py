@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,9 @@ from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
-from runtime.process import load_process, serve
+from runtime.process import start
 from validator.config import ValidatorConfig
 from validator.context import SubmissionFacts
-from validator.main import prepare
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
@@ -69,10 +69,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--config", required=True, type=Path)
     options = parser.parse_args(argv)
     try:
-        config = load_process(options.config, ValidatorConfig)
-        prepare(config)
-        validator = _build(options.attack, config)
-        return serve(validator.run, validator.stop)
+        start(options.config, ValidatorConfig, partial(_build, options.attack))
     except MusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

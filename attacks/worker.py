@@ -3,16 +3,31 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attacks.registry import find
 from engines.base import Engine
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
-from runtime.process import load_process, serve
+from runtime.process import start
 from worker.config import WorkerConfig
-from worker.main import prepare
 from worker.produce import Producer
+
+if TYPE_CHECKING:
+    from worker.daemon import Worker
+
+
+def _build(attack: str, config: WorkerConfig) -> "Worker":
+    from worker.daemon import Worker
+
+    cheat, strength = find(attack)
+
+    def producer(pool: PoolConfig, engine: Engine) -> Producer:
+        return cheat.build(pool, engine, strength)
+
+    return Worker(config, producer)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,16 +37,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--config", required=True, type=Path)
     options = parser.parse_args(argv)
     try:
-        config = load_process(options.config, WorkerConfig)
-        prepare(config)
-        attack, strength = find(options.attack)
-        from worker.daemon import Worker
-
-        def cheat(pool: PoolConfig, engine: Engine) -> Producer:
-            return attack.build(pool, engine, strength)
-
-        worker = Worker(config, cheat)
-        return serve(worker.run, worker.stop)
+        start(options.config, WorkerConfig, partial(_build, options.attack))
     except MusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

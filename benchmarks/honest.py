@@ -28,7 +28,7 @@ from calibration.summary import file_measurements, summarise
 from calibration.thresholds import thresholds
 from engines.base import Engine, Request, Sampling
 from engines.factory import make_engine
-from engines.vllm import vllm_installed
+from engines.runtime import vllm_installed
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import Work, noise_key

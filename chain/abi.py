@@ -8,7 +8,6 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 from eth_abi.abi import encode
@@ -19,9 +18,9 @@ from eth_abi.registry import registry
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 
+from chain.resources import abi_folder
 from protocol.errors import ConfigError
 
-FOLDER = Path(__file__).resolve().parents[1] / "contracts" / "abi"
 CONTRACTS = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries")
 """In the order of their deployment."""
 
@@ -124,7 +123,7 @@ class Abi:
 @cache
 def load(contract: str) -> Abi:
     """The ABI of one contract of the suite. Raises ConfigError when its file is missing or damaged."""
-    path = FOLDER / f"{contract}.json"
+    path = abi_folder() / f"{contract}.json"
     try:
         data = path.read_bytes()
         entries = json.loads(data)

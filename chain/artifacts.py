@@ -1,17 +1,14 @@
 """What the Solidity compiler left: bytecode to deploy, and the input a block explorer needs to verify it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
 from chain import abi
+from chain.resources import artifacts_folder, source_root
 from protocol.errors import ConfigError
-
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "contracts" / "out"
 
 
 class Artifact:
@@ -26,7 +23,7 @@ class Artifact:
     @classmethod
     def load(cls, contract: str) -> "Artifact":
         """Raises ConfigError when it is not built, or built from other sources than its committed ABI."""
-        path = OUT / f"{contract}.sol" / f"{contract}.json"
+        path = artifacts_folder() / f"{contract}.sol" / f"{contract}.json"
         try:
             document = json.loads(path.read_bytes())
             artifact = cls(contract, document)
@@ -59,7 +56,7 @@ class Artifact:
         metadata = self._document["metadata"]
         sources = {}
         for name, entry in metadata["sources"].items():
-            content = (ROOT / name).read_text("utf-8")
+            content = (source_root() / name).read_text("utf-8")
             if "0x" + keccak(text=content).hex() != entry["keccak256"]:
                 raise ConfigError(f"{name} changed since the contracts were compiled", "run make contracts")
             sources[name] = {"content": content}

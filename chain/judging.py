@@ -5,6 +5,8 @@ Units and names as in `chain.records`.
 
 from dataclasses import dataclass, field
 
+from protocol.verdict import Code, code_at
+
 
 @dataclass
 class Round:
@@ -38,10 +40,10 @@ class Round:
     def all_revealed(self) -> bool:
         return self.drawn and len(self.reveals) == len(self.seats)
 
-    def code_at(self, place: int, member: int) -> int:
-        """The code that member `member` revealed for the file at `place`; 0 when not revealed."""
+    def code_at(self, place: int, member: int) -> Code:
+        """The code that member `member` revealed for the file at `place`; NONE when not revealed."""
         codes, _ = self.reveals.get(member, (0, b""))
-        return codes >> (4 * place) & 15
+        return code_at(codes, place)
 
 
 @dataclass

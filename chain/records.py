@@ -81,7 +81,7 @@ class Terms:
         return self.auditRate / 65536
 
 
-@dataclass
+@dataclass(frozen=True)
 class Step:
     """A published policy step; its seed follows from the hash of block `seed_block`."""
 

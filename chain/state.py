@@ -8,13 +8,13 @@
 - `lanes[pool, lane]` → Lane (its submissions' sequences; rounds with committee, seed, commits, reveals, outcome)
 - `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
 - `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary
-- `slashes`, `payments`: lists in chain order; `balances[address]`: token balances; `params`, `paused`
-- `head`: the block up to which events are applied
+- `slashes`, `payments`: lists in chain order; `params`, `paused`
+- `balances[address]`: tokens held; `transfers[sender, receiver]`: tokens ever moved between two addresses
+- `head`: the block up to which events are applied; `version`, `generation`: see `chain.projection`
 
 `chain.reducers` fills it, `chain.projection` keeps it up to date with the chain.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 from chain.judging import Canary, Dispute, Lane, Trial
@@ -26,6 +26,8 @@ class State:
     """See the module's docstring."""
 
     head: int = 0
+    version: int = field(default=0, compare=False)
+    generation: int = field(default=0, compare=False)
     pools: dict[int, Pool] = field(default_factory=dict)
     accounts: dict[tuple[int, str], Account] = field(default_factory=dict)
     submissions: dict[tuple[int, int], Submission] = field(default_factory=dict)
@@ -38,9 +40,25 @@ class State:
     slashes: list[Slash] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
     pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    balances: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    balances: dict[str, int] = field(default_factory=dict)
+    transfers: dict[tuple[str, str], int] = field(default_factory=dict)
     params: dict[str, int] = field(default_factory=dict)
     paused: bool = False
+
+    def account(self, pool: int, node: str) -> Account | None:
+        return self.accounts.get((pool, node))
+
+    def usable_step(self, pool: int, confirmations: int) -> int | None:
+        """The pool's newest policy step whose seed block has that many blocks on top."""
+        steps = self.pools[pool].steps if pool in self.pools else []
+        deep = (step.step for step in reversed(steps) if step.seed_block + confirmations <= self.head)
+        return next(deep, None)
+
+    def has_part(self, pool: int, address: str) -> bool:
+        """Whether an address has a part in a pool: its owner, a node that ever joined, a seat's voter or owner."""
+        if (pool, address) in self.accounts or (pool in self.pools and self.pools[pool].owner == address):
+            return True
+        return any(address in (seat.voter, seat.owner) and not seat.closed for seat in self.seats.values())
 
     def submissions_of(self, pool: int, node: str | None = None) -> list[Submission]:
         """In order of their sequence; of one node, or of all."""

@@ -2,11 +2,11 @@
 
     client = ChainClient(rpc_urls, deployment.chain_id, account)
     suite = Suite(client, deployment)              # checks chain, addresses and ABIs
-    suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows))
+    suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
 `suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`: one facade per contract,
-in `chain.contracts`. Calls are sent as the client's account. What changes often is read from the projected state
-(`chain.state`), not by views.
+in `chain.contracts`. What changes the chain is a typed call, sent as the client's account. What changes often is read
+from the projected state (`chain.state`), not by views.
 """
 
 from chain.client import ChainClient

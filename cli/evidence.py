@@ -11,7 +11,7 @@ from chain.state import State
 from protocol.api.endpoints import OBJECTS
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
-from protocol.verdict import Code, Verdict
+from protocol.verdict import Code, Verdict, code_at
 from storage.download import HttpObjects
 from storage.keys import object_key
 from storage.missing import MissingObjectError
@@ -28,7 +28,7 @@ def explain(state: State, sub: Submission, orchestrator: str) -> list[str]:
     said: dict[str, list[int]] = {}
     for turn in lane.rounds if lane else []:
         for member, (codes, digest) in sorted(turn.reveals.items()):
-            if not codes >> (4 * sub.place) & 15:
+            if not code_at(codes, sub.place):
                 continue
             for line in _findings(orchestrator, digest, sub.sequence):
                 said.setdefault(line, []).append(turn.seats[member])

@@ -9,10 +9,10 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from cli.commands import calibrate, demo, deploy, doctor, keys, node, pool, run, status, validator, verify
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import MusterError
+from runtime.logs import start_logging
 
 log = logging.getLogger("muster.cli")
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 app = typer.Typer(
     help="Pool computers to post-train language models by reinforcement learning, without trusting one another.",
@@ -37,7 +37,7 @@ def main() -> None:
     """Entry point: what a person can mend, wrong usage included, is one line and exit 2; Ctrl-C is exit 130. All else
     is a bug and shows itself."""
     try:
-        _start_logging()
+        start_logging()
         code = app(standalone_mode=False)
     except MusterError as error:
         print(f"muster: {error}", file=sys.stderr)
@@ -57,19 +57,6 @@ def main() -> None:
         print("muster: interrupted", file=sys.stderr)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _start_logging() -> None:
-    level = os.environ.get("MUSTER_LOG", "INFO").upper()
-    if level not in LEVELS:
-        raise ConfigError(f"MUSTER_LOG is {level}", f"set it to one of {', '.join(LEVELS)}")
-    logging.basicConfig(
-        level=level,
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-        stream=sys.stderr,
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def usage_error(error: TyperException) -> str:

@@ -15,7 +15,7 @@ from protocol.errors import ConfigError
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
-    from cli.planned import Mode
+    from cli.plan import Mode
     from cli.session import Session
 
 KeystoreOption = Annotated[
@@ -89,7 +89,7 @@ class Acting:
 
     @property
     def mode(self) -> "Mode":
-        from cli.planned import Mode
+        from cli.plan import Mode
 
         return Mode(self.dry_run, True, self.json)
 
@@ -102,7 +102,7 @@ class Paying(Acting):
 
     @property
     def mode(self) -> "Mode":
-        from cli.planned import Mode
+        from cli.plan import Mode
 
         return Mode(self.dry_run, self.yes, self.json)
 

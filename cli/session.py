@@ -11,12 +11,12 @@ from chain.deployment import Deployment
 from chain.projection import Projection
 from chain.suite import Suite
 from cli.options import key_path, open_key
-from cli.planned import PlannedTransaction
 from protocol import eip712
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.contracts.base import Contract
+    from eth_account.signers.local import LocalAccount
+
     from chain.state import State
     from chain.suite import PoolView
 
@@ -33,24 +33,11 @@ class Session:
         self.deployment = suite.deployment
 
     @property
-    def address(self) -> str:
-        """The checksum address of the key."""
-        return self.client.address
-
-    def approval(self, contract: "Contract", grains: int) -> list[PlannedTransaction]:
-        """The move that lets `contract` take `grains` from the key's account; none if it may already."""
-        token = self.suite.token
-        if not grains or token.allowance(self.address, contract.address) >= grains:
-            return []
-        call = token.call("approve", contract.address, grains)
-        return [PlannedTransaction(f"let {contract.name} take that much", call)]
-
-    def permit(self, contract: "Contract", grains: int, deadline: int) -> tuple[int, int, bytes, bytes]:
-        """The key's ERC-2612 permit for `contract` to take `grains`, usable until `deadline`."""
-        account = self.client.account
-        if account is None:
+    def account(self) -> "LocalAccount":
+        """The key. Raises ConfigError if there is none."""
+        if self.client.account is None:
             raise ConfigError("this needs a key", "pass --keystore FILE")
-        return self.suite.token.sign_permit(account, contract.address, grains, deadline).as_tuple()
+        return self.client.account
 
     def pool(self, pool: int) -> "PoolView":
         """The pool now. Raises ConfigError if there is none of that number."""

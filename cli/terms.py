@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from chain.records import Terms
-from cli.amounts import parse_tokens
+from protocol.amounts import parse_tokens
 from protocol.encoding import parse_toml
 from protocol.errors import ConfigError
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
-from demo.layout import DemoPlan
+from demo.plan import DemoPlan
 from runtime import keystore
 
 
 @dataclass(frozen=True)
-class KeyFile:
+class RoleKey:
     """A role's key: where it lies, and, in this process only, the open account."""
 
     name: str
@@ -32,21 +32,21 @@ class KeyRing:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.keys: dict[str, KeyFile] = {}
+        self.keys: dict[str, RoleKey] = {}
 
-    def __getitem__(self, name: str) -> KeyFile:
+    def __getitem__(self, name: str) -> RoleKey:
         if name not in self.keys:
             self.keys[name] = self._open(name)
         return self.keys[name]
 
-    def _open(self, name: str) -> KeyFile:
+    def _open(self, name: str) -> RoleKey:
         path, password_file = self.folder / name / "key.json", self.folder / name / "password"
         password = keystore.create_password_file(password_file)
         if path.exists():
             account = keystore.load(path, password)
         else:
             account = keystore.create(path, password, work_factor=keystore.LIGHT_SCRYPT_N)
-        return KeyFile(name, path, password_file, account)
+        return RoleKey(name, path, password_file, account)
 
 
 def names(plan: DemoPlan) -> list[str]:

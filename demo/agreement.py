@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from demo.layout import DemoPlan, ValidatorSpec
+from demo.plan import DemoPlan, ValidatorSpec
 from protocol.errors import IntegrityError
 from protocol.verdict import Verdict
 from validator.compare import CODE, differences, largest

@@ -1,14 +1,12 @@
 """What an operator does when honest work was rejected: dispute it, before the challenge window ends."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from chain.records import Status
 from chain.state import State
-from demo.layout import POOL
+from demo.onboarding import Onboarding
+from demo.plan import POOL
 from protocol.errors import MusterError
-
-if TYPE_CHECKING:
-    from demo.run import Demo
 
 MARGIN_SECONDS = 3
 
@@ -16,9 +14,10 @@ MARGIN_SECONDS = 3
 class Disputer:
     """Acts for the operators of the demo's honest nodes, who know that they did not cheat."""
 
-    def __init__(self, demo: "Demo") -> None:
-        self.demo = demo
-        self.clients = {demo.ring[f"node-{n.name}"].address: n.name for n in demo.plan.nodes if not n.attack}
+    def __init__(self, onboarding: Onboarding, say: Callable[[str], None]) -> None:
+        self.onboarding, self.say = onboarding, say
+        honest = [node.name for node in onboarding.plan.nodes if not node.attack]
+        self.clients = {onboarding.ring[f"node-{name}"].address: name for name in honest}
         self.tried: set[int] = set()
 
     def look(self, state: State) -> None:
@@ -31,10 +30,10 @@ class Disputer:
     def _dispute(self, state: State, sequence: int) -> None:
         sub = state.submissions[POOL, sequence]
         name = self.clients[sub.node]
-        suite = self.demo.onboarding.suite(f"operator-{name}")
+        suite = self.onboarding.suite(f"operator-{name}")
         try:
             if suite.client.now() + MARGIN_SECONDS < sub.final_time:
-                trial = suite.appeals.dispute(sub)
-                self.demo.say(f"⚖ {name}'s honest file {sequence} was rejected; its operator disputes (trial {trial})")
+                trial = suite.appeals.dispute(sub).send()
+                self.say(f"⚖ {name}'s honest file {sequence} was rejected; its operator disputes (trial {trial})")
         except MusterError as error:
-            self.demo.say(f"⚖ {name} could not dispute: {error}")
+            self.say(f"⚖ {name} could not dispute: {error}")

@@ -1,17 +1,17 @@
 """The whole network on one machine, as supervised processes: chain, S3, orchestrator, validators, workers, trainer."""
 
-import importlib.util
 import os
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from demo.accounts import KeyRing, voter_names
-from demo.layout import DemoPlan, NodeSpec, ValidatorSpec
+from demo.plan import DemoPlan, NodeSpec, ValidatorSpec
+from demo.progress import Stop
 from demo.supervisor import Child, Supervisor
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
@@ -30,10 +30,16 @@ EJECTED = 3  # a worker whose node was ejected has nothing left to do
 class Network:
     """Starts the processes of a plan in order and stops them in reverse. Configuration files name everything."""
 
-    def __init__(self, plan: DemoPlan, ring: KeyRing, notice: Callable[[str], None], stop: Callable[[], bool]) -> None:
+    def __init__(self, plan: DemoPlan, ring: KeyRing, notice: Callable[[str], None], stop: Stop) -> None:
         self.plan, self.ring, self.stop_requested = plan, ring, stop
         self.supervisor = Supervisor(notice)
         self.config_path = plan.root / "pool.json"
+
+    def check(self) -> None:
+        """Restart what died. Raises KeyboardInterrupt once a person wants to stop, MusterError when a process keeps
+        failing."""
+        self.stop_requested.check()
+        self.supervisor.check()
 
     # ---- Services
 
@@ -170,11 +176,6 @@ class Network:
 def answers(url: str) -> bool:
     """Whether an HTTP GET gives 200 within two seconds."""
     try:
-        with urllib.request.urlopen(url, timeout=2) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
+        return httpx.get(url, timeout=2, trust_env=False).status_code == 200
+    except httpx.HTTPError:
         return False
-
-
-def vllm_installed() -> bool:
-    return importlib.util.find_spec("vllm") is not None

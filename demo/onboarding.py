@@ -1,25 +1,26 @@
-"""Puts the demo's people on the chain: money, bonds, nodes, a pool. Every step can be repeated after a crash."""
+"""Brings the demo's participants onto the chain: money, bonds, nodes, a pool."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.suite import Suite
 from demo.accounts import KeyRing, names, voter_names
-from demo.layout import DemoPlan
+from demo.plan import DemoPlan
 from demo.pool import BUDGET, STAKE, TOKEN, pool_terms
 from protocol.config import PoolConfig
 
 T = TypeVar("T")
 ETHER = 10**18
-POCKET = 100 * TOKEN
+SPARE = 100 * TOKEN
 CONSENT_SECONDS = 3600
 
 
 class Onboarding:
-    """One client per key, so that different people's transactions go out side by side."""
+    """One client per key, so that transactions of different keys go out side by side."""
 
     def __init__(self, plan: DemoPlan, ring: KeyRing) -> None:
         self.plan, self.ring = plan, ring
@@ -41,43 +42,45 @@ class Onboarding:
             rpc.call("anvil_setBalance", self.ring[name].address, hex(100 * ETHER))
 
     def give_tokens(self) -> None:
-        """Test tokens minted by governance: stakes, bonds, the pool's budget, and some pocket money."""
+        """Test tokens minted by governance: stakes, bonds, the pool's budget, and some to spare."""
         suite = self.suite("deployer")
         bond = suite.seats.bond()
-        amounts = {"owner": BUDGET + POCKET}
-        amounts |= {f"operator-{node.name}": STAKE + POCKET for node in self.plan.nodes}
-        amounts |= {f"validator-{v.name}": v.seats * bond + POCKET for v in self.plan.validators}
-        each(lambda item: suite.token.mint(self.ring[item[0]].address, item[1]), amounts.items())
+        amounts = {"owner": BUDGET + SPARE}
+        amounts |= {f"operator-{node.name}": STAKE + SPARE for node in self.plan.nodes}
+        amounts |= {f"validator-{v.name}": v.seats * bond + SPARE for v in self.plan.validators}
+        each(lambda item: suite.token.mint(self.ring[item[0]].address, item[1]).send(), amounts.items())
 
     def bond_and_register(self) -> None:
         """Validators bond their seats, operators stake for their nodes; side by side."""
-        jobs: list[Callable[[], object]] = [lambda v=v: self._bond(v.name, v.seats) for v in self.plan.validators]  # type: ignore[misc]
-        jobs += [lambda n=n: self._register(n.name) for n in self.plan.nodes]  # type: ignore[misc]
+        jobs: list[Callable[[], object]] = [partial(self._bond, v.name, v.seats) for v in self.plan.validators]
+        jobs += [partial(self._register, node.name) for node in self.plan.nodes]
         each(lambda job: job(), jobs)
 
     def _bond(self, name: str, seats: int) -> None:
         suite = self.suite(f"validator-{name}")
-        suite.token.ensure_allowance(suite.seats.address, seats * suite.seats.bond())
+        approval = suite.token.approval(suite.seats.address, seats * suite.seats.bond())
+        if approval is not None:
+            approval.send()
         for voter in voter_names(name, seats):
-            suite.seats.open_seat(self.ring[voter].address)
+            suite.seats.open_seat(self.ring[voter].address).send()
 
     def _register(self, name: str) -> None:
         suite, node = self.suite(f"operator-{name}"), self.ring[f"node-{name}"]
         expiry = suite.client.now() + CONSENT_SECONDS
         consent = suite.stakes.sign_consent(node.account, suite.client.address, expiry)
-        suite.stakes.register_node(node.address, STAKE, expiry, consent)
+        suite.stakes.register_node(node.address, STAKE, expiry, consent).send()
 
     def create_pool(self, config: PoolConfig) -> int:
         """Once the seats are drawable: escrow the budget and let every node join. Returns the pool's number."""
         suite = self.suite("owner")
         blocks = suite.seats.epoch_blocks()
         suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
-        pool = suite.pools.create_pool(pool_terms(config), BUDGET)
+        pool = suite.pools.create_pool(pool_terms(config), BUDGET).send()
         each(lambda node: self._join(pool, node.name), self.plan.nodes)
         return pool
 
     def _join(self, pool: int, name: str) -> None:
-        self.suite(f"operator-{name}").pools.join(pool, self.ring[f"node-{name}"].address)
+        self.suite(f"operator-{name}").pools.join(pool, self.ring[f"node-{name}"].address).send()
 
 
 def each(work: Callable[[T], object], items: Iterable[T]) -> None:

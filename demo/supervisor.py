@@ -1,6 +1,9 @@
-"""Runs the network's processes: starts, watches, restarts what dies, stops everything in reverse order."""
+"""Runs the network's processes: starts, watches, restarts what dies, stops everything in reverse order.
 
-import ctypes
+Ours, because supervisord leaves its children running when it is killed itself (Supervisor/supervisor#199), and both it
+and circus are daemons asked over a socket, while the demo waits, kills at random and reports failures in its own loop.
+"""
+
 import logging
 import os
 import signal
@@ -10,17 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from demo.services.process import die_with_parent
 from protocol.errors import MusterError
 
 log = logging.getLogger("muster.supervisor")
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
 _MAX_BACKOFF = 10.0
 _HEALTHY_AFTER = 30.0
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass
@@ -56,7 +54,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 env=dict(self.env) or None,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         self.started, self.restart_at = time.monotonic(), None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from protocol.errors import ConfigError, IntegrityError
+from protocol.errors import ConfigError, IntegrityError, first_line
 from protocol.models.documents import MEND, check_documents, read_document
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -67,7 +67,7 @@ def read_weights(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
                 for name in file.keys():  # noqa: SIM118 (not a dictionary)
                     yield name, file.get_tensor(name)
         except Exception as error:  # safetensors' own class is not exported to type checkers
-            raise IntegrityError(f"{path} cannot be read: {_line(error)}", MEND) from None
+            raise IntegrityError(f"{path} cannot be read: {first_line(error)}", MEND) from None
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -80,7 +80,7 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
             with safe_open(str(path), framework="pt") as file:
                 shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         except Exception as error:  # safetensors' own class is not exported to type checkers
-            raise IntegrityError(f"{path} cannot be read: {_line(error)}", MEND) from None
+            raise IntegrityError(f"{path} cannot be read: {first_line(error)}", MEND) from None
     return shapes
 
 
@@ -109,7 +109,7 @@ def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
             output_loading_info=True,
         )
     except Exception as error:  # a hostile folder can make the library raise anything
-        raise IntegrityError(f"{folder} is not a usable model: {_line(error)}", MEND) from None
+        raise IntegrityError(f"{folder} is not a usable model: {first_line(error)}", MEND) from None
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if report.get(kind):
             first = sorted(map(str, report[kind]))[0]
@@ -138,7 +138,3 @@ def reload_weights(model: Any, folder: Path) -> None:
     with torch.no_grad():
         for target, tensor in fresh.values():
             target.copy_(tensor)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

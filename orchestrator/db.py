@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
-from orchestrator.tables import Base, Meta
+from orchestrator.tables import Base, MetaRow
 from protocol.errors import ConfigError, UnreachableError
 
 BUSY_SECONDS = 10.0
@@ -43,9 +43,9 @@ class Database:
         """Bind a fresh database to a chain and pool; ConfigError if it already belongs to another."""
         with self.session() as session:
             for key, value in identity.items():
-                row = session.get(Meta, key)
+                row = session.get(MetaRow, key)
                 if row is None:
-                    session.add(Meta(key=key, value=value))
+                    session.add(MetaRow(key=key, value=value))
                 elif row.value != value:
                     what = f"the database belongs to {key} {row.value}, the configuration says {value}"
                     raise ConfigError(what, "use another database URL or home folder")

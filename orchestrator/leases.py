@@ -11,25 +11,10 @@ from chain.records import Status, Submission
 from chain.state import State
 from orchestrator.db import Database
 from orchestrator.ledger import escrow
-from orchestrator.pace import MEMORY_SECONDS, Grants, measure
-from orchestrator.scheduler import (
-    Decision,
-    File,
-    FileState,
-    Grant,
-    InFlight,
-    Keep,
-    Lease,
-    Node,
-    Pace,
-    Rule,
-    Supply,
-    Wait,
-    decide,
-    flight,
-    renew,
-)
-from orchestrator.tables import SlotLease, StepReport
+from orchestrator.pace import MEMORY_SECONDS, Grants, Pace, measure
+from orchestrator.scheduler import Decision, Grant, Keep, Requester, Wait, decide, renew
+from orchestrator.supply import FileState, InFlight, Lease, QueuedFile, Rule, Supply, in_flight
+from orchestrator.tables import LeaseRow, StepReportRow
 from orchestrator.trained import Trained, load
 from orchestrator.watch import Watch, barred
 
@@ -44,15 +29,15 @@ class Leases:
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
         self._known_at: tuple[int, int] = (-1, -1)
-        self._files: list[File] = []
+        self._files: list[QueuedFile] = []
         self._consumed: set[int] = set()
         self._affordable = 0
         self._pace = Pace()
         self._progress: tuple[tuple[object, ...], float] = ((), clock())
         with db.session() as session:
-            last = select(SlotLease.node, func.max(SlotLease.granted)).group_by(SlotLease.node)
+            last = select(LeaseRow.node, func.max(LeaseRow.granted)).group_by(LeaseRow.node)
             self._granted: dict[str, float] = dict(session.execute(last).all())
-            recent = select(SlotLease).where(SlotLease.granted > clock() - MEMORY_SECONDS).order_by(SlotLease.granted)
+            recent = select(LeaseRow).where(LeaseRow.granted > clock() - MEMORY_SECONDS).order_by(LeaseRow.granted)
             self._grants: Grants = {(row.node, row.counter, row.step): row.granted for row in session.scalars(recent)}
         self._reports = 0
         self._trained, self._newest = Trained(), 0
@@ -62,7 +47,7 @@ class Leases:
         """Take in what the trainer has reported; to be called after every report."""
         with self._lock, self._db.session() as session:
             self._trained = load(session)
-            self._newest = session.scalar(select(func.max(StepReport.step))) or 0
+            self._newest = session.scalar(select(func.max(StepReportRow.step))) or 0
             self._reports += 1
 
     def ask(self, address: str, counter: int | None) -> tuple[Decision, str | None]:
@@ -71,7 +56,7 @@ class Leases:
         with self._lock, self._watch.reading() as state:
             account = self._watch.account(state, address)
             why = barred(account, self._watch.pool_id)
-            node = Node(address, account.counter if account else 0, account.joined_step if account else 0, why)
+            node = Requester(address, account.counter if account else 0, account.joined_step if account else 0, why)
             decision = decide(self._rule, self._supply(state, now), node, counter, now)
             return decision, self._carry_out(address, decision, now)
 
@@ -79,16 +64,16 @@ class Leases:
         """A heartbeat for a lease; when it ends now, or None if the node has no such open lease."""
         now = self._clock()
         with self._lock, self._db.session() as session:
-            row = session.get(SlotLease, slot)
+            row = session.get(LeaseRow, slot)
             if row is None or row.node != address or not row.open or row.expires <= now:
                 return None
             row.expires = renew(self._rule, _lease(row), now)
             return row.expires
 
-    def flight(self) -> InFlight:
+    def in_flight(self) -> InFlight:
         now = self._clock()
         with self._lock, self._watch.reading() as state:
-            return flight(self._rule, self._supply(state, now), now)
+            return in_flight(self._rule, self._supply(state, now), now)
 
     def _carry_out(self, address: str, decision: Decision, now: float) -> str | None:
         if isinstance(decision, Wait):
@@ -101,7 +86,7 @@ class Leases:
         if isinstance(decision, Keep):
             with self._db.session() as session:
                 session.execute(
-                    update(SlotLease).where(SlotLease.id == decision.lease.id).values(expires=decision.expires)
+                    update(LeaseRow).where(LeaseRow.id == decision.lease.id).values(expires=decision.expires)
                 )
             return decision.lease.id
         if not isinstance(decision, Grant):
@@ -109,9 +94,9 @@ class Leases:
         slot = secrets.token_hex(16)
         with self._db.session() as session:
             if decision.replaces is not None:
-                session.execute(update(SlotLease).where(SlotLease.id == decision.replaces).values(open=False))
+                session.execute(update(LeaseRow).where(LeaseRow.id == decision.replaces).values(open=False))
             session.add(
-                SlotLease(
+                LeaseRow(
                     id=slot,
                     node=address,
                     step=decision.step,
@@ -129,7 +114,7 @@ class Leases:
         pool = self._watch.pool(state)
         self._learn(state)
         with self._db.session() as session:
-            rows = list(session.scalars(select(SlotLease).where(SlotLease.open)))
+            rows = list(session.scalars(select(LeaseRow).where(LeaseRow.open)))
             for row in rows:
                 account = self._watch.account(state, row.node)
                 # The file that this lease was for is on chain, or its time is over.
@@ -180,9 +165,9 @@ class Leases:
 _LIVE = {Status.PENDING: FileState.PENDING, Status.ACCEPTED: FileState.ACCEPTED}
 
 
-def _file(sub: Submission) -> File:
-    return File(sub.sequence, sub.node, sub.step, _LIVE[sub.status])
+def _file(sub: Submission) -> QueuedFile:
+    return QueuedFile(sub.sequence, sub.node, sub.step, _LIVE[sub.status])
 
 
-def _lease(row: SlotLease) -> Lease:
+def _lease(row: LeaseRow) -> Lease:
     return Lease(row.id, row.node, row.step, row.counter, row.granted, row.expires, row.limit)

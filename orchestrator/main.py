@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from fastapi import FastAPI
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.follower import Follower
+from chain.projection import Projection
 from chain.suite import Suite
 from orchestrator.app import create_app
 from orchestrator.config import OrchestratorConfig
@@ -26,7 +26,7 @@ from protocol.errors import ConfigError
 from protocol.http.signing import Realm
 from protocol.receipts import ReceiptSigner
 from runtime import keystore
-from runtime.process import load_process, make_home
+from runtime.process import start
 from storage.bucket import Bucket
 from storage.keys import object_key
 
@@ -36,31 +36,52 @@ log = logging.getLogger("muster.orchestrator")
 def run(config_path: Path) -> None:
     """Serve until SIGINT or SIGTERM. Raises MusterError, before anything is served, for what a user can mend: port in
     use, wrong password, unreachable chain or storage, another chain, a pool with another owner or configuration."""
-    config = load_process(config_path, OrchestratorConfig)
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(bound(config.host, config.port))
-        app = build(config, stack)
-        options = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            # Anyone may send X-Forwarded-For: believing it would undo the limits per address.
-            proxy_headers=False,
-            timeout_keep_alive=15,
-            timeout_graceful_shutdown=3,
-            limit_concurrency=512,
-        )
-        log.info("serving pool %d at %s", config.pool, config.url)
-        with clean_exit():
-            uvicorn.Server(options).run(sockets=[listener])
-    log.info("stopped")
+    start(config_path, OrchestratorConfig, Orchestrator)
+
+
+class Orchestrator:
+    """The HTTP server with everything that it opened."""
+
+    def __init__(self, config: OrchestratorConfig) -> None:
+        with contextlib.ExitStack() as stack:
+            self.listener = stack.enter_context(bound(config.host, config.port))
+            options = uvicorn.Config(
+                build(config, stack),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                # Anyone may send X-Forwarded-For: believing it would undo the limits per address.
+                proxy_headers=False,
+                timeout_keep_alive=15,
+                timeout_graceful_shutdown=3,
+                limit_concurrency=512,
+            )
+            self.opened = stack.pop_all()
+        self.server = HttpServer(options)
+        self.title = f"pool {config.pool} at {config.url}"
+
+    def run(self) -> int:
+        log.info("serving %s", self.title)
+        with self.opened:
+            self.server.run(sockets=[self.listener])
+        log.info("stopped")
+        return 0
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+
+
+class HttpServer(uvicorn.Server):
+    """Leaves signals to `runtime.process`."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     """Open everything the service needs; `stack` closes it."""
     home = config.home
-    make_home(home)
     pool_config = PoolConfig.load(config.pool_config)
     signer = keystore.load(config.key.keystore, keystore.read_password(config.key.password_file))
     deployment = Deployment.load(config.deployment)
@@ -72,7 +93,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     suite = Suite(client, deployment)
     follower = Follower(client, deployment, home / "events.sqlite")
     stack.callback(follower.close)
-    watch = Watch(follower, config.pool, config.confirmations, pools)
+    watch = Watch(Projection(follower), config.pool, config.confirmations)
     watch.refresh()
     check_pool(watch, pool_config, config.owner)
     db.bind_to({"chain": str(deployment.chain_id), "pools": pools, "pool": str(config.pool)})
@@ -126,14 +147,3 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
         ) from None
     with listener:
         yield listener
-
-
-@contextlib.contextmanager
-def clean_exit() -> Iterator[None]:
-    """Signals end the server, not the process: uvicorn raises them again once it has stopped."""
-    former = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
 from chain.records import Pool, Status, Submission
-from orchestrator.scheduler import Pace
 
 MEMORY_SECONDS = 600.0
 """A node is measured by files of the last ten minutes: one that was too slow gets another try after that."""
@@ -15,6 +15,24 @@ _TRUST = 4
 
 Grants = dict[tuple[str, int, int], float]
 """(node, counter, policy step) → when the lease was granted, Unix seconds."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How recent files fared. Seconds; nodes without recent files are missing.
+
+    making: node → from its lease to its submission; typical: the same over all files; step: between two policy steps, 0
+    while unknown; useful: node → the share of its files that was accepted.
+    """
+
+    making: Mapping[str, float] = field(default_factory=dict)
+    typical: float = 0.0
+    step: float = 0.0
+    useful: Mapping[str, float] = field(default_factory=dict)
+
+    def share(self, node: str) -> float:
+        """What a file in the making counts for. Never less than half, so that many bad files cannot flood a pool."""
+        return min(1.0, max(0.5, self.useful.get(node, 1.0)))
 
 
 def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, int, int], float]) -> Pace:

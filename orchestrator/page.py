@@ -1,26 +1,53 @@
-"""The dashboard page: one self-contained document, with the policy that lets nothing else load or run."""
+"""The page that shows a run: live it asks the service again and again, as a report the run is embedded in it.
+
+One document either way, from the files in `static/`, with the policy that lets nothing else load or run.
+"""
 
 import base64
 import hashlib
-import re
+import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from string import Template
+from typing import Any
+
+STATIC = Path(__file__).parent / "static"
+SCRIPTS = ("dom.js", "charts.js", "sections.js", "page.js")
 
 
 @lru_cache(maxsize=1)
-def dashboard_page() -> tuple[str, str]:
-    """The page and its Content-Security-Policy, which names the hashes of its own script and style only."""
-    content = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-    script = _hash(content, "script")
-    style = _hash(content, "style")
-    policy = (
-        f"default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src 'self'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+def live_page() -> tuple[str, str]:
+    """The dashboard and its Content-Security-Policy, which lets it ask its own service and nobody else."""
+    policy = _policy("connect-src 'self'")
+    return _page("null", policy), policy + "; frame-ancestors 'none'"
+
+
+def report_page(summary: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """The report of a run, readable offline; `summary` is `build_summary`'s, `record` what it was made from."""
+    run = json.dumps({"summary": summary, "record": record}, allow_nan=False)
+    # Only "<" can end a script element or begin a comment in it; everything beyond ASCII is escaped by `dumps`.
+    return _page(run.replace("<", "\\u003c"), _policy("connect-src 'none'"))
+
+
+def _page(run: str, policy: str) -> str:
+    page = Template((STATIC / "page.html").read_text(encoding="utf-8"))
+    return page.substitute(policy=policy, style=_style(), script=script(), run=run)
+
+
+def script() -> str:
+    """All of the page's own script: one module."""
+    return "".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
+
+
+def _style() -> str:
+    return (STATIC / "page.css").read_text(encoding="utf-8")
+
+
+def _policy(connect: str) -> str:
+    """Names the page's own script and style by their hashes."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script(), _style())]
+    return (
+        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; {connect}; "
+        "base-uri 'none'; form-action 'none'"
     )
-    return content, policy
-
-
-def _hash(content: str, tag: str) -> str:
-    found = re.search(rf"<{tag}>(.*?)</{tag}>", content, re.DOTALL)
-    assert found is not None
-    return "sha256-" + base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()

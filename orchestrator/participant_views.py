@@ -7,11 +7,11 @@ from chain.records import Account, Pool, Seat, Status
 from chain.state import State
 from orchestrator.ledger import reason
 from orchestrator.liveness import node_state
-from orchestrator.tables import Heartbeat
+from orchestrator.tables import HeartbeatRow
 from protocol.api.run import NodeEntry, NodeState, OtherEntry, SeatEntry, ValidatorEntry
 
 
-def nodes(state: State, pool: Pool, beats: dict[str, Heartbeat], now: float) -> list[NodeEntry]:
+def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) -> list[NodeEntry]:
     """Every node that ever joined the pool."""
     out = []
     for (of, address), account in state.accounts.items():
@@ -38,12 +38,12 @@ def nodes(state: State, pool: Pool, beats: dict[str, Heartbeat], now: float) -> 
     return out
 
 
-def _account_state(account: Account, beat: Heartbeat | None, now: float) -> NodeState:
+def _account_state(account: Account, beat: HeartbeatRow | None, now: float) -> NodeState:
     left = not account.member and not account.ejected
     return node_state(beat.last_seen if beat else None, now, ejected=account.ejected, left=left)
 
 
-def validators(state: State, pool: int, beats: dict[str, Heartbeat], now: float) -> list[ValidatorEntry]:
+def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[ValidatorEntry]:
     """Every owner of seats, with the votes, fees and penalties in this pool."""
     votes = _votes(state, pool)
     fees: dict[str, int] = {}
@@ -68,7 +68,7 @@ def validators(state: State, pool: int, beats: dict[str, Heartbeat], now: float)
     return out
 
 
-def _newest(beats: list[Heartbeat | None]) -> Heartbeat | None:
+def _newest(beats: list[HeartbeatRow | None]) -> HeartbeatRow | None:
     return max((beat for beat in beats if beat is not None), key=lambda beat: beat.last_seen, default=None)
 
 
@@ -86,7 +86,7 @@ def _votes(state: State, pool: int) -> dict[int, int]:
     return votes
 
 
-def others(state: State, pool: int, beats: dict[str, Heartbeat], now: float) -> list[OtherEntry]:
+def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[OtherEntry]:
     """Processes whose heartbeats come and that are neither nodes nor validators: the trainer."""
     known = {address for of, address in state.accounts if of == pool}
     known |= {key for seat in state.seats.values() for key in (seat.owner, seat.voter)}
@@ -97,7 +97,7 @@ def others(state: State, pool: int, beats: dict[str, Heartbeat], now: float) -> 
     ]
 
 
-def _beat(beat: Heartbeat | None) -> dict[str, Any]:
+def _beat(beat: HeartbeatRow | None) -> dict[str, Any]:
     if beat is None:
         return {}
     same = {name: getattr(beat, name) for name in ("name", "engine", "version", "phase", "last_seen")}

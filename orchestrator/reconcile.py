@@ -41,21 +41,21 @@ class _Claim:
 
 
 def audit(watch: Watch, suite: Suite) -> Audit | None:
-    """Compare the watch's state with the chain at the state's block; None if the pool is not on chain yet.
+    """Compare the state with the chain at the state's block; None if the pool is not on chain yet.
 
-    The thread that refreshes the watch calls this, so that the state stands still. Raises UnreachableError, or
-    MusterError when the endpoint no longer has that block's state.
+    Raises UnreachableError, or MusterError when the endpoint no longer has that block's state.
     """
     with watch.reading() as state:
         if watch.pool(state) is None:
             return None
         block = state.head
-        inflow, transferred = watch.flows()
-        gifts = inflow - sum(pool.funded + pool.from_stakes for pool in state.pools.values())
+        gifts = _received(state, suite.pools.address) - sum(
+            pool.funded + pool.from_stakes for pool in state.pools.values()
+        )
         books = _escrow_claims(state, watch.pool_id, suite, gifts)
         claims = _ledger_claims(state, watch.pool_id, suite)
         wrong_books = _books(state, watch.pool_id, gifts)
-        wrong_flows = _flows(state, transferred)
+        wrong_flows = _flows(state, _sent(state, suite.pools.address))
     wrong_books += _compare(suite.client, books, block)
     wrong_flows += _compare(suite.client, claims, block)
     findings = tuple((wrong_books + wrong_flows)[:MOST_FINDINGS])
@@ -97,6 +97,16 @@ def _books(state: State, pool: int, gifts: int) -> list[str]:
     parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
     parts["free"] = view.free
     return [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
+
+
+def _received(state: State, address: str) -> int:
+    """Grains that an address ever received, by the token's own transfers."""
+    return sum(amount for (_, to), amount in state.transfers.items() if to == address)
+
+
+def _sent(state: State, address: str) -> dict[str, int]:
+    """Receiver → grains that an address ever sent there, by the token's own transfers."""
+    return {to: amount for (sender, to), amount in state.transfers.items() if sender == address}
 
 
 def _flows(state: State, transferred: dict[str, int]) -> list[str]:

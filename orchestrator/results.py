@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.report import build_report
+from orchestrator.page import report_page
 from orchestrator.summary import build_summary
 from protocol.api.endpoints import RECORD
 from protocol.api.run import RunRecord
@@ -38,7 +38,7 @@ def save_results(
     documents = {
         "record.json": json.dumps(record, indent=1, sort_keys=True),
         "summary.json": json.dumps(summary, indent=2),
-        "report.html": build_report(summary, record),
+        "report.html": report_page(summary, record),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from orchestrator.docs_page import docs_page
 from orchestrator.guard import RequestGuard
 from orchestrator.http_errors import HttpError, documented
 from orchestrator.limits import Buckets
-from orchestrator.page import dashboard_page
+from orchestrator.page import live_page
 from orchestrator.service import Service
 from orchestrator.status import dashboard, record, status
 from protocol.api.base import ResponseBody
@@ -180,7 +180,7 @@ def get_object(key: str, request: Request, service: Orchestrator) -> RedirectRes
 
 @router.get("/", tags=["pages"], summary="The dashboard, for people", response_class=Response, responses=PAGE)
 def get_page() -> HTMLResponse:
-    content, policy = dashboard_page()
+    content, policy = live_page()
     return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
 

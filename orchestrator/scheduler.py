@@ -9,63 +9,15 @@ where files overtake one another: a node slower than the others by whole policy 
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-
-class FileState(Enum):
-    """A submission as the scheduler sees it: waiting for its outcome, accepted, or of no use (any other outcome)."""
-
-    PENDING = "pending"
-    ACCEPTED = "accepted"
-    DEAD = "dead"
+from orchestrator.supply import FileState, InFlight, Lease, Rule, Supply, in_flight, live_leases, oldest_step
 
 
 @dataclass(frozen=True)
-class Rule:
-    """`lease_seconds`: a lease without heartbeats; `lease_limit`: a lease with heartbeats; `ask_window`: how long a
-    node that was told to wait counts as waiting; `stall_seconds`: how long training may stand still before accepted
-    files are taken for useless to it; `ahead`: leases per node at a time."""
-
-    files_per_step: int
-    async_level: int
-    steps: int
-    lease_seconds: float = 30.0
-    lease_limit: float = 600.0
-    ask_window: float = 5.0
-    stall_seconds: float = 60.0
-    ahead: int = 2
-
-    @property
-    def capacity(self) -> int:
-        return self.files_per_step * (self.async_level + 1)
-
-
-@dataclass(frozen=True)
-class File:
-    sequence: int
-    node: str
-    step: int
-    state: FileState
-
-
-@dataclass(frozen=True)
-class Lease:
-    """A place for the node's file number `counter`; Unix seconds. Heartbeats move `expires`, never beyond `limit`."""
-
-    id: str
-    node: str
-    step: int
-    counter: int
-    granted: float
-    expires: float
-    limit: float
-
-
-@dataclass(frozen=True)
-class Node:
-    """`counter`: the chain's next counter of this node; `barred`: why it may not submit, or empty."""
+class Requester:
+    """A node that asks for work. `counter`: its next one on chain; `barred`: why it may not submit, or empty."""
 
     address: str
     counter: int
@@ -74,51 +26,9 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How recent files fared. Seconds; nodes without recent files are missing.
-
-    making: node → from its lease to its submission; typical: the same over all files; step: between two policy steps, 0
-    while unknown; useful: node → the share of its files that was accepted.
-    """
-
-    making: Mapping[str, float] = field(default_factory=dict)
-    typical: float = 0.0
-    step: float = 0.0
-    useful: Mapping[str, float] = field(default_factory=dict)
-
-    def share(self, node: str) -> float:
-        """What a file in the making counts for. Never less than half, so that many bad files cannot flood a pool."""
-        return min(1.0, max(0.5, self.useful.get(node, 1.0)))
-
-
-@dataclass(frozen=True)
-class Supply:
-    """All that decides, at one moment.
-
-    published: newest policy step on chain or None; usable: newest whose seed block has its confirmations, or None;
-    trained: newest step the trainer reported as made; consumed: sequences it reported; leases: open ones;
-    asked: node → when it was last told to wait; granted: node → when it last got a lease; closed: why no more work will
-    ever be wanted, or empty; paused: by the pool's owner; affordable: further files that the free budget covers;
-    changed: when a file was settled, consumed or a step published for the last time.
-    """
-
-    published: int | None
-    usable: int | None
-    trained: int
-    consumed: Collection[int]
-    files: Collection[File]
-    leases: Collection[Lease]
-    asked: Mapping[str, float]
-    granted: Mapping[str, float]
-    closed: str = ""
-    paused: bool = False
-    affordable: int = 1 << 60
-    changed: float = math.inf
-    pace: Pace = Pace()
-
-
-@dataclass(frozen=True)
 class Grant:
+    """A new lease; Unix seconds."""
+
     step: int
     counter: int
     expires: float
@@ -146,30 +56,15 @@ class Wait:
 
 @dataclass(frozen=True)
 class Refuse:
+    """The node may not work in this pool, now or later, for this `reason`."""
+
     reason: str
 
 
 Decision = Grant | Keep | Wait | Refuse
 
 
-@dataclass(frozen=True)
-class InFlight:
-    """Files in flight: open leases, waiting for a verdict, accepted and still to be trained on."""
-
-    leased: int
-    pending: int
-    accepted: int
-    needed: int
-    """Files that the training steps still to come can use at most."""
-    expected: float = 0.0
-    """How many of those in flight will be of use, by how recent files of the same nodes fared."""
-
-    @property
-    def total(self) -> int:
-        return self.leased + self.pending + self.accepted
-
-
-def decide(rule: Rule, supply: Supply, node: Node, counter: int | None, now: float) -> Decision:
+def decide(rule: Rule, supply: Supply, node: Requester, counter: int | None, now: float) -> Decision:
     """What a node that asks for work at `now` is told; `counter` is the file it wants to make, None for its next."""
     if node.barred:
         return Refuse(node.barred)
@@ -191,7 +86,7 @@ def decide(rule: Rule, supply: Supply, node: Node, counter: int | None, now: flo
         return Keep(held, min(now + rule.lease_seconds, held.limit))
     if held is None and len(mine) >= rule.ahead:
         return Wait(2.0, f"this node has {len(mine)} open slots; submit one or let it run out")
-    if held is None or held.step < _oldest(rule, supply):
+    if held is None or held.step < oldest_step(rule, supply):
         wait = _place(rule, supply, node, step, now)
         if wait is not None:
             return wait
@@ -204,44 +99,7 @@ def renew(rule: Rule, lease: Lease, now: float) -> float:
     return lease.expires if lease.expires <= now else max(lease.expires, min(now + rule.lease_seconds, lease.limit))
 
 
-def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
-    return [lease for lease in leases if lease.expires > now]
-
-
-def flight(rule: Rule, supply: Supply, now: float) -> InFlight:
-    """Count what is in flight.
-
-    The trainer's reports may lag behind the chain: a published step k has consumed k × files_per_step files, and what
-    the reports leave unnamed of these is taken from the oldest accepted files.
-    """
-    published = supply.published or 0
-    oldest = _oldest(rule, supply)
-    made = max(published, supply.trained)
-    accepted = sorted(
-        (f for f in supply.files if f.state is FileState.ACCEPTED and f.sequence not in supply.consumed),
-        key=lambda f: f.sequence,
-    )
-    unnamed = max(0, published * rule.files_per_step - len(supply.consumed))
-    fresh = [f for f in accepted[unnamed:] if f.step >= oldest]
-    pending = [f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest]
-    leased = [lease for lease in live_leases(supply.leases, now) if lease.step >= oldest]
-    coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, supply.pace, lease.node)]
-    needed = max(0, rule.steps - made) * rule.files_per_step
-    expected = len(fresh) + sum(supply.pace.share(node) for node in pending + coming)
-    return InFlight(len(leased), len(pending), len(fresh), needed, expected)
-
-
-def _patience(rule: Rule, pace: Pace, node: str) -> float:
-    """Seconds after which a lease is no longer counted on, though its node is alive and may still deliver."""
-    usual = max(pace.typical, pace.making.get(node, 0.0))
-    return max(rule.lease_seconds, 4 * usual) if pace.typical > 0 else math.inf
-
-
-def _oldest(rule: Rule, supply: Supply) -> int:
-    return max(0, (supply.published or 0) - rule.async_level)
-
-
-def _step(rule: Rule, supply: Supply, node: Node) -> int | Wait:
+def _step(rule: Rule, supply: Supply, node: Requester) -> int | Wait:
     if supply.published is None:
         return Wait(1.0, "the first policy step is not published yet")
     if max(supply.published, supply.trained) >= rule.steps:
@@ -253,9 +111,9 @@ def _step(rule: Rule, supply: Supply, node: Node) -> int | Wait:
     return supply.usable
 
 
-def _place(rule: Rule, supply: Supply, node: Node, step: int, now: float) -> Wait | None:
+def _place(rule: Rule, supply: Supply, node: Requester, step: int, now: float) -> Wait | None:
     """Why there is no place for a new file of policy step `step`, or None."""
-    count = flight(rule, supply, now)
+    count = in_flight(rule, supply, now)
     if count.leased >= supply.affordable:
         return Wait(5.0, "the pool's free budget covers no further file")
     # With so many useful files before it, a file would be too old when its turn comes.
@@ -295,7 +153,7 @@ def _soon(supply: Supply) -> float:
     return min(4.0, max(0.4, len(supply.asked) / 50))
 
 
-def _overtaking(rule: Rule, supply: Supply, node: Node, now: float) -> int:
+def _overtaking(rule: Rule, supply: Supply, node: Requester, now: float) -> int:
     """Files that will be asked for later than the node's next one and yet be there earlier."""
     pace = supply.pace
     own = pace.making.get(node.address)
@@ -305,7 +163,7 @@ def _overtaking(rule: Rule, supply: Supply, node: Node, now: float) -> int:
     return _whole(max(0.0, own - pace.typical) / max(pace.step, now - supply.changed)) * rule.files_per_step
 
 
-def _turn(rule: Rule, supply: Supply, node: Node, free: int, now: float) -> Wait | None:
+def _turn(rule: Rule, supply: Supply, node: Requester, free: int, now: float) -> Wait | None:
     """Of several nodes that ask for `free` places, those with the fewest files in flight come first."""
     rivals = [other for other, when in supply.asked.items() if other != node.address and now - when <= rule.ask_window]
     if len(rivals) < free:
@@ -319,7 +177,7 @@ def _turn(rule: Rule, supply: Supply, node: Node, free: int, now: float) -> Wait
 
 
 def _load(rule: Rule, supply: Supply, now: float) -> Counter[str]:
-    oldest = _oldest(rule, supply)
+    oldest = oldest_step(rule, supply)
     load = Counter(lease.node for lease in live_leases(supply.leases, now))
     load.update(f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest)
     return load

@@ -14,8 +14,9 @@ from orchestrator.http_errors import HttpError
 from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
 from orchestrator.liveness import HEARTBEAT_SECONDS
-from orchestrator.scheduler import Keep, Refuse, Rule, Wait
-from orchestrator.tables import Heartbeat, StepReport
+from orchestrator.scheduler import Keep, Refuse, Wait
+from orchestrator.supply import Rule
+from orchestrator.tables import HeartbeatRow, StepReportRow
 from orchestrator.uploads import ObjectStore, Uploads
 from orchestrator.watch import Watch
 from protocol.api.run import ReportEntry
@@ -98,9 +99,9 @@ class Service:
     def heartbeat(self, address: str, body: HeartbeatRequest) -> HeartbeatResponse:
         now = self.clock()
         with self.db.session() as session:
-            row = session.get(Heartbeat, address)
+            row = session.get(HeartbeatRow, address)
             if row is None:
-                row = Heartbeat(address=address, first_seen=now, beats=0)
+                row = HeartbeatRow(address=address, first_seen=now, beats=0)
                 session.add(row)
             row.role, row.name, row.version, row.engine = body.role, body.name, body.version, body.engine
             row.phase, row.step, row.last_seen, row.beats = body.phase, body.step, now, row.beats + 1
@@ -121,9 +122,9 @@ class Service:
             known = {sequence: sub.sha256.hex() for sequence, sub in wanted if sub is not None}
         with self.db.session() as session:
             trained.store(session, body.step, body.consumed, known)
-            row = session.get(StepReport, body.step)
+            row = session.get(StepReportRow, body.step)
             if row is None:
-                row = StepReport(step=body.step)
+                row = StepReportRow(step=body.step)
                 session.add(row)
             row.reported = self.clock()
             row.body = canonical_json(body.model_dump()).decode()
@@ -135,15 +136,15 @@ class Service:
         """A pre-signed URL of an object. Raises ConfigError for anything but a content address."""
         return self._store.presign_get(str(parse_key(key)), DOWNLOAD_SECONDS)
 
-    def beats(self) -> dict[str, Heartbeat]:
+    def beats(self) -> dict[str, HeartbeatRow]:
         """The newest heartbeat of every address."""
         with self.db.session() as session:
-            return {row.address: row for row in session.scalars(select(Heartbeat))}
+            return {row.address: row for row in session.scalars(select(HeartbeatRow))}
 
     def reports(self) -> list[ReportEntry]:
         """The trainer's reports by step."""
         with self.db.session() as session:
-            rows = session.scalars(select(StepReport).order_by(StepReport.step))
+            rows = session.scalars(select(StepReportRow).order_by(StepReportRow.step))
             return [ReportEntry(**json.loads(row.body), reported=row.reported) for row in rows]
 
     def trained(self) -> trained.Trained:

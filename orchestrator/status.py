@@ -8,11 +8,11 @@ from orchestrator import participant_views, submission_views
 from orchestrator.ledger import escrow, rows
 from orchestrator.liveness import node_state
 from orchestrator.service import Service
-from orchestrator.tables import Heartbeat
+from orchestrator.tables import HeartbeatRow
 from protocol.api.run import (
     AuditEntry,
     EscrowEntry,
-    FlightEntry,
+    InFlightEntry,
     LedgerEntry,
     NodeState,
     PublishedEntry,
@@ -47,7 +47,7 @@ def record(service: Service) -> RunRecord:
 
 def _view(service: Service, recent: int | None) -> RunRecord:
     now, beats, reports, trained = service.clock(), service.beats(), service.reports(), service.trained()
-    flight, audit = service.leases.flight(), _audit(service)
+    in_flight, audit = service.leases.in_flight(), _audit(service)
     watch, config = service.watch, service.config
     with watch.reading() as state:
         pool = watch.pool(state)
@@ -66,7 +66,7 @@ def _view(service: Service, recent: int | None) -> RunRecord:
             step=step,
             usable_step=watch.usable_step(state),
             steps=config.train.steps,
-            flight=FlightEntry.model_validate(flight, from_attributes=True),
+            in_flight=InFlightEntry.model_validate(in_flight, from_attributes=True),
             rewards=[RewardEntry(step=one.step, reward=reward_of(one), heldout=one.heldout) for one in reports],
             reports=reports if recent is None else reports[-recent:],
             published=[PublishedEntry.model_validate(one, from_attributes=True) for one in pool.steps] if pool else [],
@@ -111,7 +111,7 @@ def _ledger(state: State, pool: Pool, now: int) -> list[LedgerEntry]:
     return [LedgerEntry.model_validate(row, from_attributes=True) for row in rows(state, pool.pool, now)]
 
 
-def _waits(beats: dict[str, Heartbeat], now: float) -> list[WaitEntry]:
+def _waits(beats: dict[str, HeartbeatRow], now: float) -> list[WaitEntry]:
     waits = [WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
     for beat in beats.values():
         if node_state(beat.last_seen, now) in (NodeState.HEALTHY, NodeState.UNHEALTHY):

@@ -39,7 +39,7 @@ class Base(DeclarativeBase):
     pass
 
 
-class Meta(Base):
+class MetaRow(Base):
     """What this database belongs to: chain, contract, pool."""
 
     __tablename__ = "meta"
@@ -47,7 +47,7 @@ class Meta(Base):
     value: Mapped[str] = mapped_column(Text)
 
 
-class Heartbeat(Base):
+class HeartbeatRow(Base):
     """The newest heartbeat of each address."""
 
     __tablename__ = "heartbeats"
@@ -65,7 +65,7 @@ class Heartbeat(Base):
     beats: Mapped[int] = mapped_column(default=0)
 
 
-class SlotLease(Base):
+class LeaseRow(Base):
     """A place for one file. `open` ends when the file is on chain, the lease runs out or another replaces it."""
 
     __tablename__ = "slots"
@@ -80,7 +80,7 @@ class SlotLease(Base):
     __table_args__ = (Index("slots_open", "open", "node"),)
 
 
-class Upload(Base):
+class UploadRow(Base):
     """A ticket that was issued: who may have put which bytes under which key."""
 
     __tablename__ = "uploads"
@@ -93,7 +93,7 @@ class Upload(Base):
     used: Mapped[bool] = mapped_column(default=False)
 
 
-class Receipt(Base):
+class ReceiptRow(Base):
     """A signed statement that a file was in the bucket."""
 
     __tablename__ = "receipts"
@@ -104,7 +104,7 @@ class Receipt(Base):
     signature: Mapped[str] = mapped_column(String(132))
 
 
-class StepReport(Base):
+class StepReportRow(Base):
     """What the trainer said about the making of one policy step (canonical JSON)."""
 
     __tablename__ = "steps"
@@ -113,7 +113,7 @@ class StepReport(Base):
     body: Mapped[str] = mapped_column(Text)
 
 
-class Consumed(Base):
+class ConsumedRow(Base):
     """What a step was trained on. `sha256` is the file that the sequence stood for when it was reported (empty if it
     was not known then): after a reorganisation a file may come back under another sequence, another under its own."""
 

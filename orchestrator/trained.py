@@ -7,7 +7,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from chain.records import Submission
-from orchestrator.tables import Consumed
+from orchestrator.tables import ConsumedRow
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,12 @@ class Trained:
 def store(session: Session, step: int, sequences: Iterable[int], known: dict[int, str]) -> None:
     """Replace the report of one step. `known`: sequence → SHA-256 hex now; an earlier report's match is kept, since a
     report that is repeated after a reorganisation still names the sequences of before."""
-    before = dict(session.execute(select(Consumed.sequence, Consumed.sha256).where(Consumed.step == step)).all())
-    session.execute(delete(Consumed).where(Consumed.step == step))
+    before = dict(
+        session.execute(select(ConsumedRow.sequence, ConsumedRow.sha256).where(ConsumedRow.step == step)).all()
+    )
+    session.execute(delete(ConsumedRow).where(ConsumedRow.step == step))
     session.add_all(
-        Consumed(step=step, sequence=sequence, sha256=before.get(sequence) or known.get(sequence, ""))
+        ConsumedRow(step=step, sequence=sequence, sha256=before.get(sequence) or known.get(sequence, ""))
         for sequence in sequences
     )
 
@@ -40,7 +42,7 @@ def store(session: Session, step: int, sequences: Iterable[int], known: dict[int
 def load(session: Session) -> Trained:
     """Everything that was reported."""
     out = Trained()
-    for row in session.scalars(select(Consumed).order_by(Consumed.step)):
+    for row in session.scalars(select(ConsumedRow).order_by(ConsumedRow.step)):
         if row.sha256:
             out.files.setdefault(row.sha256, []).append(row.step)
         else:

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, func, select, update
 
 from orchestrator.db import Database
 from orchestrator.http_errors import HttpError
-from orchestrator.tables import Receipt, Upload
+from orchestrator.tables import ReceiptRow, UploadRow
 from orchestrator.watch import Watch, barred
 from protocol.api.uploads import (
     ReceiptRequest,
@@ -90,35 +90,37 @@ class Uploads:
             if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
                 raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
         with self._db.session() as session:
-            row = session.get(Upload, (key, address))
+            row = session.get(UploadRow, (key, address))
             if row is None:
-                row = Upload(key=key, node=address, kind=body.kind, sha256=body.sha256, size=body.size, issued=now)
+                row = UploadRow(key=key, node=address, kind=body.kind, sha256=body.sha256, size=body.size, issued=now)
                 session.add(row)
             row.issued, row.used = now, False
 
     def _open_tickets(self, address: str, key: str, now: float) -> int:
         """Tickets of this key that may still be used, without the one for `key`."""
         with self._db.session() as session:
-            return session.scalar(select(func.count()).where(*_open(address, now), Upload.key != key)) or 0
+            return session.scalar(select(func.count()).where(*_open(address, now), UploadRow.key != key)) or 0
 
     def _close_used(self, address: str, now: float) -> None:
         """A ticket whose object is in the bucket is spent."""
         with self._db.session() as session:
-            keys = list(session.scalars(select(Upload.key).where(*_open(address, now))))
+            keys = list(session.scalars(select(UploadRow.key).where(*_open(address, now))))
         there = [key for key in keys if self._store.size(key) is not None]
         with self._db.session() as session:
-            session.execute(update(Upload).where(Upload.node == address, Upload.key.in_(there)).values(used=True))
+            session.execute(
+                update(UploadRow).where(UploadRow.node == address, UploadRow.key.in_(there)).values(used=True)
+            )
 
     def _receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
         """The file's receipt, with the time at which it was first given."""
         now = int(self._clock())
         with self._db.session() as session:
-            row = session.get(Receipt, (sha256, address))
+            row = session.get(ReceiptRow, (sha256, address))
             receipt = self._receipts.sign(self._watch.pool_id, address, sha256, size, row.time if row else now)
             if row is None:
-                session.add(Receipt(sha256=sha256, node=address, size=size, time=now, signature=receipt.signature))
+                session.add(ReceiptRow(sha256=sha256, node=address, size=size, time=now, signature=receipt.signature))
         return receipt
 
 
 def _open(address: str, now: float) -> tuple[ColumnElement[bool], ...]:
-    return Upload.node == address, Upload.issued > now - TICKET_SECONDS, Upload.used.is_(False)
+    return UploadRow.node == address, UploadRow.issued > now - TICKET_SECONDS, UploadRow.used.is_(False)

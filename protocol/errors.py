@@ -35,3 +35,8 @@ def first_problem(errors: Sequence[Mapping[str, Any]], whole: str = "the documen
     """Field and message of the first of pydantic's errors, fit for a terminal; `whole` names what has no field."""
     where = ".".join(str(part) for part in errors[0]["loc"])
     return printable(where, 100) or whole, printable(str(errors[0]["msg"]), 200)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of another library's error, cut to 200 characters; its type's name where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -161,7 +161,12 @@ def pack(codes: Sequence[Code]) -> int:
 
 def unpack(word: int) -> list[Code]:
     """The 16 codes of a word; places without a submission hold NONE."""
-    return [Code((word >> (4 * i)) & 15) for i in range(LANE)]
+    return [code_at(word, place) for place in range(LANE)]
+
+
+def code_at(word: int, place: int) -> Code:
+    """The code of the submission at `place` of a lane, 0 to 15."""
+    return Code(word >> (4 * place) & 15)
 
 
 def _plain(measurements: dict[str, Figure]) -> dict[str, Figure]:

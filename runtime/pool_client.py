@@ -38,7 +38,7 @@ def open_key(config: KeyConfig) -> LocalAccount:
 class PoolClient:
     """The pool `config.pool` as this process sees it. `suite` sends as `account`, if there is one.
 
-    Not for several threads, except `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
+    Not for several threads, except `state`, `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
     UnreachableError when no RPC endpoint answers.
     """
 
@@ -58,6 +58,7 @@ class PoolClient:
 
     @property
     def state(self) -> State:
+        """The newest state; it never changes, its successors do (`chain.projection`)."""
         return self.projection.state
 
     @property

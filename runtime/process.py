@@ -1,4 +1,4 @@
-"""What the configuration files of workers and validators have in common, and how they are read."""
+"""A daemon's life: its configuration file is read, its process prepared, it serves until a signal, it ends."""
 
 import logging
 import os
@@ -7,12 +7,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from engines.runtime import torch_environment
 from protocol.encoding import parse_json, parse_toml
 from protocol.errors import ConfigError
+from runtime.logs import start_logging
 
 _MAX_BYTES = 1 << 20
 
@@ -38,13 +40,18 @@ class EngineConfig(ProcessSection):
     batch: int = Field(64, ge=1, le=65536)
 
 
-class ProcessConfig(ProcessSection):
-    """A process of one pool. `home` keeps its state, `cache` the weights (shared by processes of one machine),
+class DaemonConfig(ProcessSection):
+    """Every daemon keeps its state in a folder of its own, `home`."""
+
+    home: Path
+
+
+class ProcessConfig(DaemonConfig):
+    """A process that computes for one pool. `cache` keeps the weights (shared by processes of one machine),
     `deployment` is the file written by the deploy command. `mirrors` are bases of `<base>/<object key>` besides the
     orchestrator's. `allow_private_sources` lets URLs that others choose (redirects, upload tickets, announced mirrors)
     lead into private networks. Seconds everywhere; `confirmations` in blocks."""
 
-    home: Path
     deployment: Path
     rpc: tuple[str, ...] = Field(min_length=1)
     pool: int = Field(ge=0)
@@ -59,27 +66,52 @@ class ProcessConfig(ProcessSection):
 
 
 T = TypeVar("T", bound=BaseModel)
+C = TypeVar("C", bound=DaemonConfig)
 log = logging.getLogger("muster.process")
 _GRACE_SECONDS = 8.0
 
 
-def serve(run: Callable[[], int], stop: Callable[[], None]) -> NoReturn:
-    """`run`, with SIGINT and SIGTERM calling `stop`, then end the process with its code; one that has not ended a few
-    seconds after a signal is ended.
+class Daemon(Protocol):
+    """What `start` runs. `run` serves and returns the exit code; `stop`, called from a signal handler, ends it soon."""
 
-    That is safe for workers and validators at any moment: what matters is on disk before anybody hears of it.
+    def run(self) -> int: ...
+
+    def stop(self) -> None: ...
+
+
+def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float | None = _GRACE_SECONDS) -> NoReturn:
+    """Run the daemon that `build` makes from the configuration file at `path`, and end the process with its exit code.
+
+    `build` must be the first to import torch: its environment is set before. `grace`: see `serve`. Raises MusterError,
+    before the daemon serves, for what a user can mend.
+    """
+    start_logging()
+    config = load_process(path, kind)
+    make_home(config.home)
+    if isinstance(config, ProcessConfig):
+        for name, value in torch_environment(config.engine.threads).items():
+            os.environ.setdefault(name, value)
+    serve(build(config), grace)
+
+
+def serve(daemon: Daemon, grace: float | None = _GRACE_SECONDS) -> NoReturn:
+    """Run `daemon`, with SIGINT and SIGTERM calling its `stop`, then end the process with its exit code.
+
+    One that has not ended `grace` seconds after a signal is ended with exit code 0: only for daemons that have
+    everything that matters on disk before anybody hears of it. None waits for as long as it takes.
     """
 
     def ask(*_: object) -> None:
         log.info("stopping, as asked")
-        stop()
-        last = threading.Timer(_GRACE_SECONDS, os._exit, (0,))
-        last.daemon = True
-        last.start()
+        daemon.stop()
+        if grace is not None:
+            last = threading.Timer(grace, os._exit, (0,))
+            last.daemon = True
+            last.start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ask)
-    code = run()
+    code = daemon.run()
     # Python takes a process that used vLLM apart for many seconds, and there is nothing left to save.
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

@@ -15,8 +15,7 @@ from protocol.errors import ConfigError, IntegrityError, MusterError, Unreachabl
 from storage.keys import check_content, parse_key
 from storage.missing import MissingObjectError
 from storage.presign import Presigner
-from storage.settings import S3Settings
-from storage.sigv4 import AccessKey
+from storage.settings import AccessKey, S3Settings
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 1 << 30

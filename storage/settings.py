@@ -1,6 +1,7 @@
 """Where the bucket is and which key opens it: any S3-compatible endpoint."""
 
 import stat
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -8,7 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError
-from storage.sigv4 import AccessKey
+
+
+@dataclass(frozen=True)
+class AccessKey:
+    """An S3 access key; the secret never appears in a repr or a log."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
 
 
 class S3Settings(BaseModel):

@@ -112,7 +112,7 @@ class Deployed:
     def rich(self, grains: int = 10_000 * GRAINS) -> LocalAccount:
         """A new account with ether and tokens."""
         account = self.chain.account()
-        self.suite(self.governance).token.mint(account.address, grains)
+        self.suite(self.governance).token.mint(account.address, grains).send()
         return account
 
 

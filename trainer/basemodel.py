@@ -13,7 +13,7 @@ import platformdirs
 
 from protocol.config import ModelConfig, TaskConfig
 from protocol.encoding import canonical_json, sha256_hex
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_line
 from protocol.tasks import load_task
 from protocol.waits import wait_for
 from trainer.folders import file_digests, write_folder
@@ -121,8 +121,7 @@ def _from_hub(source: str) -> Path:
     try:
         return Path(snapshot_download(source, allow_patterns=patterns, etag_timeout=20))
     except Exception as error:  # the hub's client has many errors; each means the model cannot be had
-        line = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise ConfigError(
-            f"`model.source` {source!r} is neither a folder nor a model that can be fetched: {line}",
+            f"`model.source` {source!r} is neither a folder nor a model that can be fetched: {first_line(error)}",
             "check the name, the network and the licence's terms, or name a local folder",
         ) from None

@@ -68,12 +68,11 @@ class CanaryKeeper:
         while not self._stop.wait(_POLL_SECONDS):
             try:
                 link = self._publisher.link
-                for sub in to_open(link.state, self._pool, self._carrier, link.client.now()):
-                    self._open(link.state, sub)
+                state = link.state
+                for sub in to_open(state, self._pool, self._carrier, link.client.now()):
+                    self._open(state, sub)
             except MusterError as error:
                 log.info("canary: %s", error)
-            except RuntimeError as error:  # the state grew while it was read: look again
-                log.debug("canary: %s", error)
 
     def _open(self, state: State, sub: Submission) -> None:
         planted = self._opening(state, sub)
@@ -86,7 +85,7 @@ class CanaryKeeper:
         data = self._publisher.bucket.get(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         content, proof = inclusion(read(data, self._limits)[1], row)
         failing = FailingRollout(row, keccak(content), proof)
-        self._publisher.link.suite.canaries.open(sub, planted, failing, Code.REJECT_WEIGHTS)
+        self._publisher.link.suite.canaries.open(sub, planted, failing, Code.REJECT_WEIGHTS).send()
         log.info("opened file %d as a canary", sub.sequence)
 
     def _opening(self, state: State, sub: Submission) -> Planted | None:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from protocol.encoding import canonical_json, sha256_hex
-from protocol.errors import IntegrityError
+from protocol.errors import IntegrityError, first_line
 from trainer.folders import file_digests, write_folder
 
 VERSION = 1
@@ -68,9 +68,9 @@ def read_checkpoint(folder: Path, model: Any, optimizer: torch.optim.Optimizer) 
         generator = torch.tensor(list(bytes.fromhex(document["generator"])), dtype=torch.uint8)
         return LearnerState(document["step"], document["updates"], generator, document["extra"])
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        line = (str(error).splitlines() or [""])[0][:200]
         raise IntegrityError(
-            f"the checkpoint {folder} is damaged: {line}", "remove it; training resumes from the one before"
+            f"the checkpoint {folder} is damaged: {first_line(error)}",
+            "remove it; training resumes from the one before",
         ) from None
 
 

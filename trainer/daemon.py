@@ -38,13 +38,14 @@ from trainer.retention import drop_old
 from trainer.rollouts import Group
 
 log = logging.getLogger("muster.trainer")
+EXIT_DONE, EXIT_STOPPED = 0, 4
 _REMIND_SECONDS = 10.0
 _KEPT_CHECKPOINTS = 3
 _MISSING_SECONDS = 60.0
 
 
 class Trainer:
-    """One pool's training run. `run` returns True when the last step is published, False when stopped before."""
+    """One pool's training run. `run` returns 0 when the last step is published, 4 when stopped before."""
 
     def __init__(self, config: TrainerConfig) -> None:
         self.config = config
@@ -74,7 +75,7 @@ class Trainer:
     def stop(self) -> None:
         self.stopping.set()
 
-    def run(self) -> bool:
+    def run(self) -> int:
         beats = Heartbeats(self.service, self._beat, self.config.heartbeat_seconds)
         beats.start()
         canaries = CanaryKeeper(self.publisher, self.pool_config)
@@ -84,14 +85,14 @@ class Trainer:
             self._hold_out()
             while self.learner.step < self.pool_config.train.steps:
                 if self.stopping.is_set():
-                    return False
+                    return EXIT_STOPPED
                 self._step()
             self._hold_out()
             self._bury()
             self.reports.flush(patience=60.0)
             self._phase = "finished"
             log.info("the run is over at policy step %d", self.learner.step)
-            return True
+            return EXIT_DONE
         finally:
             canaries.stop()
             beats.stop()

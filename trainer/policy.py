@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from protocol.errors import ConfigError, IntegrityError
+from protocol.errors import ConfigError, IntegrityError, first_line
 from protocol.models.documents import check_documents
 from protocol.models.tokenizer import TOKENIZER_FILES
 from trainer.batch import MicroBatch
@@ -81,5 +81,6 @@ def load_model(folder: Path) -> Any:
             str(folder), dtype=torch.float32, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # broken folders make the loaders raise anything
-        line = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise IntegrityError(f"no usable model in {folder}: {line}", "check the folder, or fetch it again") from None
+        raise IntegrityError(
+            f"no usable model in {folder}: {first_line(error)}", "check the folder, or fetch it again"
+        ) from None

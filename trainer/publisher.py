@@ -54,5 +54,5 @@ class StepPublisher:
                 )
         for step in range(len(known), len(manifests)):
             root = self.canaries(step, self._next_counter(state)).root
-            seed_block = self.link.suite.pools.publish_step(self.pool, step, manifests[step], root)
+            seed_block = self.link.suite.pools.ensure_step(self.pool, step, manifests[step], root)
             log.info("published policy step %d, its seed is block %d", step, seed_block)

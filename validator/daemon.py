@@ -250,7 +250,7 @@ class Validator:
                 missing += 1
                 if member in current.reveals:
                     self._publish_later(state, current.reveals[member][1])
-                close = partial(self.voters[voter].court.close_member, lane.pool, lane.lane, current.round, member)
+                close = self.voters[voter].court.close_member(lane.pool, lane.lane, current.round, member).send
                 self._start(state, (where, seat, "close"), f"{where} seat {seat} collects", close, quiet=True)
         if not missing:
             self._done.add((lane.pool, lane.lane))
@@ -276,7 +276,7 @@ class Validator:
         where = selectors.trial_place(trial)
         for juror, seat, voter in bench.ours(self.voters):
             if juror not in trial.closed:
-                close = partial(self.voters[voter].juries.close_juror, trial.trial, juror)
+                close = self.voters[voter].juries.close_juror(trial.trial, juror).send
                 self._start(state, (where, seat, "close"), f"{where} seat {seat} collects", close, quiet=True)
 
     # ---- Housekeeping

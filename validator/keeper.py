@@ -3,7 +3,6 @@
 import random
 import time
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any
 
 from chain.judging import Lane, Round, Trial
@@ -34,7 +33,7 @@ class Keeper:
         if not undrawn and not selectors.round_view(current, True).settleable(now):
             return
         where = selectors.lane_place(lane, current.round)
-        settle = partial(self._suite.court.settle, lane.pool, lane.lane, current.round, list(files))
+        settle = self._suite.court.settle(lane.pool, lane.lane, current.round, files).send
         self._do((where, "settle"), state, f"{where} settles", settle, self._wait(current, lane.lane, seats))
 
     def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
@@ -44,24 +43,24 @@ class Keeper:
         conclude = self._suite.appeals.conclude if disputed else self._suite.canaries.conclude
         wait = self._wait(trial, trial.trial, seats)
         what = f"trial {trial.trial} is concluded"
-        self._do((selectors.trial_place(trial), "conclude"), state, what, partial(conclude, file), wait)
+        self._do((selectors.trial_place(trial), "conclude"), state, what, conclude(file).send, wait)
 
     def keep_house(self, state: State, now: int) -> None:
         """Finalise refusals, resolve disputes and canaries whose time is up."""
         suite = self._suite
         for file in selectors.to_finalize(state, self._pool, now):
             what = f"submission {file.sequence} is finalised"
-            self._do(("finalize", file.sequence), state, what, partial(suite.pools.finalize, file))
+            self._do(("finalize", file.sequence), state, what, suite.pools.finalize(file).send)
         for (pool, sequence), dispute in state.disputes.items():
             over = dispute.verdict and not dispute.appellant and dispute.appeal_until <= now
             if pool == self._pool and not dispute.resolved and over:
                 file, what = state.submissions[pool, sequence], f"the dispute of submission {sequence} is resolved"
-                self._do(("dispute", sequence), state, what, partial(suite.appeals.conclude, file))
+                self._do(("dispute", sequence), state, what, suite.appeals.conclude(file).send)
         for (pool, sequence), canary in state.canaries.items():
             over = not canary.contester and canary.contest_until <= now
             if pool == self._pool and not canary.concluded and over:
                 file, what = state.submissions[pool, sequence], f"the canary {sequence} is concluded"
-                self._do(("canary", sequence), state, what, partial(suite.canaries.conclude, file))
+                self._do(("canary", sequence), state, what, suite.canaries.conclude(file).send)
 
     def _wait(self, current: Round | Trial, number: int, seats: set[int]) -> float:
         """Seconds before we step in: none for the seat whose turn it is."""

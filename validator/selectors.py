@@ -9,7 +9,7 @@ from eth_utils.crypto import keccak
 from chain.judging import Lane, Round, Trial
 from chain.records import Pool, Status, Submission
 from chain.state import State
-from protocol.verdict import Code
+from protocol.verdict import Code, code_at
 from validator.context import SubmissionFacts
 from validator.rounds import RoundView
 
@@ -65,7 +65,7 @@ def deciding_round(state: State, file: Submission) -> Round:
     """The round that gave a file its outcome."""
     rounds = state.lane_of(file).rounds
     undecided = (Code.NONE, Code.UNDECIDED)
-    return next((r for r in rounds if r.settled and r.codes >> (4 * file.place) & 15 not in undecided), rounds[-1])
+    return next((r for r in rounds if r.settled and code_at(r.codes, file.place) not in undecided), rounds[-1])
 
 
 def files_digest(files: list[Submission]) -> bytes:
@@ -108,11 +108,7 @@ def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
 
 def all_final(files: list[Submission], now: int) -> bool:
     """Whether every outcome of a lane can no longer change, so that its members can be paid."""
-    return all(
-        file.finalized
-        or (file.status in (Status.ACCEPTED, Status.VOID) and not file.disputed and file.final_time <= now)
-        for file in files
-    )
+    return all(file.is_final(now) for file in files)
 
 
 def chance(state: State, ours: int, committee: int) -> float:

@@ -63,7 +63,7 @@ class LaneVote(Vote):
         return self._court.ballot_hash(*self._place, voter, codes, verdict_hash, salt)
 
     def commit(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
-        return suite.court.commit_votes(*self._place, member, ballot.commitment)
+        return suite.court.commit_votes(*self._place, member, ballot.commitment).send()
 
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
         opened = (*self._place, member, ballot.codes, ballot.verdict_hash, ballot.salt)
@@ -72,13 +72,13 @@ class LaneVote(Vote):
             deadline = time.monotonic() + _OTHERS_SECONDS
             while time.monotonic() < deadline:
                 try:
-                    return suite.court.reveal_and_settle(*opened, self._files)
+                    return suite.court.reveal_and_settle(*opened, self._files).send()
                 except ContractError as error:
                     log.debug("lane %d is not settled with a reveal: %s", self._place[1], error)
                     if error.tx_hash or error.name != "NotSettleable":
                         break
                 time.sleep(_LOOK_SECONDS)
-        return suite.court.reveal_votes(*opened)
+        return suite.court.reveal_votes(*opened).send()
 
 
 class TrialVote(Vote):
@@ -94,7 +94,7 @@ class TrialVote(Vote):
         return self._juries.ballot_hash(self._trial, voter, codes, verdict_hash, salt)
 
     def commit(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
-        return suite.juries.commit_vote(self._trial, member, ballot.commitment)
+        return suite.juries.commit_vote(self._trial, member, ballot.commitment).send()
 
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
-        return suite.juries.reveal_vote(self._trial, member, ballot.codes, ballot.verdict_hash, ballot.salt)
+        return suite.juries.reveal_vote(self._trial, member, ballot.codes, ballot.verdict_hash, ballot.salt).send()

@@ -174,7 +174,7 @@ class Worker:
         done = entry.commitment
         item = WorkItem(done.root, done.sha256, done.units, done.rows)
         try:
-            landed = self.link.suite.pools.submit(self.config.pool, entry.step, entry.counter, item)
+            landed = self.link.suite.pools.submit(self.config.pool, entry.step, entry.counter, item).send()
         except ContractError as error:
             self._refused(entry, error)
             return
@@ -214,7 +214,7 @@ class Worker:
         try:
             hint = self.link.state.claim_hint(self.config.pool, self.node, self.link.client.now())
             if hint is not None:
-                grains = self.link.suite.pools.claim(hint)
+                grains = self.link.suite.pools.claim(hint).send()
                 log.info("claimed %.9f tokens", grains / 1e9)
         except MusterError as error:
             log.info("nothing claimed: %s", error)

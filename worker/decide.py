@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Protocol
 
 from chain.records import Account, Pool
+from chain.standing import Standing, standing_of
 from chain.state import State
 
 
@@ -60,9 +61,10 @@ def decide(state: State, pool_id: int, node: str, entries: Iterable[Entry], seed
         return stop
     if pool is None:
         return Decision(Do.WAIT, f"pool {pool_id} is not on this chain (yet)")
-    if account is None or not account.member:
+    standing = standing_of(account)
+    if account is None or standing is Standing.LEFT:
         return Decision(Do.WAIT, f"the node has not joined pool {pool_id}")
-    if account.frozen_at:
+    if standing is Standing.FROZEN:
         return Decision(Do.WAIT, "one of the node's files was refused and is not final: no submissions until it is")
     if pool.status == "paused":
         return Decision(Do.WAIT, f"pool {pool_id} is paused by its owner")
@@ -76,10 +78,11 @@ def decide(state: State, pool_id: int, node: str, entries: Iterable[Entry], seed
 
 
 def _stop(pool_id: int, pool: Pool | None, account: Account | None) -> Decision | None:
-    if account is not None and account.ejected:
+    standing = standing_of(account)
+    if account is not None and standing is Standing.EJECTED:
         reason = f"the node was ejected from pool {pool_id}: its submission {account.eject_sequence} was refused"
         return Decision(Do.STOP, reason, failed=True)
-    if account is not None and account.removed:
+    if standing is Standing.REMOVED:
         return Decision(Do.STOP, f"the owner removed the node from pool {pool_id}", failed=True)
     if pool is not None and pool.status in ("closing", "settled"):
         return Decision(Do.STOP, f"pool {pool_id} is {pool.status}: no more files are taken")

@@ -6,39 +6,37 @@ from dataclasses import dataclass
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from chain.contracts.base import Contract, bytes32
+from chain.contracts.base import ContractCall, bytes32
 from chain.contracts.pools import Pools
-from chain.contracts.token import Params, Token
+from chain.contracts.token import Params, TokenTaker
 from chain.records import Submission
 from chain.sender import Receipt
 
 
-class Appeals(Contract):
-    """Called by anyone who disagrees with an outcome; deposits are approved as needed."""
+class Appeals(TokenTaker):
+    """Called by anyone who disagrees with an outcome."""
 
     name = "Appeals"
 
     def deposit_of(self, pool: int, round: int = 0) -> int:
-        """Deposit of a dispute (round 0) or an appeal (round 1)."""
+        """Deposit of a dispute (round 0) or an appeal (round 1), in grains."""
         return int(self.read("depositOf", pool, round))
 
-    def dispute(self, submission: Submission) -> int:
+    def dispute(self, submission: Submission) -> ContractCall[int]:
         """Dispute the committee's outcome before `final_time`; returns the jury's trial number."""
-        token = Token(self.client, self.deployment)
-        token.ensure_allowance(self.address, self.deposit_of(submission.pool, 0))
-        receipt = self.send("dispute", submission.pool, submission.sequence, submission.file_data)
-        return int(self.event(receipt, "Disputed").args["trial"])
+        place, deposit = (submission.pool, submission.sequence), self.deposit_of(submission.pool, 0)
+        return self._returning(self._taking(deposit, "dispute", *place, submission.file_data), "Disputed", "trial")
 
-    def appeal(self, submission: Submission) -> int:
+    def appeal(self, submission: Submission) -> ContractCall[int]:
         """Appeal against the first jury's verdict; returns the second jury's trial number."""
-        token = Token(self.client, self.deployment)
-        token.ensure_allowance(self.address, self.deposit_of(submission.pool, 1))
-        receipt = self.send("appeal", submission.pool, submission.sequence)
-        return int(self.event(receipt, "Appealed").args["trial"])
+        deposit = self.deposit_of(submission.pool, 1)
+        return self._returning(
+            self._taking(deposit, "appeal", submission.pool, submission.sequence), "Appealed", "trial"
+        )
 
-    def conclude(self, submission: Submission) -> Receipt:
+    def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: record the first verdict, or resolve for good."""
-        return self.send("conclude", submission.pool, submission.sequence, submission.file_data)
+        return self._call("conclude", submission.pool, submission.sequence, submission.file_data)
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,8 @@ class FailingRollout:
     proof: Sequence[bytes]
 
 
-class Canaries(Contract):
-    """Called by pool owners and by those whom an opening accuses; deposits are approved as needed."""
+class Canaries(TokenTaker):
+    """Called by pool owners and by those whom an opening accuses."""
 
     name = "Canaries"
 
@@ -69,14 +67,13 @@ class Canaries(Contract):
         words = ["bytes32", "uint256", "uint256", "address", "uint256"]
         return keccak(keccak(encode(words, [bytes32(salt, "salt"), pool, step, node, counter])))
 
-    def open(self, submission: Submission, planted: Planted, rollout: FailingRollout, reason: int) -> Receipt:
+    def open(self, submission: Submission, planted: Planted, rollout: FailingRollout, reason: int) -> ContractCall[Receipt]:
         """Open a canary after settlement, within its challenge window, as the pool's owner. `reason`: the reject code
         that an honest check gives. The deposit (accused bonds and jury fees) comes back if the opening stands."""
-        token, params = Token(self.client, self.deployment), Params(self.client, self.deployment)
+        params = Params(self.client, self.deployment).values()
         terms = Pools(self.client, self.deployment).pool_of(submission.pool).terms
-        most = terms.committee * params.values()["canarySlash"] + terms.jury * terms.juryFee
-        token.ensure_allowance(self.address, most)
-        return self.send(
+        return self._taking(
+            terms.committee * params["canarySlash"] + terms.jury * terms.juryFee,
             "open",
             submission.pool,
             submission.sequence,
@@ -86,13 +83,11 @@ class Canaries(Contract):
             int(reason),
         )
 
-    def contest(self, pool: int, sequence: int) -> int:
+    def contest(self, pool: int, sequence: int) -> ContractCall[int]:
         """Ask a jury to look; returns its trial number."""
         deposit = int(self.read("contestDepositOf", pool))
-        Token(self.client, self.deployment).ensure_allowance(self.address, deposit)
-        receipt = self.send("contest", pool, sequence)
-        return int(self.event(receipt, "CanaryContested").args["trial"])
+        return self._returning(self._taking(deposit, "contest", pool, sequence), "CanaryContested", "trial")
 
-    def conclude(self, submission: Submission) -> Receipt:
+    def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: after the contest window, or after the jury."""
-        return self.send("conclude", submission.pool, submission.sequence, submission.file_data)
+        return self._call("conclude", submission.pool, submission.sequence, submission.file_data)

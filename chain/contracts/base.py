@@ -1,8 +1,9 @@
 """What all contract facades share: where the contract is, how to read it and how to send to it."""
 
 import re
-from dataclasses import fields
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, TypeVar
 
 from chain import abi
 from chain.client import ChainClient, View
@@ -17,9 +18,35 @@ R = TypeVar("R")
 UINT24, UINT32, UINT40, UINT56 = (1 << 24) - 1, (1 << 32) - 1, (1 << 40) - 1, (1 << 56) - 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class ContractCall(Call, Generic[R]):
+    """A call with checked arguments, not yet sent. The client can simulate and price it like any `Call`; `send` does
+    all that the call needs and returns what it is for.
+
+    `result` reads that from the receipt. `grains` leave the sender's account. `approval`, for a call whose contract
+    takes them by allowance: the call that lets it take so many grains, None if it may already. `pending`: gas is
+    estimated on top of what others have sent and nobody has mined yet, so that all can be in one block.
+    """
+
+    client: ChainClient = field(repr=False)
+    result: Callable[[Receipt], R] = field(repr=False)
+    grains: int = 0
+    approval: Callable[[int], "ContractCall[Receipt] | None"] | None = field(default=None, repr=False)
+    pending: bool = False
+
+    def send(self) -> R:
+        """Approve if need be, send, and wait until mined. Raises ContractError with the decoded reason when the
+        contract refuses; other errors: see `ChainClient.send`."""
+        approval = self.approval(self.grains) if self.approval and self.grains else None
+        if approval is not None:
+            approval.send()
+        gas = self.client.estimate(self, "pending") * 5 // 4 + 30_000 if self.pending else None
+        return self.result(self.client.send(self, gas))
+
+
 class Contract:
-    """A contract of a deployment. Methods that send return a Receipt (or what the receipt's events say) and raise
-    ContractError with the decoded reason when the contract refuses, ConfigError for arguments that cannot be right."""
+    """A contract of a deployment. Methods that change it return a `ContractCall`, whose arguments they check
+    (ConfigError for those that cannot be right); views read at once."""
 
     name = ""
 
@@ -29,16 +56,17 @@ class Contract:
         self.address = deployment.address(self.name)
         self.abi = abi.load(self.name)
 
-    def call(self, function: str, *args: Any) -> Call:
-        """The call, not yet sent."""
+    def _call(self, function: str, *args: Any) -> ContractCall[Receipt]:
         try:
             data = self.abi[function].encode(*args)
         except ValueError as error:
             raise ConfigError(str(error), "check the arguments") from None
-        return Call(self.address, data, f"{self.name}.{function}")
+        label = f"{self.name}.{function}"
+        return ContractCall(self.address, data, label, client=self.client, result=lambda receipt: receipt)
 
-    def send(self, function: str, *args: Any) -> Receipt:
-        return self.client.send(self.call(function, *args))
+    def _returning(self, call: ContractCall[Any], event: str, argument: str) -> ContractCall[int]:
+        """The call, whose result is a number in the event that it emits."""
+        return replace(call, result=lambda receipt: int(self.event(receipt, event).args[argument]))
 
     def view(self, function: str, *args: Any) -> View:
         return View(self.address, self.abi[function], args)

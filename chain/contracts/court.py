@@ -1,12 +1,12 @@
 """Committees and juries: hidden votes, settlement, fees."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from chain.contracts.base import Contract, bytes32, integer
+from chain.contracts.base import Contract, ContractCall, bytes32, integer
 from chain.errors import ContractError
 from chain.records import Submission
 from chain.sender import Receipt
@@ -58,13 +58,13 @@ class Court(Contract):
         ]
         return keccak(encode(words, values))
 
-    def commit_votes(self, pool: int, lane: int, round: int, member: int, commitment: bytes) -> Receipt:
-        return self.send("commit", pool, lane, round, member, bytes32(commitment, "commitment"))
+    def commit_votes(self, pool: int, lane: int, round: int, member: int, commitment: bytes) -> ContractCall[Receipt]:
+        return self._call("commit", pool, lane, round, member, bytes32(commitment, "commitment"))
 
     def reveal_votes(
         self, pool: int, lane: int, round: int, member: int, codes: int, verdict_hash: bytes, salt: bytes
-    ) -> Receipt:
-        return self.send("reveal", pool, lane, round, member, codes, verdict_hash, salt)
+    ) -> ContractCall[Receipt]:
+        return self._call("reveal", pool, lane, round, member, codes, verdict_hash, salt)
 
     def reveal_and_settle(
         self,
@@ -76,27 +76,25 @@ class Court(Contract):
         verdict_hash: bytes,
         salt: bytes,
         files: Sequence[Submission],
-    ) -> Receipt:
+    ) -> ContractCall[Receipt]:
         """The last revealer's reveal, with the settlement of the round.
 
-        It counts on what others have sent and nobody has mined yet, so that all can be in one block. Raises
-        ContractError, before anything is sent, while another reveal is missing.
+        Sending raises ContractError, before anything is sent, while another reveal is neither mined nor pending.
         """
         refs = [file.file_ref for file in files]
-        call = self.call("revealAndSettle", pool, lane, round, member, codes, verdict_hash, salt, refs)
-        return self.client.send(call, gas=self.client.estimate(call, "pending") * 5 // 4 + 30_000)
+        call = self._call("revealAndSettle", pool, lane, round, member, codes, verdict_hash, salt, refs)
+        return replace(call, pending=True)
 
-    def draw(self, pool: int, lane: int, round: int) -> Receipt:
-        return self.send("draw", pool, lane, round)
+    def draw(self, pool: int, lane: int, round: int) -> ContractCall[Receipt]:
+        return self._call("draw", pool, lane, round)
 
-    def settle(self, pool: int, lane: int, round: int, files: Sequence[Submission]) -> Receipt:
+    def settle(self, pool: int, lane: int, round: int, files: Sequence[Submission]) -> ContractCall[Receipt]:
         """Tally a round; `files` are all of the lane's submissions in order (`State.files_of(lane)`)."""
-        return self.send("settle", pool, lane, round, [file.file_ref for file in files])
+        return self._call("settle", pool, lane, round, [file.file_ref for file in files])
 
-    def close_member(self, pool: int, lane: int, round: int, member: int) -> int:
+    def close_member(self, pool: int, lane: int, round: int, member: int) -> ContractCall[int]:
         """Pay one member of a settled and final round; returns the grains its seat's owner got."""
-        receipt = self.send("closeMember", pool, lane, round, member)
-        return int(self.event(receipt, "MemberClosed").args["paid"])
+        return self._returning(self._call("closeMember", pool, lane, round, member), "MemberClosed", "paid")
 
 
 class Juries(Contract):
@@ -128,21 +126,20 @@ class Juries(Contract):
         ]
         return keccak(encode(words, values))
 
-    def commit_vote(self, trial: int, juror: int, commitment: bytes) -> Receipt:
-        return self.send("commit", trial, juror, bytes32(commitment, "commitment"))
+    def commit_vote(self, trial: int, juror: int, commitment: bytes) -> ContractCall[Receipt]:
+        return self._call("commit", trial, juror, bytes32(commitment, "commitment"))
 
-    def reveal_vote(self, trial: int, juror: int, code: int, verdict_hash: bytes, salt: bytes) -> Receipt:
-        return self.send("reveal", trial, juror, code, verdict_hash, salt)
+    def reveal_vote(self, trial: int, juror: int, code: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
+        return self._call("reveal", trial, juror, code, verdict_hash, salt)
 
-    def draw(self, trial: int) -> Receipt:
-        return self.send("draw", trial)
+    def draw(self, trial: int) -> ContractCall[Receipt]:
+        return self._call("draw", trial)
 
     def verdict_of(self, trial: int) -> tuple[bool, int]:
         """(whether all votes are in or their time is over, the majority's code or 0)."""
         done, code = self.read("verdictOf", trial)
         return bool(done), int(code)
 
-    def close_juror(self, trial: int, juror: int) -> int:
+    def close_juror(self, trial: int, juror: int) -> ContractCall[int]:
         """Pay one juror of a concluded trial; returns the grains its seat's owner got."""
-        receipt = self.send("closeJuror", trial, juror)
-        return int(self.event(receipt, "JurorClosed").args["paid"])
+        return self._returning(self._call("closeJuror", trial, juror), "JurorClosed", "paid")

@@ -1,12 +1,13 @@
 """Pools: escrow, steps, membership, submissions and pay."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from eth_account.signers.local import LocalAccount
 
-from chain.contracts.base import UINT24, UINT32, Contract, address, bytes32, integer, record
-from chain.contracts.token import Token
+from chain.contracts.base import UINT24, UINT32, ContractCall, address, bytes32, integer, record
+from chain.contracts.token import TokenTaker
 from chain.errors import ContractError
 from chain.records import Submission, Terms
 from chain.sender import Receipt
@@ -90,51 +91,56 @@ class PoolView:
     terms: Terms
 
 
-class Pools(Contract):
+class Pools(TokenTaker):
     """Called by pool owners, operators, nodes and keepers."""
 
     name = "Pools"
 
     # ---- Owner
 
-    def create_pool(self, terms: Terms, budget: int) -> int:
-        """Create an open pool and escrow `budget`; returns its number."""
-        self._token().ensure_allowance(self.address, integer(budget, _MAX_FREE, "budget"))
-        receipt = self.send("createPool", terms.as_tuple(), budget)
-        return int(self.event(receipt, "PoolCreated").args["pool"])
+    def create_pool(self, terms: Terms, budget: int) -> ContractCall[int]:
+        """Create an open pool and escrow `budget` grains; returns its number."""
+        call = self._taking(integer(budget, _MAX_FREE, "budget"), "createPool", terms.as_tuple(), budget)
+        return self._returning(call, "PoolCreated", "pool")
 
-    def fund(self, pool: int, amount: int) -> Receipt:
-        self._token().ensure_allowance(self.address, integer(amount, _MAX_FREE, "amount"))
-        return self.send("fund", pool, amount)
+    def fund(self, pool: int, amount: int) -> ContractCall[Receipt]:
+        """Add `amount` grains to the budget."""
+        return self._taking(integer(amount, _MAX_FREE, "amount"), "fund", pool, amount)
 
-    def publish_step(self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)) -> int:
-        """Publish the next step; returns the block whose hash seeds it. A step that this very manifest already has is
-        not published twice: its seed block is returned."""
-        bytes32(manifest, "manifest")
+    def publish_step(
+        self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)
+    ) -> ContractCall[int]:
+        """Publish the next step; returns the block whose hash seeds it."""
+        call = self._call(
+            "publishStep", pool, step, bytes32(manifest, "manifest"), bytes32(canary_root, "canary root")
+        )
+        return self._returning(call, "StepPublished", "seedBlock")
+
+    def ensure_step(self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)) -> int:
+        """Publish the next step, or find that it just was (by this owner, before a crash); returns its seed block."""
         try:
-            receipt = self.send("publishStep", pool, step, manifest, bytes32(canary_root, "canary root"))
+            return self.publish_step(pool, step, manifest, canary_root).send()
         except ContractError as error:
-            known = error.name == "StepMismatch" and self.pool_of(pool).steps == step + 1
-            if not known:
+            view = self.pool_of(pool) if error.name == "StepMismatch" else None
+            if view is None or view.steps != step + 1:
                 raise
-            return self.pool_of(pool).seed_block
-        return int(self.event(receipt, "StepPublished").args["seedBlock"])
+            return view.seed_block
 
-    def pause_pool(self, pool: int) -> Receipt:
-        return self.send("pausePool", pool)
+    def pause_pool(self, pool: int) -> ContractCall[Receipt]:
+        return self._call("pausePool", pool)
 
-    def resume_pool(self, pool: int) -> Receipt:
-        return self.send("resumePool", pool)
+    def resume_pool(self, pool: int) -> ContractCall[Receipt]:
+        return self._call("resumePool", pool)
 
-    def close_pool(self, pool: int) -> Receipt:
-        return self.send("closePool", pool)
+    def close_pool(self, pool: int) -> ContractCall[Receipt]:
+        return self._call("closePool", pool)
 
-    def settle_pool(self, pool: int) -> int:
-        """After the last window: returns the leftover sent to the owner."""
-        return int(self.event(self.send("settlePool", pool), "LeftoverTaken").args["amount"])
+    def settle_pool(self, pool: int) -> ContractCall[int]:
+        """After the last window: returns the leftover grains sent to the owner."""
+        return self._returning(self._call("settlePool", pool), "LeftoverTaken", "amount")
 
-    def remove_node(self, pool: int, node: str) -> Receipt:
-        return self.send("removeNode", pool, address(node, "node"))
+    def remove_node(self, pool: int, node: str) -> ContractCall[Receipt]:
+        return self._call("removeNode", pool, address(node, "node"))
 
     def sign_invite(self, owner: LocalAccount, pool: int, node: str, expiry: int) -> bytes:
         """The pool owner's invite for `node`, usable until `expiry` (chain time)."""
@@ -143,47 +149,55 @@ class Pools(Contract):
 
     # ---- Operator
 
-    def join(self, pool: int, node: str) -> Receipt:
-        return self.send("join", pool, address(node, "node"))
+    def join(self, pool: int, node: str) -> ContractCall[Receipt]:
+        return self._call("join", pool, address(node, "node"))
 
-    def join_with_invite(self, pool: int, node: str, expiry: int, invite: bytes) -> Receipt:
-        return self.send("joinWithInvite", pool, address(node, "node"), expiry, invite)
+    def join_with_invite(self, pool: int, node: str, expiry: int, invite: bytes) -> ContractCall[Receipt]:
+        return self._call("joinWithInvite", pool, address(node, "node"), expiry, invite)
 
-    def leave_pool(self, pool: int, node: str) -> Receipt:
-        return self.send("leavePool", pool, address(node, "node"))
+    def leave_pool(self, pool: int, node: str) -> ContractCall[Receipt]:
+        return self._call("leavePool", pool, address(node, "node"))
 
-    def refresh(self, pool: int, node: str) -> Receipt:
+    def refresh(self, pool: int, node: str) -> ContractCall[Receipt]:
         """Recompute a member's limit after its stake grew."""
-        return self.send("refresh", pool, address(node, "node"))
+        return self._call("refresh", pool, address(node, "node"))
 
-    def claim(self, submission: Submission) -> int:
+    def claim(self, submission: Submission) -> ContractCall[int]:
         """Pay everything of the submission's node that vested up to it (choose it with `State.claim_hint`); returns
         grains paid to the operator."""
-        receipt = self.send("claim", submission.pool, submission.node, submission.sequence, submission.inner)
-        return int(self.event(receipt, "Claimed").args["amount"])
+        call = self._call("claim", submission.pool, submission.node, submission.sequence, submission.inner)
+        return self._returning(call, "Claimed", "amount")
 
     # ---- Node
 
-    def submit(self, pool: int, step: int, counter: int, work: WorkItem) -> Submitted:
+    def submit(self, pool: int, step: int, counter: int, work: WorkItem) -> ContractCall[Submitted]:
         """Submit one file as the client's account (the node key)."""
-        receipt = self.send("submit", pool, step, counter, work.as_tuple())
-        return Submitted(int(self.event(receipt, "WorkSubmitted").args["sequence"]), receipt)
 
-    def submit_many(self, pool: int, step: int, counter: int, works: Sequence[WorkItem]) -> Receipt:
+        def landed(receipt: Receipt) -> Submitted:
+            return Submitted(int(self.event(receipt, "WorkSubmitted").args["sequence"]), receipt)
+
+        call: ContractCall[Any] = self._call("submit", pool, step, counter, work.as_tuple())
+        return replace(call, result=landed)
+
+    def submit_many(self, pool: int, step: int, counter: int, works: Sequence[WorkItem]) -> ContractCall[Receipt]:
         """Submit 1 to 16 files with consecutive counters."""
         if not 1 <= len(works) <= 16:
             raise ConfigError(f"{len(works)} files in one call", "submit 1 to 16 at once")
-        return self.send("submitMany", pool, step, counter, [work.as_tuple() for work in works])
+        return self._call("submitMany", pool, step, counter, [work.as_tuple() for work in works])
+
+    def announce_mirror(self, pool: int, sequence: int, url: str) -> ContractCall[Receipt]:
+        """Say where else the file of the node's own submission is served."""
+        return self._call("announceMirror", pool, sequence, url)
 
     # ---- Keeper
 
-    def finalize(self, submission: Submission) -> Receipt:
+    def finalize(self, submission: Submission) -> ContractCall[Receipt]:
         """After the challenge window of a file that was not accepted."""
-        return self.send("finalize", submission.pool, submission.sequence, submission.file_ref)
+        return self._call("finalize", submission.pool, submission.sequence, submission.file_ref)
 
-    def forfeit(self, submission: Submission) -> Receipt:
+    def forfeit(self, submission: Submission) -> ContractCall[Receipt]:
         """Return a slashed node's unvested pay to the budget."""
-        return self.send("forfeit", submission.pool, submission.sequence, submission.file_data)
+        return self._call("forfeit", submission.pool, submission.sequence, submission.file_data)
 
     # ---- Views
 
@@ -204,6 +218,3 @@ class Pools(Contract):
         """(units, grains) that a claim naming `sequence` would pay now."""
         values = self.read("claimable", pool, address(node, "node"), integer(sequence, UINT32, "sequence"))
         return int(values[0]), int(values[1])
-
-    def _token(self) -> Token:
-        return Token(self.client, self.deployment)

@@ -1,11 +1,11 @@
 """Operators' stake and validators' seats."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eth_account.signers.local import LocalAccount
 
-from chain.contracts.base import UINT56, Contract, address, integer, record
-from chain.contracts.token import Permit, Token
+from chain.contracts.base import UINT56, ContractCall, address, integer, record
+from chain.contracts.token import Permit, TokenTaker
 from chain.sender import Receipt
 from protocol import eip712
 
@@ -37,8 +37,8 @@ class SeatView:
     frozen: int
 
 
-class Stakes(Contract):
-    """Called by operators; approvals are made as needed."""
+class Stakes(TokenTaker):
+    """Called by operators."""
 
     name = "Stakes"
 
@@ -49,24 +49,27 @@ class Stakes(Contract):
         )
         return eip712.sign(node, digest)
 
-    def register_node(self, node: str, amount: int, expiry: int, consent: bytes) -> Receipt:
+    def register_node(self, node: str, amount: int, expiry: int, consent: bytes) -> ContractCall[Receipt]:
         """Register `node` under the caller with `amount` grains at stake."""
-        integer(amount, UINT56, "stake")
-        self._token().ensure_allowance(self.address, amount)
-        return self.send("registerNode", address(node, "node"), amount, expiry, consent)
+        amount = integer(amount, UINT56, "stake")
+        return self._taking(amount, "registerNode", address(node, "node"), amount, expiry, consent)
 
-    def register_node_with_permit(self, node: str, amount: int, expiry: int, consent: bytes, permit: Permit) -> Receipt:
-        """The same in one transaction."""
-        integer(amount, UINT56, "stake")
-        return self.send("registerNodeWithPermit", address(node, "node"), amount, expiry, consent, permit.as_tuple())
+    def register_node_with_permit(
+        self, node: str, amount: int, expiry: int, consent: bytes, permit: Permit
+    ) -> ContractCall[Receipt]:
+        """The same with a permit in place of an approval."""
+        who, amount = address(node, "node"), integer(amount, UINT56, "stake")
+        call = self._call("registerNodeWithPermit", who, amount, expiry, consent, permit.as_tuple())
+        return replace(call, grains=amount)
 
-    def deposit(self, node: str, amount: int) -> Receipt:
-        """Add stake; follow with `pools.refresh` to raise the limit in the node's pool."""
-        self._token().ensure_allowance(self.address, integer(amount, UINT56, "stake"))
-        return self.send("deposit", address(node, "node"), amount)
+    def deposit(self, node: str, amount: int) -> ContractCall[Receipt]:
+        """Add `amount` grains; follow with `pools.refresh` to raise the limit in the node's pool."""
+        amount = integer(amount, UINT56, "stake")
+        return self._taking(amount, "deposit", address(node, "node"), amount)
 
-    def withdraw(self, node: str, amount: int) -> Receipt:
-        return self.send("withdraw", address(node, "node"), integer(amount, UINT56, "amount"))
+    def withdraw(self, node: str, amount: int) -> ContractCall[Receipt]:
+        """Take `amount` grains of unlocked stake back."""
+        return self._call("withdraw", address(node, "node"), integer(amount, UINT56, "amount"))
 
     def node_of(self, node: str) -> NodeView:
         return record(NodeView, self.read("nodeOf", address(node, "node")))
@@ -74,20 +77,34 @@ class Stakes(Contract):
     def withdrawable(self, node: str) -> int:
         return int(self.read("withdrawable", address(node, "node")))
 
-    def _token(self) -> Token:
-        return Token(self.client, self.deployment)
 
-
-class Seats(Contract):
-    """Called by validators' owners; approvals are made as needed."""
+class Seats(TokenTaker):
+    """Called by validators' owners."""
 
     name = "Seats"
 
-    def open_seat(self, voter: str) -> int:
+    def open_seat(self, voter: str) -> ContractCall[int]:
         """Bond one seat for the hot key `voter`; returns its number. Drawable from the next epoch."""
-        Token(self.client, self.deployment).ensure_allowance(self.address, self.bond())
-        receipt = self.send("openSeat", address(voter, "voter"))
-        return int(self.event(receipt, "SeatOpened").args["seat"])
+        call = self._taking(self.bond(), "openSeat", address(voter, "voter"))
+        return self._returning(call, "SeatOpened", "seat")
+
+    def set_voter(self, seat: int, voter: str) -> ContractCall[Receipt]:
+        return self._call("setVoter", seat, address(voter, "voter"))
+
+    def top_up(self, seat: int) -> ContractCall[Receipt]:
+        """Fill the bond of `seat` up to the full bond; nothing is taken from a complete one."""
+        return self._taking(max(self.bond() - self.seat_of(seat).bond, 0), "topUp", seat)
+
+    def leave_seat(self, seat: int) -> ContractCall[Receipt]:
+        return self._call("leaveSeat", seat)
+
+    def unbond_seat(self, seat: int) -> ContractCall[Receipt]:
+        """Start the unbonding period of a seat that has left."""
+        return self._call("unbondSeat", seat)
+
+    def withdraw_seat(self, seat: int) -> ContractCall[Receipt]:
+        """Take the bond back after the unbonding period."""
+        return self._call("withdrawSeat", seat)
 
     def seat_of(self, seat: int) -> SeatView:
         return record(SeatView, self.read("seatOf", seat))

@@ -1,10 +1,14 @@
 """The token, and governance's parameters."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from eth_account.signers.local import LocalAccount
 
-from chain.contracts.base import Contract, address, integer
+from chain.client import ChainClient
+from chain.contracts.base import Contract, ContractCall, address, integer
+from chain.deployment import Deployment
 from chain.sender import Receipt
 from protocol import eip712
 
@@ -35,22 +39,21 @@ class Token(Contract):
     def allowance(self, owner: str, spender: str) -> int:
         return int(self.read("allowance", owner, spender))
 
-    def mint(self, to: str, grains: int) -> Receipt:
-        return self.send("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+    def mint(self, to: str, grains: int) -> ContractCall[Receipt]:
+        return self._call("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
 
-    def faucet(self, grains: int) -> Receipt:
-        return self.send("faucet", integer(grains, MAX_UINT256, "amount"))
+    def faucet(self, grains: int) -> ContractCall[Receipt]:
+        return self._call("faucet", integer(grains, MAX_UINT256, "amount"))
 
-    def transfer(self, to: str, grains: int) -> Receipt:
-        return self.send("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+    def transfer(self, to: str, grains: int) -> ContractCall[Receipt]:
+        return self._call("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
 
-    def approve(self, spender: str, grains: int) -> Receipt:
-        return self.send("approve", address(spender, "spender"), integer(grains, MAX_UINT256, "amount"))
+    def approve(self, spender: str, grains: int) -> ContractCall[Receipt]:
+        return self._call("approve", address(spender, "spender"), integer(grains, MAX_UINT256, "amount"))
 
-    def ensure_allowance(self, spender: str, grains: int) -> None:
-        """Approve exactly `grains` unless at least that much is approved."""
-        if grains and self.allowance(self.client.address, spender) < grains:
-            self.approve(spender, grains)
+    def approval(self, spender: str, grains: int) -> ContractCall[Receipt] | None:
+        """What the client's account has to approve so that `spender` may take `grains`; None if it may already."""
+        return None if self.allowance(self.client.address, spender) >= grains else self.approve(spender, grains)
 
     def sign_permit(self, owner: LocalAccount, spender: str, grains: int, deadline: int) -> Permit:
         """The owner's permit for `spender` to take `grains` until `deadline`."""
@@ -60,6 +63,19 @@ class Token(Contract):
         digest = eip712.digest(domain, struct, owner.address, spender, grains, nonce, deadline)
         signature = eip712.sign(owner, digest)
         return Permit(deadline, signature[64], signature[:32], signature[32:64])
+
+
+class TokenTaker(Contract):
+    """A contract that takes tokens from its callers, by allowance."""
+
+    def __init__(self, client: ChainClient, deployment: Deployment) -> None:
+        super().__init__(client, deployment)
+        self._token = Token(client, deployment)
+
+    def _taking(self, grains: int, function: str, *args: Any) -> ContractCall[Receipt]:
+        """A call in which this contract takes `grains`."""
+        approval = partial(self._token.approval, self.address)
+        return replace(self._call(function, *args), grains=grains, approval=approval)
 
 
 class Params(Contract):

@@ -15,9 +15,10 @@ from chain.state import State
 def _transfer(state: State, event: Event) -> None:
     sender, to, amount = event.args["from"], event.args["to"], event.args["value"]
     if sender != ZERO:
-        state.balances[sender] -= amount
+        state.balances[sender] = state.balances.get(sender, 0) - amount
     if to != ZERO:
-        state.balances[to] += amount
+        state.balances[to] = state.balances.get(to, 0) + amount
+    state.transfers[sender, to] = state.transfers.get((sender, to), 0) + amount
 
 
 @on("Params", "ValuesSet")

@@ -87,8 +87,8 @@ def balance(
     who: Annotated[str | None, typer.Option("--address", help="An address instead of a key file.")] = None,
 ) -> None:
     """Tokens, and ether for gas, of a key or an address; needs no password."""
-    from cli.amounts import show_tokens
     from cli.session import parse_address
+    from protocol.amounts import show_tokens
     from runtime import keystore as keys
 
     found = parse_address(who, "--address") if who else keys.address_of(key_path(keystore))
@@ -105,15 +105,15 @@ def faucet(
     amount: Annotated[str, typer.Option("--amount", help='Tokens, such as "1000", the most per day.')] = "1000",
 ) -> None:
     """Get test tokens (once a day per key), on deployments with the test token."""
-    from cli.amounts import parse_tokens, show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
+    from protocol.amounts import parse_tokens, show_tokens
 
     grains = parse_tokens(amount, "--amount")
     session = by.open()
     if not session.deployment.token.ours:
         raise ConfigError("this deployment's token has no faucet", "get its tokens where they are traded")
-    planned = PlannedTransaction(f"get {show_tokens(grains)} test tokens", session.suite.token.call("faucet", grains))
-    act(session, [planned], by.mode, address=session.address, grains=grains)
+    planned = PlannedTransaction(f"get {show_tokens(grains)} test tokens", session.suite.token.faucet(grains))
+    act(session, [planned], by.mode, address=session.client.address, grains=grains)
 
 
 def _new_path(keystore: Path | None) -> Path:

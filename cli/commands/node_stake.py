@@ -99,22 +99,21 @@ def register(
     approve: ApproveOption = False,
 ) -> None:
     """Register a node under your operator key (--keystore) and stake for it, with the node key's consent."""
-    from cli.amounts import parse_tokens, show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
+    from protocol.amounts import parse_tokens, show_tokens
 
     grains = parse_tokens(stake, "--stake")
     session = by.open()
     paper = _node_consent(session, node_keystore, node_password_file, consent_file)
     title = f"register node {paper.node} and stake {show_tokens(grains)} tokens"
     stakes, base = session.suite.stakes, (paper.node, grains, paper.expiry, paper.signature)
-    allowance: list[PlannedTransaction] = []
     if approve:
-        allowance = session.approval(stakes, grains)
-        call = stakes.call("registerNode", *base)
+        call = stakes.register_node(*base)
     else:
-        call = stakes.call("registerNodeWithPermit", *base, session.permit(stakes, grains, paper.expiry))
-    planned = PlannedTransaction(title, call, grains, ask=True, after=bool(allowance))
-    act(session, [*allowance, planned], by.mode, node=paper.node, operator=session.address, stake=grains)
+        permit = session.suite.token.sign_permit(session.account, stakes.address, grains, paper.expiry)
+        call = stakes.register_node_with_permit(*base, permit)
+    operator = session.client.address
+    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, node=paper.node, operator=operator, stake=grains)
 
 
 def _node_consent(
@@ -129,33 +128,30 @@ def _node_consent(
     stakes, now = session.suite.stakes.address, session.client.now()
     if consent_file is not None:
         given = authorisations.read(authorisations.Consent, consent_file)
-        here = authorisations.Consent(session.client.chain_id, stakes, given.node, session.address, now)
+        here = authorisations.Consent(session.client.chain_id, stakes, given.node, session.client.address, now)
         authorisations.check(given, here, given.node, consent_file)
         return given
     account = open_key(node_keystore, node_password_file, "node key")
     node, expiry = str(account.address), now + _CONSENT_SECONDS
     return authorisations.sign(
-        authorisations.Consent(session.client.chain_id, stakes, node, session.address, expiry), account
+        authorisations.Consent(session.client.chain_id, stakes, node, session.client.address, expiry), account
     )
 
 
 @grouped
 def stake(node: NodeOption, amount: AmountOption, by: Paying) -> None:
     """Add stake to a node; in a pool, its limit of work in flight grows with it."""
-    from cli.amounts import parse_tokens, show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
     from cli.session import parse_address
+    from protocol.amounts import parse_tokens, show_tokens
 
     grains, address = parse_tokens(amount, "--amount"), parse_address(node, "--node")
     session = by.open()
-    stakes = session.suite.stakes
-    pool = stakes.node_of(address).pool
-    allowance = session.approval(stakes, grains)
+    pool = session.suite.stakes.node_of(address).pool
     title = f"stake {show_tokens(grains)} tokens for node {address}"
-    call = stakes.call("deposit", address, grains)
-    transactions = [*allowance, PlannedTransaction(title, call, grains, ask=True, after=bool(allowance))]
+    transactions = [PlannedTransaction(title, session.suite.stakes.deposit(address, grains), ask=True)]
     if pool:
-        refresh = session.suite.pools.call("refresh", pool, address)
+        refresh = session.suite.pools.refresh(pool, address)
         transactions.append(PlannedTransaction(f"raise its limit in pool {pool}", refresh, after=True))
     act(session, transactions, by.mode, node=address, added=grains)
 
@@ -167,9 +163,9 @@ def withdraw(
     amount: Annotated[str | None, typer.Option("--amount", help='Tokens, such as "12.5"; all if missing.')] = None,
 ) -> None:
     """Take stake out, to the operator, once the node is in no pool and its unbonding time is over."""
-    from cli.amounts import parse_tokens, show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
     from cli.session import parse_address
+    from protocol.amounts import parse_tokens, show_tokens
 
     address = parse_address(node, "--node")
     session = by.open()
@@ -178,7 +174,7 @@ def withdraw(
     grains = free if amount is None else parse_tokens(amount, "--amount")
     if not free or grains > free:
         raise ConfigError(f"{show_tokens(free)} tokens of {address} can be withdrawn now", _locked(known))
-    planned = PlannedTransaction(f"withdraw {show_tokens(grains)} tokens", stakes.call("withdraw", address, grains))
+    planned = PlannedTransaction(f"withdraw {show_tokens(grains)} tokens", stakes.withdraw(address, grains))
     act(session, [planned], by.mode, node=address, grains=grains)
 
 

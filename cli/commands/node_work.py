@@ -23,21 +23,21 @@ EvidenceOption = Annotated[
 def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = None) -> None:
     """Join a pool with a registered node (as its operator or the node itself); closed pools need an invite."""
     from cli import authorisations
-    from cli.amounts import show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
     from cli.session import parse_address
+    from protocol.amounts import show_tokens
 
     address = parse_address(node, "--node")
     session = by.open()
     pools = session.suite.pools
     view = session.pool(pool)
     if invite is None:
-        call = pools.call("join", pool, address)
+        call = pools.join(pool, address)
     else:
         paper = authorisations.read(authorisations.Invite, invite)
         here = authorisations.Invite(session.client.chain_id, pools.address, pool, address, session.client.now())
         authorisations.check(paper, here, view.owner, invite)
-        call = pools.call("joinWithInvite", pool, address, paper.expiry, paper.signature)
+        call = pools.join_with_invite(pool, address, paper.expiry, paper.signature)
     terms = view.terms
     if not by.json:
         typer.echo(
@@ -80,9 +80,9 @@ def status(
 @grouped
 def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
     """Pay out everything that has vested, to the node's operator. Any key may send it."""
-    from cli.amounts import show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
     from cli.session import parse_address
+    from protocol.amounts import show_tokens
 
     address = parse_address(node, "--node")
     session = by.open()
@@ -94,9 +94,16 @@ def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
         )
     units = hint.cumulative - state.accounts[pool, address].units_drawn
     grains = units * state.pools[pool].terms.rate
-    call = session.suite.pools.call("claim", pool, address, hint.sequence, hint.inner)
-    planned = PlannedTransaction(f"claim {show_tokens(grains)} tokens for {units} output tokens", call)
-    act(session, [planned], by.mode, pool=pool, node=address, units=units, grains=grains)
+    title = f"claim {show_tokens(grains)} tokens for {units} output tokens"
+    act(
+        session,
+        [PlannedTransaction(title, session.suite.pools.claim(hint))],
+        by.mode,
+        pool=pool,
+        node=address,
+        units=units,
+        grains=grains,
+    )
 
 
 def _next_vesting(state: "State", pool: int, node: str) -> str:
@@ -110,20 +117,16 @@ def _next_vesting(state: "State", pool: int, node: str) -> str:
 @grouped
 def dispute(pool: PoolOption, file: FileOption, by: Paying) -> None:
     """Bring a committee's outcome before a jury, while it can be challenged. The deposit returns to who is right."""
-    from cli.amounts import show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
+    from protocol.amounts import show_tokens
 
     session = by.open()
     sub = session.state().submissions.get((pool, file))
     if sub is None:
         raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
-    appeals = session.suite.appeals
-    deposit = appeals.deposit_of(pool)
-    allowance = session.approval(appeals, deposit)
-    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(deposit)} tokens"
-    call = appeals.call("dispute", pool, file, sub.file_data)
-    planned = PlannedTransaction(title, call, deposit, ask=True, after=bool(allowance))
-    act(session, [*allowance, planned], by.mode, pool=pool, file=file, deposit=deposit)
+    call = session.suite.appeals.dispute(sub)
+    title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.grains)} tokens"
+    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, pool=pool, file=file, deposit=call.grains)
 
 
 @grouped
@@ -135,32 +138,38 @@ def announce(
 ) -> None:
     """As the node: tell validators where else a submitted file is, when the pool's own storage does not serve it."""
     from chain.reducers.pools import MAX_MIRROR
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
     from storage.transfer import check_url
 
     session = by.open()
     sub = session.state().submissions.get((pool, file))
     if sub is None:
         raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
-    if sub.node != session.address:
-        raise ConfigError(f"file {file} is of node {sub.node}, not of {session.address}", "use that node's key")
+    if sub.node != session.client.address:
+        raise ConfigError(f"file {file} is of node {sub.node}, not of {session.client.address}", "use that node's key")
     if len(check_url(url)) > MAX_MIRROR:
         raise ConfigError(f"--url has more than {MAX_MIRROR} characters", "use a shorter one")
-    planned = PlannedTransaction(
-        f"announce {url} for file {file}", session.suite.pools.call("announceMirror", pool, file, url)
+    call = session.suite.pools.announce_mirror(pool, file, url)
+    act(
+        session,
+        [PlannedTransaction(f"announce {url} for file {file}", call)],
+        by.mode,
+        pool=pool,
+        file=file,
+        url=url,
+        sha256=sub.sha256.hex(),
     )
-    act(session, [planned], by.mode, pool=pool, file=file, url=url, sha256=sub.sha256.hex())
 
 
 @grouped
 def leave(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Leave a pool: no more submissions; the stake unlocks after the pool's unbonding time."""
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
     from cli.session import parse_address
 
     address = parse_address(node, "--node")
     session = by.open()
     unbonding = session.pool(pool).unbonding
     title = f"node {address} leaves pool {pool}; its stake unlocks {seconds(unbonding)} later"
-    planned = PlannedTransaction(title, session.suite.pools.call("leavePool", pool, address), ask=True)
+    planned = PlannedTransaction(title, session.suite.pools.leave_pool(pool, address), ask=True)
     act(session, [planned], by.mode, pool=pool, node=address, unbonding=unbonding)

@@ -1,8 +1,9 @@
 """`muster pool`: what a pool's owner does with money and membership. The trainer publishes the steps."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +24,10 @@ from cli.output import clock, emit, fields, seconds
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
+    from chain.contracts.base import ContractCall
     from chain.records import Terms
+    from chain.sender import Receipt
+    from chain.suite import Pools
     from protocol.config import PoolConfig
 
 app = typer.Typer(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
@@ -39,33 +43,30 @@ def create(
     by: Paying,
 ) -> None:
     """Create an open pool and escrow its budget. Configuration and terms can never change."""
-    from cli import planned as plan
-    from cli.amounts import parse_tokens, show_tokens
+    from cli.plan import PlannedTransaction, act
     from cli.terms import load_terms
+    from protocol.amounts import parse_tokens, show_tokens
     from protocol.config import PoolConfig
 
     grains, document = parse_tokens(budget, "--budget"), PoolConfig.load(config)
     values = load_terms(terms, document.digest)
     session = by.open()
-    pools = session.suite.pools
     unbonding = session.suite.params.unbonding_of(values.as_tuple())
-    allowance = session.approval(pools, grains)
-    call = pools.call("createPool", values.as_tuple(), grains)
+    call = session.suite.pools.create_pool(values, grains)
     title = f"create pool “{document.name}” and escrow {show_tokens(grains)} tokens"
-    planned = [*allowance, plan.PlannedTransaction(title, call, grains, ask=True, after=bool(allowance))]
-    facts = {"config_hash": document.digest.hex(), "budget": grains, "unbonding": unbonding}
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
-    if by.dry_run:
-        plan.act(session, planned, by.mode, **facts)
-        return
-    receipts = plan.send(session, planned, by.mode)
-    number = pools.event(receipts[-1], "PoolCreated").args["pool"]
-    emit({"sent": plan.sent(planned, receipts), "pool": number, **facts}, by.json, lambda: f"pool {number}")
+
+    def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
+        number = call.result(receipts[-1])
+        return {"pool": number}, f"pool {number}"
+
+    facts = {"config_hash": document.digest.hex(), "budget": grains, "unbonding": unbonding}
+    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, outcome, **facts)
 
 
 def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
-    from cli.amounts import show_tokens
+    from protocol.amounts import show_tokens
 
     return fields(
         {
@@ -88,17 +89,15 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
 @grouped
 def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
     """Add to a pool's budget."""
-    from cli.amounts import parse_tokens, show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
+    from protocol.amounts import parse_tokens, show_tokens
 
     grains = parse_tokens(amount, "--amount")
     session = by.open()
     session.pool(pool)
-    pools = session.suite.pools
-    allowance = session.approval(pools, grains)
     title = f"add {show_tokens(grains)} tokens to pool {pool}"
-    planned = PlannedTransaction(title, pools.call("fund", pool, grains), grains, ask=True, after=bool(allowance))
-    act(session, [*allowance, planned], by.mode, pool=pool, added=grains)
+    planned = PlannedTransaction(title, session.suite.pools.fund(pool, grains), ask=True)
+    act(session, [planned], by.mode, pool=pool, added=grains)
 
 
 @app.command()
@@ -134,11 +133,13 @@ def invite(
 
     address, period = parse_address(node, "--node"), parse_period(valid, "--for")
     session = open_signing(deployment, rpc, key.keystore, key.password_file)
-    owner, account = session.pool(pool).owner, session.client.account
-    if account is None or owner != session.address:
-        raise ConfigError(f"pool {pool} is owned by {owner}, not by {session.address}", "use the owner's key")
+    owner = session.pool(pool).owner
+    if owner != session.client.address:
+        raise ConfigError(f"pool {pool} is owned by {owner}, not by {session.client.address}", "use the owner's key")
     pools, expiry = session.suite.pools.address, session.client.now() + period
-    paper = authorisations.sign(authorisations.Invite(session.client.chain_id, pools, pool, address, expiry), account)
+    paper = authorisations.sign(
+        authorisations.Invite(session.client.chain_id, pools, pool, address, expiry), session.account
+    )
     authorisations.write(paper, out)
     emit(
         {"pool": pool, "node": address, "expiry": expiry, "file": str(out)},
@@ -159,21 +160,21 @@ def parse_period(text: str, what: str) -> int:
 @grouped
 def pause(pool: PoolOption, by: Acting) -> None:
     """No new joins or submissions until resumed; votes, pay and disputes go on."""
-    _life("pausePool", "pause pool", pool, by)
+    _change(lambda pools: pools.pause_pool(pool), "pause pool", pool, by)
 
 
 @app.command()
 @grouped
 def resume(pool: PoolOption, by: Acting) -> None:
     """Open a paused pool again."""
-    _life("resumePool", "resume pool", pool, by)
+    _change(lambda pools: pools.resume_pool(pool), "resume pool", pool, by)
 
 
 @app.command()
 @grouped
 def close(pool: PoolOption, by: Paying) -> None:
     """Close a pool for good: no more joins, steps or submissions. The rest of the budget follows with `settle`."""
-    _life("closePool", "close for good pool", pool, by)
+    _change(lambda pools: pools.close_pool(pool), "close for good pool", pool, by)
 
 
 @app.command()
@@ -186,29 +187,29 @@ def settle(pool: PoolOption, by: Acting) -> None:
     view, now = session.pool(pool), session.client.now()
     if view.settle_at > now:
         raise ConfigError(f"pool {pool} can be settled at {clock(view.settle_at)}", "run this again then")
-    _life("settlePool", "take the leftovers of pool", pool, by)
+    _change(lambda pools: pools.settle_pool(pool), "take the leftovers of pool", pool, by)
 
 
 @app.command("remove-node")
 @grouped
 def remove_node(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Keep a node from any later submission; its stake and its work so far are untouched."""
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
     from cli.session import parse_address
 
     address = parse_address(node, "--node")
     session = by.open()
     session.pool(pool)
-    call = session.suite.pools.call("removeNode", pool, address)
-    planned = PlannedTransaction(f"remove node {address} from pool {pool} for good", call, ask=True)
-    act(session, [planned], by.mode, pool=pool, node=address)
+    call = session.suite.pools.remove_node(pool, address)
+    title = f"remove node {address} from pool {pool} for good"
+    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, pool=pool, node=address)
 
 
-def _life(function: str, words: str, pool: int, by: Acting) -> None:
-    """One owner's call that only takes the pool's number."""
-    from cli.planned import PlannedTransaction, act
+def _change(change: "Callable[[Pools], ContractCall[Any]]", words: str, pool: int, by: Acting) -> None:
+    """A step in the pool's life: one call of its owner."""
+    from cli.plan import PlannedTransaction, act
 
     session = by.open()
     session.pool(pool)
-    planned = PlannedTransaction(f"{words} {pool}", session.suite.pools.call(function, pool), ask=True)
+    planned = PlannedTransaction(f"{words} {pool}", change(session.suite.pools), ask=True)
     act(session, [planned], by.mode, pool=pool)

@@ -72,7 +72,7 @@ def _chain_text(summary: dict[str, Any]) -> str:
 
 def _service_text(run: "RunStatus", escrow: dict[str, int]) -> str:
     """Names and reasons in the document come from strangers, so everything is made printable."""
-    from cli.amounts import show_tokens
+    from protocol.amounts import show_tokens
     from protocol.errors import printable
 
     lines = {
@@ -80,7 +80,7 @@ def _service_text(run: "RunStatus", escrow: dict[str, int]) -> str:
         "phase": run.phase,
         "step": f"{run.step} of {run.steps}",
         "block": f"{run.head}" + (f" ({run.chain_error})" if run.chain_error else ""),
-        "files": ", ".join(f"{count} {name}" for name, count in run.flight.model_dump().items()),
+        "files": ", ".join(f"{count} {name}" for name, count in run.in_flight.model_dump().items()),
         "escrow": ", ".join(f"{name} {show_tokens(escrow[name])}" for name in _ESCROW if name in escrow) or "unknown",
     }
     participants = [

@@ -9,8 +9,10 @@ from cli.output import clock, emit, seconds
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
+    from chain.sender import Receipt
+    from chain.state import State
     from chain.suite import SeatView
-    from cli.planned import PlannedTransaction
+    from cli.plan import PlannedTransaction
     from cli.session import Session
 
 app = typer.Typer(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
@@ -26,30 +28,25 @@ OwnerOption = Annotated[str, typer.Option("--address", help="Address that owns o
 @grouped
 def bond(by: Paying, voter: VoterOption = None) -> None:
     """Open one seat per voting key; your key (--keystore) pays the bond, owns the seats and gets the fees."""
-    from cli import planned as plan
-    from cli.amounts import show_tokens
+    from cli.plan import PlannedTransaction, act
     from cli.session import parse_address
+    from protocol.amounts import show_tokens
 
     voters = [parse_address(text, "--voter") for text in voter or []]
     session = by.open()
-    seats, owner = session.suite.seats, session.address
-    each = seats.bond()
-    voters = voters or [owner]
-    allowance = session.approval(seats, each * len(voters))
-    planned = list(allowance)
-    for key in voters:
-        title = f"bond {show_tokens(each)} tokens for a seat with voting key {key}"
-        planned.append(
-            plan.PlannedTransaction(title, seats.call("openSeat", key), each, ask=True, after=bool(allowance))
-        )
-    if by.dry_run:
-        plan.act(session, planned, by.mode, owner=owner, bond=each)
-        return
-    receipts = plan.send(session, planned, by.mode)
-    opened = [seats.event(r, "SeatOpened").args for r in receipts[len(allowance) :]]
-    document = {"sent": plan.sent(planned, receipts), "owner": owner, "seats": opened}
-    lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
-    emit(document, by.json, lambda: "\n".join([*lines, f"now epoch {seats.current_epoch()}"]))
+    seats, owner = session.suite.seats, session.client.address
+    planned = []
+    for key in voters or [owner]:
+        call = seats.open_seat(key)
+        title = f"bond {show_tokens(call.grains)} tokens for a seat with voting key {key}"
+        planned.append(PlannedTransaction(title, call, ask=True))
+
+    def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
+        opened = [seats.event(receipt, "SeatOpened").args for receipt in receipts]
+        lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
+        return {"seats": opened}, "\n".join([*lines, f"now epoch {seats.current_epoch()}"])
+
+    act(session, planned, by.mode, outcome, owner=owner, bond=planned[0].call.grains)
 
 
 @app.command()
@@ -78,37 +75,35 @@ def claim(
     seat: Annotated[int | None, typer.Option("--seat", min=0, help="Only this seat; all of yours if missing.")] = None,
 ) -> None:
     """Settle every membership and jury duty that is due: fees go to the seat's owner, penalties are taken."""
-    from cli.planned import act
+    from cli.plan import act
     from cli.views.seats import seats_of
 
     session = by.open()
     state, now = session.state(), session.client.now()
-    seats = [seat] if seat is not None else [s.seat for s in seats_of(state, session.address)]
-    planned = [planned for number in seats for planned in _dues(session, state, number, now)]
+    seats = [seat] if seat is not None else [s.seat for s in seats_of(state, session.client.address)]
+    planned = [each for number in seats for each in _dues(session, state, number, now)]
     if not planned:
         raise ConfigError("no fee is due now", "fees are due once a lane's challenge window is over")
-    before = session.suite.token.balance_of(session.address)
+    before = session.suite.token.balance_of(session.client.address)
     act(session, planned, by.mode, seats=seats)
     if not by.dry_run and not by.json:
-        from cli.amounts import show_tokens
+        from protocol.amounts import show_tokens
 
-        after = session.suite.token.balance_of(session.address)
+        after = session.suite.token.balance_of(session.client.address)
         typer.echo(f"balance: {show_tokens(before)} → {show_tokens(after)} tokens")
 
 
-def _dues(session: "Session", state: Any, seat: int, now: int) -> list["PlannedTransaction"]:
-    from cli.planned import PlannedTransaction
+def _dues(session: "Session", state: "State", seat: int, now: int) -> list["PlannedTransaction"]:
+    from cli.plan import PlannedTransaction
     from cli.views.seats import due, jury_duties
 
     court, juries = session.suite.court, session.suite.juries
     out = []
     for pool, lane, turn, member in due(state, seat, now):
         title = f"close seat {seat}'s part in pool {pool}, lane {lane}, round {turn}"
-        out.append(PlannedTransaction(title, court.call("closeMember", pool, lane, turn, member)))
+        out.append(PlannedTransaction(title, court.close_member(pool, lane, turn, member)))
     for trial, juror in jury_duties(state, seat):
-        out.append(
-            PlannedTransaction(f"close seat {seat}'s part in jury {trial}", juries.call("closeJuror", trial, juror))
-        )
+        out.append(PlannedTransaction(f"close seat {seat}'s part in jury {trial}", juries.close_juror(trial, juror)))
     return out
 
 
@@ -120,33 +115,34 @@ def set_voter(
     by: Paying,
 ) -> None:
     """Give a seat another voting key. Not while a vote is committed and still hidden: neither key could reveal it."""
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
     from cli.session import parse_address
 
     key = parse_address(voter, "--voter")
     session = by.open()
-    planned = PlannedTransaction(
-        f"seat {seat} votes with key {key}", session.suite.seats.call("setVoter", seat, key), ask=True
+    call = session.suite.seats.set_voter(seat, key)
+    act(
+        session,
+        [PlannedTransaction(f"seat {seat} votes with key {key}", call, ask=True)],
+        by.mode,
+        seat=seat,
+        voter=key,
     )
-    act(session, [planned], by.mode, seat=seat, voter=key)
 
 
 @app.command("top-up")
 @grouped
 def top_up(seat: SeatOption, by: Paying) -> None:
     """Fill a seat's bond up again after penalties; below the least bond a seat has to leave."""
-    from cli.amounts import show_tokens
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
+    from protocol.amounts import show_tokens
 
     session = by.open()
-    seats = session.suite.seats
-    missing = seats.bond() - seats.seat_of(seat).bond
-    if missing <= 0:
+    call = session.suite.seats.top_up(seat)
+    if not call.grains:
         raise ConfigError(f"the bond of seat {seat} is complete", "nothing has to be done")
-    allowance = session.approval(seats, missing)
-    title = f"add {show_tokens(missing)} tokens to the bond of seat {seat}"
-    planned = PlannedTransaction(title, seats.call("topUp", seat), missing, ask=True, after=bool(allowance))
-    act(session, [*allowance, planned], by.mode, seat=seat, added=missing)
+    title = f"add {show_tokens(call.grains)} tokens to the bond of seat {seat}"
+    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, seat=seat, added=call.grains)
 
 
 @app.command()
@@ -156,10 +152,10 @@ def leave(
     by: Paying,
 ) -> None:
     """Leave with a seat: it is drawn for the last time in the next epoch. Keep voting until then, then withdraw."""
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
 
     session = by.open()
-    planned = PlannedTransaction(f"seat {seat} leaves", session.suite.seats.call("leaveSeat", seat), ask=True)
+    planned = PlannedTransaction(f"seat {seat} leaves", session.suite.seats.leave_seat(seat), ask=True)
     act(session, [planned], by.mode, seat=seat)
 
 
@@ -170,18 +166,18 @@ def withdraw(
     by: Acting,
 ) -> None:
     """After leaving: start the unbonding period, or take the bond once it is over."""
-    from cli.planned import PlannedTransaction, act
+    from cli.plan import PlannedTransaction, act
 
     session = by.open()
     seats = session.suite.seats
     view = seats.seat_of(seat)
     _check_withdrawable(session, seat, view)
     if view.release_at:
-        planned = PlannedTransaction(f"withdraw the bond of seat {seat}", seats.call("withdrawSeat", seat))
+        planned = PlannedTransaction(f"withdraw the bond of seat {seat}", seats.withdraw_seat(seat))
     else:
         period = seconds(session.suite.params.unbonding())
         planned = PlannedTransaction(
-            f"start unbonding seat {seat}; withdraw again in {period}", seats.call("unbondSeat", seat)
+            f"start unbonding seat {seat}; withdraw again in {period}", seats.unbond_seat(seat)
         )
     act(session, [planned], by.mode, seat=seat, unbonding=not view.release_at)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from chain.records import Account, Submission
+from chain.standing import Standing, standing_of
 from chain.state import State
 from cli.views.progress import reason, waiting
 from protocol.verdict import Code
@@ -58,13 +59,13 @@ def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
 
 def standing(account: Account) -> str:
     """What the node may do in the pool: member, ejected, removed, frozen or left."""
-    if account.ejected:
-        return f"ejected ({Code(account.eject_code).label}, submission {account.eject_sequence})"
-    if account.removed:
-        return "removed by the pool's owner"
-    if account.frozen_at:
-        return "frozen until a rejection is final"
-    return "member" if account.member else "left"
+    found = standing_of(account)
+    words = {
+        Standing.EJECTED: f"ejected ({Code(account.eject_code).label}, submission {account.eject_sequence})",
+        Standing.REMOVED: "removed by the pool's owner",
+        Standing.FROZEN: "frozen until a rejection is final",
+    }
+    return words.get(found, str(found))
 
 
 def submission_view(state: State, sub: Submission, now: int) -> dict[str, Any]:

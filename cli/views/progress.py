@@ -4,7 +4,7 @@ from chain.judging import Lane
 from chain.records import Status, Submission
 from chain.state import State
 from cli.output import clock
-from protocol.verdict import Code
+from protocol.verdict import Code, code_at
 
 
 def waiting(state: State, sub: Submission, now: int) -> str:
@@ -59,7 +59,7 @@ def votes_on(state: State, sub: Submission) -> dict[int, int]:
     if lane is None:
         return {}
     for newest in reversed(lane.rounds):
-        votes = {newest.seats[m]: codes >> (4 * sub.place) & 15 for m, (codes, _) in sorted(newest.reveals.items())}
+        votes = {newest.seats[m]: code_at(codes, sub.place) for m, (codes, _) in sorted(newest.reveals.items())}
         if votes:
             return {seat: code for seat, code in votes.items() if code}
     return {}

@@ -6,7 +6,7 @@ from typing import Any
 from chain.judging import Lane, Round
 from chain.records import Seat
 from chain.state import State
-from protocol.verdict import LANE, Code
+from protocol.verdict import Code, unpack
 
 
 def seats_of(state: State, address: str) -> list[Seat]:
@@ -61,7 +61,7 @@ def due(state: State, seat: int, now: int) -> Iterator[tuple[int, int, int, int]
     round is settled, the challenge window over, no file before a jury."""
     for lane, turn, member in memberships_of(state, seat):
         window = state.pools[lane.pool].terms.challengeWindow
-        disputed = any(turn.codes >> (4 * place) & 15 == Code.DISPUTED for place in range(LANE))
+        disputed = Code.DISPUTED in unpack(turn.codes)
         final = turn.settled and now >= turn.settled_time + window and not disputed
         if final and member not in turn.closed:
             yield lane.pool, lane.lane, turn.round, member

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from cli.amounts import show_tokens
 from cli.output import clock, fields, table
 from cli.views.pools import phase
+from protocol.amounts import show_tokens
 from protocol.verdict import Code
 
 

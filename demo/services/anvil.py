@@ -20,15 +20,17 @@ _START_SECONDS = 60.0
 
 
 def find_anvil() -> Path:
-    """The native program (not npm's node wrapper, which would not pass signals on). Raises ConfigError."""
+    """The native program: from the checkout's node_modules, or the one on PATH. Raises ConfigError."""
     machine = _MACHINES.get(platform.machine().lower(), "")
     package = f"@foundry-rs/anvil-{platform.system().lower()}-{machine}"
-    root = Path(demo.__file__).parents[1]
-    for modules in (root / "node_modules", root / "node_modules/@foundry-rs/anvil/node_modules"):
-        program = modules / package / "bin" / "anvil"
-        if program.is_file():
-            return program
     found = shutil.which("anvil")
+    # npm's `anvil` is a node wrapper that would not pass signals on; the native program lies beside its package.
+    wrapped = [folder for folder in Path(found).resolve().parents if folder.name == "node_modules"] if found else []
+    for modules in (Path(demo.__file__).parents[1] / "node_modules", *wrapped):
+        for folder in (modules, modules / "@foundry-rs/anvil/node_modules"):
+            program = folder / package / "bin" / "anvil"
+            if program.is_file():
+                return program
     if found:
         return Path(found)
     raise ConfigError("anvil, the local chain, is not installed", "run `make setup` (or put Foundry's anvil on PATH)")

@@ -62,7 +62,7 @@ def main() -> int:
         anvil.save(state)
     finally:
         anvil.stop()
-        lock.close()
+        lock.release()
     return 0
 
 

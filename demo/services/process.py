@@ -1,13 +1,13 @@
 """What every service process needs: to die with its parent, to claim its port, to end with one clear line."""
 
 import ctypes
-import fcntl
 import logging
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+
+from filelock import FileLock, Timeout
 
 from demo.ports import is_free
 from protocol.errors import ConfigError, MusterError
@@ -30,25 +30,17 @@ def claim(port: int, what: str) -> None:
         raise ConfigError(f"port {port} for {what} is in use", "stop what uses it or choose another --port") from None
 
 
-def lock_folder(folder: Path, what: str) -> TextIO:
-    """Take `folder` for this process alone, as long as the returned file is open. Raises ConfigError."""
+def lock_folder(folder: Path, what: str) -> FileLock:
+    """Take `folder` for this process alone, until the returned lock is released or the process ends. Waits three
+    seconds for a predecessor. Raises ConfigError."""
+    lock = FileLock(folder / "lock", timeout=3)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = (folder / "lock").open("w")
+        lock.acquire(poll_interval=0.1)
+    except Timeout:
+        raise ConfigError(f"{folder} is in use by another {what}", "stop that one or choose another --data") from None
     except OSError as error:
         raise ConfigError(f"cannot write {folder}: {error.strerror}", "choose another --data") from None
-
-    def taken() -> bool:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
-    try:
-        wait_for(f"folder {folder}", lambda: taken() or None, timeout=3, poll=0.1)
-    except MusterError:
-        raise ConfigError(f"{folder} is in use by another {what}", "stop that one or choose another --data") from None
     return lock
 
 

@@ -42,7 +42,7 @@ def main() -> int:
     where = f"http://127.0.0.1:{layout.port} bucket={layout.bucket} region={layout.region}"
     print(f"READY {where} credentials={layout.credentials} seconds={seconds:.2f}", flush=True)
     server.serve()
-    lock.close()
+    lock.release()
     sys.stdout.flush()
     os._exit(0)  # eventlet's hub would keep threads of its own
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.errors import ConfigError
-from storage.sigv4 import AccessKey
+from storage.settings import AccessKey
 
 KINDS = ("account", "container", "object")
 CHUNK = 1 << 20

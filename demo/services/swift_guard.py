@@ -26,7 +26,7 @@ class Refusal(Exception):
         self.status, self.code, self.text = status, code, text
 
 
-class Guard:
+class SignatureGuard:
     """Lets through only requests that carry exactly one SigV4 signature and mean one thing.
 
     Refused: unsigned requests, SigV2 and Swift's native API; query parameters given twice; Content-Length together
@@ -114,7 +114,7 @@ def _refuse(start: StartResponse, refusal: Refusal) -> Iterable[bytes]:
     return [body]
 
 
-class Cache:
+class LocalMemcache:
     """The few memcache calls Swift's proxy makes, answered in this process: two look-ups less per request."""
 
     _ENTRIES = 10_000
@@ -159,9 +159,9 @@ def _after(seconds: float) -> float:
     return time.time() + seconds if seconds else 0.0
 
 
-def guard_factory(global_conf: Mapping[str, str], **local: str) -> Callable[[App], Guard]:
-    return Guard
+def guard_factory(global_conf: Mapping[str, str], **local: str) -> Callable[[App], SignatureGuard]:
+    return SignatureGuard
 
 
-def cache_factory(global_conf: Mapping[str, str], **local: str) -> Callable[[App], Cache]:
-    return Cache
+def cache_factory(global_conf: Mapping[str, str], **local: str) -> Callable[[App], LocalMemcache]:
+    return LocalMemcache

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 import warnings
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from swift.common import wsgi as swift_wsgi
 
 from demo.services.swift_conf import KINDS, Layout
 from protocol.errors import MusterError
-from storage.sigv4 import sign_url
+from storage.presign import sign_url
 
 _UNIX_PATH_ROOM = 85  # AF_UNIX paths have at most 107 bytes
 _GRACE_SECONDS = 5
@@ -141,7 +140,7 @@ class SwiftServer:
     def _make_bucket(self) -> None:
         layout = self._layout
         endpoint = f"http://127.0.0.1:{layout.port}"
-        url = sign_url("PUT", endpoint, f"/{layout.bucket}", {}, 60, datetime.now(UTC), layout.region, layout.access)
+        url = sign_url("PUT", f"{endpoint}/{layout.bucket}", {}, 60, layout.region, layout.access)
         connection = http.client.HTTPConnection("127.0.0.1", layout.port, timeout=30)
         try:
             connection.request("PUT", url.removeprefix(endpoint), headers={"Content-Length": "0"})

@@ -35,7 +35,7 @@ class WaitEntry(ResponseBody):
     since: float
 
 
-class FlightEntry(ResponseBody):
+class InFlightEntry(ResponseBody):
     """Files in flight: open leases, waiting for a verdict, accepted and not yet trained on. `needed`: what the steps
     still to come can use at most; `expected`: how many of those in flight will be of use."""
 
@@ -57,7 +57,7 @@ class RunStatus(ResponseBody):
     head: int
     time: float
     waits: list[WaitEntry]
-    flight: FlightEntry
+    in_flight: InFlightEntry
     chain_error: str
     nodes: dict[str, NodeState]
     validators: dict[str, NodeState]
@@ -250,7 +250,7 @@ class RunRecord(ResponseBody):
     step: int | None
     usable_step: int | None
     steps: int
-    flight: FlightEntry
+    in_flight: InFlightEntry
     rewards: list[RewardEntry]
     reports: list[ReportEntry]
     published: list[PublishedEntry]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from protocol.errors import IntegrityError
+from protocol.errors import IntegrityError, first_line
 from protocol.models.documents import check_documents, read_document
 from protocol.tasks.prompts import Tokenizer
 
@@ -47,8 +47,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     try:
         loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a hostile folder can make the parsers raise anything
-        line = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise IntegrityError(f"the tokenizer in {folder} cannot be read: {line}", "fetch the weights again") from None
+        raise IntegrityError(
+            f"the tokenizer in {folder} cannot be read: {first_line(error)}", "fetch the weights again"
+        ) from None
     return cast(Tokenizer, loaded)
 
 

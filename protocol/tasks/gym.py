@@ -6,7 +6,7 @@ import importlib.metadata
 import math
 from typing import Any
 
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_line
 from protocol.tasks.base import Problem
 from protocol.tasks.reviewed import REBUILD, REFUSED, REUSE, REVIEWED_VERSION
 
@@ -36,7 +36,9 @@ class GymTask:
             self._dataset = self._dataset_class(self._config)
             self.problem(0)
         except Exception as error:  # generators check their parameters in many ways
-            raise ConfigError(f"{self.name} refuses its parameters: {_line(error)}", "mend `task.params`") from None
+            raise ConfigError(
+                f"{self.name} refuses its parameters: {first_line(error)}", "mend `task.params`"
+            ) from None
 
     def problem(self, seed: int) -> Problem:
         if not 0 <= seed < 1 << 64:
@@ -88,14 +90,10 @@ def _config(name: str, config_class: type[Any], params: dict[str, Any]) -> Any:
     try:
         return config_class(**params, seed=0, size=1)
     except Exception as error:
-        raise ConfigError(f"{name} refuses its parameters: {_line(error)}", "mend `task.params`") from None
+        raise ConfigError(f"{name} refuses its parameters: {first_line(error)}", "mend `task.params`") from None
 
 
 def _threshold(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ConfigError(f"`task.params.{THRESHOLD}` is {value!r}", "use a number from 0 to 1 (1: right or nothing)")
     return float(value)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -76,15 +76,15 @@ class Game:
         expiry = suite.client.now() + 3600
         suite.stakes.register_node(
             node.address, stake, expiry, suite.stakes.sign_consent(node, operator.address, expiry)
-        )
-        suite.pools.join(self.pool, node.address)
+        ).send()
+        suite.pools.join(self.pool, node.address).send()
         return operator, node
 
     def publish(self, canary_root: bytes = bytes(32)) -> int:
         """The next step, with its seed block mined."""
         step = self.state.pools[self.pool].step + 1
         manifest = hashlib.sha256(f"step {step}".encode()).digest()
-        seed_block = self.suite.pools.publish_step(self.pool, step, manifest, canary_root)
+        seed_block = self.suite.pools.publish_step(self.pool, step, manifest, canary_root).send()
         self.mine_to(seed_block + 1)
         return step
 
@@ -95,7 +95,7 @@ class Game:
 
     def submit(self, node: LocalAccount, step: int, item: WorkItem) -> Submission:
         counter = self.state.accounts[self.pool, node.address].counter
-        done = self.deployed.suite(node).pools.submit(self.pool, step, counter, item)
+        done = self.deployed.suite(node).pools.submit(self.pool, step, counter, item).send()
         return self.state.submissions[self.pool, done.sequence]
 
     def vote(self, lane: int, codes: dict[int, int], round: int = 0) -> None:
@@ -110,10 +110,10 @@ class Game:
             court = self.voters[seat].court
             voter = self.voters[seat].client.address
             commitment = court.ballot_hash(self.pool, lane, round, voter, word, verdict, salt)
-            court.commit_votes(self.pool, lane, round, member, commitment)
+            court.commit_votes(self.pool, lane, round, member, commitment).send()
         for member, seat in enumerate(committee.seats):
-            self.voters[seat].court.reveal_votes(self.pool, lane, round, member, word, verdict, salt)
-        self.suite.court.settle(self.pool, lane, round, self.state.files_of(record))
+            self.voters[seat].court.reveal_votes(self.pool, lane, round, member, word, verdict, salt).send()
+        self.suite.court.settle(self.pool, lane, round, self.state.files_of(record)).send()
 
     def try_case(self, trial: int, code: int) -> None:
         """All jurors vote `code`."""
@@ -124,9 +124,9 @@ class Game:
         for juror, seat in enumerate(jury.seats):
             suite = self.voters[seat]
             commitment = suite.juries.ballot_hash(trial, suite.client.address, code, verdict, salt)
-            suite.juries.commit_vote(trial, juror, commitment)
+            suite.juries.commit_vote(trial, juror, commitment).send()
         for juror, seat in enumerate(jury.seats):
-            self.voters[seat].juries.reveal_vote(trial, juror, code, verdict, salt)
+            self.voters[seat].juries.reveal_vote(trial, juror, code, verdict, salt).send()
 
 
 def begin(deployed: Deployed, folder: Path, budget: int = 1000 * GRAINS) -> Game:
@@ -135,10 +135,10 @@ def begin(deployed: Deployed, folder: Path, budget: int = 1000 * GRAINS) -> Game
     suite = deployed.suite(owner)
     follower = Follower(suite.client, deployed.deployment, folder / "events.db")
     game = Game(deployed, Projection(follower), owner)
-    suite.token.approve(suite.seats.address, 8 * suite.seats.bond())
+    suite.token.approve(suite.seats.address, 8 * suite.seats.bond()).send()
     for _ in range(8):
         voter = deployed.chain.account()
-        game.voters[suite.seats.open_seat(voter.address)] = deployed.suite(voter)
+        game.voters[suite.seats.open_seat(voter.address).send()] = deployed.suite(voter)
     deployed.chain.mine(2 * suite.seats.epoch_blocks())
-    game.pool = suite.pools.create_pool(terms(), budget)
+    game.pool = suite.pools.create_pool(terms(), budget).send()
     return game

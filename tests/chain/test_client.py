@@ -184,24 +184,24 @@ def test_refusals_are_decoded(deployed: Deployed) -> None:
     poor = deployed.chain.account()
     suite = deployed.suite(poor)
     with pytest.raises(ContractError) as refused:
-        suite.token.mint(poor.address, 1)
+        suite.token.mint(poor.address, 1).send()
     assert refused.value.name == "OwnableUnauthorizedAccount"
     assert refused.value.arguments == {"account": poor.address}
     with pytest.raises(ContractError, match=r"Pools.closePool was refused: NotOwner\(\)|NoSuchPool\(\)"):
-        suite.pools.close_pool(99)
+        suite.pools.close_pool(99).send()
     with pytest.raises(ContractError, match=r"ERC20InsufficientBalance.*get more tokens"):
-        suite.seats.open_seat(poor.address)
+        suite.seats.open_seat(poor.address).send()
 
 
 def test_a_mined_revert_tells_its_reason(deployed: Deployed) -> None:
     poor = deployed.chain.account()
     suite = deployed.suite(poor)
-    call = suite.token.call("mint", poor.address, GRAINS)
+    call = suite.token.mint(poor.address, GRAINS)
     with pytest.raises(ContractError) as refused:
         suite.client.send(call, gas=200_000)
     assert refused.value.name == "OwnableUnauthorizedAccount"
     assert refused.value.tx_hash.startswith("0x")
-    suite.token.transfer(poor.address, 0)
+    suite.token.transfer(poor.address, 0).send()
 
 
 def test_unknown_revert_data_is_shown() -> None:
@@ -362,7 +362,7 @@ def test_arguments_are_checked_before_they_are_sent(deployed: Deployed) -> None:
     with pytest.raises(ConfigError, match="not 32 bytes"):
         suite.pools.publish_step(1, 0, b"short")
     with pytest.raises(ConfigError, match="needs a key"):
-        deployed.suite().token.mint(deployed.governance.address, 1)
+        deployed.suite().token.mint(deployed.governance.address, 1).send()
 
 
 def test_an_rpc_error_is_an_error_of_its_own(anvil: Chain) -> None:

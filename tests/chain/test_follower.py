@@ -35,7 +35,7 @@ def proxy(deployed: Deployed) -> Iterator[Proxy]:
 
 
 def mint(deployed: Deployed, grains: int) -> None:
-    deployed.suite(deployed.governance).token.mint(ALICE, grains)
+    deployed.suite(deployed.governance).token.mint(ALICE, grains).send()
 
 
 def follow(deployed: Deployed, path: Path, **options: Any) -> Follower:
@@ -72,7 +72,7 @@ def test_it_goes_on_where_it_stopped(deployed: Deployed, tmp_path: Path) -> None
 )
 def test_text_that_is_none_stops_nobody(deployed: Deployed, tmp_path: Path, text: bytes) -> None:
     """Any account may emit a mirror's URL, and the contract does not read it."""
-    announce = deployed.suite(deployed.governance).pools.call("announceMirror", 0, 0, "")
+    announce = deployed.suite(deployed.governance).pools.announce_mirror(0, 0, "")
     data = announce.data[:4] + encode(["uint256", "uint256", "bytes"], [0, 0, text])
     deployed.suite(deployed.governance).client.send(Call(announce.to, data, "Pools.announceMirror"))
     follower = follow(deployed, tmp_path)
@@ -324,7 +324,7 @@ def test_kill_9_at_any_moment_loses_nothing(deployed: Deployed, tmp_path: Path) 
     fresh = Follower(chain.client(), deployed.deployment, tmp_path / "fresh.db")
     fresh.poll()
     assert [(*e.key, e.block_hash, e.log_index) for e in fresh.history()] == [
-        (*e.key, e.block_hash, e.log_index) for e in projection._follower.history()
+        (*e.key, e.block_hash, e.log_index) for e in projection.source.history()
     ]
 
 
@@ -332,7 +332,7 @@ def test_it_keeps_up_with_a_long_history(deployed: Deployed, tmp_path: Path) -> 
     chain = deployed.chain
     suite = deployed.suite(deployed.governance)
     chain.rpc("evm_setAutomine", False)
-    call = suite.token.call("mint", ALICE, GRAINS)
+    call = suite.token.mint(ALICE, GRAINS)
     threads = [threading.Thread(target=lambda: [suite.client.send(call) for _ in range(10)]) for _ in range(10)]
     for thread in threads:
         thread.start()

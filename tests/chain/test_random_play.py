@@ -69,19 +69,19 @@ class Play:
 
     def finalize(self) -> None:
         refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE])
-        self.game.suite.pools.finalize(self.pick(status=refused, finalized=False))
+        self.game.suite.pools.finalize(self.pick(status=refused, finalized=False)).send()
 
     def claim(self) -> None:
         account = self.node()[1]
         hint = self.game.state.claim_hint(self.game.pool, account.address, self.game.suite.client.now())
         if hint is None:
             raise IndexError
-        self.game.suite.pools.claim(hint)
+        self.game.suite.pools.claim(hint).send()
         left = self.game.state.claim_hint(self.game.pool, account.address, self.game.suite.client.now())
         assert left is None
 
     def dispute(self) -> None:
-        self.game.suite.appeals.dispute(self.pick(disputed=False, finalized=False))
+        self.game.suite.appeals.dispute(self.pick(disputed=False, finalized=False)).send()
 
     def judge(self) -> None:
         trials = [t for t in self.game.state.trials.values() if not t.drawn]
@@ -89,16 +89,16 @@ class Play:
         self.game.try_case(self.random.choice(trials).trial, verdict)
 
     def conclude(self) -> None:
-        self.game.suite.appeals.conclude(self.pick(disputed=True))
+        self.game.suite.appeals.conclude(self.pick(disputed=True)).send()
 
     def close(self) -> None:
         done = [r for lane in self.game.state.lanes.values() for r in [(lane, x) for x in lane.rounds] if r[1].settled]
         lane, round_ = self.random.choice(done)
         left = [j for j in range(len(round_.seats)) if j not in round_.closed]
-        self.game.suite.court.close_member(lane.pool, lane.lane, round_.round, self.random.choice(left))
+        self.game.suite.court.close_member(lane.pool, lane.lane, round_.round, self.random.choice(left)).send()
 
     def forfeit(self) -> None:
-        self.game.suite.pools.forfeit(self.pick(status=Status.ACCEPTED))
+        self.game.suite.pools.forfeit(self.pick(status=Status.ACCEPTED)).send()
 
     def pass_time(self) -> None:
         self.game.deployed.chain.later(self.random.choice([5, 31, 61, 90]))
@@ -109,13 +109,13 @@ class Play:
     def leave_and_join(self) -> None:
         operator, node = self.node()
         suite = self.game.deployed.suite(operator)
-        suite.pools.leave_pool(self.game.pool, node.address)
-        suite.pools.join(self.game.pool, node.address)
+        suite.pools.leave_pool(self.game.pool, node.address).send()
+        suite.pools.join(self.game.pool, node.address).send()
 
     def reorganise(self) -> None:
         # Empty blocks would come out the same again.
         suite = self.game.deployed.suite(self.game.deployed.governance)
-        suite.token.mint(self.game.owner.address, 1)
+        suite.token.mint(self.game.owner.address, 1).send()
         assert self.game.state.head
         self.game.deployed.chain.rpc("anvil_reorg", self.random.randint(1, 3), [])
 

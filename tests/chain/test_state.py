@@ -77,13 +77,12 @@ def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
     assert hint is not None
     assert game.suite.pools.claimable(game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
     before = state.balances[operator.address]
-    assert game.suite.pools.claim(hint) == 2001 * RATE
-    lane = state.lanes[game.pool, 0]
-    assert [game.suite.court.close_member(game.pool, 0, 0, j) for j in range(3)] == [2 * FEE] * 3
+    assert game.suite.pools.claim(hint).send() == 2001 * RATE
+    assert [game.suite.court.close_member(game.pool, 0, 0, j).send() for j in range(3)] == [2 * FEE] * 3
     state = compare(game)
     assert state.balances[operator.address] == before + 2001 * RATE
     assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
-    assert lane.round.closed == {0, 1, 2}
+    assert state.lanes[game.pool, 0].round.closed == {0, 1, 2}
     assert [p.kind for p in state.payments] == ["claim", "fee", "fee", "fee"]
     assert sum(s.earned for s in state.seats.values()) == 6 * FEE
 
@@ -102,7 +101,7 @@ def test_rejected_work_slashes_and_ejects(game: Game) -> None:
         game.submit(node, step, work("more"))
     assert refused.value.name == "NodeIsFrozen"
     game.deployed.chain.later(61)
-    game.suite.pools.finalize(bad)
+    game.suite.pools.finalize(bad).send()
     state = compare(game)
     account = state.accounts[game.pool, node.address]
     assert (account.ejected, account.eject_code, account.eject_sequence) == (True, Code.REJECT_WEIGHTS, bad.sequence)
@@ -113,7 +112,7 @@ def test_rejected_work_slashes_and_ejects(game: Game) -> None:
     assert state.balances[SINK] > 0
     # What was accepted together with the rejected file had not vested when the node was slashed.
     assert state.claim_hint(game.pool, node.address, 2**40) is None
-    game.suite.pools.forfeit(state.submissions[good.pool, good.sequence])
+    game.suite.pools.forfeit(state.submissions[good.pool, good.sequence]).send()
     assert compare(game).submissions[good.pool, good.sequence].forfeited
 
 
@@ -123,28 +122,28 @@ def test_a_dispute_won_by_the_worker(game: Game) -> None:
     sub = game.submit(node, step, work("honest"))
     game.vote(0, {0: Code.REJECT_SAMPLING})
     suite = game.deployed.suite(operator)
-    trial = suite.appeals.dispute(game.state.submissions[game.pool, sub.sequence])
+    trial = suite.appeals.dispute(game.state.submissions[game.pool, sub.sequence]).send()
     state = compare(game)
     assert state.submissions[game.pool, sub.sequence].disputed
     assert state.disputes[game.pool, sub.sequence].trial == trial
     game.try_case(trial, Code.ACCEPT)
-    suite.appeals.conclude(state.submissions[game.pool, sub.sequence])
+    suite.appeals.conclude(state.submissions[game.pool, sub.sequence]).send()
     if not game.state.disputes[game.pool, sub.sequence].resolved:
         game.deployed.chain.later(31)
-        suite.appeals.conclude(state.submissions[game.pool, sub.sequence])
+        suite.appeals.conclude(state.submissions[game.pool, sub.sequence]).send()
     state = compare(game)
     dispute = state.disputes[game.pool, sub.sequence]
     assert (dispute.resolved, dispute.overturned, dispute.code) == (True, True, Code.ACCEPT)
     final = state.submissions[game.pool, sub.sequence]
     assert final.status == Status.ACCEPTED
     assert final.votes_code == Code.REJECT_SAMPLING
-    paid = [suite.juries.close_juror(trial, j) for j in range(5)]
+    paid = [suite.juries.close_juror(trial, j).send() for j in range(5)]
     assert paid == [2 * FEE] * 5
     assert any(s.kind == "seat" for s in state.slashes)
     game.deployed.chain.later(120)
     hint = state.claim_hint(game.pool, node.address, suite.client.now())
     assert hint is not None
-    assert suite.pools.claim(hint) == 1000 * RATE
+    assert suite.pools.claim(hint).send() == 1000 * RATE
     compare(game)
 
 
@@ -159,7 +158,7 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     game.deployed.chain.later(61)
     state = game.state
     for sub in (a, b):
-        game.suite.pools.finalize(state.submissions[game.pool, sub.sequence])
+        game.suite.pools.finalize(state.submissions[game.pool, sub.sequence]).send()
     state = compare(game)
     assert [state.submissions[game.pool, s.sequence].status for s in (a, b, c)] == [
         Status.MALFORMED,
@@ -169,7 +168,7 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     assert not state.accounts[game.pool, node.address].ejected
     lane = state.lanes[game.pool, 1]
     game.mine_to(lane.rounds[0].seed_block + 101)
-    game.suite.court.settle(game.pool, 1, 0, state.files_of(lane))
+    game.suite.court.settle(game.pool, 1, 0, state.files_of(lane)).send()
     assert compare(game).submissions[game.pool, c.sequence].status == Status.VOID
 
 
@@ -186,12 +185,12 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     for member, code in enumerate(votes):
         suite = game.voters[committee.seats[member]]
         commitment = suite.court.ballot_hash(game.pool, 0, 0, suite.client.address, code, salt, salt)
-        suite.court.commit_votes(game.pool, 0, 0, member, commitment)
+        suite.court.commit_votes(game.pool, 0, 0, member, commitment).send()
     game.deployed.chain.later(31)
     for member, code in enumerate(votes):
-        game.voters[committee.seats[member]].court.reveal_votes(game.pool, 0, 0, member, code, salt, salt)
+        game.voters[committee.seats[member]].court.reveal_votes(game.pool, 0, 0, member, code, salt, salt).send()
     game.deployed.chain.later(31)
-    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(lane))
+    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(lane)).send()
     state = compare(game)
     lane = state.lanes[game.pool, 0]
     assert [r.round for r in lane.rounds] == [0, 1]
@@ -218,13 +217,13 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     opening = planting.opening(node.address, 1)
     assert opening is not None
     failing = FailingRollout(0, keccak(row), [])
-    game.suite.canaries.open(sub, opening, failing, Code.REJECT_WEIGHTS)
+    game.suite.canaries.open(sub, opening, failing, Code.REJECT_WEIGHTS).send()
     state = compare(game)
     canary = state.canaries[game.pool, sub.sequence]
     assert sorted(canary.accused) == sorted(state.lanes[game.pool, 0].round.seats)
     assert all(state.seats[seat].frozen for seat in canary.accused)
     game.deployed.chain.later(31)
-    game.suite.canaries.conclude(state.submissions[game.pool, sub.sequence])
+    game.suite.canaries.conclude(state.submissions[game.pool, sub.sequence]).send()
     state = compare(game)
     canary = state.canaries[game.pool, sub.sequence]
     assert (canary.concluded, canary.upheld, canary.code) == (True, True, Code.CANARY)
@@ -236,29 +235,29 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     game.deployed.chain.later(61)
     hint = state.claim_hint(game.pool, node.address, game.suite.client.now())
     assert hint is not None
-    assert game.suite.pools.claim(hint) == 1000 * RATE
+    assert game.suite.pools.claim(hint).send() == 1000 * RATE
     compare(game)
 
 
 def test_owner_and_operator_lifecycle(game: Game) -> None:
     operator, node = game.node()
     suite = game.deployed.suite(operator)
-    suite.stakes.deposit(node.address, 5 * GRAINS)
-    suite.pools.refresh(game.pool, node.address)
-    suite.pools.leave_pool(game.pool, node.address)
+    suite.stakes.deposit(node.address, 5 * GRAINS).send()
+    suite.pools.refresh(game.pool, node.address).send()
+    suite.pools.leave_pool(game.pool, node.address).send()
     with pytest.raises(ContractError) as locked:
-        suite.stakes.withdraw(node.address, GRAINS)
+        suite.stakes.withdraw(node.address, GRAINS).send()
     assert locked.value.name == "StakeLocked"
     game.deployed.chain.later(game.state.pools[game.pool].unbonding + 1)
-    suite.stakes.withdraw(node.address, 105 * GRAINS)
-    game.suite.pools.pause_pool(game.pool)
-    game.suite.pools.resume_pool(game.pool)
-    game.suite.pools.fund(game.pool, 7 * GRAINS)
-    game.suite.pools.remove_node(game.pool, node.address)
-    game.suite.pools.close_pool(game.pool)
+    suite.stakes.withdraw(node.address, 105 * GRAINS).send()
+    game.suite.pools.pause_pool(game.pool).send()
+    game.suite.pools.resume_pool(game.pool).send()
+    game.suite.pools.fund(game.pool, 7 * GRAINS).send()
+    game.suite.pools.remove_node(game.pool, node.address).send()
+    game.suite.pools.close_pool(game.pool).send()
     assert compare(game).pools[game.pool].status == "closing"
     game.deployed.chain.later(game.state.pools[game.pool].unbonding + 1)
-    assert game.suite.pools.settle_pool(game.pool) == 1007 * GRAINS
+    assert game.suite.pools.settle_pool(game.pool).send() == 1007 * GRAINS
     state = compare(game)
     assert state.pools[game.pool].status == "settled"
     assert state.pools[game.pool].escrow == 0
@@ -268,29 +267,29 @@ def test_owner_and_operator_lifecycle(game: Game) -> None:
 def test_invites_permits_and_their_misuse(game: Game) -> None:
     from tests.chain.game import terms
 
-    game.pool = game.suite.pools.create_pool(terms(inviteOnly=True), 100 * GRAINS)
+    game.pool = game.suite.pools.create_pool(terms(inviteOnly=True), 100 * GRAINS).send()
     operator, node = game.deployed.rich(), game.deployed.chain.account()
     suite = game.deployed.suite(operator)
     expiry = suite.client.now() + 1000
     consent = suite.stakes.sign_consent(node, operator.address, expiry)
     permit = suite.token.sign_permit(operator, suite.stakes.address, 20 * GRAINS, expiry)
-    suite.stakes.register_node_with_permit(node.address, 20 * GRAINS, expiry, consent, permit)
+    suite.stakes.register_node_with_permit(node.address, 20 * GRAINS, expiry, consent, permit).send()
     with pytest.raises(ContractError) as uninvited:
-        suite.pools.join(game.pool, node.address)
+        suite.pools.join(game.pool, node.address).send()
     assert uninvited.value.name == "InviteRequired"
     assert "ask the pool's owner" in str(uninvited.value)
     other = suite.pools.sign_invite(game.owner, game.pool + 1, node.address, expiry)
     with pytest.raises(ContractError) as misused:
-        suite.pools.join_with_invite(game.pool, node.address, expiry, other)
+        suite.pools.join_with_invite(game.pool, node.address, expiry, other).send()
     assert misused.value.name == "BadInvite"
     invite = suite.pools.sign_invite(game.owner, game.pool, node.address, expiry)
-    suite.pools.join_with_invite(game.pool, node.address, expiry, invite)
+    suite.pools.join_with_invite(game.pool, node.address, expiry, invite).send()
     assert compare(game).accounts[game.pool, node.address].member
 
 
 def test_publishing_the_same_step_again_is_harmless(game: Game) -> None:
-    seed_block = game.suite.pools.publish_step(game.pool, 0, b"\1" * 32)
-    assert game.suite.pools.publish_step(game.pool, 0, b"\1" * 32) == seed_block
+    seed_block = game.suite.pools.publish_step(game.pool, 0, b"\1" * 32).send()
+    assert game.suite.pools.ensure_step(game.pool, 0, b"\1" * 32) == seed_block
     step = game.state.pools[game.pool].steps[0]
     assert (step.manifest, step.seed_block) == (b"\1" * 32, seed_block)
     assert game.suite.step_seed(game.pool, step) is None
@@ -308,6 +307,6 @@ def test_replaying_the_history_gives_the_same_state(game: Game) -> None:
     game.submit(node, step, work("x"))
     game.vote(0, {0: Code.ACCEPT})
     state = game.state
-    again = replay(game.projection._follower.history())
+    again = replay(game.projection.source.history())
     again.head = state.head
     assert again == state

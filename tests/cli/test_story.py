@@ -161,7 +161,7 @@ def test_a_closed_pool_is_joined_by_invite(stage: Stage) -> None:
 
 def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     operator, node, world = stage.key("operator"), stage.key("node"), stage.world
-    world.suite(stage.key("owner")).pools.publish_step(1, 0, b"\x42" * 32)
+    world.suite(stage.key("owner")).pools.publish_step(1, 0, b"\x42" * 32).send()
     stage.chain.mine(3)
     world.submit(node, 1, [1000, 500])
     shown = ("node", "status", "--node", node.address)

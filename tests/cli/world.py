@@ -75,7 +75,7 @@ class World:
             WorkItem(hashlib.sha256(b"root %d" % n).digest(), hashlib.sha256(b"file %d" % n).digest(), count, 4)
             for n, count in enumerate(units)
         ]
-        pools.submit_many(pool, 0, counter, items)
+        pools.submit_many(pool, 0, counter, items).send()
 
     def judge(self, voters: list[Key], pool: int, lane: int, codes: list[Code]) -> None:
         """The lane's committee commits, reveals and settles; all members vote `codes`."""
@@ -86,8 +86,10 @@ class World:
         word, salt = pack(codes), b"\x07" * 32
         for member, voter in enumerate(committee.voters):
             court = self.suite(keys[voter]).court
-            court.commit_votes(pool, lane, 0, member, court.ballot_hash(pool, lane, 0, voter, word, b"\1" * 32, salt))
+            court.commit_votes(
+                pool, lane, 0, member, court.ballot_hash(pool, lane, 0, voter, word, b"\1" * 32, salt)
+            ).send()
         for member, voter in enumerate(committee.voters):
-            self.suite(keys[voter]).court.reveal_votes(pool, lane, 0, member, word, b"\1" * 32, salt)
+            self.suite(keys[voter]).court.reveal_votes(pool, lane, 0, member, word, b"\1" * 32, salt).send()
         state = self.state()
-        self.suite(voters[0]).court.settle(pool, lane, 0, state.files_of(state.lanes[pool, lane]))
+        self.suite(voters[0]).court.settle(pool, lane, 0, state.files_of(state.lanes[pool, lane])).send()

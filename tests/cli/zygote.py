@@ -90,10 +90,10 @@ def wait(child: int, timeout: float) -> int:
 def preload() -> None:
     """What the commands of the story import, chain and keys above all."""
     for module in (
-        "consents",
+        "authorisations",
         "evidence",
         "main",
-        "moves",
+        "plan",
         "session",
         "terms",
         "views.nodes",

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from demo.agreement import agreement
-from demo.finish import misgivings
-from demo.layout import DemoPlan, ValidatorSpec
+from demo.plan import DemoPlan, ValidatorSpec
+from demo.results import problems
 from protocol.verdict import Code, Finding, Verdict
 from tests.validator.test_compare import verdict
 
@@ -57,7 +57,7 @@ def test_a_difference_is_told_and_makes_a_run_not_good(tmp_path: Path) -> None:
     assert one["codes"] == {"ann": "accept", "ben": "reject: weights"}
     assert one["differences"][0] == "toploc.code reject: weights against our accept"
     fine = {"ledger_matches_chain": True, "escrow_balanced": True, "honest_rejected": 0, "cheaters": []}
-    assert list(misgivings(fine | {"agreement": found})) == [
+    assert list(problems(fine | {"agreement": found})) == [
         "honest validators differ on file 7: ann says accept, ben says reject: weights"
     ]
 

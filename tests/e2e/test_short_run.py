@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from demo.network import vllm_installed
+from engines.runtime import vllm_installed
 from tests.e2e.running import Run, kept_demo, muster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

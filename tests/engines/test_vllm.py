@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engines.runtime import torch_environment
-from engines.vllm import cache_need, vllm_installed
+from engines.runtime import torch_environment, vllm_installed
+from engines.vllm import cache_need
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")]
 

@@ -40,7 +40,7 @@ TERMS = Terms(
 OWNER, NODE, CHEAT, VOTER, STRANGER = (Key.from_key(bytes([n]) * 32) for n in range(1, 6))
 
 
-class Chain:
+class ScriptedChain:
     """An event source; one call, one event, one block of one second (from time 1,000)."""
 
     def __init__(self) -> None:
@@ -51,12 +51,13 @@ class Chain:
         self.sequence = 0
 
     def history(self) -> Iterable[Event]:
-        self._polled = len(self.events)
-        return list(self.events)
+        found = list(self.events)
+        self._polled = len(found)
+        return found
 
     def poll(self) -> Batch:
         new, rollback = self.events[self._polled :], self._rollback
-        self._polled, self._rollback = len(self.events), None
+        self._polled, self._rollback = self._polled + len(new), None
         return Batch(rollback, new, self.head)
 
     def emit(self, contract: str, name: str, **args: Any) -> None:

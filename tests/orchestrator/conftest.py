@@ -11,6 +11,7 @@ import pytest
 from eth_account.signers.local import LocalAccount
 from starlette.testclient import TestClient
 
+from chain.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.db import Database, default_url
 from orchestrator.guard import NonceStore, RequestGuard
@@ -22,7 +23,7 @@ from protocol.http.signing import Realm, sign_request
 from protocol.receipts import ReceiptSigner
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
-from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, Chain
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
 
 URL = "http://127.0.0.1:8700"
 SHA = "ab" * 32
@@ -51,7 +52,7 @@ class Desk:
     """A running orchestrator and those who talk to it."""
 
     home: Path
-    chain: Chain
+    chain: ScriptedChain
     now: float = 1_000_000.0
     shelf: Shelf = field(default_factory=Shelf)
     _nonces: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -64,7 +65,7 @@ class Desk:
         train = TrainConfig(steps=4, files_per_step=2, async_level=1)
         config = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"), train=train)
         self.db = Database(default_url(self.home))
-        self.watch = Watch(self.chain, 1, confirmations=1)
+        self.watch = Watch(Projection(self.chain), 1, confirmations=1)
         receipts = ReceiptSigner(OWNER, self.realm)
         self.service = Service(ServiceParts(self.db, self.watch, self.shelf, config, receipts, clock=lambda: self.now))
         self.nonces = NonceStore(self.home / "nonces.db")
@@ -101,7 +102,7 @@ def is_error(answer: Any, status: int, words: str) -> bool:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.seat(VOTER)
     for key in (NODE, CHEAT):

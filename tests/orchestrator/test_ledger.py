@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from chain.reducers import replay
 from orchestrator.ledger import escrow, rows
 from protocol.verdict import Code
-from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, Chain
+from tests.orchestrator.chain import CHEAT, COMMITTEE, FEE, NODE, RATE, VOTER, WINDOW, ScriptedChain
 
 FEES = FEE * COMMITTEE
 BUDGET = 10_000_000
@@ -37,7 +37,7 @@ outcomes = st.sampled_from(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(outcomes, st.integers(1, 5000), st.booleans(), st.booleans()), max_size=12))
 def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, bool, bool]]) -> None:
-    chain, budget = Chain(), Budget()
+    chain, budget = ScriptedChain(), Budget()
     chain.create(BUDGET)
     chain.join(NODE)
     chain.publish(0)
@@ -70,7 +70,7 @@ def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, 
 
 
 def test_pay_is_locked_until_it_vests_and_then_claimable() -> None:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.join(NODE)
     chain.publish(0)
@@ -88,7 +88,7 @@ def test_pay_is_locked_until_it_vests_and_then_claimable() -> None:
 
 
 def test_a_slashed_node_keeps_what_vested_before_and_loses_the_rest() -> None:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.join(CHEAT)
     chain.publish(0)
@@ -109,7 +109,7 @@ def test_a_slashed_node_keeps_what_vested_before_and_loses_the_rest() -> None:
 
 
 def test_validators_fees_are_rows_of_their_own() -> None:
-    chain = Chain()
+    chain = ScriptedChain()
     chain.create()
     chain.seat(VOTER)
     chain.fee(VOTER, 700, 0)

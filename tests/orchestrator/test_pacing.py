@@ -9,19 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduler import (
-    File,
-    FileState,
-    Grant,
-    Lease,
-    Node,
-    Pace,
-    Rule,
-    Supply,
-    Wait,
-    decide,
-    flight,
-)
+from orchestrator.pace import Pace
+from orchestrator.scheduler import Grant, Requester, Wait, decide
+from orchestrator.supply import FileState, Lease, QueuedFile, Rule, Supply, in_flight
 
 TICK = 0.25
 RULE = Rule(files_per_step=4, async_level=2, steps=30)
@@ -42,7 +32,7 @@ class Maker:
 
 
 @dataclass
-class Pool:
+class SimulatedPool:
     """Everything that happens between a grant and the next policy step, with times in seconds."""
 
     rule: Rule
@@ -54,7 +44,7 @@ class Pool:
     now: float = 0.0
     published: list[float] = field(default_factory=lambda: [0.0])
     training: float | None = None
-    files: list[File] = field(default_factory=list)
+    files: list[QueuedFile] = field(default_factory=list)
     due: dict[int, tuple[float, bool]] = field(default_factory=dict)
     making: dict[str, list[float]] = field(default_factory=dict)
     consumed: set[int] = field(default_factory=set)
@@ -120,15 +110,15 @@ class Pool:
 
     def _submit(self, name: str, maker: Maker, lease: Lease) -> None:
         sequence = len(self.files)
-        self.files.append(File(sequence, name, lease.step, FileState.PENDING))
+        self.files.append(QueuedFile(sequence, name, lease.step, FileState.PENDING))
         good = self.random.random() >= maker.bad
         self.due[sequence] = (self.now + self.random.uniform(*self.verdict), good)
         self.making.setdefault(name, []).append(self.now - lease.granted)
         maker.lease, maker.counter = None, maker.counter + 1
 
     def _ask(self, name: str, maker: Maker) -> None:
-        before = flight(self.rule, self.supply(), self.now)
-        decision = decide(self.rule, self.supply(), Node(name, maker.counter, 0), None, self.now)
+        before = in_flight(self.rule, self.supply(), self.now)
+        decision = decide(self.rule, self.supply(), Requester(name, maker.counter, 0), None, self.now)
         self.asked.pop(name, None)
         if isinstance(decision, Grant):
             limit = decision.limit + 1e9 * (not maker.hangs)  # heartbeats, and a file is never given up
@@ -166,10 +156,10 @@ class Pool:
             self.batch = [f.sequence for f in ready[: self.rule.files_per_step]]
             self.training = self.now + self.train
 
-    def left(self) -> list[File]:
+    def left(self) -> list[QueuedFile]:
         return [f for f in self.files if f.state is FileState.ACCEPTED and f.sequence not in self.consumed]
 
-    def run(self, limit: float) -> "Pool":
+    def run(self, limit: float) -> "SimulatedPool":
         while self.step < self.rule.steps:
             assert self.now < limit, f"stuck at step {self.step} of {self.rule.steps} after {self.now:.0f} s"
             self.tick()
@@ -183,7 +173,7 @@ class Pool:
 
 
 def test_equal_nodes_and_even_latencies_waste_nothing_and_keep_the_trainer_supplied() -> None:
-    pool = Pool(RULE, {name: Maker(1.0) for name in "abcd"}).run(400)
+    pool = SimulatedPool(RULE, {name: Maker(1.0) for name in "abcd"}).run(400)
     assert pool.wasted == 0
     assert pool.most == RULE.capacity
     # A round trip is confirm 2.5 + make 1 + verdict 6 + train 1.5 = 11 s; three steps share one.
@@ -194,41 +184,45 @@ def test_equal_nodes_and_even_latencies_waste_nothing_and_keep_the_trainer_suppl
 def test_uneven_verdicts_waste_little(verdict: tuple[float, float], most: float) -> None:
     """Counting files in flight alone, whatever their policy step, wastes a third in each of these worlds."""
     makers = {"a": 0.5, "b": 1.5, "c": 1.0}
-    runs = [Pool(RULE, {n: Maker(s) for n, s in makers.items()}, verdict, seed=seed).run(600) for seed in range(8)]
+    runs = [
+        SimulatedPool(RULE, {n: Maker(s) for n, s in makers.items()}, verdict, seed=seed).run(600) for seed in range(8)
+    ]
     assert sum(pool.wasted for pool in runs) / len(runs) < most
 
 
 def test_cheaters_do_not_starve_the_trainer() -> None:
-    honest = Pool(RULE, {name: Maker(1.0) for name in "abc"}, verdict=(5.0, 7.0)).run(400)
-    mixed = Pool(RULE, {"a": Maker(1.0), "b": Maker(1.0), "m": Maker(1.0, bad=1.0)}, verdict=(5.0, 7.0)).run(600)
+    honest = SimulatedPool(RULE, {name: Maker(1.0) for name in "abc"}, verdict=(5.0, 7.0)).run(400)
+    mixed = SimulatedPool(RULE, {"a": Maker(1.0), "b": Maker(1.0), "m": Maker(1.0, bad=1.0)}, verdict=(5.0, 7.0)).run(
+        600
+    )
     assert mixed.wasted < 0.08
     assert mixed.now < 1.6 * honest.now
 
 
 def test_a_node_slower_by_many_steps_serves_only_when_nobody_else_does() -> None:
     fast = {name: Maker(1.0) for name in "ab"}
-    pool = Pool(RULE, {**fast, "slow": Maker(40.0)}).run(600)
+    pool = SimulatedPool(RULE, {**fast, "slow": Maker(40.0)}).run(600)
     assert pool.wasted < 0.05
     tries = sum(f.node == "slow" for f in pool.files)
     assert tries <= 3
-    alone = Pool(replace(RULE, steps=5), {"slow": Maker(40.0), "slower": Maker(60.0)}).run(2000)
+    alone = SimulatedPool(replace(RULE, steps=5), {"slow": Maker(40.0), "slower": Maker(60.0)}).run(2000)
     assert alone.wasted == 0
 
 
 def test_when_the_fast_nodes_are_gone_the_slow_one_goes_on() -> None:
     makers = {"a": Maker(1.0, dies=60.0), "b": Maker(1.0, dies=61.0), "slow": Maker(20.0)}
-    pool = Pool(replace(RULE, steps=20), makers).run(4000)
+    pool = SimulatedPool(replace(RULE, steps=20), makers).run(4000)
     assert sum(f.node == "slow" for f in pool.files) > 8
 
 
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_lost_node_costs_seconds_not_the_run(hangs: bool) -> None:
     rule = replace(RULE, steps=8)
-    whole = Pool(rule, {"a": Maker(1.0), "b": Maker(1.0), "lost": Maker(1.0)}).run(400)
+    whole = SimulatedPool(rule, {"a": Maker(1.0), "b": Maker(1.0), "lost": Maker(1.0)}).run(400)
     # Wherever in the run it happens, the last step included.
     for dies in range(1, int(whole.now), 3):
         makers = {"a": Maker(1.0), "b": Maker(1.0), "lost": Maker(1.0, dies=float(dies), hangs=hangs)}
-        pool = Pool(rule, makers, seed=dies).run(400)
+        pool = SimulatedPool(rule, makers, seed=dies).run(400)
         assert pool.now < whole.now + rule.lease_seconds + 25
 
 
@@ -249,7 +243,7 @@ def test_training_always_progresses(
     makers = {f"n{i}": Maker(seconds, bad=bad if i else 0.0) for i, seconds in enumerate(times)}
     makers["lost"] = Maker(5.0, dies=dies, hangs=hangs)
     rule = Rule(files, level, steps=6)
-    pool = Pool(rule, makers, verdict=(2.0, slowest), seed=seed)
+    pool = SimulatedPool(rule, makers, verdict=(2.0, slowest), seed=seed)
     # The slowest way to a step: one honest node makes all its files, one after the other, after a lost lease ran out.
     alone = 1.3 * max(times) + slowest + pool.confirm + pool.train + 10
     # Before anybody has delivered, a hanging node's lease counts until its limit.

@@ -26,7 +26,7 @@ from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
 from tests.chain.game import Game, begin, terms, work
 from tests.conftest import GRAINS, Deployed, free_port
-from tests.demo.services.running import Service as Background
+from tests.demo.services.running import ServiceProcess as Background
 from tests.demo.services.running import running, settings_of
 
 CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"))
@@ -102,7 +102,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
 @pytest.fixture
 def game(deployed: Deployed, tmp_path: Path) -> Game:
     made = begin(deployed, tmp_path)
-    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS)
+    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS).send()
     return made
 
 
@@ -173,7 +173,7 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     assert record.audit is not None
     assert record.audit.findings == []
     assert record.audit.escrow_balanced is True
-    assert record.flight.model_dump() == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
+    assert record.in_flight.model_dump() == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
     service.close()
     assert process.end(signal.SIGTERM) == 0
 

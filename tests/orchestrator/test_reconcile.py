@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from chain.follower import Follower
+from chain.projection import Projection
 from orchestrator.ledger import escrow, rows
 from orchestrator.reconcile import Audit, audit
 from orchestrator.watch import Watch
@@ -21,7 +22,7 @@ def game(deployed: Deployed, tmp_path: Path) -> Game:
 @pytest.fixture
 def watch(game: Game, tmp_path: Path) -> Watch:
     follower = Follower(game.suite.client, game.deployed.deployment, tmp_path / "orchestrator.db")
-    return Watch(follower, game.pool, 1, game.suite.pools.address)
+    return Watch(Projection(follower), game.pool, 1)
 
 
 def check(watch: Watch, game: Game) -> Audit:
@@ -33,7 +34,7 @@ def check(watch: Watch, game: Game) -> Audit:
 
 def close_committee(game: Game, lane: int) -> None:
     for member in range(3):
-        game.suite.court.close_member(game.pool, lane, 0, member)
+        game.suite.court.close_member(game.pool, lane, 0, member).send()
 
 
 def test_books_balance_through_every_outcome(game: Game, watch: Watch) -> None:
@@ -47,13 +48,13 @@ def test_books_balance_through_every_outcome(game: Game, watch: Watch) -> None:
     assert check(watch, game).findings == ()
     game.deployed.chain.later(61)
     for place in (2, 3, 4):
-        game.suite.pools.finalize(game.state.submissions[game.pool, files[place].sequence])
+        game.suite.pools.finalize(game.state.submissions[game.pool, files[place].sequence]).send()
         assert check(watch, game).findings == ()
     close_committee(game, 0)
     assert check(watch, game).findings == ()
     hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())
     assert hint is not None
-    assert game.suite.pools.claim(hint) == 2001 * RATE
+    assert game.suite.pools.claim(hint).send() == 2001 * RATE
     done = check(watch, game)
     assert (done.ledger_matches_chain, done.escrow_balanced, done.findings) == (True, True, ())
     with watch.reading() as state:
@@ -72,7 +73,7 @@ def test_a_void_lane_gives_everything_back(game: Game, watch: Watch) -> None:
     step = game.publish()
     game.submit(node, step, work("lost"))
     game.deployed.chain.mine(120)
-    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(game.state.lanes[game.pool, 0]))
+    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(game.state.lanes[game.pool, 0])).send()
     found = check(watch, game)
     assert found.findings == ()
     with watch.reading() as state:
@@ -80,7 +81,7 @@ def test_a_void_lane_gives_everything_back(game: Game, watch: Watch) -> None:
 
 
 def test_a_gift_to_the_contract_is_named_and_disturbs_nothing(game: Game, watch: Watch) -> None:
-    game.suite.token.transfer(game.suite.pools.address, 7)
+    game.suite.token.transfer(game.suite.pools.address, 7).send()
     found = check(watch, game)
     assert (found.gifts, found.escrow_balanced, found.ledger_matches_chain) == (7, True, True)
 

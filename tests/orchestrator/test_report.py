@@ -1,20 +1,21 @@
 """Summary and report of a run made by hand: right figures, self-contained, nothing a stranger wrote is markup."""
 
+import base64
+import hashlib
 import json
 import re
-from html.parser import HTMLParser
-from pathlib import Path
+from html import escape
 from typing import Any
 
 import pytest
 
-from orchestrator.plots import Bar, Series, curves, stacks, timeline
-from orchestrator.report import build_report, tokens
+from orchestrator.page import report_page
 from orchestrator.status import record
 from orchestrator.summary import build_summary
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, VOTER
 from tests.orchestrator.conftest import Desk
+from tests.orchestrator.rendering import Tags, shown
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
@@ -85,57 +86,85 @@ def test_books_count_as_confirmed_only_when_current(run: dict[str, Any]) -> None
     assert build_summary({**run, "audit": stale}, seed=1, seconds=1)["escrow_balanced"] is False
 
 
-class Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
-
-def test_the_report_is_self_contained_and_escaped(run: dict[str, Any], tmp_path: Path) -> None:
+def test_the_report_is_self_contained_and_escaped(run: dict[str, Any]) -> None:
     summary = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
-    text = build_report(summary, run)
-    (tmp_path / "report.html").write_text(text)
-    tags = Tags()
-    tags.feed(text)
-    names = {tag for tag, _ in tags.seen}
-    assert not names & {"script", "img", "link", "iframe", "object", "form"}
-    assert not any(key.startswith("on") or key in ("src", "href") for _, attrs in tags.seen for key in attrs)
+    text = report_page(summary, run)
+    document, content = Tags(text), shown(text)
+    drawn = Tags(content.page)
+    assert not (document.names | drawn.names) & {"img", "link", "iframe", "object", "form"}
+    assert "script" not in drawn.names
+    assert len(document.scripts) == 2
+    tags = document.seen + drawn.seen
+    assert not any(key.startswith("on") or key in ("src", "href") for _, attrs in tags for key in attrs)
     assert re.search(r"url\(|@import|https?://", text) is None
+    assert content.title == "test: run with seed 7"
     for words in (
         "reject: weights",
-        "Disputes and canaries",
         "before a jury",
         "0.250 → 0.750",
         "honest files rejected",
+        "rollouts trained",
+        "step 0: 2 accepted",
+        "step 1: train, 1.0 s",
+        "trained on, step 1: 0.500",
     ):
-        assert words in text
-    assert "&lt;script&gt;" in text
+        assert words in content.page
+    assert "<h2>Disputes and canaries</h2>" in text
+    assert escape(EVIL, quote=False).replace('"', "&quot;") in content.page
+
+
+@pytest.mark.parametrize(
+    "name", ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029", "\ud800", "]]>&lt;"]
+)
+def test_no_name_ends_the_script_that_embeds_it(run: dict[str, Any], name: str) -> None:
+    text = report_page(build_summary(run, seed=7, seconds=1), {**run, "name": name})
+    data, script = Tags(text).scripts
+    assert json.loads(data)["record"]["name"] == name
+    assert script.endswith("start();\n")
+    assert data.isascii()
+    assert shown(text).title == f"{name}: run with seed 7"
+
+
+def test_the_policy_of_the_report_names_its_own_script_and_style_only(run: dict[str, Any]) -> None:
+    text = report_page(build_summary(run, seed=7, seconds=1), run)
+    policy = next(attrs["content"] for tag, attrs in Tags(text).seen if attrs.get("http-equiv"))
+    style = text.split("<style>")[1].split("</style>")[0]
+    digests = [
+        base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (Tags(text).scripts[1], style)
+    ]
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{digests[0]}'; style-src 'sha256-{digests[1]}'; connect-src 'none'; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def test_an_empty_run_still_gives_a_report(desk: Desk) -> None:
     empty = record(desk.service).model_dump(mode="json")
-    text = build_report(build_summary(empty, seed=1, seconds=0.0), empty)
-    assert "Nobody was slashed" in text
+    content = shown(report_page(build_summary(empty, seed=1, seconds=0.0), empty))
+    assert "Nobody was slashed" in content.page
+    assert "NaN" not in content.page
+    assert "Infinity" not in content.page
 
 
-def test_plots_survive_degenerate_input() -> None:
-    for drawing in (
-        curves([], 0),
-        curves([Series("a", "blue", [(0, 0.0)])], 0),
-        curves([Series("a", "blue", [(0, -3.0), (1, 8.0)])], 1),
-        stacks([], {}),
-        stacks([("0", {})], {"accepted": "green"}),
-        timeline([], [], {}),
-        timeline(["0"], [Bar(0, "blue", 0.0, 0.0, "x")], {"a": "blue"}),
-    ):
-        assert "nan" not in drawing
+CHARTS = (
+    "curves('', [], 0, 900)",
+    "curves('', [{label: 'a', kind: 'blue', points: [[0, 0]], joined: true}], 0, 900)",
+    "curves('', [{label: 'a', kind: 'blue', points: [[0, -3], [1, 8]], joined: true}], 1, 900)",
+    "stacks('', [], [], 900)",
+    "stacks('', [['0', new Map([['accepted', 0]])]], [['accepted', 'green']], 900)",
+    "timeline('', [], [], [], 900)",
+    "timeline('', ['0'], [{row: 0, kind: 'blue', start: 0, end: 0, title: 'x'}], [['a', 'blue']], 900)",
+)
+
+
+def test_charts_survive_degenerate_input(run: dict[str, Any]) -> None:
+    for drawing in shown(report_page(build_summary(run, seed=1, seconds=1), run), *CHARTS).values:
+        assert "nan" not in drawing.lower()
+        assert "infinity" not in drawing.lower()
         assert drawing.startswith("<svg")
 
 
-def test_tokens_are_exact() -> None:
-    assert tokens("123456789012345678901") == "123,456,789,012.345678901"
-    assert tokens(-1) == "−0.000000001"
-    assert tokens(0) == "0"
+def test_tokens_are_exact(run: dict[str, Any]) -> None:
+    calls = ("tokens('123456789012345678901')", "tokens(-1)", "tokens(0)", "tokens('-1000000000')")
+    values = shown(report_page(build_summary(run, seed=1, seconds=1), run), *calls).values
+    assert values == ["123,456,789,012.345678901", "−0.000000001", "0", "−1"]

@@ -6,27 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduler import (
-    File,
-    FileState,
-    Grant,
-    Keep,
-    Lease,
-    Node,
-    Pace,
-    Refuse,
-    Rule,
-    Supply,
-    Wait,
-    decide,
-    flight,
-    live_leases,
-    renew,
-)
+from orchestrator.pace import Pace
+from orchestrator.scheduler import Grant, Keep, Refuse, Requester, Wait, decide, renew
+from orchestrator.supply import FileState, Lease, QueuedFile, Rule, Supply, in_flight, live_leases
 
 RULE = Rule(files_per_step=2, async_level=1, steps=5)
 EMPTY = Supply(published=0, usable=0, trained=0, consumed=(), files=(), leases=(), asked={}, granted={})
-A, B, C = Node("0xa", 0, 0), Node("0xb", 0, 0), Node("0xc", 0, 0)
+A, B, C = Requester("0xa", 0, 0), Requester("0xb", 0, 0), Requester("0xc", 0, 0)
 
 
 def lease(node: str, counter: int = 0, step: int = 0, at: float = 0.0) -> Lease:
@@ -46,10 +32,10 @@ def test_a_free_place_is_granted_from_the_newest_usable_step() -> None:
         (replace(EMPTY, published=4, usable=2), A, "not confirmed"),
         (replace(EMPTY, published=5, usable=5), A, "are done"),
         (replace(EMPTY, trained=5), A, "are done"),
-        (EMPTY, Node("0xa", 0, 1), "joined late"),
+        (EMPTY, Requester("0xa", 0, 1), "joined late"),
     ],
 )
-def test_waits_say_why(supply: Supply, node: Node, words: str) -> None:
+def test_waits_say_why(supply: Supply, node: Requester, words: str) -> None:
     decision = decide(RULE, supply, node, None, 0.0)
     assert isinstance(decision, Wait)
     assert words in decision.reason
@@ -75,8 +61,8 @@ def test_asking_again_keeps_the_lease_and_a_newer_step_replaces_it() -> None:
 
 def test_an_expired_lease_frees_its_place() -> None:
     full = replace(EMPTY, leases=[lease("0xa"), lease("0xb"), lease("0xc"), lease("0xd")])
-    assert isinstance(decide(RULE, full, Node("0xe", 0, 0), None, 29.0), Wait)
-    assert isinstance(decide(RULE, full, Node("0xe", 0, 0), None, 30.0), Grant)
+    assert isinstance(decide(RULE, full, Requester("0xe", 0, 0), None, 29.0), Wait)
+    assert isinstance(decide(RULE, full, Requester("0xe", 0, 0), None, 30.0), Grant)
 
 
 def test_a_replaced_lease_of_a_stale_step_needs_a_place_again() -> None:
@@ -103,18 +89,19 @@ def test_a_node_cannot_hoard_slots() -> None:
 
 def test_rejected_files_free_their_place_accepted_ones_keep_it_until_consumed_or_stale() -> None:
     files = [
-        File(i, "0xa", 0, state) for i, state in enumerate([FileState.DEAD, FileState.ACCEPTED, FileState.PENDING])
+        QueuedFile(i, "0xa", 0, state)
+        for i, state in enumerate([FileState.DEAD, FileState.ACCEPTED, FileState.PENDING])
     ]
     supply = replace(EMPTY, files=files)
-    assert flight(RULE, supply, 0.0).total == 2
-    assert flight(RULE, replace(supply, consumed=[1]), 0.0).total == 1
-    assert flight(RULE, replace(supply, published=2), 0.0).total == 0
+    assert in_flight(RULE, supply, 0.0).total == 2
+    assert in_flight(RULE, replace(supply, consumed=[1]), 0.0).total == 1
+    assert in_flight(RULE, replace(supply, published=2), 0.0).total == 0
 
 
 def test_a_published_step_implies_consumption_when_the_report_is_missing() -> None:
-    files = [File(i, "0xa", 0, FileState.ACCEPTED) for i in range(4)]
-    assert flight(RULE, replace(EMPTY, published=1, files=files), 0.0).accepted == 2
-    assert flight(RULE, replace(EMPTY, published=1, files=files, consumed=[2, 3]), 0.0).accepted == 2
+    files = [QueuedFile(i, "0xa", 0, FileState.ACCEPTED) for i in range(4)]
+    assert in_flight(RULE, replace(EMPTY, published=1, files=files), 0.0).accepted == 2
+    assert in_flight(RULE, replace(EMPTY, published=1, files=files, consumed=[2, 3]), 0.0).accepted == 2
 
 
 def test_while_a_step_is_not_usable_files_of_the_one_before_must_be_young_enough() -> None:
@@ -131,7 +118,7 @@ def test_files_that_will_hardly_be_accepted_count_for_less() -> None:
     full = replace(EMPTY, leases=[lease("0xb", 0), lease("0xb", 1), lease("0xc", 0), lease("0xc", 1)])
     assert isinstance(decide(RULE, full, A, None, 1.0), Wait)
     doubtful = replace(full, pace=Pace(useful={"0xb": 0.4}))
-    assert flight(RULE, doubtful, 1.0).expected == 3.0
+    assert in_flight(RULE, doubtful, 1.0).expected == 3.0
     assert isinstance(decide(RULE, doubtful, A, None, 1.0), Grant)
 
 
@@ -167,7 +154,7 @@ def test_the_last_step_gets_no_more_than_it_needs() -> None:
 
 
 def test_files_that_the_trainer_cannot_use_do_not_end_the_run() -> None:
-    files = [File(i, "0xa", 4, FileState.ACCEPTED) for i in range(2)]
+    files = [QueuedFile(i, "0xa", 4, FileState.ACCEPTED) for i in range(2)]
     stuck = replace(EMPTY, published=4, usable=4, files=files, consumed=range(100, 108), changed=10.0)
     assert isinstance(decide(RULE, stuck, B, None, 69.0), Wait)
     assert isinstance(decide(RULE, stuck, B, None, 70.0), Grant)
@@ -184,20 +171,20 @@ def test_the_node_with_less_in_flight_goes_first() -> None:
 
 
 def test_equal_nodes_take_turns() -> None:
-    supply = replace(EMPTY, files=[File(i, "0xd", 0, FileState.PENDING) for i in range(3)])
+    supply = replace(EMPTY, files=[QueuedFile(i, "0xd", 0, FileState.PENDING) for i in range(3)])
     supply = replace(supply, asked={"0xa": 10.0, "0xb": 10.0}, granted={"0xa": 5.0, "0xb": 2.0})
     assert isinstance(decide(RULE, supply, A, None, 10.0), Wait)
     assert isinstance(decide(RULE, supply, B, None, 10.0), Grant)
 
 
 @dataclass
-class World:
+class SimulatedRun:
     """A pool as the chain, the trainer and the workers make it; everything a Supply needs."""
 
     rule: Rule
     published: int = 0
     now: float = 0.0
-    files: list[File] = field(default_factory=list)
+    files: list[QueuedFile] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
     consumed: set[int] = field(default_factory=set)
     counters: dict[str, int] = field(default_factory=dict)
@@ -217,8 +204,8 @@ class World:
         )
 
     def ask(self, name: str) -> None:
-        node = Node(name, self.counters.get(name, 0), 0)
-        before = flight(self.rule, self.supply(), self.now)
+        node = Requester(name, self.counters.get(name, 0), 0)
+        before = in_flight(self.rule, self.supply(), self.now)
         decision = decide(self.rule, self.supply(), node, None, self.now)
         if isinstance(decision, Grant):
             self.leases = [one for one in self.leases if one.id != decision.replaces]
@@ -228,7 +215,7 @@ class World:
             )
             self.granted[name] = self.now
             self.asked.pop(name, None)
-            after = flight(self.rule, self.supply(), self.now)
+            after = in_flight(self.rule, self.supply(), self.now)
             assert after.total <= self.rule.capacity
             assert after.total <= after.needed
             assert decision.step == self.published
@@ -242,7 +229,7 @@ class World:
         mine = [one for one in live_leases(self.leases, self.now) if one.node == name]
         if mine:
             self.leases = [one for one in self.leases if one.id != mine[0].id]
-            self.files.append(File(len(self.files), name, mine[0].step, FileState.PENDING))
+            self.files.append(QueuedFile(len(self.files), name, mine[0].step, FileState.PENDING))
             self.counters[name] = mine[0].counter + 1
 
     def settle(self, accept: bool) -> None:
@@ -283,7 +270,7 @@ actions = st.one_of(
 def test_in_flight_never_exceeds_the_rule_and_the_run_always_finishes(
     files: int, level: int, steps: int, script: list[tuple[str, ...]]
 ) -> None:
-    world = World(Rule(files, level, steps))
+    world = SimulatedRun(Rule(files, level, steps))
     for action, *args in script:
         if action == "pass":
             world.now += float(args[0])

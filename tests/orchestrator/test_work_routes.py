@@ -13,13 +13,13 @@ def test_heartbeats_renew_the_slot_and_show_on_the_dashboard(desk: Desk) -> None
     assert answer == {"state": "healthy", "next": 10.0, "step": 0, "slot_expires": desk.now + 30}
     view = desk.http.get("/v1/dashboard").json()
     assert {"who": "w1", "what": "weights", "since": desk.now} in view["waits"]
-    assert view["flight"]["leased"] == 1
+    assert view["in_flight"]["leased"] == 1
     states = desk.http.get("/v1/status").json()["nodes"]
     assert states == {NODE.address: "healthy", CHEAT.address: "waiting"}
     stolen = desk.post(CHEAT, "/v1/heartbeats", {"role": "worker", "slot": slot["slot"]}).json()
     assert stolen["slot_expires"] is None
     desk.now += 31
-    assert desk.http.get("/v1/dashboard").json()["flight"]["leased"] == 0
+    assert desk.http.get("/v1/dashboard").json()["in_flight"]["leased"] == 0
 
 
 def test_slots_follow_the_chain(desk: Desk) -> None:
@@ -87,7 +87,7 @@ def test_what_was_trained_on_is_known_by_its_file(desk: Desk) -> None:
     chain.settle(NODE, again, Code.ACCEPT)
     desk.follow()
     assert trained() == {0: (None, False), 1: (1, False)}
-    assert desk.service.leases.flight().accepted == 1
+    assert desk.service.leases.in_flight().accepted == 1
     for _ in range(2):
         assert desk.post(OWNER, "/v1/steps", {"step": 2, "consumed": [other]}).status_code == 200
         assert desk.post(OWNER, "/v1/steps", {"step": 1, "consumed": [first]}).status_code == 200
@@ -100,7 +100,7 @@ def test_leases_survive_a_restart(desk: Desk) -> None:
     slot = desk.post(NODE, "/v1/slots", {"counter": 0}).json()
     desk.restart()
     assert desk.post(NODE, "/v1/slots", {"counter": 0}).json()["slot"] == slot["slot"]
-    assert desk.service.leases.flight().leased == 1
+    assert desk.service.leases.in_flight().leased == 1
 
 
 def test_how_files_fared_is_measured_and_survives_a_restart(desk: Desk) -> None:
@@ -117,7 +117,7 @@ def test_how_files_fared_is_measured_and_survives_a_restart(desk: Desk) -> None:
     assert pace.typical == made
     assert pace.useful == {NODE.address: 1.0}
     desk.follow(lambda: desk.chain.settle(NODE, desk.chain.submit(NODE, 1), Code.MALFORMED))
-    assert desk.service.leases.flight().leased == 0
+    assert desk.service.leases.in_flight().leased == 0
     assert desk.service.leases._pace.useful == {NODE.address: 5 / 6}
 
 

@@ -14,7 +14,8 @@ from storage.keys import object_key
 from storage.missing import MissingObjectError
 from storage.settings import S3Settings
 from storage.upload import TicketRefusedError, upload
-from tests.demo.services.running import Service, free_port, running, settings_of
+from tests.demo.services.running import ServiceProcess, free_port, running, settings_of
+from tests.storage.clock import signed_at
 from tests.storage.mirror import NEAR
 
 
@@ -50,7 +51,7 @@ def test_refuses_what_the_key_does_not_name(bucket: Bucket) -> None:
         bucket.get(key, limit=999)
 
 
-def test_tampered_on_disk(s3: Service, bucket: Bucket) -> None:
+def test_tampered_on_disk(s3: ServiceProcess, bucket: Bucket) -> None:
     key, data = fresh(5000)
     bucket.put(key, data)
     held = [path for path in (s3.data / "srv").rglob("*.data") if path.read_bytes() == data]
@@ -87,20 +88,23 @@ def test_ticket_round_trip(bucket: Bucket) -> None:
 def test_expired_ticket(bucket: Bucket) -> None:
     key, data = fresh()
     old = datetime.now(UTC) - timedelta(hours=2)
-    ticket = bucket.presigner.put(key, len(data), hashlib.sha256(data).digest(), 60, old)
+    with signed_at(old):
+        ticket = bucket.presign_put(key, len(data), hashlib.sha256(data).digest(), 60)
+        url = bucket.presign_get(key, 60)
+    ticket = ticket.model_copy(update={"expires": int(old.timestamp()) + 60})
     with pytest.raises(TicketRefusedError, match="expired"):
         upload(ticket, data, NEAR)
     with pytest.raises(UnreachableError, match="refuses"):
-        download(bucket.presigner.get(key, 60, old), key, 1000, NEAR)
+        download(url, key, 1000, NEAR)
 
 
-def test_unreachable_is_one_clear_line(s3: Service) -> None:
+def test_unreachable_is_one_clear_line(s3: ServiceProcess) -> None:
     settings = settings_of(s3).model_copy(update={"endpoint": f"http://127.0.0.1:{free_port()}"})
     with pytest.raises(UnreachableError, match="does not answer"):
         Bucket(settings).size(fresh()[0])
 
 
-def test_missing_bucket(s3: Service) -> None:
+def test_missing_bucket(s3: ServiceProcess) -> None:
     bucket = Bucket(settings_of(s3, "elsewhere"))
     with pytest.raises(MissingObjectError, match="elsewhere"):
         bucket.get(fresh()[0])
@@ -134,7 +138,7 @@ def test_endpoint(endpoint: str, tmp_path: Path) -> None:
 
 
 def test_data_survive_kill(tmp_path: Path) -> None:
-    service = Service("s3", tmp_path / "data")
+    service = ServiceProcess("s3", tmp_path / "data")
     with running(service):
         bucket = Bucket(settings_of(service))
         stored = [fresh(3000) for _ in range(8)]

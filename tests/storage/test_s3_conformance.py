@@ -19,9 +19,10 @@ from protocol.api.uploads import UploadTicket
 from protocol.errors import ConfigError
 from storage.bucket import Bucket
 from storage.keys import object_key
-from storage.presign import Presigner
-from storage.sigv4 import AccessKey, sign_url
-from tests.demo.services.running import Service, settings_of
+from storage.presign import Presigner, sign_url
+from storage.settings import AccessKey
+from tests.demo.services.running import ServiceProcess, settings_of
+from tests.storage.clock import signed_at
 
 DATA = os.urandom(20_000)
 OTHER = os.urandom(20_000)
@@ -30,7 +31,7 @@ KEY = object_key("rollouts", SHA)
 
 
 def ask(
-    service: Service, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    service: ServiceProcess, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> tuple[int, bytes]:
     """One request with exactly these headers; 0 if the server cuts the connection."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
@@ -57,20 +58,20 @@ def ticket(bucket: Bucket) -> UploadTicket:
     return bucket.presign_put(KEY, len(DATA), SHA)
 
 
-def refused_put(s3: Service, bucket: Bucket, url: str, headers: Mapping[str, str], body: bytes) -> None:
+def refused_put(s3: ServiceProcess, bucket: Bucket, url: str, headers: Mapping[str, str], body: bytes) -> None:
     status, text = ask(s3, "PUT", url, headers, body)
     assert status == 0 or 400 <= status < 500, (status, text)
     assert bucket.size(KEY) is None
 
 
-def test_ticket_works_once(s3: Service, bucket: Bucket, ticket: UploadTicket) -> None:
+def test_ticket_works_once(s3: ServiceProcess, bucket: Bucket, ticket: UploadTicket) -> None:
     assert ask(s3, "PUT", ticket.url, ticket.headers, DATA)[0] == 200
     assert ask(s3, "PUT", ticket.url, ticket.headers, DATA)[0] == 412
     assert ask(s3, "GET", bucket.presign_get(KEY)) == (200, DATA)
 
 
 @pytest.mark.parametrize("name", ["content-length", "if-none-match", "x-amz-checksum-sha256"])
-def test_every_bound_header_is_needed(s3: Service, bucket: Bucket, ticket: UploadTicket, name: str) -> None:
+def test_every_bound_header_is_needed(s3: ServiceProcess, bucket: Bucket, ticket: UploadTicket, name: str) -> None:
     headers = {key: value for key, value in ticket.headers.items() if key != name}
     if name == "content-length":
         headers["transfer-encoding"] = "chunked"
@@ -80,18 +81,18 @@ def test_every_bound_header_is_needed(s3: Service, bucket: Bucket, ticket: Uploa
         refused_put(s3, bucket, ticket.url, headers, DATA)
 
 
-def test_other_bytes(s3: Service, bucket: Bucket, ticket: UploadTicket) -> None:
+def test_other_bytes(s3: ServiceProcess, bucket: Bucket, ticket: UploadTicket) -> None:
     refused_put(s3, bucket, ticket.url, ticket.headers, OTHER)
     checksum = base64.b64encode(hashlib.sha256(OTHER).digest()).decode()
     refused_put(s3, bucket, ticket.url, ticket.headers | {"x-amz-checksum-sha256": checksum}, OTHER)
 
 
 @pytest.mark.parametrize("size", [len(DATA) - 1, len(DATA) + 1])
-def test_other_length(s3: Service, bucket: Bucket, ticket: UploadTicket, size: int) -> None:
+def test_other_length(s3: ServiceProcess, bucket: Bucket, ticket: UploadTicket, size: int) -> None:
     refused_put(s3, bucket, ticket.url, ticket.headers | {"content-length": str(size)}, (DATA + b"x")[:size])
 
 
-def test_cut_connection_leaves_nothing(s3: Service, bucket: Bucket, ticket: UploadTicket) -> None:
+def test_cut_connection_leaves_nothing(s3: ServiceProcess, bucket: Bucket, ticket: UploadTicket) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", s3.port, timeout=5)
     connection.putrequest("PUT", ticket.url.removeprefix(s3.url))
     for name, value in ticket.headers.items():
@@ -103,12 +104,12 @@ def test_cut_connection_leaves_nothing(s3: Service, bucket: Bucket, ticket: Uplo
     assert bucket.size(KEY) is None
 
 
-def test_both_lengths(s3: Service, bucket: Bucket, ticket: UploadTicket) -> None:
+def test_both_lengths(s3: ServiceProcess, bucket: Bucket, ticket: UploadTicket) -> None:
     headers = ticket.headers | {"transfer-encoding": "chunked"}
     refused_put(s3, bucket, ticket.url, headers, b"%x\r\n" % len(OTHER) + OTHER + b"\r\n0\r\n\r\n")
 
 
-def test_tampered_urls(s3: Service, bucket: Bucket) -> None:
+def test_tampered_urls(s3: ServiceProcess, bucket: Bucket) -> None:
     bucket.put(KEY, DATA)
     good = bucket.presign_get(KEY, expires=300)
     assert ask(s3, "GET", good) == (200, DATA)
@@ -131,40 +132,40 @@ def test_tampered_urls(s3: Service, bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD", "POST"])
-def test_wrong_method(s3: Service, bucket: Bucket, method: str) -> None:
+def test_wrong_method(s3: ServiceProcess, bucket: Bucket, method: str) -> None:
     bucket.put(KEY, DATA)
     status, _ = ask(s3, method, bucket.presign_get(KEY), {}, OTHER if method in ("PUT", "POST") else None)
     assert status == 0 or status >= 400
     assert bucket.get(KEY) == DATA
 
 
-def test_times(s3: Service, bucket: Bucket) -> None:
+def test_times(s3: ServiceProcess, bucket: Bucket) -> None:
     bucket.put(KEY, DATA)
     now = datetime.now(UTC)
-    assert ask(s3, "GET", bucket.presigner.get(KEY, 60, now - timedelta(seconds=30)))[0] == 200
+    with signed_at(now - timedelta(seconds=30)):
+        assert ask(s3, "GET", bucket.presign_get(KEY, 60))[0] == 200
     for stamp, expires in (
         (now - timedelta(seconds=5), 1),
         (now - timedelta(days=1), 60),
         (now + timedelta(hours=1), 60),
     ):
-        status, body = ask(s3, "GET", bucket.presigner.get(KEY, expires, stamp))
+        with signed_at(stamp):
+            status, body = ask(s3, "GET", bucket.presign_get(KEY, expires))
         assert 400 <= status < 500, (stamp, expires)
         assert DATA not in body
 
 
-def test_wrong_secret(s3: Service, bucket: Bucket) -> None:
+def test_wrong_secret(s3: ServiceProcess, bucket: Bucket) -> None:
     settings = settings_of(s3)
     real = settings.access()
     for access in (replace(real, secret_key="x" * 40), replace(real, access_key="local:nobody")):
         assert ask(s3, "GET", Presigner(settings, access).get(KEY))[0] == 403
 
 
-def test_overwrite_race_has_one_winner(s3: Service, bucket: Bucket) -> None:
+def test_overwrite_race_has_one_winner(s3: ServiceProcess, bucket: Bucket) -> None:
     """Six writers of one key with different bytes under If-None-Match: exactly one is stored."""
     access = settings_of(s3).access()
-    url = sign_url(
-        "PUT", s3.url, f"/muster/race-{os.getpid()}", {"if-none-match": "*"}, 60, datetime.now(UTC), "us-east-1", access
-    )
+    url = sign_url("PUT", f"{s3.url}/muster/race-{os.getpid()}", {"if-none-match": "*"}, 60, "us-east-1", access)
     start, statuses = threading.Barrier(6), []
 
     def write(number: int) -> None:
@@ -179,14 +180,14 @@ def test_overwrite_race_has_one_winner(s3: Service, bucket: Bucket) -> None:
     assert sorted(statuses) == [200] + [412] * 5
 
 
-def test_injected_headers(s3: Service, bucket: Bucket, ticket: UploadTicket) -> None:
+def test_injected_headers(s3: ServiceProcess, bucket: Bucket, ticket: UploadTicket) -> None:
     bucket.put(object_key("shards", SHA), DATA)
     for name, value in (("x-amz-copy-source", f"/muster/{object_key('shards', SHA)}"), ("x-amz-acl", "public-read")):
         refused_put(s3, bucket, ticket.url, ticket.headers | {name: value}, DATA)
 
 
-def test_signer_agrees_with_botocore(s3: Service, bucket: Bucket) -> None:
-    """The peer: botocore's own pre-signed URL for the same request and second."""
+def test_urls_are_signed_as_boto3_signs_them(s3: ServiceProcess, bucket: Bucket) -> None:
+    """The peer: the URL of boto3's own client for the same request and second."""
     settings = settings_of(s3)
     access = settings.access()
     client = boto3.client(
@@ -198,13 +199,13 @@ def test_signer_agrees_with_botocore(s3: Service, bucket: Bucket) -> None:
         config=Config(signature_version="s3v4", s3={"addressing_style": "path"}),
     )
     for _ in range(5):
-        theirs = client.generate_presigned_url("get_object", Params={"Bucket": "muster", "Key": KEY}, ExpiresIn=300)
-        stamp = theirs.split("X-Amz-Date=")[1].split("&")[0]
-        ours = Presigner(settings).get(KEY, 300, datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC))
+        with signed_at(datetime.now(UTC)):
+            theirs = client.generate_presigned_url("get_object", Params={"Bucket": "muster", "Key": KEY}, ExpiresIn=300)
+            ours = Presigner(settings).get(KEY, 300)
         assert theirs.split("X-Amz-Signature=")[1] == ours.split("X-Amz-Signature=")[1]
 
 
-def test_bad_access_key_is_a_clear_error(s3: Service, bucket: Bucket) -> None:
+def test_bad_access_key_is_a_clear_error(s3: ServiceProcess, bucket: Bucket) -> None:
     wrong = Bucket(settings_of(s3), AccessKey("local:muster", "wrong"))
     with pytest.raises(ConfigError, match="refuses"):
         wrong.get(KEY)

@@ -75,7 +75,7 @@ class World:
         state.submissions = {(1, one.sequence): one for one in self.files}
         return state
 
-    def publish_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
+    def ensure_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:
         self.act()
         assert step == len(self.steps)
         self.steps.append(manifest)
@@ -195,7 +195,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
 def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Path, start: Any) -> None:
     world = World(base, tmp_path)
     made = start(world)
-    assert made.run()
+    assert made.run() == daemon.EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
     assert [one["sequence"] for one in made.records.trained()] == [0, 1, 2, 3, 4, 5]
     assert {step: report.consumed for step, report in world.reports.items()} == {
@@ -213,7 +213,7 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
 
 def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start: Any) -> None:
     steady = World(base, tmp_path / "steady")
-    assert start(steady).run()
+    assert start(steady).run() == daemon.EXIT_DONE
     for fuse in range(0, 60, 4):
         world = World(base, tmp_path / f"fuse-{fuse}")
         world.fuse = fuse
@@ -224,7 +224,7 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start:
             done = False
         world.fuse = None
         again = start(world)
-        assert again.run()
+        assert again.run() == daemon.EXIT_DONE
         assert world.steps == steady.steps, f"after action {fuse}"
         assert world.sent == [0, 1, 2, 3]
         assert [one["sequence"] for one in again.records.trained()] == [0, 1, 2, 3, 4, 5]
@@ -236,10 +236,10 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start:
 def test_steps_that_the_chain_forgot_are_published_again(base: Path, tmp_path: Path, start: Any) -> None:
     world = World(base, tmp_path)
     made = start(world)
-    assert made.run()
+    assert made.run() == daemon.EXIT_DONE
     steps = list(world.steps)
     del world.steps[2:]
-    assert start(world).run()
+    assert start(world).run() == daemon.EXIT_DONE
     assert world.steps == steps
     assert world.sent == [0, 1, 2, 3, 2, 3]
 
@@ -253,13 +253,13 @@ def test_other_weights_on_chain_stop_the_trainer(base: Path, tmp_path: Path, sta
 
 def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path, tmp_path: Path, start: Any) -> None:
     world = World(base, tmp_path)
-    assert start(world).run()
+    assert start(world).run() == daemon.EXIT_DONE
     steps = list(world.steps)
     newest = checkpoints(tmp_path / "checkpoints")[-1]
     (newest / "optimizer.pt").write_bytes(b"")
     again = start(world)
     assert again.learner.step == 2
-    assert again.run()
+    assert again.run() == daemon.EXIT_DONE
     assert world.steps == steps
     assert len(again.records.trained()) == 6
 
@@ -273,7 +273,7 @@ def test_unusable_files_are_passed_over(
     world.objects[first] = b"PAR1 nonsense PAR1"
     del world.objects[second]
     made = start(world)
-    assert made.run()
+    assert made.run() == daemon.EXIT_DONE
     assert [one["sequence"] for one in made.records.trained()] == [2, 3, 4, 5, 6, 7]
     assert len(made.refused) == 2
 
@@ -303,5 +303,5 @@ def test_an_outage_is_waited_out(base: Path, tmp_path: Path, start: Any, monkeyp
 
     monkeypatch.setattr(world, "put", flaky)
     monkeypatch.setattr(made.stopping, "wait", lambda seconds: False)
-    assert made.run()
+    assert made.run() == daemon.EXIT_DONE
     assert world.sent == [0, 1, 2, 3]

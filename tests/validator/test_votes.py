@@ -38,7 +38,7 @@ def ballots(game: Game, members: int = 3) -> list[Ballot]:
         fields = int(Code.ACCEPT), b"v" * 32, b"s" * 32
         commitment = suite.court.ballot_hash(game.pool, 0, 0, suite.client.address, *fields)
         out.append(Ballot("lane", seat, suite.client.address, committee.seed, b"f" * 32, *fields, commitment))
-        suite.court.commit_votes(game.pool, 0, 0, member, commitment)
+        suite.court.commit_votes(game.pool, 0, 0, member, commitment).send()
     return out
 
 
@@ -86,5 +86,5 @@ def test_before_all_have_committed_a_reveal_settles_nothing(game: Game) -> None:
     assert set(current.reveals) == {0, 1}
     assert not current.settled
     # Commits are over and all who committed have revealed: nobody has to wait for the reveal window.
-    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(game.state.lanes[game.pool, 0]))
+    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(game.state.lanes[game.pool, 0])).send()
     assert game.state.submissions[game.pool, 0].status is Status.ACCEPTED

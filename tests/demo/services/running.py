@@ -21,7 +21,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Service:
+class ServiceProcess:
     """`python -m demo.services.<name>` with its output in a file."""
 
     def __init__(self, name: str, data: Path, *options: str, port: int | None = None) -> None:
@@ -70,7 +70,7 @@ class Service:
 
 
 @contextmanager
-def running(service: Service) -> Iterator[Service]:
+def running(service: ServiceProcess) -> Iterator[ServiceProcess]:
     service.start()
     try:
         yield service
@@ -79,5 +79,5 @@ def running(service: Service) -> Iterator[Service]:
             print(service.log.read_text(errors="replace"))
 
 
-def settings_of(service: Service, bucket: str = "muster") -> S3Settings:
+def settings_of(service: ServiceProcess, bucket: str = "muster") -> S3Settings:
     return S3Settings(endpoint=service.url, bucket=bucket, credentials=service.data / "etc" / "credentials.json")

@@ -16,12 +16,12 @@ import pytest
 from demo.services.anvil import find_anvil, saved_state
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
-from tests.demo.services.running import Service, running
+from tests.demo.services.running import ServiceProcess, running
 
 pytestmark = pytest.mark.skipif(not any(Path("node_modules").glob("@foundry-rs/anvil-*")), reason="npm install first")
 
 
-def rpc(service: Service, method: str, *params: Any) -> Any:
+def rpc(service: ServiceProcess, method: str, *params: Any) -> Any:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     request = urllib.request.Request(service.url, body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as answer:
@@ -30,19 +30,19 @@ def rpc(service: Service, method: str, *params: Any) -> Any:
     return fields["result"]
 
 
-def block(service: Service, number: str = "latest") -> tuple[int, int, str]:
+def block(service: ServiceProcess, number: str = "latest") -> tuple[int, int, str]:
     found = rpc(service, "eth_getBlockByNumber", number, False)
     return int(found["number"], 16), int(found["timestamp"], 16), found["hash"]
 
 
-def send(service: Service, **fields: str) -> dict[str, Any]:
+def send(service: ServiceProcess, **fields: str) -> dict[str, Any]:
     accounts = rpc(service, "eth_accounts")
     made = rpc(service, "eth_sendTransaction", {"from": accounts[0], "gas": "0x30000", **fields})
     receipt: dict[str, Any] = wait_for("a receipt", lambda: rpc(service, "eth_getTransactionReceipt", made), 10)
     return receipt
 
 
-def anvil_of(service: Service) -> list[int]:
+def anvil_of(service: ServiceProcess) -> list[int]:
     """Process ids of the children of a service."""
     assert service.process is not None
     text = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text()
@@ -50,12 +50,12 @@ def anvil_of(service: Service) -> list[int]:
 
 
 @pytest.fixture
-def chain(tmp_path: Path) -> Iterator[Service]:
-    with running(Service("chain", tmp_path / "chain")) as service:
+def chain(tmp_path: Path) -> Iterator[ServiceProcess]:
+    with running(ServiceProcess("chain", tmp_path / "chain")) as service:
         yield service
 
 
-def test_kill_loses_at_most_the_last_seconds(chain: Service) -> None:
+def test_kill_loses_at_most_the_last_seconds(chain: ServiceProcess) -> None:
     receipt = send(chain, data="0x60006000a000")
     assert len(receipt["logs"]) == 1
     number = int(receipt["blockNumber"], 16)
@@ -77,14 +77,14 @@ def test_kill_loses_at_most_the_last_seconds(chain: Service) -> None:
     assert int(rpc(chain, "eth_getBalance", rpc(chain, "eth_accounts")[0], hex(latest - 1)), 16) > 0
 
 
-def _saved_block(service: Service) -> int:
+def _saved_block(service: ServiceProcess) -> int:
     try:
         return int(json.loads((service.data / "state.json").read_text())["best_block_number"])
     except (OSError, ValueError):
         return -1
 
 
-def _check_clock(service: Service) -> None:
+def _check_clock(service: ServiceProcess) -> None:
     """Times rise from block to block, and new blocks bear the wall clock's time."""
     first = block(service)
     wait_for("three more blocks", lambda: block(service)[0] >= first[0] + 3 or None, 15)
@@ -94,7 +94,7 @@ def _check_clock(service: Service) -> None:
     assert stamps == sorted(set(stamps))
 
 
-def test_clean_stop_loses_nothing(chain: Service) -> None:
+def test_clean_stop_loses_nothing(chain: ServiceProcess) -> None:
     receipt = send(chain, to="0x" + "12" * 20, value="0x5")
     latest, genesis = block(chain)[0], block(chain, "0x0")
     for _ in range(5):  # anvil adds a genesis block at every start and would load any of them
@@ -107,7 +107,7 @@ def test_clean_stop_loses_nothing(chain: Service) -> None:
     assert int(rpc(chain, "eth_getBalance", "0x" + "12" * 20, "latest"), 16) == 5
 
 
-def test_historical_block_hashes_contract(chain: Service) -> None:
+def test_historical_block_hashes_contract(chain: ServiceProcess) -> None:
     """EIP-2935, which seeds are read from, answers after a restart too."""
     wait_for("blocks", lambda: block(chain)[0] >= 3 or None, 10)
     chain.stop()
@@ -118,7 +118,7 @@ def test_historical_block_hashes_contract(chain: Service) -> None:
         assert rpc(chain, "eth_call", call, "latest") == block(chain, hex(number))[2]
 
 
-def test_dead_anvil_ends_the_service(chain: Service) -> None:
+def test_dead_anvil_ends_the_service(chain: ServiceProcess) -> None:
     (child,) = anvil_of(chain)
     os.kill(child, signal.SIGKILL)
     assert chain.process is not None
@@ -126,13 +126,13 @@ def test_dead_anvil_ends_the_service(chain: Service) -> None:
     assert "anvil ended" in chain.log.read_text()
 
 
-def test_no_private_key_in_any_log(chain: Service) -> None:
+def test_no_private_key_in_any_log(chain: ServiceProcess) -> None:
     text = chain.log.read_text() + (chain.data / "anvil.log").read_text()
     assert "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80" not in text
     assert "test test" not in text
 
 
-def fails(service: Service) -> str:
+def fails(service: ServiceProcess) -> str:
     command = [sys.executable, "-m", f"demo.services.{service.name}", "--data", str(service.data)]
     done = subprocess.run([*command, "--port", str(service.port)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
@@ -145,20 +145,20 @@ def fails(service: Service) -> str:
 
 @pytest.mark.parametrize("name", ["chain", "s3"])
 def test_port_in_use(name: str, tmp_path: Path) -> None:
-    with running(Service(name, tmp_path / "one")) as service:
-        assert f"port {service.port}" in fails(Service(name, tmp_path / "two", port=service.port))
-        assert "in use by another" in fails(Service(name, service.data))
+    with running(ServiceProcess(name, tmp_path / "one")) as service:
+        assert f"port {service.port}" in fails(ServiceProcess(name, tmp_path / "two", port=service.port))
+        assert "in use by another" in fails(ServiceProcess(name, service.data))
 
 
 def test_damaged_state_is_kept_and_named(tmp_path: Path) -> None:
-    service = Service("chain", tmp_path / "chain")
+    service = ServiceProcess("chain", tmp_path / "chain")
     service.data.mkdir()
     (service.data / "state.json").write_bytes(b"{")
     assert "damaged" in fails(service)
     assert (service.data / "state.json").read_bytes() == b"{"
 
 
-def test_old_state_is_used_when_the_new_one_is_cut(chain: Service) -> None:
+def test_old_state_is_used_when_the_new_one_is_cut(chain: ServiceProcess) -> None:
     wait_for("two saves", lambda: (chain.data / "state.old").exists() or None, 15)
     chain.kill()
     path = chain.data / "state.json"
@@ -169,7 +169,7 @@ def test_old_state_is_used_when_the_new_one_is_cut(chain: Service) -> None:
 
 
 def test_damaged_s3_credentials(tmp_path: Path) -> None:
-    service = Service("s3", tmp_path / "s3")
+    service = ServiceProcess("s3", tmp_path / "s3")
     (service.data / "etc").mkdir(parents=True)
     (service.data / "etc" / "credentials.json").write_text("{")
     assert "damaged" in fails(service)
@@ -178,11 +178,11 @@ def test_damaged_s3_credentials(tmp_path: Path) -> None:
 def test_data_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for name in ("chain", "s3"):
-        assert "choose another --data" in fails(Service(name, tmp_path / "file" / "inside"))
+        assert "choose another --data" in fails(ServiceProcess(name, tmp_path / "file" / "inside"))
 
 
 def test_missing_anvil(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("cli.__file__", str(tmp_path / "cli" / "__init__.py"))
+    monkeypatch.setattr("demo.__file__", str(tmp_path / "demo" / "__init__.py"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="make setup"):
         find_anvil()
@@ -191,7 +191,7 @@ def test_missing_anvil(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["chain", "s3"])
 def test_service_dies_with_its_parent(name: str, tmp_path: Path) -> None:
     """A shell in between is killed; the service (and anvil under it) must not outlive it."""
-    service = Service(name, tmp_path / name)
+    service = ServiceProcess(name, tmp_path / name)
     inner = f"{sys.executable} -m demo.services.{name} --data {service.data} --port {service.port} --with-parent"
     parent = subprocess.Popen(["sh", "-c", f"{inner} > {service.log} 2>&1; true"], cwd=Path.cwd())
     try:
@@ -213,7 +213,7 @@ def test_service_dies_with_its_parent(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_kills_at_random_moments(chain: Service) -> None:
+def test_many_kills_at_random_moments(chain: ServiceProcess) -> None:
     """Whatever a kill interrupts, the chain comes back with a prefix of its blocks and a rising clock."""
     rng = random.Random(0)
     known: dict[int, str] = {}

@@ -17,8 +17,7 @@ from runtime.orchestrator_client import OrchestratorClient
 from storage.download import HttpObjects, download
 from storage.keys import object_key
 from storage.presign import Presigner
-from storage.settings import S3Settings
-from storage.sigv4 import AccessKey
+from storage.settings import AccessKey, S3Settings
 from storage.transfer import http_client
 from storage.upload import upload
 from tests.storage.mirror import mirror, send

@@ -3,15 +3,15 @@ from collections.abc import Iterator
 import pytest
 
 from storage.bucket import Bucket
-from tests.demo.services.running import Service, running, settings_of
+from tests.demo.services.running import ServiceProcess, running, settings_of
 
 
 @pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(Service("s3", tmp_path_factory.mktemp("swift") / "data")) as service:
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    with running(ServiceProcess("s3", tmp_path_factory.mktemp("swift") / "data")) as service:
         yield service
 
 
 @pytest.fixture(scope="module")
-def bucket(s3: Service) -> Bucket:
+def bucket(s3: ServiceProcess) -> Bucket:
     return Bucket(settings_of(s3))

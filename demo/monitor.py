@@ -1,4 +1,4 @@
-"""Follows a run from the outside, through the chain and the trainer's records, and tells it in lines."""
+"""Follows a run from the outside, through the chain and the trainer's records, and prints what happens."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from chain.state import State
 from protocol.errors import MusterError
 from protocol.verdict import Code
 
-QUIET_SECONDS = 6.0
+SILENCE_SECONDS = 6.0
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -37,8 +37,8 @@ def tokens(grains: int) -> str:
 
 
 @dataclass
-class Watch:
-    """One line whenever something worth telling happens, and at least every few seconds how things stand."""
+class RunMonitor:
+    """One line whenever something worth a line happens, and at least every few seconds how things stand."""
 
     projection: Projection
     pool: int
@@ -46,25 +46,25 @@ class Watch:
     home: Path
     say: Callable[[str], None]
     names: dict[str, str]
-    told: set[tuple[Any, ...]] = field(default_factory=set)
+    printed: set[tuple[Any, ...]] = field(default_factory=set)
     last: float = 0.0
-    trouble: str = ""
+    problem: str = ""
 
     @property
     def state(self) -> State:
         return self.projection.state
 
     def look(self) -> None:
-        """Refresh and tell what is new. A chain that is down is reported, not raised."""
+        """Refresh and print what is new. A chain that is down is reported, not raised."""
         try:
             self.projection.refresh()
-            self.trouble = ""
+            self.problem = ""
         except MusterError as error:
-            self.trouble = error.what
-        self._tell_steps()
-        self._tell_justice()
-        if time.monotonic() - self.last > QUIET_SECONDS:
-            self._line(self.trouble or self.standing())
+            self.problem = error.what
+        self._report_steps()
+        self._report_enforcement()
+        if time.monotonic() - self.last > SILENCE_SECONDS:
+            self._line(self.problem or self.standing())
 
     def metrics(self) -> list[dict[str, Any]]:
         """The trainer's records, one per step (the last one written counts), in its home folder."""
@@ -84,7 +84,7 @@ class Watch:
             f"{earned:,} tokens verified · {tokens(earned * rate)} MUS earned"
         )
 
-    def _tell_steps(self) -> None:
+    def _report_steps(self) -> None:
         for record in self.metrics():
             step = record["step"]
             if step and self._first("step", step):
@@ -92,7 +92,7 @@ class Watch:
                 shown = f"reward {reward:.3f}" if isinstance(reward, float) else "trained"
                 self._line(f"step {step:>2}/{self.steps} · {shown} · {self.standing()}")
 
-    def _tell_justice(self) -> None:
+    def _report_enforcement(self) -> None:
         state = self.state
         for (pool, node), account in list(state.accounts.items()):
             if pool != self.pool:
@@ -120,9 +120,9 @@ class Watch:
                 )
 
     def _first(self, *what: Any) -> bool:
-        if what in self.told:
+        if what in self.printed:
             return False
-        self.told.add(what)
+        self.printed.add(what)
         return True
 
     def _line(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Where a demo run keeps things, and which process is which."""
+"""What a demo run consists of: its processes, ports and folders, from what a person chose."""
 
 import json
 import os
@@ -8,7 +8,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from demo.ports import claim_port
+from engines.runtime import vllm_installed
+
 POOL = 1  # the first pool of a fresh chain
+CHEAT = "weights-noise=0.02"
+CANARY = "weights-noise=0.05"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person chooses; port 0 means any free one, `chaos` 0 that nothing is killed on purpose."""
+
+    seed: int
+    steps: int
+    runs: Path
+    keep: bool = False
+    chain_port: int = 0
+    s3_port: int = 0
+    http_port: int = 0
+    chaos: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -95,3 +114,35 @@ def new_run_folder(runs: Path, seed: int) -> Path:
     fresh.symlink_to(root.name)
     fresh.replace(link)
     return root
+
+
+def make_plan(options: Options) -> DemoPlan:
+    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; eight
+    seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work, one that
+    never looks."""
+    fast = "vllm" if vllm_installed() else "transformers"
+    chain_port = claim_port("chain", options.chain_port)
+    s3_port = claim_port("s3", options.s3_port)
+    http_port = claim_port("http", options.http_port)
+    return DemoPlan(
+        root=new_run_folder(options.runs, options.seed),
+        seed=options.seed,
+        steps=options.steps,
+        chain_port=chain_port,
+        s3_port=s3_port,
+        http_port=http_port,
+        nodes=(
+            NodeSpec("ada", fast),
+            NodeSpec("bob", "transformers"),
+            NodeSpec("mallory", "transformers", CHEAT),
+            NodeSpec("carol", "transformers", CANARY, carrier=True),
+        ),
+        # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
+        # pass before anybody disputes.
+        validators=(
+            ValidatorSpec("xena", 2),
+            ValidatorSpec("wanda", 2, engine=fast, batch=16),
+            ValidatorSpec("yuri", 3, "colluder", batch=7),
+            ValidatorSpec("zoe", 1, "lazy"),
+        ),
+    )

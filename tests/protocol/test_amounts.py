@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.amounts import parse_tokens, show_tokens
+from protocol.amounts import parse_tokens, show_tokens
 from protocol.errors import ConfigError
 
 

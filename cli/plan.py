@@ -1,0 +1,142 @@
+"""Transactions as a person meets them: announced, simulated or confirmed, sent one after the other, reported."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cli.output import emit
+from protocol.amounts import show_tokens
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chain.contracts.base import ContractCall
+    from chain.sender import Receipt
+    from cli.session import Session
+
+
+@dataclass(frozen=True)
+class PlannedTransaction:
+    """One transaction. `ask`: a person has to agree first, because money moves out or because it cannot be undone.
+    `after`: it only works once the transactions before it are mined, so a dry run cannot simulate it."""
+
+    title: str
+    call: "ContractCall[Any]"
+    ask: bool = False
+    after: bool = False
+
+    def words(self) -> str:
+        return f"{self.title} ({self.call.label})"
+
+    def forecast(self) -> str:
+        """What a dry run that reached the end says of it."""
+        return "needs the transactions before it" if self.after else "would succeed"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How a command was asked to act."""
+
+    dry_run: bool = False
+    yes: bool = False
+    json: bool = False
+
+
+Outcome = Callable[[list["Receipt"]], tuple[dict[str, Any], str]]
+"""From the receipts of a command's transactions: more facts for the document, and a last line of text."""
+
+
+def act(
+    session: "Session",
+    transactions: Sequence[PlannedTransaction],
+    mode: Mode,
+    outcome: Outcome | None = None,
+    **facts: Any,
+) -> None:
+    """Send all in order, after the approval that they need, or in a dry run only simulate them; print what was done,
+    with `facts` in the document.
+
+    Raises ConfigError when the tokens do not suffice or nobody agreed, ContractError when a transaction is refused. A
+    failure leaves the earlier ones done; the command can be run again.
+    """
+    _check_tokens(session, transactions)
+    plan = _with_approval(session, transactions)
+    if mode.dry_run:
+        for planned in plan:
+            if not planned.after:
+                session.client.simulate(planned.call)
+        emit({"dry_run": True, "plan": [_planned(p) for p in plan], **facts}, mode.json, lambda: _plan_text(plan))
+        return
+    _agree(session, plan, mode)
+    receipts = [_send(session, planned, mode) for planned in plan]
+    more, text = outcome(receipts[-len(transactions) :]) if outcome else ({}, "")
+    if mode.json:
+        emit({"sent": list(map(_sent, plan, receipts)), **facts, **more}, True, str)
+    elif text:
+        typer.echo(text)
+
+
+def _check_tokens(session: "Session", transactions: Sequence[PlannedTransaction]) -> None:
+    need = sum(planned.call.grains for planned in transactions)
+    have = session.suite.token.balance_of(session.client.address) if need else 0
+    if have < need:
+        raise ConfigError(
+            f"{session.client.address} has {show_tokens(have)} tokens and needs {show_tokens(need)}",
+            "get more; on a test network: muster keys faucet",
+        )
+
+
+def _with_approval(session: "Session", transactions: Sequence[PlannedTransaction]) -> list[PlannedTransaction]:
+    """The transactions, after one that lets their contract (a command pays one at most) take all that they need."""
+    taking = [planned.call for planned in transactions if planned.call.approval]
+    grains = sum(call.grains for call in taking)
+    approval = session.suite.token.approval(taking[0].to, grains) if grains else None
+    if approval is None:
+        return list(transactions)
+    first = PlannedTransaction(f"let {taking[0].label.split('.')[0]} take that much", approval)
+    return [first, *(replace(planned, after=planned.after or planned.call in taking) for planned in transactions)]
+
+
+def _agree(session: "Session", plan: Sequence[PlannedTransaction], mode: Mode) -> None:
+    if mode.yes or not any(planned.ask for planned in plan):
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError("this needs somebody's consent and there is no terminal to ask", "pass --yes, or --dry-run")
+    typer.echo(f"From {session.client.address} on chain {session.client.chain_id}:", err=True)
+    for planned in plan:
+        typer.echo(f"  {planned.title}", err=True)
+    if not typer.confirm("Go ahead?", err=True):
+        raise ConfigError("not agreed to", "nothing was sent")
+
+
+def _send(session: "Session", planned: PlannedTransaction, mode: Mode) -> "Receipt":
+    receipt = session.client.send(planned.call)
+    if not mode.json:
+        typer.echo(f"{planned.words()}: block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}")
+    return receipt
+
+
+def _planned(planned: PlannedTransaction) -> dict[str, Any]:
+    return {
+        "title": planned.title,
+        "call": planned.call.label,
+        "grains": planned.call.grains,
+        "result": planned.forecast(),
+    }
+
+
+def _sent(planned: PlannedTransaction, receipt: "Receipt") -> dict[str, Any]:
+    return {
+        "title": planned.title,
+        "call": planned.call.label,
+        "tx": receipt.tx_hash,
+        "block": receipt.block,
+        "gas": receipt.gas_used,
+        "fee_wei": receipt.fee,
+    }
+
+
+def _plan_text(plan: Sequence[PlannedTransaction]) -> str:
+    return "\n".join([*(f"would send: {p.words()}: {p.forecast()}" for p in plan), "dry run: nothing was sent"])

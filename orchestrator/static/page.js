@@ -1,0 +1,50 @@
+// Shows the run that is embedded in the page (a report), or else the service's, again and again.
+const SECTIONS = {tiles, rewards, waits, outcomes, timeline: steps, cheaters, nodes, submissions, slashes, validators,
+  disputes, ledger, escrow};
+let shown = null;
+
+function show(record, summary) {
+  shown = [record, summary];
+  const seconds = summary ? ` · ${summary.seconds} s` : "", trouble = record.chain_error ? ` · ${record.chain_error}` : "";
+  $("name").textContent = summary ? `${record.name}: run with seed ${summary.seed}` : record.name;
+  document.title = summary ? $("name").textContent : `${record.name} · muster`;
+  $("subtitle").textContent =
+    `pool ${record.pool} · ${record.task} · ${record.model}${seconds} · block ${record.head}${trouble}`;
+  for (const [id, section] of Object.entries(SECTIONS)) {
+    const place = $(id), content = section(record, summary, place.clientWidth || 900);
+    if (id !== "tiles") place.parentNode.hidden = content === null;
+    place.replaceChildren(...[content ?? []].flat());
+  }
+}
+
+function setStatus(text, tone, title = "") {
+  $("live").className = `pill ${tone}`;
+  $("live").textContent = text;
+  $("live").title = title;
+}
+
+async function poll() {
+  try {
+    const answer = await fetch("v1/dashboard", {cache: "no-store"});
+    if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+    show(await answer.json(), null);
+    setStatus("live", "good");
+  } catch (error) {
+    setStatus("offline", "bad", String(error));
+  }
+  setTimeout(poll, document.hidden ? 5000 : 1500);
+}
+
+function start() {
+  for (const place of document.querySelectorAll(".scroll")) place.tabIndex = 0;
+  addEventListener("resize", () => shown && show(...shown));
+  const run = JSON.parse($("run").textContent);
+  if (run) {
+    show(run.record, run.summary);
+    setStatus("report", "");
+  } else {
+    setStatus("connecting", "");
+    poll();
+  }
+}
+start();

@@ -1,0 +1,141 @@
+"""What the scheduler decides by: leases, files and their pace at one moment, and how many files are in flight. Pure."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from orchestrator.pace import Pace
+
+
+class FileState(Enum):
+    """A submission as the scheduler sees it: waiting for its outcome, accepted, or of no use (any other outcome)."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pool's limits. Seconds: `lease_seconds` is the life of a lease without heartbeats, `lease_limit` its longest
+    life with them; a node that was told to wait counts as waiting for `ask_window`; when training has stood still for
+    `stall_seconds`, accepted files are taken to be useless to it. `ahead`: leases per node at a time."""
+
+    files_per_step: int
+    async_level: int
+    steps: int
+    lease_seconds: float = 30.0
+    lease_limit: float = 600.0
+    ask_window: float = 5.0
+    stall_seconds: float = 60.0
+    ahead: int = 2
+
+    @property
+    def capacity(self) -> int:
+        return self.files_per_step * (self.async_level + 1)
+
+
+@dataclass(frozen=True)
+class QueuedFile:
+    """A submission that may still be trained on; `step` is the policy step it was generated with."""
+
+    sequence: int
+    node: str
+    step: int
+    state: FileState
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A place for the node's file number `counter`; Unix seconds. Heartbeats move `expires`, never beyond `limit`."""
+
+    id: str
+    node: str
+    step: int
+    counter: int
+    granted: float
+    expires: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class Supply:
+    """All that decides, at one moment.
+
+    published: newest policy step on chain or None; usable: newest whose seed block has its confirmations, or None;
+    trained: newest step the trainer reported as made; consumed: sequences it reported; leases: open ones;
+    asked: node → when it was last told to wait; granted: node → when it last got a lease; closed: why no more work will
+    ever be wanted, or empty; paused: by the pool's owner; affordable: further files that the free budget covers;
+    changed: when a file was settled, consumed or a step published for the last time.
+    """
+
+    published: int | None
+    usable: int | None
+    trained: int
+    consumed: Collection[int]
+    files: Collection[QueuedFile]
+    leases: Collection[Lease]
+    asked: Mapping[str, float]
+    granted: Mapping[str, float]
+    closed: str = ""
+    paused: bool = False
+    affordable: int = 1 << 60
+    changed: float = math.inf
+    pace: Pace = field(default_factory=Pace)
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """Files in flight: open leases, waiting for a verdict, accepted and still to be trained on."""
+
+    leased: int
+    pending: int
+    accepted: int
+    needed: int
+    """Files that the training steps still to come can use at most."""
+    expected: float = 0.0
+    """How many of those in flight will be of use, by how recent files of the same nodes fared."""
+
+    @property
+    def total(self) -> int:
+        return self.leased + self.pending + self.accepted
+
+
+def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
+    """Those that have not run out at `now`."""
+    return [lease for lease in leases if lease.expires > now]
+
+
+def in_flight(rule: Rule, supply: Supply, now: float) -> InFlight:
+    """Count what is in flight.
+
+    The trainer's reports may lag behind the chain: a published step k has consumed k × files_per_step files, and what
+    the reports leave unnamed of these is taken from the oldest accepted files.
+    """
+    published = supply.published or 0
+    oldest = oldest_step(rule, supply)
+    made = max(published, supply.trained)
+    accepted = sorted(
+        (f for f in supply.files if f.state is FileState.ACCEPTED and f.sequence not in supply.consumed),
+        key=lambda f: f.sequence,
+    )
+    unnamed = max(0, published * rule.files_per_step - len(supply.consumed))
+    fresh = [f for f in accepted[unnamed:] if f.step >= oldest]
+    pending = [f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest]
+    leased = [lease for lease in live_leases(supply.leases, now) if lease.step >= oldest]
+    coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, supply.pace, lease.node)]
+    needed = max(0, rule.steps - made) * rule.files_per_step
+    expected = len(fresh) + sum(supply.pace.share(node) for node in pending + coming)
+    return InFlight(len(leased), len(pending), len(fresh), needed, expected)
+
+
+def _patience(rule: Rule, pace: Pace, node: str) -> float:
+    """Seconds after which a lease is no longer counted on, though its node is alive and may still deliver."""
+    usual = max(pace.typical, pace.making.get(node, 0.0))
+    return max(rule.lease_seconds, 4 * usual) if pace.typical > 0 else math.inf
+
+
+def oldest_step(rule: Rule, supply: Supply) -> int:
+    """The oldest policy step whose files the next training step still uses."""
+    return max(0, (supply.published or 0) - rule.async_level)
