@@ -1,5 +1,5 @@
-"""Signed papers that people hand to one another as files: a node key's consent to its operator, a pool owner's invite
-to a node (docs/contracts.md)."""
+"""Signed authorisations that people hand to one another as files: a node key's consent to its operator, a pool owner's
+invite to a node (docs/contracts.md)."""
 
 import dataclasses
 import json
@@ -52,52 +52,52 @@ class Invite:
         return eip712.digest(domain, INVITE, self.pool, self.node, self.expiry)
 
 
-Paper = TypeVar("Paper", Consent, Invite)
+Authorisation = TypeVar("Authorisation", Consent, Invite)
 
 
-def sign(paper: Paper, account: "LocalAccount") -> Paper:
-    """The same paper with the account's signature."""
-    return dataclasses.replace(paper, signature=eip712.sign(account, paper.digest()))
+def sign(authorisation: Authorisation, account: "LocalAccount") -> Authorisation:
+    """The same authorisation with the account's signature."""
+    return dataclasses.replace(authorisation, signature=eip712.sign(account, authorisation.digest()))
 
 
-def write(paper: Consent | Invite, path: Path) -> None:
-    """A JSON file to hand over. Never overwrites one."""
+def write(authorisation: Consent | Invite, path: Path) -> None:
+    """Write a JSON file to hand over. Raises ConfigError rather than overwrite one."""
     if path.exists():
         raise ConfigError(f"{path} exists", "choose another --out")
-    document = {**dataclasses.asdict(paper), "signature": "0x" + paper.signature.hex()}
+    document = {**dataclasses.asdict(authorisation), "signature": "0x" + authorisation.signature.hex()}
     try:
         write_atomic(path, json.dumps(document, indent=2).encode() + b"\n")
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}", "choose another --out") from None
 
 
-def read(kind: type[Paper], path: Path) -> Paper:
-    """The paper in a file, signature unchecked. Raises ConfigError."""
+def read(kind: type[Authorisation], path: Path) -> Authorisation:
+    """The authorisation in a file, its signature not yet checked. Raises ConfigError."""
     name = kind.__name__.lower()
     try:
         if path.stat().st_size > _MAX_FILE:
             raise ValueError("too long")
         values = parse_json(path.read_bytes())
-        paper = kind(**_checked(kind, values))
-        paper.digest()
-        return paper
+        authorisation = kind(**_checked(kind, values))
+        authorisation.digest()
+        return authorisation
     except OSError as error:
         raise ConfigError(f"cannot read the {name} {path}: {error.strerror}", "check the path") from None
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} is not a {name}: {str(error)[:200]}", "ask for the file again") from None
 
 
-def check(paper: Consent | Invite, here: Consent | Invite, signer: str, path: Path) -> None:
-    """Raise unless the paper says what `here` does (expiry and signature aside), is still valid at time `here.expiry`,
-    and `signer` (checksum address) signed it."""
-    for field in dataclasses.fields(here):
-        got, wanted = getattr(paper, field.name), getattr(here, field.name)
+def check(authorisation: Consent | Invite, expected: Consent | Invite, signer: str, path: Path) -> None:
+    """Raise ConfigError or IntegrityError unless the authorisation has the fields of `expected` (signature aside), is
+    still valid at the time `expected.expiry`, and `signer` (checksum address) signed it."""
+    for field in dataclasses.fields(expected):
+        got, wanted = getattr(authorisation, field.name), getattr(expected, field.name)
         if field.name == "expiry" and got < wanted:
             raise ConfigError(f"{path} has expired", "ask for a new one")
         if field.name not in ("expiry", "signature") and got != wanted:
             raise ConfigError(f"{path} is for {field.name} {got}, not {wanted}", "ask for a new one")
     try:
-        found = eip712.recover(paper.digest(), paper.signature)
+        found = eip712.recover(authorisation.digest(), authorisation.signature)
     except MusterError as error:
         raise IntegrityError(f"{path}: {error.what}", "ask for the file again") from None
     if found != signer:
@@ -105,7 +105,7 @@ def check(paper: Consent | Invite, here: Consent | Invite, signer: str, path: Pa
 
 
 def _checked(kind: type[Any], values: Any) -> dict[str, Any]:
-    """Exactly the paper's fields with plain JSON types; the signature's hex becomes bytes."""
+    """Exactly the fields of `kind` with plain JSON types; the signature's hex becomes bytes."""
     wanted = {field.name: field.type for field in dataclasses.fields(kind)}
     if not isinstance(values, dict) or set(values) != set(wanted):
         raise ValueError(f"its fields are not {', '.join(wanted)}")

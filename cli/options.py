@@ -1,4 +1,4 @@
-"""Options that many commands share, alone and in groups, and how a key is opened."""
+"""Options that many commands share, alone and in groups."""
 
 import dataclasses
 import functools
@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from cli.plan import Mode
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from eth_account.signers.local import LocalAccount
-
-    from cli.plan import Mode
     from cli.session import Session
 
 KeystoreOption = Annotated[
@@ -62,7 +60,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class KeyFile:
+class KeyOptions:
     """Options of a command about one key file."""
 
     keystore: KeystoreOption = None
@@ -83,14 +81,12 @@ class Acting:
 
     def open(self) -> "Session":
         """Connect as the key. Raises ConfigError, UnreachableError."""
-        from cli.session import open_signing
+        from cli.session import open_session
 
-        return open_signing(self.deployment, self.rpc, self.keystore, self.password_file)
+        return open_session(self.deployment, self.rpc, key_path(self.keystore), self.password_file)
 
     @property
-    def mode(self) -> "Mode":
-        from cli.plan import Mode
-
+    def mode(self) -> Mode:
         return Mode(self.dry_run, True, self.json)
 
 
@@ -101,9 +97,7 @@ class Paying(Acting):
     yes: YesOption = False
 
     @property
-    def mode(self) -> "Mode":
-        from cli.plan import Mode
-
+    def mode(self) -> Mode:
         return Mode(self.dry_run, self.yes, self.json)
 
 
@@ -143,13 +137,3 @@ def key_path(keystore: Path | None) -> Path:
     if keystore is None:
         raise ConfigError("no key file is named", "pass --keystore FILE (or set MUSTER_KEYSTORE)")
     return keystore
-
-
-def open_key(keystore: Path | None, password_file: Path | None, what: str = "key") -> "LocalAccount":
-    """The account in a key file; its password from the file or a prompt. Raises ConfigError, IntegrityError."""
-    from runtime import keystore as keys
-
-    path = key_path(keystore)
-    address = keys.address_of(path)
-    password = keys.read_password(password_file, prompt=f"Password of the {what} {address}: ")
-    return keys.load(path, password)

@@ -1,7 +1,6 @@
 """A command's connection: the deployment, the chain, and the key it acts with."""
 
 import logging
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +9,10 @@ from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.projection import Projection
 from chain.suite import Suite
-from cli.options import key_path, open_key
 from protocol import eip712
 from protocol.errors import ConfigError
+from protocol.files import user_cache
+from runtime.keystore import open_key
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -67,9 +67,8 @@ class Session:
 
     def _cache(self) -> Path:
         """A file of its own per deployment; other chains with the same id differ in their genesis block."""
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         suite = f"{self.deployment.chain_id}-{self.deployment.genesis[2:14]}-{self.suite.pools.address[2:14].lower()}"
-        return base / "muster" / "events" / f"{suite}.sqlite"
+        return user_cache("events") / f"{suite}.sqlite"
 
 
 def load_deployment(path: Path | None) -> Deployment:
@@ -104,13 +103,6 @@ def open_session(
     reader.close()
     account = open_key(keystore, password_file)
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))
-
-
-def open_signing(
-    deployment: Path | None, rpc: str | None, keystore: Path | None, password_file: Path | None
-) -> Session:
-    """As `open_session`, for a command that cannot do without a key."""
-    return open_session(deployment, rpc, key_path(keystore), password_file)
 
 
 def parse_address(text: str, what: str) -> str:

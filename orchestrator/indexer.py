@@ -1,4 +1,4 @@
-"""The thread that follows the chain, keeps the ledger in the database, and audits it."""
+"""The thread that follows the chain, keeps the ledger in the database, and compares it with the chain."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from sqlalchemy import delete
 from chain.suite import Suite
 from orchestrator.db import Database
 from orchestrator.ledger import rows
-from orchestrator.reconcile import Audit, audit
+from orchestrator.reconcile import Reconciliation, reconcile
 from orchestrator.tables import LedgerRow
 from orchestrator.watch import Watch
 from protocol.errors import MusterError
@@ -20,19 +20,18 @@ MAX_BACKOFF = 5.0
 
 
 class Indexer:
-    """Start it, stop it; `audit` is the newest comparison of ledger and chain. A chain that does not answer is waited
-    for: nothing is lost, and `watch.error` says why the view is old."""
+    """Start it, stop it; `reconciliation` is the newest comparison of ledger and chain. A chain that does not answer is
+    waited for: nothing is lost, and `watch.error` says why the view is old."""
 
     def __init__(
-        self, watch: Watch, db: Database, suite: Suite, poll_seconds: float = 0.5, audit_seconds: float = 5.0
+        self, watch: Watch, db: Database, suite: Suite, poll_seconds: float = 0.5, reconcile_seconds: float = 5.0
     ) -> None:
         self._watch, self._db, self._suite = watch, db, suite
-        self._poll, self._every = poll_seconds, audit_seconds
+        self._poll, self._every = poll_seconds, reconcile_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="indexer", daemon=True)
-        self._audited = (-1, 0.0)
-        self._stored = -1
-        self.audit: Audit | None = None
+        self._reconciled = (-1, 0.0)
+        self.reconciliation: Reconciliation | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -42,25 +41,22 @@ class Indexer:
         self._thread.join(timeout=10)
 
     def once(self) -> None:
-        """One round: poll, store, and audit when it is time."""
+        """One round: poll; when it is time, store the ledger and compare it."""
         self._watch.refresh()
         self._watch.error = ""
         version = self._watch.version
-        if version == self._audited[0] and self._stored == version:
-            return
-        if time.monotonic() - self._audited[1] < self._every:
+        if version == self._reconciled[0] or time.monotonic() - self._reconciled[1] < self._every:
             return
         self._store()
-        self.audit = audit(self._watch, self._suite)
-        self._audited = (version, time.monotonic())
-        self._stored = version
-        if self.audit is not None and self.audit.findings:
-            log.warning("the ledger differs from the chain: %s", "; ".join(self.audit.findings))
+        found = reconcile(self._watch.projection.state, self._watch.pool_id, self._suite)
+        self.reconciliation, self._reconciled = found, (version, time.monotonic())
+        if found is not None and found.findings:
+            log.warning("the ledger differs from the chain: %s", "; ".join(found.findings))
 
     @property
     def current(self) -> bool:
-        """Whether the newest audit is of the state as it is now."""
-        return self._audited[0] == self._watch.version
+        """Whether `reconciliation` is of the state as it is now."""
+        return self._reconciled[0] == self._watch.version
 
     def _run(self) -> None:
         backoff = self._poll

@@ -1,54 +1,72 @@
-"""The shell around the scheduler: leases in the database, the rest from the chain's state."""
+"""The shell around the scheduler: leases from the database, the rest from the chain and the trainer's reports."""
 
 import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 
 from chain.records import Status, Submission
 from chain.state import State
 from orchestrator.db import Database
+from orchestrator.lease_store import LeaseStore
 from orchestrator.ledger import escrow
-from orchestrator.pace import MEMORY_SECONDS, Grants, Pace, measure
+from orchestrator.pace import MEMORY_SECONDS, Pace, measure
 from orchestrator.scheduler import Decision, Grant, Keep, Requester, Wait, decide, renew
 from orchestrator.supply import FileState, InFlight, Lease, QueuedFile, Rule, Supply, in_flight
-from orchestrator.tables import LeaseRow, StepReportRow
+from orchestrator.tables import StepReportRow
 from orchestrator.trained import Trained, load
 from orchestrator.watch import Watch, barred
 
 
+@dataclass(frozen=True)
+class Reported:
+    """What the trainer has reported: the files it trained on and its newest policy step."""
+
+    trained: Trained = field(default_factory=Trained)
+    newest: int = 0
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """What follows from one version of the chain's state and from the reports; `affordable`: further files that the
+    free budget covers."""
+
+    version: int = -1
+    reported: Reported = field(default_factory=Reported)
+    files: list[QueuedFile] = field(default_factory=list)
+    consumed: set[int] = field(default_factory=set)
+    affordable: int = 0
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def accepted(self) -> int:
+        return sum(one.state is FileState.ACCEPTED for one in self.files)
+
+
 class Leases:
-    """Grants and keeps work slots; one decision at a time. Survives restarts: leases are in the database."""
+    """Grants and renews work slots, one decision at a time. `file_units`: output tokens of the largest file."""
 
     def __init__(
         self, db: Database, watch: Watch, rule: Rule, file_units: int, clock: Callable[[], float] = time.time
     ) -> None:
-        self._db, self._watch, self._rule, self._file_units, self._clock = db, watch, rule, file_units, clock
+        self._db, self._store = db, LeaseStore(db)
+        self._watch, self._rule, self._file_units, self._clock = watch, rule, file_units, clock
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
-        self._known_at: tuple[int, int] = (-1, -1)
-        self._files: list[QueuedFile] = []
-        self._consumed: set[int] = set()
-        self._affordable = 0
-        self._pace = Pace()
-        self._progress: tuple[tuple[object, ...], float] = ((), clock())
-        with db.session() as session:
-            last = select(LeaseRow.node, func.max(LeaseRow.granted)).group_by(LeaseRow.node)
-            self._granted: dict[str, float] = dict(session.execute(last).all())
-            recent = select(LeaseRow).where(LeaseRow.granted > clock() - MEMORY_SECONDS).order_by(LeaseRow.granted)
-            self._grants: Grants = {(row.node, row.counter, row.step): row.granted for row in session.scalars(recent)}
-        self._reports = 0
-        self._trained, self._newest = Trained(), 0
+        self._granted = self._store.last_grants()
+        self._grants = self._store.grants_since(clock() - MEMORY_SECONDS)
+        self._progress: tuple[tuple[int, ...], float] = ((), clock())
+        self._facts = PoolFacts()
         self.read_reports()
 
     def read_reports(self) -> None:
         """Take in what the trainer has reported; to be called after every report."""
         with self._lock, self._db.session() as session:
-            self._trained = load(session)
-            self._newest = session.scalar(select(func.max(StepReportRow.step))) or 0
-            self._reports += 1
+            newest = session.scalar(select(func.max(StepReportRow.step))) or 0
+            self._reported = Reported(load(session), newest)
 
     def ask(self, address: str, counter: int | None) -> tuple[Decision, str | None]:
         """Decide for a node; the second value is the id of the lease it holds now."""
@@ -60,106 +78,96 @@ class Leases:
             decision = decide(self._rule, self._supply(state, now), node, counter, now)
             return decision, self._carry_out(address, decision, now)
 
-    def renew(self, address: str, slot: str) -> float | None:
+    def renew(self, address: str, lease_id: str) -> float | None:
         """A heartbeat for a lease; when it ends now, or None if the node has no such open lease."""
         now = self._clock()
-        with self._lock, self._db.session() as session:
-            row = session.get(LeaseRow, slot)
-            if row is None or row.node != address or not row.open or row.expires <= now:
+        with self._lock:
+            lease = self._store.find(lease_id, address, now)
+            if lease is None:
                 return None
-            row.expires = renew(self._rule, _lease(row), now)
-            return row.expires
+            expires = renew(self._rule, lease, now)
+            self._store.extend(lease_id, expires)
+            return expires
 
     def in_flight(self) -> InFlight:
+        """What is in flight now."""
         now = self._clock()
         with self._lock, self._watch.reading() as state:
             return in_flight(self._rule, self._supply(state, now), now)
 
+    def pace(self) -> Pace:
+        """How recent files and steps of the pool fared."""
+        with self._lock, self._watch.reading() as state:
+            return self._facts_of(state).pace
+
     def _carry_out(self, address: str, decision: Decision, now: float) -> str | None:
-        if isinstance(decision, Wait):
-            if decision.queued:
-                self._asked[address] = now
-            else:
-                self._asked.pop(address, None)
-            return None
         self._asked.pop(address, None)
+        if isinstance(decision, Wait) and decision.queued:
+            self._asked[address] = now
         if isinstance(decision, Keep):
-            with self._db.session() as session:
-                session.execute(
-                    update(LeaseRow).where(LeaseRow.id == decision.lease.id).values(expires=decision.expires)
-                )
+            self._store.extend(decision.lease.id, decision.expires)
             return decision.lease.id
         if not isinstance(decision, Grant):
             return None
-        slot = secrets.token_hex(16)
-        with self._db.session() as session:
-            if decision.replaces is not None:
-                session.execute(update(LeaseRow).where(LeaseRow.id == decision.replaces).values(open=False))
-            session.add(
-                LeaseRow(
-                    id=slot,
-                    node=address,
-                    step=decision.step,
-                    counter=decision.counter,
-                    granted=now,
-                    expires=decision.expires,
-                    limit=decision.limit,
-                )
-            )
+        new = Lease(
+            secrets.token_hex(16), address, decision.step, decision.counter, now, decision.expires, decision.limit
+        )
+        self._store.add(new, decision.replaces)
         self._granted[address] = now
         self._grants[address, decision.counter, decision.step] = now
-        return slot
+        return new.id
 
     def _supply(self, state: State, now: float) -> Supply:
-        pool = self._watch.pool(state)
-        self._learn(state)
-        with self._db.session() as session:
-            rows = list(session.scalars(select(LeaseRow).where(LeaseRow.open)))
-            for row in rows:
-                account = self._watch.account(state, row.node)
-                # The file that this lease was for is on chain, or its time is over.
-                if row.expires <= now or (account is not None and account.counter > row.counter):
-                    row.open = False
-            leases = [_lease(row) for row in rows if row.open]
-        self._asked = {n: t for n, t in self._asked.items() if now - t <= self._rule.ask_window}
-        accepted = sum(one.state is FileState.ACCEPTED for one in self._files)
-        marks = (pool.step if pool else -1, self._newest, len(self._consumed), accepted)
+        pool, facts = self._watch.pool(state), self._facts_of(state)
+        self._asked = {node: when for node, when in self._asked.items() if now - when <= self._rule.ask_window}
+        marks = (pool.step if pool else -1, facts.reported.newest, len(facts.consumed), facts.accepted)
         if marks != self._progress[0]:
             self._progress = (marks, now)
-        closed = "" if pool is None or pool.status in ("open", "paused") else f"the pool is {pool.status}"
         return Supply(
             published=pool.step if pool and pool.steps else None,
             usable=self._watch.usable_step(state),
-            trained=self._newest,
-            consumed=self._consumed,
-            files=self._files,
-            leases=leases,
+            trained=facts.reported.newest,
+            consumed=facts.consumed,
+            files=facts.files,
+            leases=self._store.open(now, lambda node: self._next_counter(state, node)),
             asked=self._asked,
             granted=self._granted,
-            closed=closed,
+            closed="" if pool is None or pool.status in ("open", "paused") else f"the pool is {pool.status}",
             paused=pool is not None and pool.status == "paused",
-            affordable=self._affordable,
+            affordable=facts.affordable,
             changed=self._progress[1],
-            pace=self._pace,
+            pace=facts.pace,
         )
 
-    def _learn(self, state: State) -> None:
-        """What follows from the chain's state and the reports, worked out once per change of either."""
-        now_at = (self._watch.version, self._reports)
-        if self._known_at == now_at:
-            return
-        live = [sub for sub in state.submissions_of(self._watch.pool_id) if sub.status in _LIVE]
-        self._files = [_file(sub) for sub in live]
-        self._consumed = self._trained.consumed(live)
+    def _next_counter(self, state: State, node: str) -> int:
+        account = self._watch.account(state, node)
+        return account.counter if account else 0
+
+    def _facts_of(self, state: State) -> PoolFacts:
+        """Worked out once per change of the state or of the reports."""
+        known = self._facts
+        if known.version == state.version and known.reported is self._reported:
+            return known
+        files = state.submissions_of(self._watch.pool_id)
+        live = [sub for sub in files if sub.status in _LIVE]
         pool = self._watch.pool(state)
+        affordable, pace = 0, Pace()
         if pool is not None:
             terms = pool.terms
             cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
-            self._affordable = max(0, escrow(state, pool.pool).free) // max(1, cost)
+            affordable = max(0, escrow(state, pool.pool).free) // max(1, cost)
             earliest = self._clock() - MEMORY_SECONDS
             self._grants = {key: at for key, at in self._grants.items() if at > earliest}
-            self._pace = measure(pool, state.submissions_of(pool.pool), self._grants)
-        self._known_at = now_at
+            pace = measure(pool, files, self._grants)
+        self._facts = PoolFacts(
+            version=state.version,
+            reported=self._reported,
+            files=[_file(sub) for sub in live],
+            consumed=self._reported.trained.consumed(live),
+            affordable=affordable,
+            pace=pace,
+        )
+        return self._facts
 
 
 _LIVE = {Status.PENDING: FileState.PENDING, Status.ACCEPTED: FileState.ACCEPTED}
@@ -167,7 +175,3 @@ _LIVE = {Status.PENDING: FileState.PENDING, Status.ACCEPTED: FileState.ACCEPTED}
 
 def _file(sub: Submission) -> QueuedFile:
     return QueuedFile(sub.sequence, sub.node, sub.step, _LIVE[sub.status])
-
-
-def _lease(row: LeaseRow) -> Lease:
-    return Lease(row.id, row.node, row.step, row.counter, row.granted, row.expires, row.limit)

@@ -25,7 +25,6 @@ from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.http.signing import Realm
 from protocol.receipts import ReceiptSigner
-from runtime import keystore
 from runtime.process import start
 from storage.bucket import Bucket
 from storage.keys import object_key
@@ -83,7 +82,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     """Open everything the service needs; `stack` closes it."""
     home = config.home
     pool_config = PoolConfig.load(config.pool_config)
-    signer = keystore.load(config.key.keystore, keystore.read_password(config.key.password_file))
+    signer = config.key.open()
     deployment = Deployment.load(config.deployment)
     pools = deployment.address("Pools")
     db = Database(config.database or default_url(home))

@@ -8,18 +8,20 @@ from chain.records import Account
 from chain.state import State
 from chain.suite import Suite
 from orchestrator.ledger import escrow, received, rows
-from orchestrator.watch import Watch
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 MOST_FINDINGS = 20
 
 
 @dataclass(frozen=True)
-class Audit:
-    """`ledger_matches_chain`: accounts in the contract, token balances and transfers equal what the events say;
-    `escrow_balanced`: the contract holds exactly what all pools need, and this pool's free budget is what is left when
-    everything owed is taken off. `findings` name what differs. `block`: where they were compared. `gifts`: grains that
-    somebody sent to the contract without funding a pool; nobody can take them."""
+class Reconciliation:
+    """The ledger compared with the chain at `block`.
+
+    `ledger_matches_chain`: accounts in the contract, token balances and transfers equal what the events say.
+    `escrow_balanced`: the contract holds exactly what all pools need, and this pool's free budget is what is left after
+    everything owed. `findings` name what differs. `gifts`: grains that somebody sent to the contract without funding a
+    pool; nobody can take them.
+    """
 
     block: int
     ledger_matches_chain: bool
@@ -32,55 +34,50 @@ class Audit:
 
 
 @dataclass(frozen=True)
-class _Claim:
-    """What the ledger says a view returns."""
+class _Expected:
+    """What `view` returns if the ledger is right: one number, or the fields of a struct."""
 
     what: str
     view: View
-    expected: dict[str, int] | int
+    value: dict[str, int] | int
 
 
-def audit(watch: Watch, suite: Suite) -> Audit | None:
+def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     """Compare the state with the chain at the state's block; None if the pool is not on chain yet.
 
     Raises UnreachableError, or MusterError when the endpoint no longer has that block's state.
     """
-    with watch.reading() as state:
-        if watch.pool(state) is None:
-            return None
-        block = state.head
-        gifts = _received(state, suite.pools.address) - sum(
-            pool.funded + pool.from_stakes for pool in state.pools.values()
-        )
-        books = _escrow_claims(state, watch.pool_id, suite, gifts)
-        claims = _ledger_claims(state, watch.pool_id, suite)
-        wrong_books = _books(state, watch.pool_id, gifts)
-        wrong_flows = _flows(state, _sent(state, suite.pools.address))
-    wrong_books += _compare(suite.client, books, block)
-    wrong_flows += _compare(suite.client, claims, block)
-    findings = tuple((wrong_books + wrong_flows)[:MOST_FINDINGS])
-    return Audit(block, not wrong_flows, not wrong_books, findings, gifts)
+    if pool not in state.pools:
+        return None
+    deposits = sum(one.funded + one.from_stakes for one in state.pools.values())
+    gifts = _received(state, suite.pools.address) - deposits
+    wrong_escrow = _negative_amounts(state, pool, gifts)
+    wrong_escrow += _differences(suite.client, _expected_escrow(state, pool, suite, gifts), state.head)
+    wrong_ledger = _unmatched_payments(state, _sent(state, suite.pools.address))
+    wrong_ledger += _differences(suite.client, _expected_ledger(state, pool, suite), state.head)
+    findings = tuple((wrong_escrow + wrong_ledger)[:MOST_FINDINGS])
+    return Reconciliation(state.head, not wrong_ledger, not wrong_escrow, findings, gifts)
 
 
-def _escrow_claims(state: State, pool: int, suite: Suite, gifts: int) -> list[_Claim]:
+def _expected_escrow(state: State, pool: int, suite: Suite, gifts: int) -> list[_Expected]:
     held = sum(one.escrow for one in state.pools.values()) + gifts
     return [
-        _Claim("tokens held by Pools", suite.token.view("balanceOf", suite.pools.address), held),
-        _Claim(f"pool {pool}", suite.pools.view("poolOf", pool), {"free": escrow(state, pool).free}),
+        _Expected("tokens held by Pools", suite.token.view("balanceOf", suite.pools.address), held),
+        _Expected(f"pool {pool}", suite.pools.view("poolOf", pool), {"free": escrow(state, pool).free}),
     ]
 
 
-def _ledger_claims(state: State, pool: int, suite: Suite) -> list[_Claim]:
-    claims = [
-        _Claim(f"account of {account.node}", suite.pools.view("accountOf", pool, account.node), _account(account))
+def _expected_ledger(state: State, pool: int, suite: Suite) -> list[_Expected]:
+    expectations = [
+        _Expected(f"account of {account.node}", suite.pools.view("accountOf", pool, account.node), _account(account))
         for (of, _), account in state.accounts.items()
         if of == pool
     ]
     owner = state.pools[pool].owner
     for payee in sorted({row.payee for row in rows(state, pool, 0)} | {owner}):
         view = suite.token.view("balanceOf", payee)
-        claims.append(_Claim(f"balance of {payee}", view, state.balances.get(payee, 0)))
-    return claims
+        expectations.append(_Expected(f"balance of {payee}", view, state.balances.get(payee, 0)))
+    return expectations
 
 
 def _account(account: Account) -> dict[str, int]:
@@ -92,7 +89,7 @@ def _account(account: Account) -> dict[str, int]:
     }
 
 
-def _books(state: State, pool: int, gifts: int) -> list[str]:
+def _negative_amounts(state: State, pool: int, gifts: int) -> list[str]:
     view = escrow(state, pool)
     parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
     parts["free"] = view.free
@@ -109,7 +106,7 @@ def _sent(state: State, address: str) -> dict[str, int]:
     return {to: amount for (sender, to), amount in state.transfers.items() if sender == address}
 
 
-def _flows(state: State, transferred: dict[str, int]) -> list[str]:
+def _unmatched_payments(state: State, transferred: dict[str, int]) -> list[str]:
     """What the pools contract says it paid against what the token says it moved."""
     paid = received(state)
     burnt = sum(pool.fees_burnt for pool in state.pools.values())
@@ -122,14 +119,15 @@ def _flows(state: State, transferred: dict[str, int]) -> list[str]:
     ]
 
 
-def _compare(client: ChainClient, claims: list[_Claim], block: int) -> list[str]:
+def _differences(client: ChainClient, expectations: list[_Expected], block: int) -> list[str]:
     wrong = []
-    for claim, found in zip(claims, client.read_many([claim.view for claim in claims], block), strict=True):
-        if isinstance(claim.expected, int):
-            if found != claim.expected:
-                wrong.append(f"{claim.what}: {found} on chain, {claim.expected} by the ledger")
+    views = [one.view for one in expectations]
+    for one, found in zip(expectations, client.read_many(views, block), strict=True):
+        if isinstance(one.value, int):
+            if found != one.value:
+                wrong.append(f"{one.what}: {found} on chain, {one.value} by the ledger")
             continue
-        for field, expected in claim.expected.items():
-            if found[field] != expected:
-                wrong.append(f"{claim.what}: {field} is {found[field]} on chain, {expected} by the ledger")
+        for field, value in one.value.items():
+            if found[field] != value:
+                wrong.append(f"{one.what}: {field} is {found[field]} on chain, {value} by the ledger")
     return wrong

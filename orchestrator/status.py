@@ -96,9 +96,9 @@ def phase(pool: Pool | None, step: int | None, steps: int) -> str:
 
 def _audit(service: Service) -> AuditEntry | None:
     indexer = service.indexer
-    if indexer is None or indexer.audit is None:
+    if indexer is None or indexer.reconciliation is None:
         return None
-    return AuditEntry(**indexer.audit.document(), current=indexer.current)
+    return AuditEntry(**indexer.reconciliation.document(), current=indexer.current)
 
 
 def reward_of(report: ReportEntry) -> float | None:

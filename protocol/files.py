@@ -1,8 +1,16 @@
-"""Small durable files: written beside, synced, then renamed, so that a reader never sees half of one."""
+"""Small durable files (written beside, synced, then renamed, so that a reader never sees half of one) and where the
+user's caches are. At the bottom, because chain and storage need it: imports nothing of muster."""
 
 import os
 import secrets
 from pathlib import Path
+
+import platformdirs
+
+
+def user_cache(part: str) -> Path:
+    """The user's folder for what can be made again, `~/.cache/muster/<part>` on Linux; it need not exist."""
+    return platformdirs.user_cache_path("muster") / part
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:

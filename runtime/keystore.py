@@ -74,6 +74,12 @@ def load(path: Path, password: str) -> LocalAccount:
     return account
 
 
+def open_key(path: Path, password_file: Path | None, what: str = "key") -> LocalAccount:
+    """The account in a key file; its password from a file or, on a terminal, a prompt that names `what`. Raises
+    ConfigError, IntegrityError."""
+    return load(path, read_password(password_file, prompt=f"Password of the {what} {address_of(path)}: "))
+
+
 def address_of(path: Path) -> str:
     """The checksum address of a key file, without its password."""
     return _address(_read(path), path)

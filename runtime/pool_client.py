@@ -18,8 +18,7 @@ from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
 from protocol.waits import wait_for
-from runtime import keystore
-from runtime.process import KeyConfig, ProcessConfig, make_home
+from runtime.process import ProcessConfig, make_home
 from storage.download import HttpObjects
 from storage.keys import object_key
 from storage.weights.fetch import fetch
@@ -28,11 +27,6 @@ from storage.weights.manifest import ManifestScope
 log = logging.getLogger("muster.link")
 _MAX_CONFIG_BYTES = 1 << 20
 _PATIENCE = 20.0
-
-
-def open_key(config: KeyConfig) -> LocalAccount:
-    """The account of a key file. Raises ConfigError for a wrong password or file."""
-    return keystore.load(config.keystore, keystore.read_password(config.password_file))
 
 
 class PoolClient:

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
+from eth_account.signers.local import LocalAccount
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engines.runtime import torch_environment
 from protocol.encoding import parse_json, parse_toml
 from protocol.errors import ConfigError
+from runtime.keystore import open_key
 from runtime.logs import start_logging
 
 _MAX_BYTES = 1 << 20
@@ -28,6 +30,10 @@ class KeyConfig(ProcessSection):
 
     keystore: Path
     password_file: Path | None = None
+
+    def open(self) -> LocalAccount:
+        """The account in the key file. Raises ConfigError, IntegrityError."""
+        return open_key(self.keystore, self.password_file)
 
 
 class EngineConfig(ProcessSection):

@@ -1,12 +1,12 @@
 """What uploads and downloads share: one HTTP client's settings, bounded tries, errors in plain words."""
 
-import random
 import time
 from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_before_delay, wait_exponential_jitter
 
 from protocol.errors import MusterError, UnreachableError
 from protocol.http.reach import PUBLIC, Reach
@@ -30,26 +30,30 @@ class Again(Exception):
     """A try that failed in a way that may pass: another is worth it."""
 
 
+_PASSING = (Again, httpx.HTTPError, httpx.StreamError)
+
+
 def tries(what: str, url: str, attempt: Callable[[], T], deadline: float, count: int = TRIES) -> T:
     """`attempt` up to `count` times, with growing pauses, until `deadline` (monotonic seconds).
 
     Retried are Again and httpx's transport errors. Raises UnreachableError naming host and last reason.
     """
-    reason = ""
-    for number in range(count):
-        if number:
-            pause = _PAUSE * 2 ** (number - 1) * random.uniform(0.5, 1.5)
-            time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
-        if time.monotonic() > deadline:
-            reason = reason or "out of time"
-            break
-        try:
-            with until(deadline):
-                return attempt()
-        except Again as error:
-            reason = str(error)
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            reason = str(error) or type(error).__name__
+    left = max(0.0, deadline - time.monotonic())
+    retrying = Retrying(
+        retry=retry_if_exception_type(_PASSING),
+        wait=wait_exponential_jitter(multiplier=_PAUSE, jitter=_PAUSE),
+        stop=stop_after_attempt(count) | stop_before_delay(left),
+        reraise=True,
+    )
+
+    def once() -> T:
+        with until(deadline):
+            return attempt()
+
+    try:
+        return retrying(once)
+    except _PASSING as error:
+        reason = str(error) or type(error).__name__
     raise UnreachableError(f"cannot {what} at {host(url)}: {reason}", "check that it runs and can be reached")
 
 

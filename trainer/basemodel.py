@@ -1,21 +1,18 @@
 """Where a run's first weights come from: the warmed-up tiny model from the cache, a folder, or a Hugging Face id."""
 
 import dataclasses
-import fcntl
 import importlib.metadata
 import json
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-
-import platformdirs
 
 from protocol.config import ModelConfig, TaskConfig
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, first_line
+from protocol.files import user_cache
+from protocol.locks import locked
 from protocol.tasks import load_task
-from protocol.waits import wait_for
 from trainer.folders import file_digests, write_folder
 from trainer.tiny_model import PHRASES, TINY_SOURCE
 from trainer.warmup import Progress, Recipe, warm_up
@@ -35,16 +32,11 @@ def base_model(
     up from `seed` once and then kept in `cache` (default: the user's cache folder). Raises ConfigError.
     """
     if model.source == TINY_SOURCE:
-        return warmed_up(task, seed, cache or default_cache(), progress)
+        return warmed_up(task, seed, cache or user_cache("models"), progress)
     folder = Path(model.source).expanduser()
     if folder.is_dir():
         return folder
     return _from_hub(model.source)
-
-
-def default_cache() -> Path:
-    """`models` under the user's cache folder of muster."""
-    return platformdirs.user_cache_path("muster") / "models"
 
 
 def warmed_up(
@@ -54,7 +46,12 @@ def warmed_up(
     recipe = recipe or Recipe()
     key = cache_key(task, seed, recipe)
     folder, record = cache / key, cache / f"{key}.json"
-    with _locked(cache, key):
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write to the cache {cache}: {error.strerror}", "set XDG_CACHE_HOME") from None
+    lock = cache / f"{key}.lock"
+    with locked(lock, f"another process that makes the base model ({lock})", BUILD_SECONDS):
         if _intact(folder, record, progress):
             progress(f"base model for seed {seed}: from the cache")
             return folder
@@ -91,27 +88,6 @@ def _intact(folder: Path, record: Path, progress: Callable[[str], None]) -> bool
     log.warning(message)
     progress(message)
     return False
-
-
-@contextmanager
-def _locked(cache: Path, key: str) -> Iterator[None]:
-    """One process at a time makes a model; the others wait for it."""
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        stream = (cache / f"{key}.lock").open("w")
-    except OSError as error:
-        raise ConfigError(f"cannot write to the cache {cache}: {error.strerror}", "set XDG_CACHE_HOME") from None
-
-    def grab() -> bool:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    with stream:
-        wait_for(f"another process that makes the base model ({cache / key}.lock)", grab, BUILD_SECONDS)
-        yield
 
 
 def _from_hub(source: str) -> Path:

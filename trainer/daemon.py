@@ -19,7 +19,7 @@ from protocol.rollouts.schema import MalformedFile
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats, heartbeat
 from runtime.orchestrator_client import OrchestratorClient
-from runtime.pool_client import PoolClient, open_key
+from runtime.pool_client import PoolClient
 from storage.bucket import Bucket
 from storage.missing import MissingObjectError
 from trainer.basemodel import base_model
@@ -49,7 +49,7 @@ class Trainer:
 
     def __init__(self, config: TrainerConfig) -> None:
         self.config = config
-        account = open_key(config.key)
+        account = config.key.open()
         self.link = PoolClient(config, account)
         self.pool_config = self.link.pool_config()
         self.home = self.link.home

@@ -23,7 +23,7 @@ from protocol.errors import ConfigError, MusterError
 from protocol.http.signing import Realm
 from runtime.heartbeats import Heartbeats, heartbeat
 from runtime.orchestrator_client import OrchestratorClient
-from runtime.pool_client import PoolClient, open_key
+from runtime.pool_client import PoolClient
 from storage.weights.fetch import fetch
 from storage.weights.manifest import ManifestScope
 from validator import selectors
@@ -63,7 +63,7 @@ class Validator:
 
     def __init__(self, config: ValidatorConfig, judge_one: Judge = judge) -> None:
         self.config = config
-        accounts = [open_key(voter) for voter in config.voters]
+        accounts = [voter.open() for voter in config.voters]
         self.link = PoolClient(config, None)
         self.voters = {str(a.address): self.link.account_client(a) for a in accounts}
         realm = Realm.of(config.orchestrator, self.link.deployment.chain_id, self.link.pools)

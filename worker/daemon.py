@@ -16,7 +16,7 @@ from protocol.http.signing import Realm
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats, heartbeat
 from runtime.orchestrator_client import OrchestratorClient
-from runtime.pool_client import PoolClient, open_key
+from runtime.pool_client import PoolClient
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
@@ -36,7 +36,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, make_producer: MakeProducer = Producer) -> None:
         self.config = config
-        account = open_key(config.node)
+        account = config.node.open()
         self.node = str(account.address)
         self.link = PoolClient(config, account)
         realm = Realm.of(config.orchestrator, self.link.deployment.chain_id, self.link.pools)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import JsonOption, KeystoreOption, PasswordFileOption
+from cli.options import JsonOption, KeystoreOption, PasswordFileOption, key_path
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
 
@@ -153,9 +153,9 @@ def _measured(
     from calibration.means import Design
     from calibration.measuring import measure_all
     from calibration.thresholds import thresholds
-    from cli.options import open_key
+    from runtime.keystore import open_key
 
-    account = open_key(keystore, password_file)
+    account = open_key(key_path(keystore), password_file)
     hashed = weights_hash(plan.weights)
     pairs = tuple(measure_all(plan))
     if weights_hash(plan.weights) != hashed:

@@ -31,7 +31,7 @@ def deploy(
     from chain import deploy as work
     from chain.client import ChainClient
     from chain.network import NetworkConfig
-    from cli.options import open_key
+    from runtime.keystore import open_key
 
     config = NetworkConfig.load(network)
     path = key_path(keystore)

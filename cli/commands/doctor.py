@@ -34,13 +34,13 @@ def doctor(
     """Check this machine, and the services and files that are named. Exit code 1 if anything has to be mended."""
     from cli.doctor import chain, files, machine, services
 
-    findings = list(machine.look(data, port or []))
+    prerequisites = list(machine.look(data, port or []))
     if deployment is not None:
         found, named_rpc, named_chain = chain.look(deployment)
-        findings.append(found)
+        prerequisites.append(found)
         rpc, chain_id = rpc or named_rpc, chain_id or named_chain
-    findings += services.look(rpc, chain_id, s3, orchestrator)
-    findings += files.look(keystore or [], cache or [], pool_config or [])
-    emit([f.document() for f in findings], json, lambda: "\n".join(f.line() for f in findings))
-    if any(f.state == "failed" for f in findings):
+    prerequisites += services.look(rpc, chain_id, s3, orchestrator)
+    prerequisites += files.look(keystore or [], cache or [], pool_config or [])
+    emit([p.document() for p in prerequisites], json, lambda: "\n".join(p.line() for p in prerequisites))
+    if any(p.state == "failed" for p in prerequisites):
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Acting, JsonOption, KeyFile, KeystoreOption, Reading, grouped, key_path, open_key
+from cli.options import Acting, JsonOption, KeyOptions, KeystoreOption, Reading, grouped, key_path
 from cli.output import emit
 from protocol.errors import ConfigError
 
@@ -26,7 +26,7 @@ NewPasswordOption = Annotated[
 
 @app.command()
 @grouped
-def create(key: KeyFile) -> None:
+def create(key: KeyOptions) -> None:
     """Make a new key, encrypted with a password, in a new file that only you can read."""
     from runtime import keystore as keys
 
@@ -37,7 +37,7 @@ def create(key: KeyFile) -> None:
 
 @app.command("import")
 @grouped
-def import_key(key: KeyFile) -> None:
+def import_key(key: KeyOptions) -> None:
     """Encrypt a private key you already have; it is asked for on the terminal, or read as one line of a pipe."""
     from runtime import keystore as keys
 
@@ -59,13 +59,13 @@ def address(keystore: KeystoreOption = None, json: JsonOption = False) -> None:
 
 @app.command("change-password")
 @grouped
-def change_password(key: KeyFile, new_password_file: NewPasswordOption = None) -> None:
+def change_password(key: KeyOptions, new_password_file: NewPasswordOption = None) -> None:
     """Encrypt a key anew with another password. The old file stays until the new one is complete and was read back."""
     from protocol.files import sync_folder
     from runtime import keystore as keys
 
     path = key_path(key.keystore)
-    account = open_key(path, key.password_file)
+    account = keys.open_key(path, key.password_file)
     password = keys.read_password(new_password_file, prompt="New password: ", confirm=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:

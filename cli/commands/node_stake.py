@@ -10,11 +10,12 @@ from cli.options import (
     AmountOption,
     DeploymentOption,
     JsonOption,
-    KeyFile,
+    KeyOptions,
     NodeOption,
     OutFileOption,
     Paying,
     grouped,
+    key_path,
 )
 from cli.output import clock, emit, fields
 from protocol.errors import ConfigError
@@ -65,7 +66,7 @@ def check(
 def consent(
     operator: Annotated[str, typer.Option("--operator", help="Address of the operator.")],
     out: OutFileOption,
-    key: KeyFile,
+    key: KeyOptions,
     deployment: DeploymentOption = None,
     hours: Annotated[int, typer.Option("--hours", min=1, max=8760, help="How long it is valid.")] = 24,
 ) -> None:
@@ -73,19 +74,19 @@ def consent(
     import time
 
     from cli import authorisations
-    from cli.options import open_key
     from cli.session import load_deployment, parse_address
+    from runtime.keystore import open_key
 
     suite = load_deployment(deployment)
     operator_address = parse_address(operator, "--operator")
-    account = open_key(key.keystore, key.password_file, "node key")
+    account = open_key(key_path(key.keystore), key.password_file, "node key")
     node, expiry = str(account.address), int(time.time()) + hours * 3600
-    paper = authorisations.Consent(suite.chain_id, suite.address("Stakes"), node, operator_address, expiry)
-    authorisations.write(authorisations.sign(paper, account), out)
+    consent = authorisations.Consent(suite.chain_id, suite.address("Stakes"), node, operator_address, expiry)
+    authorisations.write(authorisations.sign(consent, account), out)
     emit(
-        {"node": node, "operator": paper.operator, "expiry": expiry, "file": str(out)},
+        {"node": node, "operator": consent.operator, "expiry": expiry, "file": str(out)},
         key.json,
-        lambda: f"{out}: node {node} consents to operator {paper.operator} until {clock(expiry)}",
+        lambda: f"{out}: node {node} consents to operator {consent.operator} until {clock(expiry)}",
     )
 
 
@@ -104,16 +105,23 @@ def register(
 
     grains = parse_tokens(stake, "--stake")
     session = by.open()
-    paper = _node_consent(session, node_keystore, node_password_file, consent_file)
-    title = f"register node {paper.node} and stake {show_tokens(grains)} tokens"
-    stakes, base = session.suite.stakes, (paper.node, grains, paper.expiry, paper.signature)
+    consent = _node_consent(session, node_keystore, node_password_file, consent_file)
+    title = f"register node {consent.node} and stake {show_tokens(grains)} tokens"
+    stakes, base = session.suite.stakes, (consent.node, grains, consent.expiry, consent.signature)
     if approve:
         call = stakes.register_node(*base)
     else:
-        permit = session.suite.token.sign_permit(session.account, stakes.address, grains, paper.expiry)
+        permit = session.suite.token.sign_permit(session.account, stakes.address, grains, consent.expiry)
         call = stakes.register_node_with_permit(*base, permit)
     operator = session.client.address
-    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, node=paper.node, operator=operator, stake=grains)
+    act(
+        session,
+        [PlannedTransaction(title, call, ask=True)],
+        by.mode,
+        node=consent.node,
+        operator=operator,
+        stake=grains,
+    )
 
 
 def _node_consent(
@@ -121,17 +129,17 @@ def _node_consent(
 ) -> "Consent":
     """The node's consent to this operator: from a file, or signed now with the node's key."""
     from cli import authorisations
-    from cli.options import open_key
+    from runtime.keystore import open_key
 
     if (node_keystore is None) == (consent_file is None):
         raise ConfigError("the node's consent is missing or given twice", "pass --node-keystore or --consent")
     stakes, now = session.suite.stakes.address, session.client.now()
     if consent_file is not None:
         given = authorisations.read(authorisations.Consent, consent_file)
-        here = authorisations.Consent(session.client.chain_id, stakes, given.node, session.client.address, now)
-        authorisations.check(given, here, given.node, consent_file)
+        expected = authorisations.Consent(session.client.chain_id, stakes, given.node, session.client.address, now)
+        authorisations.check(given, expected, given.node, consent_file)
         return given
-    account = open_key(node_keystore, node_password_file, "node key")
+    account = open_key(key_path(node_keystore), node_password_file, "node key")
     node, expiry = str(account.address), now + _CONSENT_SECONDS
     return authorisations.sign(
         authorisations.Consent(session.client.chain_id, stakes, node, session.client.address, expiry), account

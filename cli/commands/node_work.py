@@ -34,10 +34,10 @@ def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = 
     if invite is None:
         call = pools.join(pool, address)
     else:
-        paper = authorisations.read(authorisations.Invite, invite)
-        here = authorisations.Invite(session.client.chain_id, pools.address, pool, address, session.client.now())
-        authorisations.check(paper, here, view.owner, invite)
-        call = pools.join_with_invite(pool, address, paper.expiry, paper.signature)
+        given = authorisations.read(authorisations.Invite, invite)
+        expected = authorisations.Invite(session.client.chain_id, pools.address, pool, address, session.client.now())
+        authorisations.check(given, expected, view.owner, invite)
+        call = pools.join_with_invite(pool, address, given.expiry, given.signature)
     terms = view.terms
     if not by.json:
         typer.echo(

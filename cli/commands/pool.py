@@ -11,7 +11,7 @@ from cli.options import (
     Acting,
     AmountOption,
     DeploymentOption,
-    KeyFile,
+    KeyOptions,
     NodeOption,
     OutFileOption,
     Paying,
@@ -19,6 +19,7 @@ from cli.options import (
     Reading,
     RpcOption,
     grouped,
+    key_path,
 )
 from cli.output import clock, emit, fields, seconds
 from protocol.errors import ConfigError
@@ -122,25 +123,25 @@ def invite(
     pool: PoolOption,
     node: NodeOption,
     out: OutFileOption,
-    key: KeyFile,
+    key: KeyOptions,
     deployment: DeploymentOption = None,
     rpc: RpcOption = None,
     valid: Annotated[str, typer.Option("--for", help="How long it can be used: 30m, 12h, 7d.")] = "7d",
 ) -> None:
     """Sign an invite for a node into a file; costs nothing, sends nothing. Hand the file to the node's operator."""
     from cli import authorisations
-    from cli.session import open_signing, parse_address
+    from cli.session import open_session, parse_address
 
     address, period = parse_address(node, "--node"), parse_period(valid, "--for")
-    session = open_signing(deployment, rpc, key.keystore, key.password_file)
+    session = open_session(deployment, rpc, key_path(key.keystore), key.password_file)
     owner = session.pool(pool).owner
     if owner != session.client.address:
         raise ConfigError(f"pool {pool} is owned by {owner}, not by {session.client.address}", "use the owner's key")
     pools, expiry = session.suite.pools.address, session.client.now() + period
-    paper = authorisations.sign(
+    signed = authorisations.sign(
         authorisations.Invite(session.client.chain_id, pools, pool, address, expiry), session.account
     )
-    authorisations.write(paper, out)
+    authorisations.write(signed, out)
     emit(
         {"pool": pool, "node": address, "expiry": expiry, "file": str(out)},
         key.json,

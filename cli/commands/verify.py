@@ -46,14 +46,13 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Replay verdicts from public data alone; no key is needed. Exit code 1 if any outcome differs from ours."""
-    import platformdirs
-
     from cli.session import load_deployment, rpc_urls
+    from protocol.files import user_cache
     from runtime.process import ProcessConfig
 
     if deployment is None:
         raise ConfigError("no deployment is named", "pass --deployment FILE")
-    folder = cache or platformdirs.user_cache_path("muster") / "verify"
+    folder = cache or user_cache("verify")
     config = ProcessConfig(
         home=folder,
         cache=folder / "weights",

@@ -1,1 +1,1 @@
-"""The checks behind `muster doctor`: each looks at one prerequisite and says how to mend it."""
+"""The checks behind `muster doctor`: each looks at one prerequisite and says what to do if it is missing."""

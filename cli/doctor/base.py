@@ -1,4 +1,4 @@
-"""What one check found."""
+"""What one check found of one prerequisite."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -8,8 +8,8 @@ from protocol.errors import MusterError
 
 
 @dataclass(frozen=True)
-class Finding:
-    """`state` is ok, failed, or note (worth knowing, nothing to mend). `mend` says what to do about a failure."""
+class Prerequisite:
+    """`state` is ok, failed, or note (worth knowing, nothing to do). `hint` says what to do about a failure."""
 
     check: str
     state: str
@@ -24,19 +24,19 @@ class Finding:
         return asdict(self)
 
 
-def ok(check: str, detail: str) -> Finding:
-    return Finding(check, "ok", detail)
+def ok(check: str, detail: str) -> Prerequisite:
+    return Prerequisite(check, "ok", detail)
 
 
-def failed(check: str, detail: str, hint: str) -> Finding:
-    return Finding(check, "failed", detail, hint)
+def failed(check: str, detail: str, hint: str) -> Prerequisite:
+    return Prerequisite(check, "failed", detail, hint)
 
 
-def note(check: str, detail: str) -> Finding:
-    return Finding(check, "note", detail)
+def note(check: str, detail: str) -> Prerequisite:
+    return Prerequisite(check, "note", detail)
 
 
-def judged(check: str, look: Callable[[], str]) -> Finding:
+def judged(check: str, look: Callable[[], str]) -> Prerequisite:
     """`look` returns what it saw, or raises a MusterError, which becomes a failure."""
     try:
         return ok(check, look())

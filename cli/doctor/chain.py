@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from cli.doctor.base import Finding, failed, ok
+from cli.doctor.base import Prerequisite, failed, ok
 from protocol.errors import MusterError
 
 
-def look(path: Path) -> tuple[Finding, str | None, int | None]:
-    """What the file says: the finding, an RPC URL and the chain id it names (None if it cannot be read)."""
+def look(path: Path) -> tuple[Prerequisite, str | None, int | None]:
+    """What the file says: what was found, an RPC URL and the chain id it names (None if it cannot be read)."""
     from cli.session import load_deployment, rpc_urls
 
     try:

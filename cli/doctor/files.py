@@ -4,11 +4,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli.doctor.base import Finding, failed, judged, note, ok
+from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from protocol.errors import ConfigError
 
 
-def look(keystores: list[Path], caches: list[Path], pool_configs: list[Path]) -> Iterator[Finding]:
+def look(keystores: list[Path], caches: list[Path], pool_configs: list[Path]) -> Iterator[Prerequisite]:
     for path in keystores:
         yield _keystore(path)
     for folder in caches:
@@ -17,7 +17,7 @@ def look(keystores: list[Path], caches: list[Path], pool_configs: list[Path]) ->
         yield judged("pool config", lambda path=path: _pool_config(path))  # type: ignore[misc]
 
 
-def _keystore(path: Path) -> Finding:
+def _keystore(path: Path) -> Prerequisite:
     from runtime import keystore
 
     def address() -> str:
@@ -29,13 +29,13 @@ def _keystore(path: Path) -> Finding:
     return ok("keystore", f"{path} holds {found.detail}") if found.state == "ok" else found
 
 
-def _cache(folder: Path) -> Finding:
+def _cache(folder: Path) -> Prerequisite:
     """Every complete version of weights in the cache against its manifest."""
     if not folder.is_dir():
         return note("cache", f"{folder} is not there yet, it is made when needed")
-    from storage.weights.cache import Cache
+    from storage.weights.cache import WeightCache
 
-    cache, damaged = Cache(folder), []
+    cache, damaged = WeightCache(folder), []
     versions = cache.versions()
     for digest in versions:
         manifest = cache.manifest(digest)

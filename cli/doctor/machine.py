@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import cli
-from cli.doctor.base import Finding, failed, judged, note, ok
+from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from demo.ports import is_free
 
 ROOT = Path(cli.__file__).parents[1]
@@ -21,7 +21,7 @@ _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 _SETUP = "run `make setup`"
 
 
-def look(data: Path, ports: Sequence[int]) -> Iterator[Finding]:
+def look(data: Path, ports: Sequence[int]) -> Iterator[Prerequisite]:
     """Every check of the machine; `data` is where a local network would keep its files."""
     yield _python()
     yield _version("node", "Node.js", 20, "install Node.js 20 or newer")
@@ -36,14 +36,14 @@ def look(data: Path, ports: Sequence[int]) -> Iterator[Finding]:
     yield _ports(ports)
 
 
-def _python() -> Finding:
+def _python() -> Prerequisite:
     found = platform.python_version()
     if sys.version_info[:2] != (3, 11):
         return failed("python", f"{found} runs this, 3.11 is needed", "make PYTHON=python3.11 setup")
     return ok("python", f"{found} at {sys.executable}")
 
 
-def _version(program: str, name: str, least: int, hint: str) -> Finding:
+def _version(program: str, name: str, least: int, hint: str) -> Prerequisite:
     path = shutil.which(program)
     if path is None:
         return failed(program, f"`{program}` is not on the PATH", hint)
@@ -57,7 +57,7 @@ def _version(program: str, name: str, least: int, hint: str) -> Finding:
     return ok(program, f"{match[0]} at {path}")
 
 
-def _compiler() -> Finding:
+def _compiler() -> Prerequisite:
     found = shutil.which("cc") or shutil.which("gcc")
     if found is None:
         return failed("compiler", "no C compiler (`cc`) is on the PATH", "install gcc or clang")
@@ -72,13 +72,13 @@ def _anvil() -> str:
     return str(find_anvil())
 
 
-def _forge() -> Finding:
+def _forge() -> Prerequisite:
     local = ROOT / "node_modules" / ".bin" / "forge"
     found = str(local) if local.exists() else shutil.which("forge")
     return ok("forge", found) if found else failed("forge", "Foundry's forge is not installed", _SETUP)
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[Prerequisite]:
     """Installed Python packages against the lock files; an installation without a checkout has none to compare."""
     locks = [ROOT / name for name in ("requirements-torch.lock", "requirements.lock")]
     if not all(lock.exists() for lock in locks):
@@ -99,7 +99,7 @@ def _packages() -> Iterator[Finding]:
         yield ok("packages", f"{len(pins)} packages as locked")
 
 
-def _contracts() -> Finding:
+def _contracts() -> Prerequisite:
     missing = [n for n in ("Pools", "Stakes", "Seats", "Court") if not (ROOT / f"contracts/abi/{n}.json").exists()]
     if missing:
         return failed(
@@ -110,7 +110,7 @@ def _contracts() -> Finding:
     return ok("contracts", "compiled")
 
 
-def _attributes(data: Path) -> Finding:
+def _attributes(data: Path) -> Prerequisite:
     """User extended attributes, in which the local S3 server keeps its objects' metadata."""
     folder = data
     while not folder.exists() and folder != folder.parent:
@@ -124,7 +124,7 @@ def _attributes(data: Path) -> Finding:
     return ok("xattrs", f"user attributes work in {folder}")
 
 
-def _ports(ports: Sequence[int]) -> Finding:
+def _ports(ports: Sequence[int]) -> Prerequisite:
     taken = [port for port in ports if not is_free(port)]
     if taken:
         return failed("ports", f"in use: {', '.join(map(str, taken))}", "stop what uses them or choose other ports")

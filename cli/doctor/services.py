@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.doctor.base import Finding, judged, note
+from cli.doctor.base import Prerequisite, judged, note
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ A = TypeVar("A")
 _SECONDS = 5.0
 
 
-def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: str | None) -> Iterator[Finding]:
+def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: str | None) -> Iterator[Prerequisite]:
     """`chain_id`: the one expected (None: any); `s3`: a JSON file of `S3Settings`."""
     if rpc:
         yield judged("rpc", lambda: _chain(rpc, chain_id))

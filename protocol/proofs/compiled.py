@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-import platformdirs
+
+from protocol.files import user_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,7 +20,7 @@ def _folder() -> Path:
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    return platformdirs.user_cache_path("muster") / "compiled" / digest.hexdigest()[:16]
+    return user_cache("compiled") / digest.hexdigest()[:16]
 
 
 _FOLDER = str(_folder())

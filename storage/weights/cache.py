@@ -4,7 +4,6 @@
 shards. Shards of complete versions are found inside their files, so nothing is stored twice.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -17,7 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from protocol.errors import ConfigError
-from protocol.waits import wait_for
+from protocol.locks import locked
 from storage.weights.manifest import Manifest, Shard
 
 KEPT_VERSIONS = 5
@@ -27,7 +26,7 @@ _READ = 1 << 20
 _ABANDONED_SECONDS = 86_400.0
 
 
-class Cache:
+class WeightCache:
     """Weights under `folder`; several processes may share it."""
 
     def __init__(self, folder: Path) -> None:
@@ -44,16 +43,8 @@ class Cache:
     @contextmanager
     def locked(self, digest: bytes) -> Iterator[None]:
         """Let one process fetch a version at a time; the others wait and find it there."""
-        with (self.folder / f".lock-{digest[0]:02x}").open("w") as lock:
-
-            def taken() -> bool:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    return False
-                return True
-
-            wait_for("another process that fetches the same weights", taken, timeout=_LOCK_SECONDS, poll=0.05)
+        name = f".lock-{digest[0]:02x}"
+        with locked(self.folder / name, "another process that fetches the same weights", _LOCK_SECONDS):
             yield
 
     def is_intact(self, manifest: Manifest) -> bool:

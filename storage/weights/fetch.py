@@ -10,7 +10,7 @@ from pathlib import Path
 
 from protocol.errors import IntegrityError, MusterError
 from storage.keys import object_key
-from storage.weights.cache import KEPT_VERSIONS, Cache
+from storage.weights.cache import KEPT_VERSIONS, WeightCache
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, unseal
 
 OpenObject = Callable[[str, int], bytes]
@@ -33,7 +33,7 @@ def fetch(
     entries are found and replaced. At most `parallel` shards are in memory at a time; the `keep` versions used last
     stay. Raises IntegrityError if the source serves other bytes, or what `open_object` raises; what was fetched stays.
     """
-    cache = Cache(cache_dir)
+    cache = WeightCache(cache_dir)
     with cache.locked(manifest_hash):
         manifest = fetch_manifest(manifest_hash, open_object, publisher, step, cache)
         if not cache.is_intact(manifest):
@@ -49,7 +49,7 @@ def fetch_manifest(
     open_object: OpenObject,
     publisher: ManifestScope,
     step: int | None = None,
-    cache: Cache | None = None,
+    cache: WeightCache | None = None,
 ) -> Manifest:
     """The manifest, checked against the chain's hash, its publisher and (if given) the step it must be of.
 
@@ -64,7 +64,7 @@ def fetch_manifest(
     return manifest
 
 
-def _fetch_shards(manifest: Manifest, open_object: OpenObject, cache: Cache, parallel: int) -> None:
+def _fetch_shards(manifest: Manifest, open_object: OpenObject, cache: WeightCache, parallel: int) -> None:
     """Bring every shard into the cache. The first failure ends the fetch, after what is under way has come."""
     places = cache.find_shards()
     wanted = list({shard.sha256: shard for shard in manifest.shards()}.values())
@@ -93,7 +93,7 @@ def _checked(shard: Shard, data: bytes) -> bytes:
     return data
 
 
-def _assemble(manifest: Manifest, cache: Cache) -> Path:
+def _assemble(manifest: Manifest, cache: WeightCache) -> Path:
     """A draft folder with every file written and hashed; it becomes the version by one rename."""
     draft = cache.folder / f".draft-{manifest.digest.hex()}-{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)

@@ -12,11 +12,14 @@ from runtime import keystore
 from tests.cli.zygote import Zygote
 
 EXECUTABLE = Path(sys.executable).parent / "muster"
+ROOT = Path(__file__).parents[2]
+CLOSED = "http://127.0.0.1:1"
+"""Nobody listens there."""
 PASSED_ON = ("PATH", "LANG", "PYTHONPATH")
 
 
 @dataclass
-class Done:
+class CompletedCommand:
     code: int
     out: str
     err: str
@@ -36,18 +39,18 @@ class Muster:
     rpc: str | None = None
     zygote: Zygote | None = None
 
-    def run(self, *args: object, stdin: str = "", timeout: float = 60.0) -> Done:
+    def run(self, *args: object, stdin: str = "", timeout: float = 60.0) -> CompletedCommand:
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         env |= {"HOME": str(self.home), "COLUMNS": "200", "OMP_NUM_THREADS": "1", "TERM": "dumb"}
         env |= {"MUSTER_DEPLOYMENT": str(self.deployment)} if self.deployment else {}
         env |= {"MUSTER_RPC": self.rpc} if self.rpc else {}
         if self.zygote is not None:
-            return Done(*self.zygote.run([str(arg) for arg in args], env, stdin, timeout))
+            return CompletedCommand(*self.zygote.run([str(arg) for arg in args], env, stdin, timeout))
         argv = [str(EXECUTABLE), *map(str, args)]
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, env=env, timeout=timeout, check=False)
-        return Done(done.returncode, done.stdout, done.stderr)
+        return CompletedCommand(done.returncode, done.stdout, done.stderr)
 
-    def ok(self, *args: object, stdin: str = "") -> Done:
+    def ok(self, *args: object, stdin: str = "") -> CompletedCommand:
         """Run a command that has to succeed."""
         done = self.run(*args, stdin=stdin)
         assert done.code == 0, f"muster {' '.join(map(str, args))}: exit {done.code}\n{done.out}\n{done.err}"
@@ -83,3 +86,10 @@ def make_key(folder: Path, name: str) -> Key:
     password = keystore.create_password_file(password_file)
     account = keystore.create(path, password, work_factor=keystore.LIGHT_SCRYPT_N)
     return Key(path, password_file, str(account.address))
+
+
+def s3_settings(folder: Path, endpoint: str) -> dict[str, str]:
+    credentials = folder / "credentials.json"
+    credentials.write_text('{"access_key": "a", "secret_key": "b"}')
+    credentials.chmod(0o600)
+    return {"endpoint": endpoint, "bucket": "muster", "credentials": str(credentials)}

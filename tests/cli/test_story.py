@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from protocol.verdict import Code
+from tests.cli.actors import Actors, write_pool_files
 from tests.cli.muster import Key, Muster, make_key
-from tests.cli.world import World, write_pool_files
 from tests.cli.zygote import Zygote
 from tests.conftest import GRAINS, Chain
 
@@ -35,9 +35,9 @@ class Stage:
         return [self.key(f"voter{n}") for n in range(SEATS)]
 
     @property
-    def world(self) -> World:
+    def actors(self) -> Actors:
         assert self.muster.deployment is not None
-        return World(self.chain, self.muster.deployment / "deployment.json", self.folder)
+        return Actors(self.chain, self.muster.deployment / "deployment.json", self.folder)
 
     def tokens(self, name: str) -> int:
         return int(self.muster.ok("keys", "balance", "--keystore", self.key(name).path, "--json").json["grains"])
@@ -160,10 +160,10 @@ def test_a_closed_pool_is_joined_by_invite(stage: Stage) -> None:
 
 
 def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
-    operator, node, world = stage.key("operator"), stage.key("node"), stage.world
-    world.suite(stage.key("owner")).pools.publish_step(1, 0, b"\x42" * 32).send()
+    operator, node, actors = stage.key("operator"), stage.key("node"), stage.actors
+    actors.suite(stage.key("owner")).pools.publish_step(1, 0, b"\x42" * 32).send()
     stage.chain.mine(3)
-    world.submit(node, 1, [1000, 500])
+    actors.submit(node, 1, [1000, 500])
     shown = ("node", "status", "--node", node.address)
     assert "the committee's draw" in stage.muster.ok(*shown).out
     account = stage.muster.ok(*shown, "--json").json["accounts"][0]
@@ -172,10 +172,10 @@ def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     assert "is not an http(s) URL" in stage.muster.refused(*announce, "mirror", *node.options)
     assert "use that node's key" in stage.muster.refused(*announce, "https://mirror.example/f", *operator.options)
     stage.muster.ok(*announce, "https://mirror.example/f", *node.options)
-    assert world.state().submissions[1, 0].mirrors == ["https://mirror.example/f"]
+    assert actors.state().submissions[1, 0].mirrors == ["https://mirror.example/f"]
     claim = ("node", "claim", "--pool", 1, "--node", node.address, *operator.options)
     assert "nothing of" in stage.muster.refused(*claim)
-    world.judge(stage.voters, 1, 0, [Code.ACCEPT, Code.MALFORMED])
+    actors.judge(stage.voters, 1, 0, [Code.ACCEPT, Code.MALFORMED])
     assert "vests at" in stage.muster.refused(*claim)
     text = stage.muster.ok(*shown).out
     assert "malformed (3 of 3 opened votes: malformed, malformed, malformed)" in text
@@ -214,9 +214,9 @@ def test_a_seat_gets_another_voting_key(stage: Stage) -> None:
 
 
 def test_a_rejected_node_sees_why_and_disputes(stage: Stage) -> None:
-    node, operator, world = stage.key("node"), stage.key("operator"), stage.world
-    world.submit(node, 1, [700])
-    world.judge(stage.voters, 1, 1, [Code.REJECT_WEIGHTS])
+    node, operator, actors = stage.key("node"), stage.key("operator"), stage.actors
+    actors.submit(node, 1, [700])
+    actors.judge(stage.voters, 1, 1, [Code.REJECT_WEIGHTS])
     shown = ("node", "status", "--node", node.address, "--json")
     account = stage.muster.ok(*shown, "--orchestrator", "http://127.0.0.1:1").json["accounts"][0]
     last = account["submissions"][-1]
@@ -239,7 +239,7 @@ def test_everybody_leaves_with_their_money(stage: Stage) -> None:
     stage.muster.ok("node", "leave", "--pool", 1, "--node", other.address, *operator.options, "--yes")
     assert "unlocks at" in stage.muster.refused(*withdraw)
     validator = stage.key("validator")
-    seat = stage.world.state().seats_of_voter(stage.voters[0].address)[0].seat
+    seat = stage.actors.state().seats_of_voter(stage.voters[0].address)[0].seat
     bond = ("validator", "withdraw", "--seat", seat, *validator.options)
     assert "has not left" in stage.muster.refused(*bond)
     stage.muster.ok("validator", "leave", "--seat", seat, *validator.options, "--yes")

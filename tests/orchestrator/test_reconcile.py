@@ -7,7 +7,7 @@ import pytest
 from chain.follower import Follower
 from chain.projection import Projection
 from orchestrator.ledger import escrow, rows
-from orchestrator.reconcile import Audit, audit
+from orchestrator.reconcile import Reconciliation, reconcile
 from orchestrator.watch import Watch
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
@@ -25,9 +25,9 @@ def watch(game: Game, tmp_path: Path) -> Watch:
     return Watch(Projection(follower), game.pool, 1)
 
 
-def check(watch: Watch, game: Game) -> Audit:
+def check(watch: Watch, game: Game) -> Reconciliation:
     watch.refresh()
-    found = audit(watch, game.suite)
+    found = reconcile(watch.projection.state, game.pool, game.suite)
     assert found is not None
     return found
 
@@ -97,7 +97,7 @@ def test_a_missed_payment_is_found(game: Game, watch: Watch) -> None:
         account.units_earned += 1
         state.pools[game.pool].claimed += 5
         state.payments.pop() if state.payments else None
-    found = audit(watch, game.suite)
+    found = reconcile(watch.projection.state, game.pool, game.suite)
     assert found is not None
     assert not found.ledger_matches_chain
     assert not found.escrow_balanced

@@ -39,7 +39,7 @@ from runtime.process import ProcessConfig, load_process
 from runtime.signed_client import ServiceError, SignedClient
 from storage.keys import check_content, object_key
 from storage.settings import S3Settings
-from storage.weights.cache import Cache
+from storage.weights.cache import WeightCache
 from storage.weights.manifest import ManifestScope, unseal
 from validator.verdict_store import VerdictStore
 from worker.journal import Journal
@@ -144,7 +144,7 @@ def test_a_model_folder_is_refused_before_a_library_reads_it(name: str, data: by
 def test_damaged_notes_of_our_own_cost_only_themselves(hostile: bytes, tmp_path: Path) -> None:
     (tmp_path / "00000000-00.json").write_bytes(hostile)
     assert Journal(tmp_path).all() == []
-    cache = Cache(tmp_path / "weights")
+    cache = WeightCache(tmp_path / "weights")
     (cache.folder / f"{bytes(32).hex()}.json").write_bytes(hostile)
     assert cache.manifest(bytes(32)) is None
     verdicts = VerdictStore(tmp_path / "verdicts", bytes(32))

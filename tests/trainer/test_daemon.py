@@ -161,7 +161,6 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
             close=lambda: None,
         )
         replaced = {
-            "open_key": lambda key: OWNER,
             "PoolClient": lambda config, account: link,
             "Bucket": lambda settings: world,
             "OrchestratorClient": lambda *args, **options: world,
@@ -174,7 +173,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
         monkeypatch.setattr(daemon.Trainer, "_checkpoint", _around(world))
         engine = SimpleNamespace(device="cpu", threads=1)
         config: Any = SimpleNamespace(
-            key=None, s3=None, carrier="", orchestrator="http://o", base=world.base, seed=5, engine=engine, pool=1,
+            key=SimpleNamespace(open=lambda: OWNER), s3=None, carrier="", orchestrator="http://o", base=world.base,
+            seed=5, engine=engine, pool=1,
             heartbeat_seconds=1, keep_exports=4, poll_seconds=0.001, confirmations=2, name="",
         )  # fmt: skip
         return daemon.Trainer(config)

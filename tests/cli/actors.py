@@ -47,7 +47,7 @@ def write_pool_files(folder: Path) -> tuple[Path, Path]:
     return folder / "pool.json", folder / "terms.toml"
 
 
-class World:
+class Actors:
     """Acts as the people whose processes are not under test here."""
 
     def __init__(self, chain: Chain, deployment: Path, folder: Path) -> None:
@@ -59,7 +59,7 @@ class World:
         return Suite(self.chain.client(account), self.deployment, check=False)
 
     def state(self) -> State:
-        follower = Follower(self.chain.client(), self.deployment, self.folder / "world.sqlite")
+        follower = Follower(self.chain.client(), self.deployment, self.folder / "actors.sqlite")
         try:
             projection = Projection(follower)
             projection.refresh()

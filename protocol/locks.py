@@ -1,0 +1,31 @@
+"""Locks between processes, on files: one process works, the others say what they wait for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from protocol.waits import wait_for
+
+
+@contextmanager
+def locked(path: Path, what: str, timeout: float) -> Iterator[None]:
+    """Hold the lock file `path`, whose folder exists, while the block runs; a process that ends lets go of it.
+
+    Whoever else wants it waits for `what`. Raises MusterError after `timeout` seconds, OSError for an unusable path.
+    """
+    lock = FileLock(path)
+
+    def taken() -> bool:
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            return False
+        return True
+
+    wait_for(what, taken, timeout, poll=0.05)
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,60 @@
+"""What tests of commands share: a deployment to act on, a key, and what is in the way."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.muster import Key, Muster, make_key
+from tests.conftest import Deployed
+
+
+@pytest.fixture
+def muster(tmp_path: Path, shared_suite: Deployed) -> Muster:
+    """With a good deployment and a good RPC."""
+    return Muster(tmp_path, shared_suite.folder, shared_suite.chain.url)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Key:
+    return make_key(tmp_path, "key")
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+class WrongChain(BaseHTTPRequestHandler):
+    """An RPC of chain 1."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        one = isinstance(asked, dict)
+        answers = [{"jsonrpc": "2.0", "id": a["id"], "result": "0x1"} for a in ([asked] if one else asked)]
+        body = json.dumps(answers[0] if one else answers).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def wrong_chain() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), WrongChain)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
