@@ -17,6 +17,7 @@ from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
+from protocol.identity import PoolId
 from protocol.waits import wait_for
 from runtime.process import ProcessConfig, make_home
 from storage.download import HttpObjects
@@ -59,6 +60,10 @@ class PoolClient:
     def pools(self) -> str:
         """Address of the Pools contract."""
         return self.suite.pools.address
+
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.deployment.chain_id, self.pools, self.config.pool)
 
     def account_client(self, account: LocalAccount) -> Suite:
         """The same suite, sending as another account."""
@@ -121,7 +126,7 @@ class PoolClient:
         pool = self.pool()
         if pool is None or step >= len(pool.steps):
             raise IntegrityError(f"step {step} is not on chain", "wait for it")
-        publisher = ManifestScope(self.deployment.chain_id, self.pools, self.config.pool, pool.owner)
+        publisher = ManifestScope(self.pool_id, pool.owner)
         return fetch(pool.steps[step].manifest, self.objects, self.config.cache, publisher, step=step, keep=keep)
 
     def close(self) -> None:

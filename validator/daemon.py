@@ -231,8 +231,7 @@ class Validator:
             step_seed = self.link.seed(pool.steps[file.step])
             if step_seed is None:
                 return None
-            chain_id, pools = self.link.deployment.chain_id, self.link.pools
-            facts.append(selectors.submission_facts(chain_id, pools, pool, file, step_seed, audit_seed))
+            facts.append(selectors.submission_facts(self.link.pool_id, pool, file, step_seed, audit_seed))
         return JudgeTask(
             (where, seed, selectors.files_digest(files)), tuple(facts), tuple(tuple(f.mirrors) for f in files)
         )
@@ -304,9 +303,9 @@ class Validator:
         return 0
 
     def _weights(self, facts: SubmissionFacts) -> Any:
-        publisher = ManifestScope(facts.chain_id, facts.pools, facts.pool, self._owner)
+        publisher, work = ManifestScope(facts.work.id.pool, self._owner), facts.work
         keep = self.config.keep_steps
-        return fetch(facts.manifest, self.link.objects, self.config.cache, publisher, step=facts.step, keep=keep)
+        return fetch(work.manifest, self.link.objects, self.config.cache, publisher, step=work.id.step, keep=keep)
 
     def _patience(self) -> float:
         """How long a missing file is asked for: half a commit window, so that the vote is in time."""

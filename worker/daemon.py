@@ -13,6 +13,8 @@ from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError
 from protocol.http.signing import Realm
+from protocol.identity import WorkId
+from protocol.seeds import Work
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats, heartbeat
 from runtime.orchestrator_client import OrchestratorClient
@@ -21,7 +23,7 @@ from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
 from worker.journal import Journal, JournalEntry
-from worker.produce import Order, Producer
+from worker.produce import Producer
 
 log = logging.getLogger("muster.worker")
 _KEPT_FILES = 64
@@ -137,18 +139,9 @@ class Worker:
         self._load(slot.step, manifest)
         self._phase, self._step = "generating", slot.step
         started = time.monotonic()
-        order = Order(
-            self.link.deployment.chain_id,
-            self.link.pools,
-            self.config.pool,
-            self.node,
-            slot.step,
-            slot.counter,
-            seed,
-            manifest,
-        )
-        produced = self.producer.make(order)
-        self.journal.add(order, produced)
+        work = Work(WorkId(self.link.pool_id, self.node, slot.step, slot.counter), seed, manifest)
+        produced = self.producer.make(work)
+        self.journal.add(work, produced)
         self.made += 1
         self._said = ""
         tokens, seconds = produced.commitment.units, time.monotonic() - started

@@ -14,7 +14,8 @@ from protocol.errors import IntegrityError
 from protocol.files import write_atomic
 from protocol.receipts import UploadReceipt
 from protocol.rollouts.commitment import Commitment
-from worker.produce import Order, Produced
+from protocol.seeds import Work
+from worker.produce import Produced
 
 log = logging.getLogger("muster.worker")
 _HASHES = ("step_seed", "manifest", "sha256", "root")
@@ -62,12 +63,11 @@ class Journal:
     def all(self) -> list[JournalEntry]:
         return [self.entries[stem] for stem in sorted(self.entries)]
 
-    def add(self, order: Order, produced: Produced) -> JournalEntry:
+    def add(self, work: Work, produced: Produced) -> JournalEntry:
         """Durably keep a new file."""
         done = produced.commitment
-        entry = JournalEntry(
-            order.counter, order.step, order.step_seed, order.manifest, done.sha256, done.root, done.units, done.rows
-        )
+        place = (work.id.counter, work.id.step, work.step_seed, work.manifest)
+        entry = JournalEntry(*place, done.sha256, done.root, done.units, done.rows)
         write_atomic(self._data(entry), produced.data)
         self._note(entry)
         return entry

@@ -27,6 +27,7 @@ from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.signing import Realm
+from protocol.identity import PoolId
 from protocol.models.documents import check_documents, read_document
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.receipts import ReceiptSigner, UploadReceipt
@@ -57,7 +58,7 @@ HOSTILE = {
     "half a pair": b'"\\ud800"',
 }
 ADDRESS = "0x" + "11" * 20
-PUBLISHER = ManifestScope(1, ADDRESS, 1, ADDRESS)
+PUBLISHER = ManifestScope(PoolId(1, ADDRESS, 1), ADDRESS)
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,11 @@ from chain.state import State
 from protocol.api.work import StepRequest
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
+from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import load_tokenizer
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.tasks.rewards import float32
 from protocol.verdict import Code
@@ -114,7 +116,8 @@ class World:
                         slot, sample, seed, 0, book.prompt(seed, 0), output, 0, logs, *vars_of(score), (b"p" * 258,)
                     )
                 )
-        header = RolloutHeader(31337, POOLS, 1, NODE, 0, number, bytes(32), bytes(32), "test", "float32", "cpu")
+        work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 0, number), bytes(32), bytes(32))
+        header = RolloutHeader(work, "test", "float32", "cpu")
         data = write(header, rows)
         digest = hashlib.sha256(data).digest()
         self.objects[f"rollouts/{digest.hex()}.parquet"] = data
@@ -154,6 +157,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
             config=SimpleNamespace(pool=1),
             deployment=SimpleNamespace(chain_id=31337),
             pools=POOLS,
+            pool_id=PoolId(31337, POOLS, 1),
             suite=SimpleNamespace(pools=world),
             pool_config=lambda: CONFIG,
             refresh=world.state,
