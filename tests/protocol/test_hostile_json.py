@@ -17,7 +17,6 @@ from chain.network import NetworkConfig
 from chain.rpc import Rpc, RpcError, number
 from cli import authorisations
 from cli.doctor.services import get_json
-from cli.evidence import parse_ballot
 from cli.terms import load_terms
 from orchestrator.bodies import SlotRequest, parse
 from protocol.config import PoolConfig
@@ -28,7 +27,7 @@ from protocol.models.documents import check_documents, read_document
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.rollouts.schema import RolloutHeader
 from protocol.tasks.environment import _vocabulary
-from protocol.verdict import Verdict
+from protocol.verdict import BallotDocument, Verdict
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.process import ProcessConfig, load_process
@@ -74,7 +73,7 @@ BYTES: dict[str, Callable[[bytes], Any]] = {
     "request body": lambda data: parse(SlotRequest, data),
     "pool configuration": lambda data: PoolConfig.parse(data, "it"),
     "verdict": Verdict.parse,
-    "ballot": lambda data: parse_ballot(data, keccak(data), 1),
+    "ballot": lambda data: BallotDocument.parse(data, keccak(data)).on(1),
     "manifest": lambda data: unseal(data, bytes(32), PUBLISHER),
     "manifest's content": lambda data: check_content(object_key("manifests", bytes(32)), data),
     "rollout header": RolloutHeader.parse,
