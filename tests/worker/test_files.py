@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from eth_account import Account
 
 from protocol.errors import ConfigError, IntegrityError
+from protocol.http.signing import Realm
+from protocol.receipts import ReceiptSigner
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
 from runtime.process import load_process
@@ -32,7 +35,10 @@ def test_a_finished_file_survives_a_restart(tmp_path: Path) -> None:
     again = Journal(tmp_path)
     assert again.all() == [entry]
     assert again.data(entry) == tiny.honest(7).data
-    uploaded = again.mark_uploaded(entry, {"size": 1})
+    realm = Realm.of("http://service", 1, "0x" + "11" * 20)
+    receipt = ReceiptSigner(Account.create(), realm).sign(1, "0x" + "22" * 20, entry.sha256.hex(), 1, 7)
+    uploaded = again.mark_uploaded(entry, receipt)
+    assert uploaded.receipt == receipt
     assert Journal(tmp_path).all() == [uploaded]
 
 
