@@ -11,7 +11,8 @@ from calibration.sample import FileSample
 from engines.base import EngineInfo
 from protocol.encoding import tagged_hash
 from protocol.errors import ConfigError
-from worker.produce import Order
+from protocol.identity import PoolId, WorkId
+from protocol.seeds import Work
 
 _ZERO = "0x" + "00" * 20
 _NAMES = ("transformers", "vllm")
@@ -68,10 +69,10 @@ class Done(BaseModel):
     hint: str = ""
 
 
-def order(seed: str, number: int) -> Order:
+def work_of(seed: str, number: int) -> Work:
     """Of a chain that does not exist: calibration files can be submitted nowhere. Randomness follows from the seed."""
     step_seed = tagged_hash("muster/calibration/1", tagged_hash(f"muster/calibration-seed/1 {seed}"))
-    return Order(0, _ZERO, 0, _ZERO, 0, number, step_seed, bytes(32))
+    return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
 
 
 def describe(pair: tuple[EngineSpec, EngineSpec]) -> str:

@@ -55,7 +55,7 @@ def _run(plan: Plan, do: Any, engine: EngineSpec, folder: Path) -> Done:
     question, answer = folder / "job.json", folder / "answer.json"
     answer.unlink(missing_ok=True)
     question.write_text(job.model_dump_json())
-    command = [sys.executable, "-m", "calibration.process", str(question), str(answer)]
+    command = [sys.executable, "-P", "-m", "calibration.process", str(question), str(answer)]
     environment = os.environ | torch_environment(plan.threads)
     try:
         subprocess.run(command, stdout=sys.stderr, env=environment, timeout=HOURS * 3600, check=True)

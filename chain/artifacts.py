@@ -4,10 +4,9 @@ import json
 from typing import Any
 
 from eth_abi.abi import encode
-from eth_utils.crypto import keccak
 
 from chain import abi
-from chain.resources import artifacts_folder, source_root
+from chain.resources import artifacts_folder
 from protocol.errors import ConfigError
 
 
@@ -52,14 +51,12 @@ class Artifact:
 
     def verification(self, arguments: bytes) -> dict[str, Any]:
         """For an explorer: the compiler's standard JSON input with literal sources, the compiler version, the name and
-        the constructor arguments. Raises ConfigError when a source changed since the build."""
+        the constructor arguments. Raises ConfigError when the build does not hold its sources."""
         metadata = self._document["metadata"]
-        sources = {}
-        for name, entry in metadata["sources"].items():
-            content = (source_root() / name).read_text("utf-8")
-            if "0x" + keccak(text=content).hex() != entry["keccak256"]:
-                raise ConfigError(f"{name} changed since the contracts were compiled", "run make contracts")
-            sources[name] = {"content": content}
+        try:
+            sources = {name: {"content": entry["content"]} for name, entry in metadata["sources"].items()}
+        except KeyError:
+            raise ConfigError(f"{self.contract} was compiled without its sources", "run make contracts") from None
         settings = {k: v for k, v in metadata["settings"].items() if k != "compilationTarget"}
         settings["outputSelection"] = {"*": {"*": ["abi", "evm.bytecode.object", "evm.deployedBytecode.object"]}}
         ((source, name),) = metadata["settings"]["compilationTarget"].items()

@@ -4,24 +4,17 @@
 checkout to deploy and to call the suite.
 """
 
-from importlib.resources import files
 from pathlib import Path
+
+# Not importlib.resources: in a namespace package it also finds a `contracts` folder of wherever Python was started.
+_CONTRACTS = Path(__file__).resolve().parents[1] / "contracts"
 
 
 def abi_folder() -> Path:
     """The committed ABIs, `<contract>.json`."""
-    return _folder("abi")
+    return _CONTRACTS / "abi"
 
 
 def artifacts_folder() -> Path:
     """What the Solidity compiler left, `<contract>.sol/<contract>.json`; absent until `make contracts`."""
-    return _folder("out")
-
-
-def source_root() -> Path:
-    """The folder to which the compiler's source names, `contracts/src/…`, are relative."""
-    return _folder("src").parent.parent
-
-
-def _folder(name: str) -> Path:
-    return Path(str(files("contracts").joinpath(name)))
+    return _CONTRACTS / "out"

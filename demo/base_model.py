@@ -24,7 +24,7 @@ class BaseModelProcess:
     def __init__(self, config: Path, seed: int, log: Path) -> None:
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        argv = [sys.executable, "-m", "demo.base_model", "--config", str(config), "--seed", str(seed)]
+        argv = [sys.executable, "-P", "-m", "demo.base_model", "--config", str(config), "--seed", str(seed)]
         env = dict(os.environ) | torch_environment() | {"PYTHONUNBUFFERED": "1"}
         with log.open("w") as out:
             self._process = subprocess.Popen(

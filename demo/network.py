@@ -151,7 +151,7 @@ class Network:
         self.supervisor.start(
             Child(
                 name,
-                [sys.executable, *argv],
+                [sys.executable, "-P", *argv],
                 self.plan.log(name),
                 env,
                 final_exits=final_exits,

@@ -13,9 +13,11 @@ from chain.projection import Projection
 from chain.records import Pool, Step
 from chain.state import State
 from chain.suite import Suite
+from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
+from protocol.identity import PoolId
 from protocol.waits import wait_for
 from runtime.process import ProcessConfig, make_home
 from storage.download import HttpObjects
@@ -44,7 +46,7 @@ class PoolClient:
         self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
         make_home(self.home)
         self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
-        bases = [f"{config.orchestrator.rstrip('/')}/v1/objects", *config.mirrors]
+        bases = [config.orchestrator.rstrip("/") + OBJECTS, *config.mirrors]
         self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources)
         self._seeds: dict[int, bytes] = {}
         self._generation = self.projection.generation
@@ -58,6 +60,10 @@ class PoolClient:
     def pools(self) -> str:
         """Address of the Pools contract."""
         return self.suite.pools.address
+
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.deployment.chain_id, self.pools, self.config.pool)
 
     def account_client(self, account: LocalAccount) -> Suite:
         """The same suite, sending as another account."""
@@ -120,7 +126,7 @@ class PoolClient:
         pool = self.pool()
         if pool is None or step >= len(pool.steps):
             raise IntegrityError(f"step {step} is not on chain", "wait for it")
-        publisher = ManifestScope(self.deployment.chain_id, self.pools, self.config.pool, pool.owner)
+        publisher = ManifestScope(self.pool_id, pool.owner)
         return fetch(pool.steps[step].manifest, self.objects, self.config.cache, publisher, step=step, keep=keep)
 
     def close(self) -> None:

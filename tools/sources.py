@@ -2,7 +2,6 @@
 
 import ast
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,13 +40,14 @@ class SourceFile:
 
 
 def read_sources(root: Path, suffix: str = ".py") -> list[SourceFile]:
-    """The files under version control that end in `suffix`; all such files where there is no version control."""
+    """The tracked files that end in `suffix`."""
     return [
-        SourceFile(str(path.relative_to(root)), path.read_text()) for path in _tracked(root) if path.suffix == suffix
+        SourceFile(str(path.relative_to(root)), path.read_text()) for path in tracked(root) if path.suffix == suffix
     ]
 
 
-def _tracked(root: Path) -> Iterator[Path]:
+def tracked(root: Path) -> list[Path]:
+    """The files that are or could be under version control, in order; all files where there is none."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=root,
@@ -56,4 +56,4 @@ def _tracked(root: Path) -> Iterator[Path]:
         check=False,
     )
     paths = [root / name for name in listed.stdout.splitlines()] if listed.returncode == 0 else root.rglob("*")
-    yield from sorted(filter(Path.is_file, paths))
+    return sorted(filter(Path.is_file, paths))

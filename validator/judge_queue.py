@@ -175,7 +175,7 @@ class JudgeQueue:
     def _verdicts(self, task: JudgeTask, ahead: bool = False) -> Iterator[tuple[int, Verdict]]:
         """(place, verdict) of all files, by steps so that each step's weights are loaded once."""
         until = time.monotonic() + (0.0 if ahead else self._patience)
-        for at in sorted(range(len(task.facts)), key=lambda at: (task.facts[at].step, task.facts[at].sequence)):
+        for at in sorted(range(len(task.facts)), key=lambda at: (task.facts[at].work.id.step, task.facts[at].sequence)):
             facts = task.facts[at]
             if ahead and facts.audit_rate < AUDIT_EVERYTHING:
                 self._weights(facts)  # which rows to look at is not known yet, but with which model
@@ -200,7 +200,7 @@ class JudgeQueue:
 
         Raises UnreachableError when no source answers: then this machine may be at fault, and no vote is honest.
         """
-        key, limit = object_key("rollouts", facts.sha256), Limits.of(self._config.work).file_bytes
+        key, limit = object_key("rollouts", facts.commitment.sha256), Limits.of(self._config.work).file_bytes
         while True:
             try:
                 return self._objects(key, limit)
@@ -228,11 +228,11 @@ class JudgeQueue:
         return None
 
     def _load(self, facts: SubmissionFacts) -> None:
-        if self._loaded == facts.manifest:
+        if self._loaded == facts.work.manifest:
             return
         folder = self._weights(facts)
         if self._environment is None:
             self._environment = Environment.of(self._config, folder)
         self._loaded = b""
         self._engine.load(folder)
-        self._loaded = facts.manifest
+        self._loaded = facts.work.manifest

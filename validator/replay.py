@@ -99,11 +99,11 @@ class _Bench:
 
     def judge(self, file: Submission) -> Verdict:
         facts = self._facts(file)
-        if facts.manifest != self._loaded:
+        if facts.work.manifest != self._loaded:
             folder = self._link.weights(file.step)
             self._environment = self._environment or Environment.of(self._rules, folder)
             self._engine.load(folder)
-            self._loaded = facts.manifest
+            self._loaded = facts.work.manifest
         assert self._environment is not None
         data = self._object("rollouts", file.sha256, Limits.of(self._rules.work).file_bytes, file.mirrors)
         return judge(facts, data, self._rules, self._environment, self._engine)
@@ -122,7 +122,7 @@ class _Bench:
         if seed is None:
             raise MusterError(f"the seed of step {file.step} is not confirmed", "try again in a few blocks")
         lane_seed = selectors.deciding_round(self._state, file).seed
-        return selectors.submission_facts(link.deployment.chain_id, link.pools, pool, file, seed, lane_seed)
+        return selectors.submission_facts(link.pool_id, pool, file, seed, lane_seed)
 
     def _object(self, kind: Kind, digest: bytes, limit: int, mirrors: Sequence[str] = ()) -> bytes | None:
         """The object from the service or, as validators do, from where its node announced it."""

@@ -55,7 +55,10 @@ class VerdictStore:
         return self._folder / "documents" / f"{digest.hex()}.json"
 
     def _path(self, facts: SubmissionFacts) -> Path:
-        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in asdict(facts).items()}
+        work, committed = facts.work, asdict(facts.commitment)
+        hashes = {"step_seed": work.step_seed, "manifest": work.manifest, "lane_seed": facts.lane_seed}
+        fields = work.id.flat() | {"sequence": facts.sequence, "audit_rate": facts.audit_rate} | hashes | committed
+        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in fields.items()}
         if facts.audit_rate >= AUDIT_EVERYTHING:
             # The seed draws the audit sample and nothing else: where all is audited, a second draw changes nothing.
             del fields["lane_seed"]

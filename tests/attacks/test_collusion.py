@@ -1,13 +1,13 @@
 from attacks.collusion import _BentBench
+from benchmarks.attack_bed import work_of
+from protocol.rollouts.commitment import Commitment
 from protocol.verdict import Code
 from validator.context import SubmissionFacts
 from validator.judge_queue import JudgeTask, LaneVerdict
 
 
 def task(where: str) -> JudgeTask:
-    facts = SubmissionFacts(
-        1, "0x", 1, 5, "0x", 0, 0, 1, 1, bytes(32), bytes(32), bytes(32), bytes(32), bytes(32), 65536
-    )
+    facts = SubmissionFacts(work_of(), Commitment(bytes(32), bytes(32), 1, 1), 5, bytes(32), 65536)
     return JudgeTask((where, bytes(32), bytes(32)), (facts, facts), ((), ()))
 
 

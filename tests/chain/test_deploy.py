@@ -10,9 +10,9 @@ import pytest
 from chain import abi, deploy
 from chain.deployment import Deployment
 from chain.network import NetworkConfig
-from chain.resources import source_root
 from protocol.errors import ConfigError
 from tests.conftest import Chain, Deployed
+from tools.sources import ROOT
 
 
 def local(chain: Chain) -> NetworkConfig:
@@ -31,7 +31,7 @@ def test_a_deployment_describes_the_chain(deployed: Deployed) -> None:
 def test_an_explorer_gets_all_it_needs(deployed: Deployed) -> None:
     written = {path.stem for path in (deployed.folder / deploy.VERIFY).glob("*.json")}
     if written != set(abi.CONTRACTS):
-        pytest.skip("the contracts' sources changed since they were compiled: run make contracts")
+        pytest.skip("the contracts were compiled without their sources: run make contracts")
     for name in abi.CONTRACTS:
         document = json.loads((deployed.folder / deploy.VERIFY / f"{name}.json").read_text())
         assert document["address"] == deployed.deployment.address(name)
@@ -141,18 +141,16 @@ def test_a_chain_without_the_suite_is_refused(deployed: Deployed) -> None:
 @pytest.mark.slow
 def test_the_explorers_input_compiles_to_what_was_deployed(deployed: Deployed) -> None:
     """A block explorer repeats this: compile the standard input, append the arguments, compare with the creation."""
-    root = source_root()
-
     path = deployed.folder / deploy.VERIFY / "MusterToken.json"
     if not path.exists():
-        pytest.skip("the contracts' sources changed since they were compiled: run make contracts")
+        pytest.skip("the contracts were compiled without their sources: run make contracts")
     document = json.loads(path.read_text())
     compiled = subprocess.run(
-        [str(root / "contracts/tools/solc.js")],
+        [str(ROOT / "contracts/tools/solc.js")],
         input=json.dumps(document["standard_json_input"]).encode(),
         capture_output=True,
         timeout=250,
-        cwd=root,
+        cwd=ROOT,
         check=True,
     )
     source, name = document["contract"].split(":")

@@ -16,7 +16,7 @@ from storage.missing import MissingObjectError
 from tests.validator import tiny
 from validator import selectors
 from validator.ballots import Ballot, BallotBox, new_salt
-from validator.context import SubmissionFacts
+from validator.context import SubmissionFacts, verdict_on
 from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
@@ -61,12 +61,12 @@ def test_ballots_are_private_and_damage_is_named(tmp_path: Path) -> None:
 
 def test_verdicts_are_kept_per_lane_seed_where_it_draws_a_sample(tmp_path: Path) -> None:
     verdicts = VerdictStore(tmp_path, b"c" * 32)
-    verdict = tiny.verdict_on(tiny.honest(), tiny.order(), audit_rate=20000)
-    facts = tiny.facts(tiny.order(), tiny.honest(), audit_rate=20000)
+    verdict = tiny.verdict_on(tiny.honest(), tiny.work_of(), audit_rate=20000)
+    facts = tiny.facts(tiny.work_of(), tiny.honest(), audit_rate=20000)
     verdicts.keep(facts, verdict)
     assert verdicts.find(facts) == verdict
     assert verdicts.find(dataclasses.replace(facts, lane_seed=b"x" * 32)) is None
-    everything = tiny.facts(tiny.order(), tiny.honest())
+    everything = tiny.facts(tiny.work_of(), tiny.honest())
     verdicts.keep(everything, verdict)
     redrawn = verdicts.find(dataclasses.replace(everything, lane_seed=b"x" * 32))
     assert redrawn is not None
@@ -89,8 +89,7 @@ class Source:
 
 
 def verdict_of(facts: SubmissionFacts, code: Code) -> Verdict:
-    fields = (facts.chain_id, facts.pools, facts.pool, facts.sequence, facts.node, facts.step, facts.counter)
-    return Verdict(*fields, facts.sha256.hex(), facts.lane_seed.hex(), "", code, {}, [], ())
+    return verdict_on(facts, tiny.CONFIG, code, {})
 
 
 def opinion_of(tmp_path: Path, source: Source, patience: float = 30.0) -> tuple[LaneVerdict | None, list[bytes | None]]:
@@ -104,7 +103,7 @@ def opinion_of(tmp_path: Path, source: Source, patience: float = 30.0) -> tuple[
     folder = tiny.model_folder()
     bench = JudgeQueue(tiny.CONFIG, tiny.engine(1), source, lambda _: folder, verdicts, patience, judge_one)  # type: ignore[arg-type]
     bench.start()
-    facts = tiny.facts(tiny.order(), tiny.honest())
+    facts = tiny.facts(tiny.work_of(), tiny.honest())
     task = JudgeTask(("lane-1-0-0", facts.lane_seed, b"d" * 32), (facts,), ((),))
     deadline, verdict = time.monotonic() + 20, None
     while verdict is None and time.monotonic() < deadline:
@@ -153,7 +152,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def task_of(seed: bytes, *sequences: int, audit_rate: int = AUDIT_EVERYTHING) -> JudgeTask:
-    facts = tiny.facts(tiny.order(), tiny.honest(), audit_rate=audit_rate)
+    facts = tiny.facts(tiny.work_of(), tiny.honest(), audit_rate=audit_rate)
     files = tuple(dataclasses.replace(facts, sequence=number, lane_seed=seed or bytes(32)) for number in sequences)
     return JudgeTask(("lane-1-0-0", seed, bytes([len(sequences)])), files, ((),) * len(sequences))
 

@@ -46,7 +46,9 @@ def test_an_announced_mirror(tmp_path: Path, allowed: bool) -> None:
 
 def test_a_mirror_serves_when_the_service_does_not_answer(tmp_path: Path) -> None:
     """The service may be gone for good; without a mirror its silence is no vote."""
-    facts = dataclasses.replace(tiny.facts(tiny.order(), tiny.honest()), sha256=hashlib.sha256(DATA).digest())
+    made = tiny.honest()
+    commitment = dataclasses.replace(made.commitment, sha256=hashlib.sha256(DATA).digest())
+    facts = tiny.facts(tiny.work_of(), dataclasses.replace(made, commitment=commitment))
     with mirror(lambda h: send(h, 200, DATA)) as inside:
         objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
         judge = bench(objects, tmp_path)

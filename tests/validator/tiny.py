@@ -6,16 +6,17 @@ from tempfile import mkdtemp
 
 import torch
 
+from benchmarks.attack_bed import work_of
 from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.models.tokenizer import save_byte_tokenizer
-from protocol.seeds import AUDIT_EVERYTHING
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_qwen2
 from validator.context import SubmissionFacts
 from validator.pipeline import judge
-from worker.produce import Order, Produced, Producer
+from worker.produce import Produced, Producer
 
 CONFIG = PoolConfig(
     name="tiny",
@@ -57,29 +58,8 @@ def environment() -> Environment:
     return Environment.of(CONFIG, model_folder())
 
 
-def order(counter: int = 0) -> Order:
-    return Order(31337, "0x" + "22" * 20, 1, "0x" + "11" * 20, 3, counter, b"\x07" * 32, b"\x08" * 32)
-
-
-def facts(of: Order, made: Produced, sequence: int = 5, audit_rate: int = AUDIT_EVERYTHING) -> SubmissionFacts:
-    done = made.commitment
-    return SubmissionFacts(
-        chain_id=of.chain_id,
-        pools=of.pools,
-        pool=of.pool,
-        sequence=sequence,
-        node=of.node,
-        step=of.step,
-        counter=of.counter,
-        units=done.units,
-        rows=done.rows,
-        sha256=done.sha256,
-        root=done.root,
-        step_seed=of.step_seed,
-        manifest=of.manifest,
-        lane_seed=b"\x09" * 32,
-        audit_rate=audit_rate,
-    )
+def facts(work: Work, made: Produced, sequence: int = 5, audit_rate: int = AUDIT_EVERYTHING) -> SubmissionFacts:
+    return SubmissionFacts(work, made.commitment, sequence, b"\x09" * 32, audit_rate)
 
 
 def producer() -> Producer:
@@ -90,8 +70,8 @@ def producer() -> Producer:
 
 @cache
 def honest(counter: int = 0) -> Produced:
-    return producer().make(order(counter))
+    return producer().make(work_of(counter))
 
 
-def verdict_on(made: Produced, of: Order, config: PoolConfig = CONFIG, **changes: int) -> Verdict:
-    return judge(facts(of, made, **changes), made.data, config, environment(), engine(1))
+def verdict_on(made: Produced, work: Work, config: PoolConfig = CONFIG, **changes: int) -> Verdict:
+    return judge(facts(work, made, **changes), made.data, config, environment(), engine(1))

@@ -10,14 +10,16 @@ import httpx
 import pytest
 from eth_account import Account
 
+from protocol.api.uploads import UploadTicket
 from protocol.http.reach import ANYWHERE, PUBLIC, Reach, RefusedAddressError, is_public
+from protocol.http.signing import Realm
 from runtime.orchestrator_client import OrchestratorClient
 from storage.download import HttpObjects, download
 from storage.keys import object_key
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
 from storage.transfer import http_client
-from storage.upload import UploadTicket, upload
+from storage.upload import upload
 from tests.storage.mirror import mirror, send
 
 DATA = os.urandom(500)
@@ -174,7 +176,8 @@ def test_a_ticket_does_not_upload_inside(asked: list[str]) -> None:
     with pytest.raises(RefusedAddressError):
         upload(inside, DATA)
     account = Account.create()
-    service = OrchestratorClient("http://127.0.0.1:1", account, 1, "0x" + "11" * 20, allow_private=False)
+    realm = Realm.of("http://127.0.0.1:1", 1, "0x" + "11" * 20)
+    service = OrchestratorClient(realm, account, 1, allow_private=False)
     with pytest.raises(RefusedAddressError):
         upload(inside, DATA, service._uploads)
     assert asked == []
