@@ -6,6 +6,7 @@ was bound to, their shape before anything is shown, and their text is stripped o
 
 from chain.records import Submission
 from chain.state import State
+from protocol.api.endpoints import OBJECTS
 from protocol.errors import MusterError, UnreachableError, printable
 from protocol.verdict import BallotDocument, Code, code_at
 from storage.download import HttpObjects
@@ -45,7 +46,7 @@ def _findings(orchestrator: str, digest: bytes, sequence: int) -> list[str]:
 
 def _fetch(orchestrator: str, key: str) -> bytes:
     # Whoever asks sees the answer and nobody else does, so the service may point to wherever its bucket is.
-    objects = HttpObjects([f"{orchestrator.rstrip('/')}/v1/objects"], timeout=_SECONDS, allow_private=True)
+    objects = HttpObjects([orchestrator.rstrip("/") + OBJECTS], timeout=_SECONDS, allow_private=True)
     try:
         return objects(key, _MAX_BYTES)
     except MissingObjectError:

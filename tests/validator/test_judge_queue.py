@@ -80,7 +80,7 @@ def answer(queue: JudgeQueue, task: JudgeTask) -> LaneVerdict:
     return until(done).result()
 
 
-def until(condition: Callable[[], T]) -> T:
+def until(condition: Callable[[], T | None]) -> T:
     deadline = time.monotonic() + 20
     while not (found := condition()):
         assert time.monotonic() < deadline
