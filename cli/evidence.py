@@ -8,6 +8,7 @@ from eth_utils.crypto import keccak
 
 from chain.records import Submission
 from chain.state import State
+from protocol.api.endpoints import OBJECTS
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.verdict import Code, Verdict, code_at
@@ -63,7 +64,7 @@ def parse_ballot(data: bytes, digest: bytes, sequence: int) -> Verdict:
 
 def _fetch(orchestrator: str, key: str) -> bytes:
     # Whoever asks sees the answer and nobody else does, so the service may point to wherever its bucket is.
-    objects = HttpObjects([f"{orchestrator.rstrip('/')}/v1/objects"], timeout=_SECONDS, allow_private=True)
+    objects = HttpObjects([orchestrator.rstrip("/") + OBJECTS], timeout=_SECONDS, allow_private=True)
     try:
         return objects(key, _MAX_BYTES)
     except MissingObjectError:

@@ -13,6 +13,7 @@ from chain.projection import Projection
 from chain.records import Pool, Step
 from chain.state import State
 from chain.suite import Suite
+from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
@@ -45,7 +46,7 @@ class PoolClient:
         self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
         make_home(self.home)
         self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
-        bases = [f"{config.orchestrator.rstrip('/')}/v1/objects", *config.mirrors]
+        bases = [config.orchestrator.rstrip("/") + OBJECTS, *config.mirrors]
         self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources)
         self._seeds: dict[int, bytes] = {}
         self._generation = self.projection.generation

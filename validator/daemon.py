@@ -18,9 +18,10 @@ from chain.sender import Receipt
 from chain.state import State
 from chain.suite import Committee
 from engines.factory import make_engine
+from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, MusterError
-from protocol.waits import WAITS
-from runtime.heartbeats import Heartbeats
+from protocol.http.signing import Realm
+from runtime.heartbeats import Heartbeats, heartbeat
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from storage.weights.fetch import fetch
@@ -65,11 +66,8 @@ class Validator:
         accounts = [voter.open() for voter in config.voters]
         self.link = PoolClient(config, None)
         self.voters = {str(a.address): self.link.account_client(a) for a in accounts}
-        chain_id = self.link.deployment.chain_id
-        allow_private = config.allow_private_sources
-        self.service = OrchestratorClient(
-            config.orchestrator, accounts[0], chain_id, self.link.pools, allow_private=allow_private
-        )
+        realm = Realm.of(config.orchestrator, self.link.deployment.chain_id, self.link.pools)
+        self.service = OrchestratorClient(realm, accounts[0], config.pool, allow_private=config.allow_private_sources)
         self.pool_config = self.link.pool_config()
         self.box = BallotBox(self.link.home / "ballots")
         self.verdicts = VerdictStore(self.link.home / "verdicts", self.pool_config.digest)
@@ -319,12 +317,11 @@ class Validator:
         """Numbers of the seats that we vote for."""
         return {seat.seat for seat in state.seats.values() if seat.voter in self.voters}
 
-    def _beat(self) -> dict[str, Any]:
-        return {
-            "role": "validator",
-            "name": self.config.name,
-            "engine": self.config.engine.name,
-            "phase": (f"judging {self.bench.current}" if self.bench.current else "watching")[:64],
-            "waits": [{"what": str(w["what"])[:200], "since": w["since"]} for w in WAITS.report()[:16]],
-            "metrics": {"judged": float(self.bench.judged)},
-        }
+    def _beat(self) -> HeartbeatRequest:
+        return heartbeat(
+            "validator",
+            self.config.name,
+            phase=f"judging {self.bench.current}" if self.bench.current else "watching",
+            engine=self.config.engine.name,
+            metrics={"judged": float(self.bench.judged)},
+        )
