@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from eth_account import Account
 from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
 
@@ -68,7 +69,7 @@ def high_limit() -> Iterator[None]:
     sys.setrecursionlimit(former)
 
 
-@pytest.fixture(params=HOSTILE.values(), ids=HOSTILE)
+@pytest.fixture(params=list(HOSTILE.values()), ids=list(HOSTILE))
 def hostile(request: pytest.FixtureRequest) -> bytes:
     data: bytes = request.param
     return data
@@ -201,13 +202,13 @@ SLOT = "ab" * 16
     ],
 )
 def test_nonsense_slots(slot: Any) -> None:
-    service = service_answering(json.dumps(slot).encode(), keystore.Account.create())
+    service = service_answering(json.dumps(slot).encode(), Account.create())
     with pytest.raises(IntegrityError, match="http://service"):
         service.slot(0)
 
 
 def test_what_a_service_says_is_fit_for_a_terminal() -> None:
-    service = service_answering(b'{"wait": 1, "reason": "\\u001b[2J' + b"x" * 9000 + b'"}', keystore.Account.create())
+    service = service_answering(b'{"wait": 1, "reason": "\\u001b[2J' + b"x" * 9000 + b'"}', Account.create())
     answer = service.slot(0)
     assert isinstance(answer, NoSlot)
     assert answer.reason == "?[2J" + "x" * 196 + "…"
@@ -234,12 +235,16 @@ def receipt_for(account: LocalAccount, changed: dict[str, Any], pool: PoolId = P
     sha256 = hashlib.sha256(b"file").hexdigest()
     values = {"node": account.address, "sha256": sha256, "size": 4, "time": 7} | signed
     receipt = ReceiptSigner(keystore.Account.create(), pool).sign(**values).model_dump() | changed
+    values: dict[str, Any] = {"pool": 1, "node": account.address, "sha256": sha256, "size": 4, "time": 7} | (
+        signed or {}
+    )
+    receipt = ReceiptSigner(Account.create(), REALM).sign(**values).model_dump() | changed
     key = object_key("rollouts", bytes.fromhex(sha256))
     return json.dumps({"key": key, "exists": True, "receipt": receipt}).encode()
 
 
 def test_a_true_receipt_is_kept_and_none_is_none() -> None:
-    account = keystore.Account.create()
+    account = Account.create()
     receipt = service_answering(receipt_for(account, {}), account).upload_rollouts(b"file")
     assert receipt is not None
     assert UploadReceipt.model_validate(json.loads(canonical_json(receipt.model_dump()))) == receipt
@@ -250,7 +255,7 @@ def test_a_true_receipt_is_kept_and_none_is_none() -> None:
 
 @pytest.mark.parametrize("name", FORGED_RECEIPTS)
 def test_forged_and_malformed_receipts_are_refused(name: str) -> None:
-    account = keystore.Account.create()
+    account = Account.create()
     service = service_answering(receipt_for(account, FORGED_RECEIPTS[name]), account)
     with pytest.raises(IntegrityError, match=r"receipt|signature"):
         service.upload_rollouts(b"file")
@@ -276,6 +281,11 @@ def test_a_true_receipt_for_something_else_is_refused(name: str) -> None:
     account = keystore.Account.create()
     service = service_answering(receipt_for(account, {}, **SOMETHING_ELSE[name]), account)
     with pytest.raises(IntegrityError, match="receipt is for something else"):
+@pytest.mark.parametrize("said", [{"pool": 2}, {"node": ADDRESS}, {"sha256": "cd" * 32}, {"size": 5}])
+def test_a_true_receipt_for_something_else_is_refused(said: dict[str, Any]) -> None:
+    account = Account.create()
+    service = service_answering(receipt_for(account, {}, said), account)
+    with pytest.raises(IntegrityError, match="receipt for something else"):
         service.upload_rollouts(b"file")
 
 
