@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from protocol.verdict import Code, Finding, Verdict, combine, pack, unpack
 CODES = Path(__file__).parents[2] / "contracts/src/libraries/Codes.sol"
 
 
-def verdict(**changes: object) -> Verdict:
+def verdict(**changes: Any) -> Verdict:
     base = Verdict(
         31337, "0x" + "11" * 20, 1, 5, "0x" + "22" * 20, 3, 4, "ab" * 32, "cd" * 32, "ef" * 32, Code.ACCEPT,
         {"name": "transformers"}, [0, 2], (Finding("toploc", Code.ACCEPT, {"mean": 0.1, "rows": [1, 2]}),),
