@@ -233,12 +233,8 @@ FORGED_RECEIPTS: dict[str, dict[str, Any]] = {
 def receipt_for(account: LocalAccount, changed: dict[str, Any], pool: PoolId = POOL, **signed: Any) -> bytes:
     """The answer to an upload of b"file", with a receipt that was signed with `signed` and then `changed`."""
     sha256 = hashlib.sha256(b"file").hexdigest()
-    values = {"node": account.address, "sha256": sha256, "size": 4, "time": 7} | signed
-    receipt = ReceiptSigner(keystore.Account.create(), pool).sign(**values).model_dump() | changed
-    values: dict[str, Any] = {"pool": 1, "node": account.address, "sha256": sha256, "size": 4, "time": 7} | (
-        signed or {}
-    )
-    receipt = ReceiptSigner(Account.create(), REALM).sign(**values).model_dump() | changed
+    values: dict[str, Any] = {"node": account.address, "sha256": sha256, "size": 4, "time": 7} | signed
+    receipt = ReceiptSigner(Account.create(), pool).sign(**values).model_dump() | changed
     key = object_key("rollouts", bytes.fromhex(sha256))
     return json.dumps({"key": key, "exists": True, "receipt": receipt}).encode()
 
@@ -263,7 +259,7 @@ def test_forged_and_malformed_receipts_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("pool", [PoolId(2, ADDRESS, 1), PoolId(1, "0x" + "22" * 20, 1)])
 def test_a_receipt_of_another_chain_or_contract_is_refused(pool: PoolId) -> None:
-    account = keystore.Account.create()
+    account = Account.create()
     with pytest.raises(IntegrityError, match="is not signed by"):
         service_answering(receipt_for(account, {}, pool), account).upload_rollouts(b"file")
 
@@ -278,14 +274,9 @@ SOMETHING_ELSE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", SOMETHING_ELSE)
 def test_a_true_receipt_for_something_else_is_refused(name: str) -> None:
-    account = keystore.Account.create()
+    account = Account.create()
     service = service_answering(receipt_for(account, {}, **SOMETHING_ELSE[name]), account)
     with pytest.raises(IntegrityError, match="receipt is for something else"):
-@pytest.mark.parametrize("said", [{"pool": 2}, {"node": ADDRESS}, {"sha256": "cd" * 32}, {"size": 5}])
-def test_a_true_receipt_for_something_else_is_refused(said: dict[str, Any]) -> None:
-    account = Account.create()
-    service = service_answering(receipt_for(account, {}, said), account)
-    with pytest.raises(IntegrityError, match="receipt for something else"):
         service.upload_rollouts(b"file")
 
 
