@@ -20,7 +20,6 @@ from chain.suite import Committee
 from engines.factory import make_engine
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, MusterError
-from protocol.http.signing import Realm
 from runtime.heartbeats import Heartbeats, heartbeat
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
@@ -66,8 +65,9 @@ class Validator:
         accounts = [voter.open() for voter in config.voters]
         self.link = PoolClient(config, None)
         self.voters = {str(a.address): self.link.account_client(a) for a in accounts}
-        realm = Realm.of(config.orchestrator, self.link.deployment.chain_id, self.link.pools)
-        self.service = OrchestratorClient(realm, accounts[0], config.pool, allow_private=config.allow_private_sources)
+        self.service = OrchestratorClient(
+            config.orchestrator, accounts[0], self.link.pool_id, allow_private=config.allow_private_sources
+        )
         self.pool_config = self.link.pool_config()
         self.box = BallotBox(self.link.home / "ballots")
         self.verdicts = VerdictStore(self.link.home / "verdicts", self.pool_config.digest)

@@ -12,7 +12,6 @@ from engines.factory import make_engine
 from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError
-from protocol.http.signing import Realm
 from protocol.identity import WorkId
 from protocol.seeds import Work
 from protocol.waits import WAITS
@@ -41,8 +40,9 @@ class Worker:
         account = config.node.open()
         self.node = str(account.address)
         self.link = PoolClient(config, account)
-        realm = Realm.of(config.orchestrator, self.link.deployment.chain_id, self.link.pools)
-        self.service = OrchestratorClient(realm, account, config.pool, allow_private=config.allow_private_sources)
+        self.service = OrchestratorClient(
+            config.orchestrator, account, self.link.pool_id, allow_private=config.allow_private_sources
+        )
         self.pool_config = self.link.pool_config()
         engine = config.engine
         self.producer = make_producer(
