@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from demo.plan import DemoPlan, ValidatorSpec
-from orchestrator.summary import Agreement, Dissent, JudgeSummary
+from orchestrator.summary import Agreement, ValidatorSummary, VerdictDifference
 from protocol.errors import IntegrityError
 from protocol.verdict import Verdict
 from validator.compare import CODE, differences, largest
@@ -24,9 +24,9 @@ def agreement(plan: DemoPlan) -> Agreement:
         off = [one for other in others for one in differences(other, first)]
         found += off
         if len({verdict.code for verdict in by.values()}) > 1:
-            differing.append(_dissent(by, [str(one) for one in off]))
+            differing.append(_difference(by, [str(one) for one in off]))
     return Agreement(
-        validators=[_judge(spec, kept[spec.name]) for spec in honest],
+        validators=[_validator(spec, kept[spec.name]) for spec in honest],
         compared=len(shared),
         differing=differing,
         checks_differing=sum(one.figure == CODE for one in found),
@@ -35,7 +35,7 @@ def agreement(plan: DemoPlan) -> Agreement:
 
 
 def kept_verdicts(home: Path) -> dict[str, Verdict]:
-    """The verdicts in a validator's docket by what they were judged from: the file's name stands for all its facts.
+    """The verdicts that a validator stored, by what they were judged from: the file's name stands for all its facts.
 
     A file that a kill cut short is left out.
     """
@@ -48,12 +48,12 @@ def kept_verdicts(home: Path) -> dict[str, Verdict]:
     return out
 
 
-def _judge(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> JudgeSummary:
+def _validator(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> ValidatorSummary:
     used = sorted({verdict.engine.get("name", "?") for verdict in verdicts.values()})
     judged = len({verdict.sequence for verdict in verdicts.values()})
-    return JudgeSummary(name=spec.name, engine="+".join(used) or spec.engine, batch=spec.batch, judged=judged)
+    return ValidatorSummary(name=spec.name, engine="+".join(used) or spec.engine, batch=spec.batch, judged=judged)
 
 
-def _dissent(by: dict[str, Verdict], off: list[str]) -> Dissent:
+def _difference(by: dict[str, Verdict], off: list[str]) -> VerdictDifference:
     codes = {name: verdict.code.label for name, verdict in by.items()}
-    return Dissent(submission=next(iter(by.values())).sequence, codes=codes, differences=off)
+    return VerdictDifference(submission=next(iter(by.values())).sequence, codes=codes, differences=off)

@@ -40,7 +40,7 @@ class CheaterSummary(BaseModel):
     submissions: int
 
 
-class JudgeSummary(BaseModel):
+class ValidatorSummary(BaseModel):
     """A validator: how many files it `judged`, by which engine, with how many rollouts in a pass."""
 
     name: str
@@ -49,7 +49,7 @@ class JudgeSummary(BaseModel):
     judged: int
 
 
-class Dissent(BaseModel):
+class VerdictDifference(BaseModel):
     """A submission on which validators differ. `codes`: validator → its code; `differences`: the checks and
     measurements that differ from the first validator's."""
 
@@ -62,9 +62,9 @@ class Agreement(BaseModel):
     """How the verdicts of several validators compare. `compared`: files that two or more of them judged on the same
     facts; `largest_differences`: of every measurement, over these files."""
 
-    validators: list[JudgeSummary]
+    validators: list[ValidatorSummary]
     compared: int
-    differing: list[Dissent]
+    differing: list[VerdictDifference]
     checks_differing: int
     largest_differences: dict[str, float]
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from demo.agreement import agreement
 from demo.plan import DemoPlan, ValidatorSpec
@@ -57,7 +58,7 @@ def test_a_difference_is_told_and_makes_a_run_not_good(tmp_path: Path) -> None:
     assert one.submission == 7
     assert one.codes == {"ann": "accept", "ben": "reject: weights"}
     assert one.differences[0] == "toploc.code reject: weights against our accept"
-    fine = {"ledger_matches_chain": True, "escrow_balanced": True, "honest_rejected": 0, "cheaters": []}
+    fine: dict[str, Any] = {"ledger_matches_chain": True, "escrow_balanced": True, "honest_rejected": 0, "cheaters": []}
     assert list(problems(RunSummary.model_construct(**fine, agreement=found))) == [
         "honest validators differ on file 7: ann says accept, ben says reject: weights"
     ]
