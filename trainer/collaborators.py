@@ -35,9 +35,7 @@ class Collaborators:
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
         account = config.key.open()
         client = PoolClient(config, account)
-        orchestrator = OrchestratorClient(
-            config.orchestrator, account, client.deployment.chain_id, client.pools, patience=5.0
-        )
+        orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0)
         return cls(client, Bucket(config.s3), account, orchestrator, partial(_held_out_reward, config.engine))
 
 

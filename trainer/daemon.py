@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.rollouts.schema import Limits
 from protocol.waits import WAITS
-from runtime.heartbeats import Heartbeats
+from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.basemodel import base_model
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.collaborators import Collaborators
@@ -186,12 +187,6 @@ class Trainer:
                 self.stopping.wait(self.config.poll_seconds)
         return None
 
-    def _beat(self) -> dict[str, Any]:
-        return {
-            "role": "trainer",
-            "name": self.config.name,
-            "phase": self._phase[:64],
-            "step": self.learner.step,
-            "waits": [{"what": str(w["what"])[:200], "since": w["since"]} for w in WAITS.report()[:8]],
-            "metrics": {"late_files": float(len(self.files.late))},
-        }
+    def _beat(self) -> HeartbeatRequest:
+        late = {"late_files": float(len(self.files.late))}
+        return heartbeat("trainer", self.config.name, phase=self._phase, step=self.learner.step, metrics=late)

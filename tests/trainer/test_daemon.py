@@ -14,6 +14,7 @@ from eth_account import Account
 
 from chain.records import Pool, Step, Submission
 from chain.state import State
+from protocol.api.work import HeartbeatRequest, StepRequest
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.identity import PoolId, WorkId
@@ -63,7 +64,7 @@ class TrainersWorld:
         self.objects: dict[str, bytes] = {}
         self.steps: list[bytes] = []
         self.sent: list[int] = []
-        self.reports: dict[int, dict[str, Any]] = {}
+        self.reports: dict[int, StepRequest] = {}
         self.fuse: int | None = None
         self.outages = 0
         self.files = [self._file(number) for number in range(FILES)]
@@ -106,11 +107,11 @@ class TrainersWorld:
         return self.objects[key]
 
     # ---- Service
-    def report_step(self, report: dict[str, Any]) -> None:
+    def report_step(self, report: StepRequest) -> None:
         self.act()
-        self.reports[report["step"]] = report
+        self.reports[report.step] = report
 
-    def heartbeat(self, beat: dict[str, Any]) -> None:
+    def heartbeat(self, beat: HeartbeatRequest) -> None:
         pass
 
     def _file(self, number: int) -> Submission:
@@ -202,14 +203,14 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     assert made.run() == EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
     assert [one["sequence"] for one in made.records.trained()] == [0, 1, 2, 3, 4, 5]
-    assert {step: report["consumed"] for step, report in world.reports.items()} == {
+    assert {step: report.consumed for step, report in world.reports.items()} == {
         0: [],
         1: [0, 1],
         2: [2, 3],
         3: [4, 5],
     }
-    assert [world.reports[step]["heldout"] for step in range(4)] == [0.25, None, None, 0.25]
-    assert set(world.reports[1]["timings"]) == {"wait", "train", "publish"}
+    assert [world.reports[step].heldout for step in range(4)] == [0.25, None, None, 0.25]
+    assert set(world.reports[1].timings) == {"wait", "train", "publish"}
     assert len(set(world.steps)) == 4, "every step has other weights"
     metrics = made.records.metrics()
     assert [one["groups_used"] for one in metrics] == [4, 4, 4]
@@ -232,7 +233,7 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> Non
         assert world.steps == steady.steps, f"after action {fuse}"
         assert world.sent == [0, 1, 2, 3]
         assert [one["sequence"] for one in again.records.trained()] == [0, 1, 2, 3, 4, 5]
-        assert world.reports[3]["consumed"] == [4, 5]
+        assert world.reports[3].consumed == [4, 5]
         if done:
             break
 
