@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from eth_account import Account
+from eth_typing import HexStr
 
 from chain.client import ChainClient
 from chain.errors import ContractError, TransactionError, decode_revert
@@ -300,7 +301,7 @@ def test_a_nonce_taken_by_another_program_is_survived(chain: Chain) -> None:
     rival = account.sign_transaction(
         {
             "nonce": 0,
-            "to": SELF,
+            "to": HexStr(SELF),
             "value": 100,
             "gas": 21000,
             "chainId": 31337,

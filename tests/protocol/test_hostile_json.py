@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from eth_account import Account
 from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
 
@@ -69,7 +70,7 @@ def high_limit() -> Iterator[None]:
     sys.setrecursionlimit(former)
 
 
-@pytest.fixture(params=HOSTILE.values(), ids=HOSTILE)
+@pytest.fixture(params=list(HOSTILE.values()), ids=list(HOSTILE))
 def hostile(request: pytest.FixtureRequest) -> bytes:
     data: bytes = request.param
     return data
@@ -201,13 +202,13 @@ SLOT = "ab" * 16
     ],
 )
 def test_nonsense_slots(slot: Any) -> None:
-    service = service_answering(json.dumps(slot).encode(), keystore.Account.create())
+    service = service_answering(json.dumps(slot).encode(), Account.create())
     with pytest.raises(IntegrityError, match="http://service"):
         service.slot(0)
 
 
 def test_what_a_service_says_is_fit_for_a_terminal() -> None:
-    service = service_answering(b'{"wait": 1, "reason": "\\u001b[2J' + b"x" * 9000 + b'"}', keystore.Account.create())
+    service = service_answering(b'{"wait": 1, "reason": "\\u001b[2J' + b"x" * 9000 + b'"}', Account.create())
     answer = service.slot(0)
     assert isinstance(answer, NoSlot)
     assert answer.reason == "?[2J" + "x" * 196 + "…"
@@ -232,14 +233,16 @@ FORGED_RECEIPTS: dict[str, dict[str, Any]] = {
 def receipt_for(account: LocalAccount, changed: dict[str, Any], signed: dict[str, Any] | None = None) -> bytes:
     """The answer to an upload of b"file", with a receipt that was signed with `signed` and then `changed`."""
     sha256 = hashlib.sha256(b"file").hexdigest()
-    values = {"pool": 1, "node": account.address, "sha256": sha256, "size": 4, "time": 7} | (signed or {})
-    receipt = ReceiptSigner(keystore.Account.create(), REALM).sign(**values).model_dump() | changed
+    values: dict[str, Any] = {"pool": 1, "node": account.address, "sha256": sha256, "size": 4, "time": 7} | (
+        signed or {}
+    )
+    receipt = ReceiptSigner(Account.create(), REALM).sign(**values).model_dump() | changed
     key = object_key("rollouts", bytes.fromhex(sha256))
     return json.dumps({"key": key, "exists": True, "receipt": receipt}).encode()
 
 
 def test_a_true_receipt_is_kept_and_none_is_none() -> None:
-    account = keystore.Account.create()
+    account = Account.create()
     receipt = service_answering(receipt_for(account, {}), account).upload_rollouts(b"file")
     assert receipt is not None
     receipt.check(REALM)
@@ -251,7 +254,7 @@ def test_a_true_receipt_is_kept_and_none_is_none() -> None:
 
 @pytest.mark.parametrize("name", FORGED_RECEIPTS)
 def test_forged_and_malformed_receipts_are_refused(name: str) -> None:
-    account = keystore.Account.create()
+    account = Account.create()
     service = service_answering(receipt_for(account, FORGED_RECEIPTS[name]), account)
     with pytest.raises(IntegrityError):
         service.upload_rollouts(b"file")
@@ -259,7 +262,7 @@ def test_forged_and_malformed_receipts_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("said", [{"pool": 2}, {"node": ADDRESS}, {"sha256": "cd" * 32}, {"size": 5}])
 def test_a_true_receipt_for_something_else_is_refused(said: dict[str, Any]) -> None:
-    account = keystore.Account.create()
+    account = Account.create()
     service = service_answering(receipt_for(account, {}, said), account)
     with pytest.raises(IntegrityError, match="receipt for something else"):
         service.upload_rollouts(b"file")
