@@ -24,6 +24,7 @@ from orchestrator.watch import Watch
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.http.signing import Realm
+from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from runtime.process import start
 from storage.bucket import Bucket
@@ -99,11 +100,12 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     bucket = Bucket(config.s3)
     bucket.put(object_key("configs", pool_config.digest), pool_config.canonical())
     realm = Realm.of(config.url, deployment.chain_id, pools)
+    receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, realm.pools, config.pool))
     nonces = NonceStore(home / "nonces.sqlite")
     stack.callback(nonces.close)
     settings = Settings(config.lease_seconds, config.lease_limit, config.max_upload_bytes, config.stall_seconds)
     indexer = Indexer(watch, db, suite, config.poll_seconds)
-    parts = ServiceParts(db, watch, bucket, pool_config, ReceiptSigner(signer, realm), indexer=indexer)
+    parts = ServiceParts(db, watch, bucket, pool_config, receipts, indexer=indexer)
     service = Service(parts, settings)
     guard = RequestGuard(realm, nonces, watch.knows)
 

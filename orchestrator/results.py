@@ -33,10 +33,10 @@ def save_results(
     Waits until the orchestrator at `url` has followed the chain to `block` and compared its ledger with it; when that
     does not happen within `timeout` seconds, the summary says that the books were not confirmed.
     """
-    record = fetch_record(url, block, timeout).model_dump(mode="json")
+    record = fetch_record(url, block, timeout)
     summary = build_summary(record, seed=seed, seconds=seconds, cheaters=cheaters, agreement=agreement)
     documents = {
-        "record.json": json.dumps(record, indent=1, sort_keys=True),
+        "record.json": json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True),
         "summary.json": json.dumps(summary, indent=2),
         "report.html": report_page(summary, record),
     }

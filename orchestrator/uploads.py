@@ -116,7 +116,7 @@ class Uploads:
         now = int(self._clock())
         with self._db.session() as session:
             row = session.get(ReceiptRow, (sha256, address))
-            receipt = self._receipts.sign(self._watch.pool_id, address, sha256, size, row.time if row else now)
+            receipt = self._receipts.sign(address, sha256, size, row.time if row else now)
             if row is None:
                 session.add(ReceiptRow(sha256=sha256, node=address, size=size, time=now, signature=receipt.signature))
         return receipt

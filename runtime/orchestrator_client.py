@@ -11,6 +11,7 @@ from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoSlot, SlotR
 from protocol.errors import IntegrityError, MusterError
 from protocol.http.reach import Reach
 from protocol.http.signing import Realm
+from protocol.identity import PoolId
 from protocol.receipts import UploadReceipt
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key
@@ -21,7 +22,7 @@ _TICKETS = 3
 
 
 class OrchestratorClient:
-    """One account's dealings with the orchestrator of pool `pool`, the service that `realm` names. Thread-safe.
+    """One account's dealings with a pool's orchestrator at `url`. Thread-safe.
 
     Every call raises ServiceError (it answered no), UnreachableError (bounded tries) or IntegrityError (nonsense).
     Without `allow_private`, upload tickets have to lead to a public address, or to one that the service has.
@@ -29,16 +30,17 @@ class OrchestratorClient:
 
     def __init__(
         self,
-        realm: Realm,
+        url: str,
         account: LocalAccount,
-        pool: int,
+        pool: PoolId,
         *,
         patience: float = 15.0,
         allow_private: bool = False,
         client: SignedClient | None = None,
     ) -> None:
+        realm = Realm.of(url, pool.chain_id, pool.pools)
         self.url = realm.audience
-        self._realm, self._node, self._pool = realm, str(account.address), pool
+        self._node, self._pool = str(account.address), pool
         self._uploads = http_client(Reach(own=(self.url,), private=allow_private))
         limits = ClientLimits(patience=patience)
         self._client = client or SignedClient(self.url, RequestSigner(account, realm), limits)
@@ -60,10 +62,7 @@ class OrchestratorClient:
             return None
         else:
             receipt = exists.receipt
-        receipt.check(self._realm)
-        given = (receipt.pool, receipt.node, receipt.sha256, receipt.size)
-        if given != (self._pool, self._node, body.sha256, body.size):
-            raise IntegrityError(f"{self.url} gives a receipt for something else", "tell its owner")
+        receipt.check(self._pool, self._node, body.sha256, body.size)
         return receipt
 
     def upload_verdict(self, data: bytes) -> None:

@@ -18,10 +18,12 @@ from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
 from protocol.identity import PoolId
+from protocol.seeds import Work
 from protocol.waits import wait_for
 from runtime.process import ProcessConfig, make_home
 from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.weights.cache import KEPT_VERSIONS
 from storage.weights.fetch import fetch
 from storage.weights.manifest import ManifestScope
 
@@ -33,8 +35,8 @@ _PATIENCE = 20.0
 class PoolClient:
     """The pool `config.pool` as this process sees it. `suite` sends as `account`, if there is one.
 
-    Not for several threads, except `state`, `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
-    UnreachableError when no RPC endpoint answers.
+    Not for several threads, except `state`, `pool`, `suite`, `objects` and `weights`. Raises ConfigError for a wrong
+    deployment or chain, UnreachableError when no RPC endpoint answers.
     """
 
     def __init__(self, config: ProcessConfig, account: LocalAccount | None) -> None:
@@ -121,13 +123,14 @@ class PoolClient:
             log.debug("%s", error)
             return None
 
-    def weights(self, step: int, keep: int = 5) -> Path:
-        """The step's model folder, fetched and checked. Raises IntegrityError or what fetching raises."""
+    def weights(self, work: Work, keep: int = KEPT_VERSIONS) -> Path:
+        """The folder of the model that the work is made with, fetched and checked. Safe in any thread. Raises
+        IntegrityError or what fetching raises."""
         pool = self.pool()
-        if pool is None or step >= len(pool.steps):
-            raise IntegrityError(f"step {step} is not on chain", "wait for it")
+        if pool is None:
+            raise IntegrityError(f"pool {self.config.pool} is not on chain", "wait for it")
         publisher = ManifestScope(self.pool_id, pool.owner)
-        return fetch(pool.steps[step].manifest, self.objects, self.config.cache, publisher, step=step, keep=keep)
+        return fetch(work.manifest, self.objects, self.config.cache, publisher, step=work.id.step, keep=keep)
 
     def close(self) -> None:
         self.objects.close()

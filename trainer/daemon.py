@@ -14,7 +14,6 @@ from chain.records import Submission
 from engines.factory import make_engine
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.http.signing import Realm
 from protocol.rollouts.schema import MalformedFile
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats, heartbeat
@@ -57,8 +56,7 @@ class Trainer:
         self.bucket = Bucket(config.s3)
         dtype = self.pool_config.model.dtype
         self.publisher = StepPublisher(self.link, self.bucket, account, dtype, config.carrier)
-        realm = Realm.of(config.orchestrator, self.link.deployment.chain_id, self.link.pools)
-        self.service = OrchestratorClient(realm, account, config.pool, patience=5.0)
+        self.service = OrchestratorClient(config.orchestrator, account, self.link.pool_id, patience=5.0)
         self.reports = Reports(self.service, self.records)
         self.stopping = threading.Event()
         self.consumed: set[str] = set()

@@ -13,7 +13,6 @@ from protocol.amounts import show_tokens
 from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError
-from protocol.http.signing import Realm
 from protocol.identity import WorkId
 from protocol.seeds import Work
 from protocol.waits import WAITS
@@ -42,8 +41,9 @@ class Worker:
         account = config.node.open()
         self.node = str(account.address)
         self.link = PoolClient(config, account)
-        realm = Realm.of(config.orchestrator, self.link.deployment.chain_id, self.link.pools)
-        self.service = OrchestratorClient(realm, account, config.pool, allow_private=config.allow_private_sources)
+        self.service = OrchestratorClient(
+            config.orchestrator, account, self.link.pool_id, allow_private=config.allow_private_sources
+        )
         self.pool_config = self.link.pool_config()
         engine = config.engine
         self.producer = make_producer(
@@ -136,11 +136,11 @@ class Worker:
         seed = self.link.seeds(pool.terms.maxLag).get(slot.step) if pool else None
         if pool is None or seed is None:
             return
-        manifest = pool.steps[slot.step].manifest
-        self._load(slot.step, manifest)
+        work_id = WorkId(self.link.pool_id, self.node, slot.step, slot.counter)
+        work = Work(work_id, seed, pool.steps[slot.step].manifest)
+        self._load(work)
         self._phase, self._step = "generating", slot.step
         started = time.monotonic()
-        work = Work(WorkId(self.link.pool_id, self.node, slot.step, slot.counter), seed, manifest)
         produced = self.producer.make(work)
         self.journal.add(work, produced)
         self.made += 1
@@ -148,14 +148,14 @@ class Worker:
         tokens, seconds = produced.commitment.units, time.monotonic() - started
         log.info("file %d of step %d: %d tokens in %.1f s", slot.counter, slot.step, tokens, seconds)
 
-    def _load(self, step: int, manifest: bytes) -> None:
-        if self._loaded == manifest:
+    def _load(self, work: Work) -> None:
+        if self._loaded == work.manifest:
             return
         self._phase = "loading weights"
-        folder = self.link.weights(step)
+        folder = self.link.weights(work)
         self._loaded = b""
         self.producer.load(folder)
-        self._loaded = manifest
+        self._loaded = work.manifest
 
     # ---- Handing it in
 

@@ -20,6 +20,7 @@ from orchestrator.watch import Watch
 from protocol.api.uploads import UploadTicket
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
 from protocol.http.signing import Realm, sign_request
+from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
@@ -27,6 +28,7 @@ from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedC
 
 URL = "http://127.0.0.1:8700"
 SHA = "ab" * 32
+POOL = PoolId(31337, POOLS, 1)
 
 
 class Shelf:
@@ -66,7 +68,7 @@ class Desk:
         config = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"), train=train)
         self.db = Database(default_url(self.home))
         self.watch = Watch(Projection(self.chain), 1, confirmations=1)
-        receipts = ReceiptSigner(OWNER, self.realm)
+        receipts = ReceiptSigner(OWNER, POOL)
         self.service = Service(ServiceParts(self.db, self.watch, self.shelf, config, receipts, clock=lambda: self.now))
         self.nonces = NonceStore(self.home / "nonces.db")
         guard = RequestGuard(self.realm, self.nonces, self.watch.knows, clock=lambda: self.now)

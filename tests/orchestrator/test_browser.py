@@ -68,6 +68,7 @@ def evil(desk: Desk) -> Desk:
 
 def rendered(url: str) -> str:
     """The page's HTML as it is after its script ran without a complaint."""
+    assert CHROMIUM is not None
     done = subprocess.run([CHROMIUM, *OPTIONS, "--dump-dom", url], capture_output=True, text=True, timeout=60)
     assert "Content Security Policy" not in done.stderr
     assert "Uncaught" not in done.stderr
@@ -86,7 +87,7 @@ def test_the_page_renders_and_hostile_names_stay_text(evil: Desk, url: str) -> N
 
 
 def test_the_report_is_the_same_page_read_from_a_file(evil: Desk, tmp_path: Path) -> None:
-    run = record(evil.service).model_dump(mode="json")
+    run = record(evil.service)
     report = tmp_path / "report.html"
     report.write_text(report_page(build_summary(run, seed=7, seconds=1, cheaters=[CHEAT.address]), run))
     page = rendered(report.as_uri())

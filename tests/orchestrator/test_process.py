@@ -20,7 +20,7 @@ from orchestrator.results import fetch_record
 from protocol.api.work import NoSlot, WorkSlot
 from protocol.config import ModelConfig, PoolConfig, TaskConfig
 from protocol.errors import MusterError
-from protocol.http.signing import Realm
+from protocol.identity import PoolId
 from protocol.waits import wait_for
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
@@ -132,8 +132,12 @@ def process(game: Game, s3: Background, tmp_path: Path) -> Iterator[Process]:
         made.end(signal.SIGKILL)
 
 
+def pool_of(game: Game) -> PoolId:
+    return PoolId(31337, game.suite.pools.address, game.pool)
+
+
 def service_of(process: Process, game: Game, key: LocalAccount) -> OrchestratorClient:
-    return OrchestratorClient(Realm.of(process.url, 31337, game.suite.pools.address), key, game.pool)
+    return OrchestratorClient(process.url, key, pool_of(game))
 
 
 def slot_of(service: OrchestratorClient, counter: int) -> WorkSlot:
@@ -161,8 +165,7 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     receipt = service.upload_rollouts(data)
     assert receipt is not None
     assert service.upload_rollouts(data) == receipt
-    realm = Realm.of(process.url, 31337, game.suite.pools.address)
-    receipt.check(realm)
+    receipt.check(pool_of(game), node.address, hashlib.sha256(data).hexdigest(), len(data))
     assert receipt.signer == keystore.address_of(process.home / "key.json")
     key = f"rollouts/{hashlib.sha256(data).hexdigest()}.parquet"
     assert httpx.get(f"{process.url}/v1/objects/{key}", follow_redirects=True, trust_env=False).content == data

@@ -5,7 +5,7 @@ import pytest
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.receipts import UploadReceipt
 from tests.orchestrator.chain import NODE, OWNER, VOTER
-from tests.orchestrator.conftest import SHA, Desk, is_error
+from tests.orchestrator.conftest import POOL, SHA, Desk, is_error
 
 
 def test_a_node_gets_a_slot_uploads_and_gets_a_receipt(desk: Desk) -> None:
@@ -18,11 +18,11 @@ def test_a_node_gets_a_slot_uploads_and_gets_a_receipt(desk: Desk) -> None:
     assert is_error(desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}), 404, "not in the bucket")
     desk.shelf.sizes[ticket["key"]] = 5
     receipt = desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}).json()["receipt"]
-    UploadReceipt(**receipt).check(desk.realm)
+    UploadReceipt(**receipt).check(POOL, NODE.address, SHA, 5)
     assert receipt["signer"] == OWNER.address
-    for forged in ({"size": 6}, {"signer": NODE.address}):
+    for forged, size in (({"size": 6}, 6), ({"signer": NODE.address}, 5)):
         with pytest.raises(IntegrityError, match="not signed by"):
-            UploadReceipt(**{**receipt, **forged}).check(desk.realm)
+            UploadReceipt(**{**receipt, **forged}).check(POOL, NODE.address, SHA, size)
     again = desk.post(NODE, "/v1/uploads", {"kind": "rollouts", "sha256": SHA, "size": 5}).json()
     assert again == {"key": ticket["key"], "exists": True, "receipt": receipt}
     assert is_error(desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 6}), 409, "5 bytes")

@@ -19,7 +19,6 @@ from chain.network import NetworkConfig
 from chain.rpc import Rpc, RpcError, number
 from cli import authorisations
 from cli.doctor.services import get_json
-from cli.evidence import parse_ballot
 from cli.terms import load_terms
 from orchestrator.bodies import strict_object
 from protocol.api.endpoints import STATUS
@@ -27,14 +26,13 @@ from protocol.api.work import NoSlot
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.http.signing import Realm
 from protocol.identity import PoolId
 from protocol.models.documents import check_documents, read_document
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.receipts import ReceiptSigner, UploadReceipt
 from protocol.rollouts.schema import RolloutHeader
 from protocol.tasks.environment import _vocabulary
-from protocol.verdict import Verdict
+from protocol.verdict import BallotDocument, Verdict
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.process import ProcessConfig, load_process
@@ -80,7 +78,7 @@ BYTES: dict[str, Callable[[bytes], Any]] = {
     "request body": strict_object,
     "pool configuration": lambda data: PoolConfig.parse(data, "it"),
     "verdict": Verdict.parse,
-    "ballot": lambda data: parse_ballot(data, keccak(data), 1),
+    "ballot": lambda data: BallotDocument.parse(data, keccak(data)).on(1),
     "manifest": lambda data: unseal(data, bytes(32), PUBLISHER),
     "manifest's content": lambda data: check_content(object_key("manifests", bytes(32)), data),
     "rollout header": RolloutHeader.parse,
@@ -175,11 +173,12 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         get_json("http://service", None, "it")
 
 
-REALM = Realm.of("http://service", 1, ADDRESS)
+POOL = PoolId(1, ADDRESS, 1)
 
 
 def service_answering(data: bytes, account: LocalAccount) -> OrchestratorClient:
-    return OrchestratorClient(REALM, account, 1, client=SignedClient("http://service", transport=answering(data)))
+    client = SignedClient("http://service", transport=answering(data))
+    return OrchestratorClient("http://service", account, POOL, client=client)
 
 
 SLOT = "ab" * 16
@@ -230,13 +229,11 @@ FORGED_RECEIPTS: dict[str, dict[str, Any]] = {
 }
 
 
-def receipt_for(account: LocalAccount, changed: dict[str, Any], signed: dict[str, Any] | None = None) -> bytes:
+def receipt_for(account: LocalAccount, changed: dict[str, Any], pool: PoolId = POOL, **signed: Any) -> bytes:
     """The answer to an upload of b"file", with a receipt that was signed with `signed` and then `changed`."""
     sha256 = hashlib.sha256(b"file").hexdigest()
-    values: dict[str, Any] = {"pool": 1, "node": account.address, "sha256": sha256, "size": 4, "time": 7} | (
-        signed or {}
-    )
-    receipt = ReceiptSigner(Account.create(), REALM).sign(**values).model_dump() | changed
+    values: dict[str, Any] = {"node": account.address, "sha256": sha256, "size": 4, "time": 7} | signed
+    receipt = ReceiptSigner(Account.create(), pool).sign(**values).model_dump() | changed
     key = object_key("rollouts", bytes.fromhex(sha256))
     return json.dumps({"key": key, "exists": True, "receipt": receipt}).encode()
 
@@ -245,7 +242,6 @@ def test_a_true_receipt_is_kept_and_none_is_none() -> None:
     account = Account.create()
     receipt = service_answering(receipt_for(account, {}), account).upload_rollouts(b"file")
     assert receipt is not None
-    receipt.check(REALM)
     assert UploadReceipt.model_validate(json.loads(canonical_json(receipt.model_dump()))) == receipt
     key = object_key("rollouts", hashlib.sha256(b"file").digest())
     none = b'{"key": "' + key.encode() + b'", "exists": true, "receipt": null}'
@@ -256,15 +252,30 @@ def test_a_true_receipt_is_kept_and_none_is_none() -> None:
 def test_forged_and_malformed_receipts_are_refused(name: str) -> None:
     account = Account.create()
     service = service_answering(receipt_for(account, FORGED_RECEIPTS[name]), account)
-    with pytest.raises(IntegrityError):
+    with pytest.raises(IntegrityError, match=r"receipt|signature"):
         service.upload_rollouts(b"file")
 
 
-@pytest.mark.parametrize("said", [{"pool": 2}, {"node": ADDRESS}, {"sha256": "cd" * 32}, {"size": 5}])
-def test_a_true_receipt_for_something_else_is_refused(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("pool", [PoolId(2, ADDRESS, 1), PoolId(1, "0x" + "22" * 20, 1)])
+def test_a_receipt_of_another_chain_or_contract_is_refused(pool: PoolId) -> None:
     account = Account.create()
-    service = service_answering(receipt_for(account, {}, said), account)
-    with pytest.raises(IntegrityError, match="receipt for something else"):
+    with pytest.raises(IntegrityError, match="is not signed by"):
+        service_answering(receipt_for(account, {}, pool), account).upload_rollouts(b"file")
+
+
+SOMETHING_ELSE: dict[str, dict[str, Any]] = {
+    "pool": {"pool": PoolId(1, ADDRESS, 2)},
+    "node": {"node": ADDRESS},
+    "file": {"sha256": "cd" * 32},
+    "size": {"size": 5},
+}
+
+
+@pytest.mark.parametrize("name", SOMETHING_ELSE)
+def test_a_true_receipt_for_something_else_is_refused(name: str) -> None:
+    account = Account.create()
+    service = service_answering(receipt_for(account, {}, **SOMETHING_ELSE[name]), account)
+    with pytest.raises(IntegrityError, match="receipt is for something else"):
         service.upload_rollouts(b"file")
 
 

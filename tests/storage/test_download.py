@@ -10,7 +10,7 @@ from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage.download import HttpObjects, download
 from storage.keys import object_key
 from storage.missing import MissingObjectError
-from tests.demo.services.running import free_port
+from tests.conftest import free_port
 from tests.storage.mirror import NEAR, drip, endless, mirror, redirect_to, send
 
 DATA = os.urandom(1000)

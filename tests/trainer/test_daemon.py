@@ -5,7 +5,7 @@ Chain, bucket and service are kept in memory; files, learner, checkpoints and re
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +43,7 @@ CONFIG = PoolConfig(
     work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=32),
     train=TrainConfig(steps=3, files_per_step=2, heldout_problems=1),
 )
-TERMS = Terms(*([1] * 20), False, bytes(32))  # type: ignore[arg-type]
+TERMS = Terms.of({field.name: 1 for field in fields(Terms)} | {"inviteOnly": False, "configHash": bytes(32)})
 FILES = 8
 
 

@@ -8,7 +8,7 @@ from eth_account import Account
 
 from benchmarks.attack_bed import work_of
 from protocol.errors import ConfigError, IntegrityError
-from protocol.http.signing import Realm
+from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
@@ -36,8 +36,8 @@ def test_a_finished_file_survives_a_restart(tmp_path: Path) -> None:
     again = Journal(tmp_path)
     assert again.all() == [entry]
     assert again.data(entry) == tiny.honest(7).data
-    realm = Realm.of("http://service", 1, "0x" + "11" * 20)
-    receipt = ReceiptSigner(Account.create(), realm).sign(1, "0x" + "22" * 20, entry.sha256.hex(), 1, 7)
+    signer = ReceiptSigner(Account.create(), PoolId(1, "0x" + "11" * 20, 1))
+    receipt = signer.sign("0x" + "22" * 20, entry.sha256.hex(), 1, 7)
     uploaded = again.mark_uploaded(entry, receipt)
     assert uploaded.receipt == receipt
     assert Journal(tmp_path).all() == [uploaded]

@@ -13,7 +13,7 @@ from eth_account import Account
 
 from protocol.api.uploads import UploadTicket
 from protocol.http.reach import ANYWHERE, PUBLIC, Reach, RefusedAddressError, is_public
-from protocol.http.signing import Realm
+from protocol.identity import PoolId
 from runtime.orchestrator_client import OrchestratorClient
 from storage.download import HttpObjects, download
 from storage.keys import object_key
@@ -178,8 +178,8 @@ def test_a_ticket_does_not_upload_inside(asked: list[str]) -> None:
     with pytest.raises(RefusedAddressError):
         upload(inside, DATA)
     account = Account.create()
-    realm = Realm.of("http://127.0.0.1:1", 1, "0x" + "11" * 20)
-    service = OrchestratorClient(realm, account, 1, allow_private=False)
+    pool = PoolId(1, "0x" + "11" * 20, 1)
+    service = OrchestratorClient("http://127.0.0.1:1", account, pool, allow_private=False)
     with pytest.raises(RefusedAddressError):
         upload(inside, DATA, service._uploads)
     assert asked == []
