@@ -5,7 +5,7 @@ SEED ?= 7
 STEPS ?= 30
 ARGS ?=
 
-.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench lock clean
+.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench wheel lock clean
 
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11" >&2; exit 2; }
@@ -58,6 +58,10 @@ format: setup
 
 contracts: setup
 	node_modules/.bin/forge build
+
+wheel: setup  ## build/wheel/muster-*.whl, which needs no checkout
+	rm -rf build/lib build/bdist.*
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w build/wheel .
 
 lock:
 	tools/lock.sh

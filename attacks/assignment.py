@@ -7,7 +7,8 @@ from dataclasses import replace
 from attacks.base import Cheat, attack
 from engines.base import Completion
 from protocol.rollouts.schema import Rollout
-from worker.produce import Order, Planned
+from protocol.seeds import Work
+from worker.produce import Planned
 
 
 class _Reassigned(Cheat):
@@ -20,20 +21,20 @@ class _Reassigned(Cheat):
 
 @attack("chosen-problems", "works on problems of its own choice")
 class ChosenProblems(_Reassigned):
-    def plan(self, order: Order) -> list[Planned]:
-        return [self.with_problem(p, 1000 + p.assignment.slot, p.assignment.target_length) for p in super().plan(order)]
+    def plan(self, work: Work) -> list[Planned]:
+        return [self.with_problem(p, 1000 + p.assignment.slot, p.assignment.target_length) for p in super().plan(work)]
 
 
 @attack("repeated-problem", "works on its first problem again and again")
 class RepeatedProblem(_Reassigned):
-    def plan(self, order: Order) -> list[Planned]:
-        plan = super().plan(order)
+    def plan(self, work: Work) -> list[Planned]:
+        plan = super().plan(work)
         return [self.with_problem(p, plan[0].assignment.problem_seed, p.assignment.target_length) for p in plan]
 
 
 @attack("wrong-target", "takes the shortest target length everywhere")
 class WrongTarget(_Reassigned):
-    def plan(self, order: Order) -> list[Planned]:
+    def plan(self, work: Work) -> list[Planned]:
         targets = self.config.work.targets or (1, 2)
 
         def other(target: int) -> int:
@@ -41,21 +42,21 @@ class WrongTarget(_Reassigned):
 
         return [
             self.with_problem(p, p.assignment.problem_seed, other(p.assignment.target_length))
-            for p in super().plan(order)
+            for p in super().plan(work)
         ]
 
 
 @attack("truncated-prompt", "leaves out the middle of every prompt")
 class TruncatedPrompt(Cheat):
-    def plan(self, order: Order) -> list[Planned]:
-        return [replace(p, prompt=p.prompt[: len(p.prompt) // 2] + p.prompt[-2:]) for p in super().plan(order)]
+    def plan(self, work: Work) -> list[Planned]:
+        return [replace(p, prompt=p.prompt[: len(p.prompt) // 2] + p.prompt[-2:]) for p in super().plan(work)]
 
 
 @attack("altered-prompt", "changes one token of every prompt; strength 1: reports the right prompt all the same")
 class AlteredPrompt(Cheat):
-    def plan(self, order: Order) -> list[Planned]:
-        rng = random.Random(order.work.seed)
-        return [replace(planned, prompt=self._altered(planned.prompt, rng)) for planned in super().plan(order)]
+    def plan(self, work: Work) -> list[Planned]:
+        rng = random.Random(work.seed)
+        return [replace(planned, prompt=self._altered(planned.prompt, rng)) for planned in super().plan(work)]
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         rows = super().score(plan, completions)

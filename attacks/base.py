@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from engines.base import Completion, Engine
 from protocol.config import PoolConfig
+from protocol.seeds import Work
 from worker.produce import Producer
 
 Build = Callable[[PoolConfig, Engine, float], Producer]
@@ -61,3 +62,8 @@ def reprove(
 
 def changed(completion: Completion, **changes: object) -> Completion:
     return replace(completion, **changes)  # type: ignore[arg-type]
+
+
+def other(work: Work, **changes: object) -> Work:
+    """Another file's work: `changes` are of its `WorkId`."""
+    return replace(work, id=replace(work.id, **changes))  # type: ignore[arg-type]

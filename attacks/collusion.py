@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from concurrent.futures import Future
 
 from chain.records import Pool
 from protocol.verdict import Code
@@ -13,27 +14,29 @@ from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict
 log = logging.getLogger("muster.validator")
 
 
-class _BentBench:
-    """Passes on the honest bench's opinions, but turns one accept of a captured lane into a reject, once."""
+class _BentQueue:
+    """Passes on the honest queue's verdicts, but turns one accept of a captured lane into a reject, once."""
 
     def __init__(self, honest: JudgeQueue) -> None:
         self._honest = honest
         self.captured: set[str] = set()
-        self.lies: dict[str, LaneVerdict] = {}
+        self.lies: dict[str, Future[LaneVerdict]] = {}
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._honest, name)
 
-    def ask(self, task: JudgeTask) -> LaneVerdict | None:
-        verdict = self._honest.ask(task)
-        if verdict is None or task.where not in self.captured:
-            return verdict
+    def ask(self, task: JudgeTask) -> "Future[LaneVerdict]":
+        answer = self._honest.ask(task)
+        if not answer.done() or answer.exception() is not None or task.where not in self.captured:
+            return answer
+        verdict = answer.result()
         if not self.lies and Code.ACCEPT in verdict.codes:
             place = verdict.codes.index(Code.ACCEPT)
             codes = (*verdict.codes[:place], Code.REJECT_WEIGHTS, *verdict.codes[place + 1 :])
-            self.lies[task.where] = dataclasses.replace(verdict, codes=codes)
+            self.lies[task.where] = Future()
+            self.lies[task.where].set_result(dataclasses.replace(verdict, codes=codes))
             log.info("%s: lying about submission %d", task.where, task.facts[place].sequence)
-        return self.lies.get(task.where, verdict)
+        return self.lies.get(task.where, answer)
 
 
 class Colluder(Validator):
@@ -41,7 +44,7 @@ class Colluder(Validator):
 
     def __init__(self, config: ValidatorConfig) -> None:
         super().__init__(config)
-        self.bent = _BentBench(self.bench)
+        self.bent = _BentQueue(self.bench)
         self.bench = self.bent  # type: ignore[assignment]
 
     def _judged_ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str) -> Ballot | None:

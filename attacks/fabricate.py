@@ -9,20 +9,21 @@ from pathlib import Path
 from attacks.base import Cheat, attack, reprove
 from attacks.weights import altered_copy, int8, smaller_copy
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request
-from worker.produce import Order, Planned
+from protocol.seeds import Work
+from worker.produce import Planned
 
 
 @attack("fabricate", "writes honest-looking text of its own, then prefills it with the true model")
 class Fabricate(Cheat):
     """Texts are the model's own for other luck: as honest-looking as can be, and still not what the noise picks."""
 
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
-        rng = random.Random(order.work.seed)
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        rng = random.Random(work.seed)
         keys = [(rng.getrandbits(64), rng.getrandbits(64), rng.getrandbits(64)) for _ in plan]
         texts = [
             c.tokens
             for c in super().complete(
-                order, [Planned(p.assignment, p.sample, p.prompt, key) for p, key in zip(plan, keys, strict=True)]
+                work, [Planned(p.assignment, p.sample, p.prompt, key) for p, key in zip(plan, keys, strict=True)]
             )
         ]
         finish = [FINISH_EOS if t[-1] in self.environment.eos_ids else FINISH_LENGTH for t in texts]
@@ -48,7 +49,7 @@ class _Ghostwritten(Cheat, ABC):
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         limit = self.config.work.max_new_tokens
         texts = self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
         pairs = [(p.prompt, text.tokens) for p, text in zip(plan, texts, strict=True)]
@@ -69,8 +70,8 @@ class GhostwriterInt8(_Ghostwritten):
 
 @attack("gibberish", "writes random tokens up to the limit, then prefills them with the true model")
 class Gibberish(Cheat):
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
-        rng = random.Random(order.work.seed)
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        rng = random.Random(work.seed)
         allowed = [t for t in range(self.environment.vocabulary) if t not in self.environment.eos_ids]
         limit = self.config.work.max_new_tokens
         pairs = [(p.prompt, tuple(rng.choice(allowed) for _ in range(limit))) for p in plan]

@@ -5,11 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attacks.base import Cheat, attack
+from attacks.base import Cheat, attack, other
 from engines.base import Completion
 from protocol.proofs.codec import PRIME, PROOF_BYTES
 from protocol.rollouts.schema import Rollout
-from worker.produce import Order, Planned, Produced
+from protocol.seeds import Work
+from worker.produce import Planned, Produced
 
 Proofs = tuple[bytes, ...]
 
@@ -70,16 +71,15 @@ class SwappedProofs(Cheat):
 
 @attack("proofs-other-file", "proofs of its own file of another counter")
 class OtherFilesProofs(Cheat):
-    def make(self, order: Order) -> Produced:
-        others = [
-            proof for row in super().make(replace(order, counter=order.counter + 1)).rollouts for proof in row.proofs
-        ]
+    def make(self, work: Work) -> Produced:
+        elsewhere = super().make(other(work, counter=work.id.counter + 1))
+        others = [proof for row in elsewhere.rollouts for proof in row.proofs]
         rows = []
-        for row in super().make(order).rollouts:
+        for row in super().make(work).rollouts:
             count = len(row.proofs)
             rows.append(replace(row, proofs=tuple(others[:count])))
             others = others[count:] + others[:count]
-        return self.seal(order, rows)
+        return self.seal(work, rows)
 
 
 class _WrongCount(Cheat, ABC):
@@ -89,12 +89,12 @@ class _WrongCount(Cheat, ABC):
     def forge(self, proofs: Proofs) -> Proofs:
         """What a row shows instead of its proofs."""
 
-    def seal(self, order: Order, rollouts: Sequence[Rollout]) -> Produced:
+    def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
         from protocol.rollouts.commitment import commit
         from protocol.rollouts.parquet import to_parquet
 
         rows = [replace(row, proofs=self.forge(row.proofs)) for row in rollouts]
-        header = self.header(order)
+        header = self.header(work)
         data = to_parquet(header, rows)
         return Produced(header, tuple(rows), data, commit(data, rows))
 

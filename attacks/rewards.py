@@ -6,7 +6,8 @@ from dataclasses import replace
 from attacks.base import Cheat, attack
 from engines.base import Completion
 from protocol.rollouts.schema import Rollout
-from worker.produce import Order, Planned, Produced
+from protocol.seeds import Work
+from worker.produce import Planned, Produced
 
 
 @attack("inflated-reward", "claims full reward for every completion")
@@ -23,14 +24,14 @@ class InflatedReward(Cheat):
 
 @attack("inflated-units", "claims more paid tokens than the file has; strength: factor", 1.5)
 class InflatedUnits(Cheat):
-    def seal(self, order: Order, rollouts: Sequence[Rollout]) -> Produced:
-        honest = super().seal(order, rollouts)
+    def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
+        honest = super().seal(work, rollouts)
         units = int(honest.commitment.units * max(1.0, self.strength)) + 1
         return replace(honest, commitment=replace(honest.commitment, units=units))
 
 
 @attack("wrong-root", "commits to a Merkle root that is not the file's")
 class WrongRoot(Cheat):
-    def seal(self, order: Order, rollouts: Sequence[Rollout]) -> Produced:
-        honest = super().seal(order, rollouts)
+    def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
+        honest = super().seal(work, rollouts)
         return replace(honest, commitment=replace(honest.commitment, root=b"\x01" * 32))

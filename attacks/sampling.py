@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from attacks.base import Cheat, attack, reprove
 from engines.base import Completion, Request, Sampling
-from worker.produce import Order, Planned
+from protocol.seeds import Work
+from worker.produce import Planned
 
 
 @attack("greedy", "always takes the most probable token; proofs and log-probabilities are honest")
 class Greedy(Cheat):
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         requests = [Request(p.prompt, p.noise_key, self.config.work.max_new_tokens) for p in plan]
         done = self.engine.generate(requests, Sampling(1e-4, self.environment.eos_ids))
         pairs = [(p.prompt, completion.tokens) for p, completion in zip(plan, done, strict=True)]
@@ -27,11 +28,11 @@ class Temperature(Cheat):
 
 @attack("reroll", "draws each completion several times and keeps the best rewarded; strength: draws", 4)
 class Reroll(Cheat):
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
-        draws = [super().complete(order, plan)]
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        draws = [super().complete(work, plan)]
         for _ in range(int(self.strength) - 1):
             luck = [replace(p, noise_key=self._random_key()) for p in plan]
-            draws.append(super().complete(order, luck))
+            draws.append(super().complete(work, luck))
         best = []
         for planned, tries in zip(plan, zip(*draws, strict=True), strict=True):
             seed, target = planned.assignment.problem_seed, planned.assignment.target_length
@@ -45,14 +46,14 @@ class Reroll(Cheat):
 
 @attack("copied-samples", "generates one completion per problem and hands it in for its other samples too")
 class CopiedSamples(Cheat):
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         firsts = [planned for planned in plan if planned.sample == 0]
-        done = super().complete(order, firsts)
+        done = super().complete(work, firsts)
         made = {planned.assignment.slot: completion for planned, completion in zip(firsts, done, strict=True)}
         return [made[planned.assignment.slot] for planned in plan]
 
 
 @attack("seed", "draws its noise from a seed of its own")
 class OwnSeed(Cheat):
-    def plan(self, order: Order) -> list[Planned]:
-        return [replace(p, noise_key=Reroll._random_key()) for p in super().plan(order)]
+    def plan(self, work: Work) -> list[Planned]:
+        return [replace(p, noise_key=Reroll._random_key()) for p in super().plan(work)]

@@ -3,46 +3,46 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attacks.base import Cheat, attack, reprove
+from attacks.base import Cheat, attack, other, reprove
 from engines.base import Completion
-from protocol.seeds import noise_key
-from worker.produce import Order, Planned, Produced
+from protocol.seeds import Work, noise_key
+from worker.produce import Planned, Produced
 
 VICTIM = "0x" + "Cc" * 19 + "01"
 
 
-def _earlier_step(order: Order) -> Order:
-    return replace(order, step=max(0, order.step - 1), step_seed=bytes(32), manifest=bytes(31) + b"\x01")
+def _earlier_step(work: Work) -> Work:
+    return Work(replace(work.id, step=max(0, work.id.step - 1)), bytes(32), bytes(31) + b"\x01")
 
 
-def _victims_order(order: Order) -> Order:
+def _victims(work: Work) -> Work:
     from eth_utils.address import to_checksum_address
 
-    return replace(order, node=str(to_checksum_address(VICTIM)))
+    return other(work, node=str(to_checksum_address(VICTIM)))
 
 
 @attack("other-file", "hands in another node's file as it is")
 class OtherFile(Cheat):
-    def make(self, order: Order) -> Produced:
-        return super().make(_victims_order(order))
+    def make(self, work: Work) -> Produced:
+        return super().make(_victims(work))
 
 
 @attack("own-old-file", "hands in its own file of an earlier counter again")
 class OwnOldFile(Cheat):
-    def make(self, order: Order) -> Produced:
-        return super().make(replace(order, counter=order.counter + 1))
+    def make(self, work: Work) -> Produced:
+        return super().make(other(work, counter=work.id.counter + 1))
 
 
 @attack("own-old-step", "hands in its own file of an earlier step again")
 class OwnOldStep(Cheat):
-    def make(self, order: Order) -> Produced:
-        return super().make(_earlier_step(order))
+    def make(self, work: Work) -> Produced:
+        return super().make(_earlier_step(work))
 
 
 @attack("old-completions", "proves its own completions of an earlier step anew under today's problems")
 class OldCompletions(Cheat):
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
-        before = _earlier_step(order)
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        before = _earlier_step(work)
         old = super().complete(before, self.plan(before))
         pairs = [(planned.prompt, done.tokens) for planned, done in zip(plan, old, strict=True)]
         return reprove(self.engine, pairs, [done.finish for done in old], self.config.work.temperature)
@@ -52,17 +52,17 @@ class OldCompletions(Cheat):
 class OtherLane(Cheat):
     """The copy that fits best: same prompts, honest proofs and log-probabilities, only the noise is another's."""
 
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
-        theirs = _victims_order(_earlier_step(order)).work
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        theirs = _victims(_earlier_step(work))
         return super().complete(
-            order, [replace(p, noise_key=noise_key(theirs, p.assignment.slot, p.sample)) for p in plan]
+            work, [replace(p, noise_key=noise_key(theirs, p.assignment.slot, p.sample)) for p in plan]
         )
 
 
 @attack("relabelled-file", "hands in another node's rollouts under its own header")
 class RelabelledFile(Cheat):
-    def make(self, order: Order) -> Produced:
-        return self.seal(order, super().make(_victims_order(order)).rollouts)
+    def make(self, work: Work) -> Produced:
+        return self.seal(work, super().make(_victims(work)).rollouts)
 
 
 @attack(
@@ -70,10 +70,10 @@ class RelabelledFile(Cheat):
     "copies another node's completions into its own problems, seeds and prompts; strength 1: proves them anew",
 )
 class EditedCopy(Cheat):
-    def make(self, order: Order) -> Produced:
-        stolen = super().make(_victims_order(order)).rollouts
+    def make(self, work: Work) -> Produced:
+        stolen = super().make(_victims(work)).rollouts
         rows = []
-        for planned, row in zip(self.plan(order), stolen, strict=True):
+        for planned, row in zip(self.plan(work), stolen, strict=True):
             task = planned.assignment
             score = self.environment.score(task.problem_seed, task.target_length, row.output_tokens)
             changes = replace(
@@ -90,11 +90,11 @@ class EditedCopy(Cheat):
             pairs = [(row.prompt_tokens, row.output_tokens) for row in rows]
             proven = reprove(self.engine, pairs, [row.finish for row in rows], self.config.work.temperature)
             rows = [replace(r, logprobs=c.logprobs, proofs=c.proofs) for r, c in zip(rows, proven, strict=True)]
-        return self.seal(order, rows)
+        return self.seal(work, rows)
 
 
 @attack("changed-file", "serves other bytes than it committed to")
 class ChangedFile(Cheat):
-    def make(self, order: Order) -> Produced:
-        honest = super().make(order)
+    def make(self, work: Work) -> Produced:
+        honest = super().make(work)
         return replace(honest, data=honest.data + b"\x00")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from attacks.base import Cheat, attack, changed, reprove
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion
-from worker.produce import Order, Planned
+from protocol.seeds import Work
+from worker.produce import Planned
 
 
 class _Edited(Cheat, ABC):
@@ -19,9 +20,9 @@ class _Edited(Cheat, ABC):
     def victims(self, completions: Sequence[Completion], rng: random.Random) -> set[int]:
         return set(range(len(completions)))
 
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
-        done = super().complete(order, plan)
-        rng = random.Random(order.work.seed)
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        done = super().complete(work, plan)
+        rng = random.Random(work.seed)
         chosen = self.victims(done, rng)
         done = [self.edit(c, rng) if n in chosen else c for n, c in enumerate(done)]
         if self.strength < 1:

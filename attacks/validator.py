@@ -14,7 +14,7 @@ from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
 from runtime.process import start
 from validator.config import ValidatorConfig
-from validator.context import SubmissionFacts
+from validator.context import SubmissionFacts, verdict_on
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
@@ -32,22 +32,7 @@ def always(code: Code) -> Callable[..., Verdict]:
         environment: Environment,
         engine: Engine,
     ) -> Verdict:
-        return Verdict(
-            chain_id=facts.chain_id,
-            pools=facts.pools,
-            pool=facts.pool,
-            sequence=facts.sequence,
-            node=facts.node,
-            step=facts.step,
-            counter=facts.counter,
-            sha256=facts.sha256.hex(),
-            lane_seed=facts.lane_seed.hex(),
-            config_hash=config.digest.hex(),
-            code=code,
-            engine={"name": "none"},
-            audited=[],
-            findings=(),
-        )
+        return verdict_on(facts, config, code, {"name": "none"})
 
     return judge
 

@@ -16,13 +16,14 @@ from typing import Any
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
-from protocol.seeds import AUDIT_EVERYTHING
+from protocol.identity import PoolId, WorkId
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_model_config
 from validator.context import SubmissionFacts
 from validator.pipeline import judge
-from worker.produce import Order, Produced, Producer
+from worker.produce import Produced, Producer
 
 Progress = Callable[[str], None]
 Known = dict[tuple[bytes, Sampling, Request], Completion]
@@ -93,35 +94,18 @@ class Bed:
         producer.load(self.folder)
         return producer
 
-    def verdict(self, made: Produced, order: Order, audit_rate: int = AUDIT_EVERYTHING) -> Verdict:
-        done = made.commitment
-        facts = SubmissionFacts(
-            chain_id=order.chain_id,
-            pools=order.pools,
-            pool=order.pool,
-            sequence=order.counter,
-            node=order.node,
-            step=order.step,
-            counter=order.counter,
-            units=done.units,
-            rows=done.rows,
-            sha256=done.sha256,
-            root=done.root,
-            step_seed=order.step_seed,
-            manifest=order.manifest,
-            lane_seed=b"\x09" * 32,
-            audit_rate=audit_rate,
-        )
+    def verdict(self, made: Produced, work: Work, audit_rate: int = AUDIT_EVERYTHING) -> Verdict:
+        facts = SubmissionFacts(work, made.commitment, work.id.counter, b"\x09" * 32, audit_rate)
         return judge(facts, made.data, self.config, self.environment, self.verifier)
 
-    def files(self, producer: Producer, count: int) -> Iterator[tuple[Order, Produced]]:
+    def files(self, producer: Producer, count: int) -> Iterator[tuple[Work, Produced]]:
         """`count` files of a producer that has its weights, completions of a few files generated together."""
         for start in range(0, count, AHEAD):
-            orders = [order(counter) for counter in range(start, min(count, start + AHEAD))]
-            plans = [planned for one in orders for planned in Producer.plan(producer, one)]
+            works = [work_of(counter) for counter in range(start, min(count, start + AHEAD))]
+            plans = [planned for one in works for planned in Producer.plan(producer, one)]
             limit = self.config.work.max_new_tokens
             producer.engine.generate([Request(p.prompt, p.noise_key, limit) for p in plans], producer.sampling)
-            for one in orders:
+            for one in works:
                 yield one, producer.make(one)
 
     def row(self, name: str, producer: Producer, count: int, progress: Progress) -> dict[str, Any]:
@@ -154,8 +138,10 @@ def texts(made: Produced) -> list[tuple[int, ...]]:
     return [row.output_tokens for row in made.rollouts]
 
 
-def order(counter: int) -> Order:
-    return Order(31337, "0x" + "22" * 20, 1, "0x" + "11" * 20, 3, counter, b"\x07" * 32, b"\x08" * 32)
+def work_of(counter: int = 0) -> Work:
+    """The node's `counter`-th file of a pool that no chain has."""
+    work = WorkId(PoolId(31337, "0x" + "22" * 20, 1), "0x" + "11" * 20, 3, counter)
+    return Work(work, b"\x07" * 32, b"\x08" * 32)
 
 
 def strongest(verdict: Verdict) -> tuple[float | None, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks.registry import REGISTRY
-from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Progress, interval, order
+from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Progress, interval, work_of
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.seeds import AUDIT_EVERYTHING
 from worker.produce import Producer
@@ -153,7 +153,7 @@ def _train(bed: Bed, rate: float, target: Path) -> list[Path]:
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(bed.folder, dtype=torch.float32)
-    rows = bed.honest().make(replace(order(0), counter=10**6)).rollouts
+    rows = bed.honest().make(work_of(10**6)).rollouts
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
     generator = torch.Generator().manual_seed(0)
     folders = []

@@ -20,11 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from protocol.identity import PoolId, WorkId
 from protocol.rollouts.commitment import Commitment, commit
 from protocol.rollouts.file import read, write
 from protocol.rollouts.parquet import METADATA_KEY, SCHEMA
 from protocol.rollouts.sandbox import Sandbox
 from protocol.rollouts.schema import Limits, MalformedFile, Rollout, RolloutHeader
+from protocol.seeds import Work
 
 LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=32, max_new_tokens=64)
 BOMB_LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=4096, max_new_tokens=16384)
@@ -41,9 +43,8 @@ _INTERESTING = (
 
 def honest() -> tuple[RolloutHeader, list[Rollout]]:
     rng = random.Random(0)
-    header = RolloutHeader(
-        31337, "0x" + "11" * 20, 1, "0x" + "ab" * 20, 3, 4, b"s" * 32, b"m" * 32, "transformers", "float32", "cpu"
-    )
+    work = Work(WorkId(PoolId(31337, "0x" + "11" * 20, 1), "0x" + "ab" * 20, 3, 4), b"s" * 32, b"m" * 32)
+    header = RolloutHeader(work, "transformers", "float32", "cpu")
     rows = []
     for slot in range(LIMITS.problems):
         for sample in range(LIMITS.samples):

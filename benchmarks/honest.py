@@ -22,6 +22,7 @@ from typing import Any, cast
 
 import torch
 
+from benchmarks.attack_bed import work_of
 from calibration.means import Design
 from calibration.sample import FileSample, RowSample
 from calibration.summary import file_measurements, summarise
@@ -31,7 +32,7 @@ from engines.factory import make_engine
 from engines.runtime import vllm_installed
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.rollouts.schema import Rollout
-from protocol.seeds import Work, noise_key
+from protocol.seeds import noise_key
 from validator.checks import CHECKS
 from validator.checks.base import Cost
 from validator.context import CheckContext, RowMeasurements
@@ -138,7 +139,7 @@ def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Mea
 
 def _case(worker: Engine, source: random.Random, number: int) -> CheckContext:
     """Rollouts of random prompts and lengths, in batches of random sizes; only what `measure` reads is there."""
-    work = Work(source.randbytes(32), "0x" + "11" * 20, 1, number)
+    work = replace(work_of(number), step_seed=source.randbytes(32))
     asked = []
     for slot in range(PROBLEMS):
         prompt = tuple(source.randrange(260) for _ in range(source.randint(1, 40)))

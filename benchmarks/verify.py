@@ -16,17 +16,18 @@ from typing import Any, cast
 
 import torch
 
+from benchmarks.attack_bed import work_of
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.rollouts.schema import Rollout
-from protocol.seeds import Work, noise_key
+from protocol.seeds import noise_key
 from validator import measurements
 from validator.context import CheckContext
 
 GROUP = 8
 PROMPT = 64
-WORK = Work(b"\1" * 32, "0x" + "11" * 20, 1, 1)
+WORK = work_of(1)
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from calibration.sample import FileSample
 from engines.base import EngineInfo
 from protocol.encoding import tagged_hash
 from protocol.errors import ConfigError
-from worker.produce import Order
+from protocol.identity import PoolId, WorkId
+from protocol.seeds import Work
 
 _ZERO = "0x" + "00" * 20
 _NAMES = ("transformers", "vllm")
@@ -19,7 +20,7 @@ _DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
-class Spec:
+class EngineSpec:
     """An engine as written on the command line: `transformers:float32:cpu`; dtype and device may be left out."""
 
     name: str
@@ -27,7 +28,7 @@ class Spec:
     device: str
 
     @classmethod
-    def parse(cls, text: str, dtype: str, option: str) -> "Spec":
+    def parse(cls, text: str, dtype: str, option: str) -> "EngineSpec":
         """`dtype` is the pool's. Raises ConfigError."""
         name, *rest = text.split(":", 2)
         found = cls(name, rest[0] if rest else dtype, rest[1] if len(rest) > 1 else "cpu")
@@ -50,7 +51,7 @@ class Job(BaseModel):
     pool_config: Path
     weights: Path
     folder: Path
-    engine: Spec
+    engine: EngineSpec
     files: int = Field(ge=1)
     batches: tuple[int, ...] = Field(min_length=1)
     seed: str
@@ -68,11 +69,11 @@ class Done(BaseModel):
     hint: str = ""
 
 
-def order(seed: str, number: int) -> Order:
+def work_of(seed: str, number: int) -> Work:
     """Of a chain that does not exist: calibration files can be submitted nowhere. Randomness follows from the seed."""
     step_seed = tagged_hash("muster/calibration/1", tagged_hash(f"muster/calibration-seed/1 {seed}"))
-    return Order(0, _ZERO, 0, _ZERO, 0, number, step_seed, bytes(32))
+    return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
 
 
-def describe(pair: tuple[Spec, Spec]) -> str:
+def describe(pair: tuple[EngineSpec, EngineSpec]) -> str:
     return f"{pair[0]} to {pair[1]}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibration.jobs import Done, Job, order
+from calibration.jobs import Done, Job, work_of
 from calibration.sample import FileSample, RowSample
 from engines.base import Completion, Engine, EngineInfo, Prefilled, Request, Sampling
 from engines.factory import make_engine
@@ -18,9 +18,9 @@ from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
-from protocol.seeds import AUDIT_EVERYTHING
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.tasks.environment import Environment
-from worker.produce import Order, Producer
+from worker.produce import Producer
 
 if TYPE_CHECKING:
     from validator.context import CheckContext
@@ -66,7 +66,7 @@ def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
     producer.load(job.weights)
     for number in range(job.files):
         sliced.size = job.batches[number % len(job.batches)]
-        made = producer.make(order(job.seed, number))
+        made = producer.make(work_of(job.seed, number))
         (job.folder / f"{number}.parquet").write_bytes(made.data)
         log.info("%s: made file %d of %d", job.engine, number + 1, job.files)
     return Done(engine=engine.info)
@@ -77,13 +77,13 @@ def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
     files = []
     for number in range(job.files):
         data = (job.folder / f"{number}.parquet").read_bytes()
-        rows = file_rows(case_of(order(job.seed, number), data, config, environment), engine)
+        rows = file_rows(case_of(work_of(job.seed, number), data, config, environment), engine)
         files.append(FileSample(job.batches[number % len(job.batches)], rows))
         log.info("%s: measured file %d of %d", job.engine, number + 1, job.files)
     return Done(engine=engine.info, files=tuple(files))
 
 
-def case_of(of: Order, data: bytes, config: PoolConfig, environment: Environment) -> "CheckContext":
+def case_of(work: Work, data: bytes, config: PoolConfig, environment: Environment) -> "CheckContext":
     """The case of an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
     from protocol.rollouts.commitment import commit
     from validator.checks import CHECKS
@@ -91,24 +91,7 @@ def case_of(of: Order, data: bytes, config: PoolConfig, environment: Environment
     from validator.context import CheckContext, SubmissionFacts
 
     header, rollouts = read(data, Limits.of(config.work))
-    done = commit(data, rollouts)
-    facts = SubmissionFacts(
-        chain_id=of.chain_id,
-        pools=of.pools,
-        pool=of.pool,
-        sequence=of.counter,
-        node=of.node,
-        step=of.step,
-        counter=of.counter,
-        units=done.units,
-        rows=done.rows,
-        sha256=done.sha256,
-        root=done.root,
-        step_seed=of.step_seed,
-        manifest=of.manifest,
-        lane_seed=bytes(32),
-        audit_rate=AUDIT_EVERYTHING,
-    )
+    facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, bytes(32), AUDIT_EVERYTHING)
     case = CheckContext(facts, config, environment, data, header, tuple(rollouts))
     for check in CHECKS:
         if check.cost is Cost.FILE and not (finding := check.judge(case)).code.is_accept:

@@ -13,8 +13,8 @@ def agreement(plan: DemoPlan) -> dict[str, Any]:
     """What `summary.json` says of it.
 
     validators: who judged how many files, with what. compared: files that two or more honest processes judged, on the
-    same facts. differing: those among them whose codes are not all the same, with the checks and figures that differ
-    from the first process's. largest_differences: of every figure, over the compared files.
+    same facts. differing: those among them whose codes are not all the same, with the checks and measurements that
+    differ from the first process's. largest_differences: of every measurement, over the compared files.
     """
     honest = [spec for spec in plan.validators if not spec.attack]
     kept = {spec.name: kept_verdicts(plan.home(f"validator-{spec.name}")) for spec in honest}
@@ -29,9 +29,9 @@ def agreement(plan: DemoPlan) -> dict[str, Any]:
         off = [one for other in others for one in differences(other, first)]
         found += off
         if len({verdict.code for verdict in by.values()}) > 1:
-            differing.append(_dissent(by, [str(one) for one in off]))
+            differing.append(_difference(by, [str(one) for one in off]))
     return {
-        "validators": [_judge(spec, kept[spec.name]) for spec in honest],
+        "validators": [_validator(spec, kept[spec.name]) for spec in honest],
         "compared": len(shared),
         "differing": differing,
         "checks_differing": sum(one.figure == CODE for one in found),
@@ -40,7 +40,7 @@ def agreement(plan: DemoPlan) -> dict[str, Any]:
 
 
 def kept_verdicts(home: Path) -> dict[str, Verdict]:
-    """The verdicts in a validator's docket by what they were judged from: the file's name stands for all its facts.
+    """The verdicts that a validator stored, by what they were judged from: the file's name stands for all its facts.
 
     A file that a kill cut short is left out.
     """
@@ -53,7 +53,7 @@ def kept_verdicts(home: Path) -> dict[str, Verdict]:
     return out
 
 
-def _judge(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> dict[str, Any]:
+def _validator(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> dict[str, Any]:
     used = sorted({verdict.engine.get("name", "?") for verdict in verdicts.values()})
     return {
         "name": spec.name,
@@ -63,7 +63,7 @@ def _judge(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> dict[str, Any]:
     }
 
 
-def _dissent(by: dict[str, Verdict], off: list[str]) -> dict[str, Any]:
+def _difference(by: dict[str, Verdict], off: list[str]) -> dict[str, Any]:
     return {
         "submission": next(iter(by.values())).sequence,
         "codes": {name: verdict.code.label for name, verdict in by.items()},

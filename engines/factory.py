@@ -1,9 +1,7 @@
 """Choosing an engine by name; imports torch only when one is made."""
 
-import importlib.util
-from typing import Any
-
 from engines.base import Engine
+from engines.runtime import vllm_installed
 from protocol.errors import ConfigError
 
 NAMES = ("auto", "transformers", "vllm")
@@ -15,21 +13,19 @@ def make_engine(
     device: str = "cpu",
     threads: int = 1,
     max_batch: int = 64,
-    **options: Any,
 ) -> Engine:
     """An engine without weights; call its `load`.
 
     name: "transformers", "vllm", or "auto" (vLLM where it is installed). threads: for transformers; vLLM takes
-    OMP_NUM_THREADS from the environment (`runtime.torch_environment`). options: VllmEngine's (max_model_len,
-    tensor_parallel_size, enforce_eager, gpu_memory_utilization, cache_bytes), ignored by transformers.
+    OMP_NUM_THREADS from the environment (`engines.runtime.torch_environment`).
     Raises ConfigError for an unknown name, MusterError if vLLM is asked for and missing.
     """
     if name not in NAMES:
         raise ConfigError(f"engine {name!r}", f"choose one of {', '.join(NAMES)}")
-    if name == "vllm" or (name == "auto" and importlib.util.find_spec("vllm") is not None):
+    if name == "vllm" or (name == "auto" and vllm_installed()):
         from engines.vllm import VllmEngine
 
-        return VllmEngine(dtype, device, max_batch, **options)
+        return VllmEngine(dtype, device, max_batch)
     from engines.hf import TransformersEngine
 
     return TransformersEngine(dtype, device, threads, max_batch)

@@ -28,17 +28,15 @@ class TransformersEngine:
         torch_dtype(dtype)
         if max_batch < 1 or threads < 1:
             raise MusterError(f"threads {threads}, max_batch {max_batch}", "both are at least 1")
+        # Imported here, before a caller starts threads: two of them importing transformers at once can break it.
+        import transformers
+
         torch.set_num_threads(threads)
         warm_up()
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
+        self.info = EngineInfo("transformers", transformers.__version__, dtype, device)
         self._model: Any = None
         self._config: dict[str, Any] = {}
-
-    @property
-    def info(self) -> EngineInfo:
-        import transformers
-
-        return EngineInfo("transformers", transformers.__version__, self.dtype, self.device)
 
     def load(self, weights: Path) -> None:
         """Load a Hugging Face folder, or swap weights in place when the model is of the same kind as the loaded one.

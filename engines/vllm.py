@@ -6,6 +6,7 @@ Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.p
 import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,23 @@ LOGITS_BYTES = 128 << 20
 HIDDEN_BYTES = 256 << 20
 
 
+@dataclass(frozen=True)
+class VllmOptions:
+    """max_model_len: positions, default the model's own (at most 4,096 on a CPU). enforce_eager: no CUDA graphs (CPUs
+    are always eager). gpu_memory_utilization: share of a GPU's memory. cache_bytes: memory of the KV cache; None: on a
+    GPU what vLLM finds free, on a CPU what max_batch sequences of full length need, 1 GiB at most."""
+
+    max_model_len: int | None = None
+    tensor_parallel_size: int = 1
+    enforce_eager: bool = False
+    gpu_memory_utilization: float = 0.9
+    cache_bytes: int | None = None
+
+
 class VllmEngine:
     """One vLLM instance in this process (several processes with tensor parallelism).
 
     dtype: "float32" or "bfloat16". device: "cpu" or "cuda". max_batch: requests decoded together.
-    max_model_len: positions, default the model's own (at most 4,096 on a CPU). enforce_eager: no CUDA graphs
-    (CPUs are always eager). cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free, on a CPU what
-    max_batch sequences of full length need, 1 GiB at most.
     """
 
     def __init__(
@@ -37,11 +48,7 @@ class VllmEngine:
         dtype: str = "float32",
         device: str = "cpu",
         max_batch: int = 64,
-        max_model_len: int | None = None,
-        tensor_parallel_size: int = 1,
-        enforce_eager: bool = False,
-        gpu_memory_utilization: float = 0.9,
-        cache_bytes: int | None = None,
+        options: VllmOptions = VllmOptions(),
     ) -> None:
         torch_dtype(dtype)
         if not vllm_installed():
@@ -49,24 +56,15 @@ class VllmEngine:
         prepare_vllm(device)
         # Seconds of work that need no model: a caller makes its engine before anything waits for it.
         importlib.import_module("vllm.entrypoints.llm")
-        self.dtype, self.device, self.max_batch = dtype, device, max_batch
-        self._max_len = max_model_len
-        self._options: dict[str, Any] = {"dtype": dtype, "tensor_parallel_size": tensor_parallel_size}
-        if device == "cpu":
-            self._options["enforce_eager"] = True
-        else:
-            self._options |= {"enforce_eager": enforce_eager, "gpu_memory_utilization": gpu_memory_utilization}
-        self._cache_bytes = cache_bytes
+        import vllm
+
+        self.info = EngineInfo("vllm", str(vllm.__version__), dtype, device)
+        self.dtype, self.device, self.max_batch, self._options = dtype, device, max_batch, options
+        self._max_len = options.max_model_len
         self._llm: Any = None
         self._config: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._tickets = 0
-
-    @property
-    def info(self) -> EngineInfo:
-        import vllm
-
-        return EngineInfo("vllm", str(vllm.__version__), self.dtype, self.device)
 
     def load(self, weights: Path) -> None:
         """Start vLLM on a Hugging Face folder, or swap weights while it runs (tens of milliseconds).
@@ -86,11 +84,12 @@ class VllmEngine:
         positions = int(config.get("max_position_embeddings", CPU_MAX_LEN))
         length = self._max_len or (min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions)
         self._max_len = length
-        cache = self._cache_bytes
+        options, cache = self._options, self._options.cache_bytes
         if cache is None and self.device == "cpu":
             cache = cache_need(config, length, self.max_batch, 4 if self.dtype == "float32" else 2)
-        if cache is not None:
-            self._options["kv_cache_memory_bytes"] = cache
+        more: dict[str, Any] = {"dtype": self.dtype, "enforce_eager": options.enforce_eager or self.device == "cpu"}
+        if self.device != "cpu":
+            more["gpu_memory_utilization"] = options.gpu_memory_utilization
         from vllm import LLM
 
         try:
@@ -110,7 +109,9 @@ class VllmEngine:
                 disable_log_stats=True,
                 logits_processors=[PROCESSOR],
                 worker_extension_cls=EXTENSION,
-                **self._options,
+                tensor_parallel_size=options.tensor_parallel_size,
+                kv_cache_memory_bytes=cache,
+                **more,
             )
         except MusterError:
             raise

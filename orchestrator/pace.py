@@ -1,4 +1,4 @@
-"""How recent files and policy steps fared, as the scheduler counts on it. Pure."""
+"""How recent files and policy steps fared, which the scheduler relies on. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ Grants = dict[tuple[str, int, int], float]
 
 @dataclass(frozen=True)
 class Pace:
-    """How recent files fared. Seconds; nodes without recent files are missing.
+    """How recent files fared. Medians in seconds; nodes without recent files are missing.
 
-    making: node → from its lease to its submission; typical: the same over all files; step: between two policy steps, 0
-    while unknown; useful: node → the share of its files that was accepted.
+    making: node → from a lease to its file's submission; typical: the same over all nodes; step: between two policy
+    steps, 0 while unknown; useful: node → the share of its files that was accepted.
     """
 
     making: Mapping[str, float] = field(default_factory=dict)
@@ -38,8 +38,8 @@ class Pace:
 def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, int, int], float]) -> Pace:
     """The pace of a pool by its newest files (in order of their sequence) and steps.
 
-    A file's making runs on the service's clock at its start and on the chain's at its end: what differs between the
-    clocks is the same for all nodes, and only differences between nodes are used.
+    A file's making starts by the service's clock and ends by the chain's. The clocks differ by the same amount for all
+    nodes, and only differences between nodes are used.
     """
     making: dict[str, list[float]] = defaultdict(list)
     decided: dict[str, list[bool]] = defaultdict(list)

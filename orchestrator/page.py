@@ -12,6 +12,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from protocol.api.run import RunRecord
+
 STATIC = Path(__file__).parent / "static"
 SCRIPTS = ("dom.js", "charts.js", "sections.js", "page.js")
 
@@ -23,9 +25,9 @@ def live_page() -> tuple[str, str]:
     return _page("null", policy), policy + "; frame-ancestors 'none'"
 
 
-def report_page(summary: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+def report_page(summary: Mapping[str, Any], record: RunRecord) -> str:
     """The report of a run, readable offline; `summary` is `build_summary`'s, `record` what it was made from."""
-    run = json.dumps({"summary": summary, "record": record}, allow_nan=False)
+    run = json.dumps({"summary": summary, "record": record.model_dump(mode="json")}, allow_nan=False)
     # Only "<" can end a script element or begin a comment in it; everything beyond ASCII is escaped by `dumps`.
     return _page(run.replace("<", "\\u003c"), _policy("connect-src 'none'"))
 

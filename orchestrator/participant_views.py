@@ -6,11 +6,12 @@ from typing import Any
 from chain.records import Account, Pool, Seat, Status
 from chain.state import State
 from orchestrator.ledger import reason
-from orchestrator.liveness import NodeState, node_state
+from orchestrator.liveness import node_state
 from orchestrator.tables import HeartbeatRow
+from protocol.api.run import NodeEntry, NodeState, OtherEntry, SeatEntry, ValidatorEntry
 
 
-def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
+def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) -> list[NodeEntry]:
     """Every node that ever joined the pool."""
     out = []
     for (of, address), account in state.accounts.items():
@@ -19,20 +20,20 @@ def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) 
         beat = beats.get(address)
         files = state.submissions_of(pool.pool, address)
         out.append(
-            {
-                "address": address,
-                "operator": account.operator,
-                "state": _account_state(account, beat, now).value,
-                "accepted": sum(sub.status is Status.ACCEPTED for sub in files),
-                "rejected": sum(sub.status is Status.REJECTED for sub in files),
-                "pending": sum(sub.status is Status.PENDING for sub in files),
-                "units": account.units_accepted,
-                "earned": str(account.units_accepted * pool.terms.rate),
-                "claimed": str(account.paid),
-                "slashed": str(account.slashed),
-                "ejected": reason(account.eject_code) if account.ejected else None,
+            NodeEntry(
+                address=address,
+                operator=account.operator,
+                state=_account_state(account, beat, now),
+                accepted=sum(sub.status is Status.ACCEPTED for sub in files),
+                rejected=sum(sub.status is Status.REJECTED for sub in files),
+                pending=sum(sub.status is Status.PENDING for sub in files),
+                units=account.units_accepted,
+                earned=account.units_accepted * pool.terms.rate,
+                claimed=account.paid,
+                slashed=account.slashed,
+                ejected=reason(account.eject_code) if account.ejected else None,
                 **_beat(beat),
-            }
+            )
         )
     return out
 
@@ -42,7 +43,7 @@ def _account_state(account: Account, beat: HeartbeatRow | None, now: float) -> N
     return node_state(beat.last_seen if beat else None, now, ejected=account.ejected, left=left)
 
 
-def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
+def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[ValidatorEntry]:
     """Every owner of seats, with the votes, fees and penalties in this pool."""
     votes = _votes(state, pool)
     fees: dict[str, int] = {}
@@ -54,15 +55,15 @@ def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: flo
         seats = [seat for seat in state.seats.values() if seat.owner == owner]
         beat = _newest([beats.get(key) for key in {owner, *(seat.voter for seat in seats)}])
         out.append(
-            {
-                "address": owner,
-                "state": node_state(beat.last_seen if beat else None, now, left=all(not s.active for s in seats)).value,
-                "seats": [_seat(seat) for seat in seats],
-                "votes": sum(votes.get(seat.seat, 0) for seat in seats),
-                "fees": str(fees.get(owner, 0)),
-                "penalised": str(sum(seat.penalised for seat in seats)),
+            ValidatorEntry(
+                address=owner,
+                state=node_state(beat.last_seen if beat else None, now, left=all(not s.active for s in seats)),
+                seats=[_seat(seat) for seat in seats],
+                votes=sum(votes.get(seat.seat, 0) for seat in seats),
+                fees=fees.get(owner, 0),
+                penalised=sum(seat.penalised for seat in seats),
                 **_beat(beat),
-            }
+            )
         )
     return out
 
@@ -71,8 +72,8 @@ def _newest(beats: list[HeartbeatRow | None]) -> HeartbeatRow | None:
     return max((beat for beat in beats if beat is not None), key=lambda beat: beat.last_seen, default=None)
 
 
-def _seat(seat: Seat) -> dict[str, Any]:
-    return {"seat": seat.seat, "voter": seat.voter, "bond": str(seat.bond), "active": seat.active}
+def _seat(seat: Seat) -> SeatEntry:
+    return SeatEntry(seat=seat.seat, voter=seat.voter, bond=seat.bond, active=seat.active)
 
 
 def _votes(state: State, pool: int) -> dict[int, int]:
@@ -85,12 +86,12 @@ def _votes(state: State, pool: int) -> dict[int, int]:
     return votes
 
 
-def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
+def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[OtherEntry]:
     """Processes whose heartbeats come and that are neither nodes nor validators: the trainer."""
     known = {address for of, address in state.accounts if of == pool}
     known |= {key for seat in state.seats.values() for key in (seat.owner, seat.voter)}
     return [
-        {"address": beat.address, "role": beat.role, "state": node_state(beat.last_seen, now).value, **_beat(beat)}
+        OtherEntry(address=beat.address, role=beat.role, state=node_state(beat.last_seen, now), **_beat(beat))
         for beat in beats.values()
         if beat.address not in known
     ]
@@ -98,13 +99,6 @@ def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) 
 
 def _beat(beat: HeartbeatRow | None) -> dict[str, Any]:
     if beat is None:
-        return {"name": "", "engine": "", "version": "", "phase": "", "at_step": None, "last_seen": None, "metrics": {}}
-    return {
-        "name": beat.name,
-        "engine": beat.engine,
-        "version": beat.version,
-        "phase": beat.phase,
-        "at_step": beat.step,
-        "last_seen": beat.last_seen,
-        "metrics": json.loads(beat.metrics),
-    }
+        return {}
+    same = {name: getattr(beat, name) for name in ("name", "engine", "version", "phase", "last_seen")}
+    return {**same, "at_step": beat.step, "metrics": json.loads(beat.metrics)}

@@ -1,10 +1,11 @@
 """Work slots: who may make which file now. Pure; the shell around it (orchestrator/leases.py) keeps the leases.
 
-Staleness: training step k+1 uses files of steps ≥ k − async_level, k being the newest published step. Steps are made of
-files, so what decides a file's age is its place in the queue, not the clock: with n useful files before it, it is used
-when ⌊n / files_per_step⌋ more steps are made. A slot is granted if it is young enough then; so no worker makes what
-nobody will train on, and so much is in flight that the trainer need not wait for a whole round trip. The clock comes in
-where files overtake one another: a node slower than the others by whole policy steps is overtaken by that many.
+Staleness: training step k+1 uses files of steps ≥ k − async_level, k being the newest published step. A step consumes a
+fixed number of files, so a file's age when it is used follows from its place in the queue, not from the clock: with n
+useful files before it, ⌊n / files_per_step⌋ more steps are made first. A slot is granted if the file will still be
+fresh enough then: no worker makes a file that nobody will train on, and enough are in flight that the trainer need not
+wait for a whole round trip. The clock matters only where files overtake one another: a node that is slower than the
+others by whole policy steps is overtaken by as many steps' files.
 """
 
 import math
@@ -116,16 +117,16 @@ def _place(rule: Rule, supply: Supply, node: Requester, step: int, now: float) -
     count = in_flight(rule, supply, now)
     if count.leased >= supply.affordable:
         return Wait(5.0, "the pool's free budget covers no further file")
-    # With so many useful files before it, a file would be too old when its turn comes.
+    # Behind this many useful files, a file would be too old when its turn comes.
     room = rule.files_per_step * (rule.async_level + 1 - max(0, (supply.published or 0) - step))
     free = _whole(min(room, count.needed) - count.expected)
-    # A file that the trainer cannot use must not hold a place for ever: without it the run could not end.
+    # An accepted file that the trainer cannot use must not hold a place forever, or the run could never end.
     still = count.expected <= count.accepted and now - supply.changed >= rule.stall_seconds
     if free <= 0 and still and count.needed:
         free = 1
     if free <= 0:
         return _full(rule, supply, count, room)
-    # The next training step needs files from whoever makes them; beyond it, only such as come in time.
+    # The next training step takes files from anyone; beyond it, only files that will arrive in time are wanted.
     overtaking = _overtaking(rule, supply, node, now)
     if overtaking and count.expected >= rule.files_per_step and count.expected + overtaking >= room:
         own, usual = supply.pace.making[node.address], supply.pace.typical
@@ -149,17 +150,17 @@ def _full(rule: Rule, supply: Supply, count: InFlight, room: int) -> Wait:
 
 
 def _soon(supply: Supply) -> float:
-    """Seconds until a node that waits for a place asks again: all together about fifty times a second at most."""
+    """Seconds until a waiting node asks again, so that all of them together ask about fifty times a second at most."""
     return min(4.0, max(0.4, len(supply.asked) / 50))
 
 
 def _overtaking(rule: Rule, supply: Supply, node: Requester, now: float) -> int:
-    """Files that will be asked for later than the node's next one and yet be there earlier."""
+    """How many files that are requested after the node's next one will be submitted before it."""
     pace = supply.pace
     own = pace.making.get(node.address)
     if own is None or pace.step <= 0:
         return 0
-    # When steps become rarer than they were, fewer overtake.
+    # When steps take longer than they did, fewer files overtake.
     return _whole(max(0.0, own - pace.typical) / max(pace.step, now - supply.changed)) * rule.files_per_step
 
 

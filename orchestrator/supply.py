@@ -61,13 +61,13 @@ class Lease:
 
 @dataclass(frozen=True)
 class Supply:
-    """All that decides, at one moment.
+    """Everything a decision depends on, at one moment.
 
-    published: newest policy step on chain or None; usable: newest whose seed block has its confirmations, or None;
-    trained: newest step the trainer reported as made; consumed: sequences it reported; leases: open ones;
+    published: newest policy step on chain, or None; usable: newest whose seed block has its confirmations, or None;
+    trained: newest step that the trainer reported as made; consumed: sequences it reported; leases: the open ones;
     asked: node → when it was last told to wait; granted: node → when it last got a lease; closed: why no more work will
     ever be wanted, or empty; paused: by the pool's owner; affordable: further files that the free budget covers;
-    changed: when a file was settled, consumed or a step published for the last time.
+    changed: when a file was last settled or consumed or a step published.
     """
 
     published: int | None
@@ -110,8 +110,8 @@ def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
 def in_flight(rule: Rule, supply: Supply, now: float) -> InFlight:
     """Count what is in flight.
 
-    The trainer's reports may lag behind the chain: a published step k has consumed k × files_per_step files, and what
-    the reports leave unnamed of these is taken from the oldest accepted files.
+    The trainer's reports may lag behind the chain: step k was made of k × files_per_step files altogether, and those
+    that no report names yet are taken to be the oldest accepted ones.
     """
     published = supply.published or 0
     oldest = oldest_step(rule, supply)

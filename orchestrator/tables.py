@@ -81,7 +81,7 @@ class LeaseRow(Base):
 
 
 class UploadRow(Base):
-    """A ticket that was issued: who may have put which bytes under which key."""
+    """An upload ticket that was issued: who may have put which bytes under which key."""
 
     __tablename__ = "uploads"
     key: Mapped[str] = mapped_column(String(160), primary_key=True)
@@ -105,7 +105,7 @@ class ReceiptRow(Base):
 
 
 class StepReportRow(Base):
-    """What the trainer said about the making of one policy step (canonical JSON)."""
+    """The trainer's report on one policy step; `body` is canonical JSON."""
 
     __tablename__ = "steps"
     step: Mapped[int] = mapped_column(primary_key=True)
@@ -114,8 +114,8 @@ class StepReportRow(Base):
 
 
 class ConsumedRow(Base):
-    """What a step was trained on. `sha256` is the file that the sequence stood for when it was reported (empty if it
-    was not known then): after a reorganisation a file may come back under another sequence, another under its own."""
+    """What a step was trained on. `sha256` is the file that had this sequence when it was reported, empty if none had:
+    after a reorganisation a file may return under another sequence, and another file under this one."""
 
     __tablename__ = "consumed"
     step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -12,7 +12,7 @@ from orchestrator.tables import ConsumedRow
 
 @dataclass(frozen=True)
 class Trained:
-    """`files`: SHA-256 (hex) → steps; `unnamed`: sequence → steps where the file was not known at the report."""
+    """`files`: SHA-256 (hex) → steps; `unnamed`: sequence → steps, of files not yet on chain at the report."""
 
     files: dict[str, list[int]] = field(default_factory=dict)
     unnamed: dict[int, list[int]] = field(default_factory=dict)
@@ -27,8 +27,8 @@ class Trained:
 
 
 def store(session: Session, step: int, sequences: Iterable[int], known: dict[int, str]) -> None:
-    """Replace the report of one step. `known`: sequence → SHA-256 hex now; an earlier report's match is kept, since a
-    report that is repeated after a reorganisation still names the sequences of before."""
+    """Replace the report of one step. `known`: sequence → SHA-256 (hex) as of now. What an earlier report matched is
+    kept: a report repeated after a reorganisation still names the sequences from before it."""
     before = dict(
         session.execute(select(ConsumedRow.sequence, ConsumedRow.sha256).where(ConsumedRow.step == step)).all()
     )

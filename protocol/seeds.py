@@ -3,20 +3,23 @@
 from dataclasses import dataclass
 
 from protocol.encoding import tagged_hash, words
+from protocol.identity import WorkId
 
 
 @dataclass(frozen=True)
 class Work:
-    """One submission's place: everything it must contain follows from this and the pool's configuration."""
+    """A file to be made or judged: everything it must contain follows from this and the pool's configuration.
 
+    `step_seed` and `manifest` (which names the weights) belong to the policy step and have 32 bytes.
+    """
+
+    id: WorkId
     step_seed: bytes
-    node: str
-    step: int
-    counter: int
+    manifest: bytes
 
     @property
     def seed(self) -> bytes:
-        return tagged_hash("muster/work/1", self.step_seed, self.node, self.counter)
+        return tagged_hash("muster/work/1", self.step_seed, self.id.node, self.id.counter)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def assignments(work: Work, problems: int, targets: tuple[int, ...]) -> list[Ass
 
 def noise_key(work: Work, slot: int, sample: int) -> tuple[int, int, int]:
     """Three 64-bit words that key the sampling noise of one completion."""
-    digest = tagged_hash("muster/noise/1", work.step_seed, work.node, work.step, work.counter, slot, sample)
+    digest = tagged_hash("muster/noise/1", work.step_seed, work.id.node, work.id.step, work.id.counter, slot, sample)
     k0, k1, k2 = words(digest, 3)
     return k0, k1, k2
 

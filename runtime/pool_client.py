@@ -13,13 +13,17 @@ from chain.projection import Projection
 from chain.records import Pool, Step
 from chain.state import State
 from chain.suite import Suite
+from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
+from protocol.identity import PoolId
+from protocol.seeds import Work
 from protocol.waits import wait_for
 from runtime.process import ProcessConfig, make_home
 from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.weights.cache import KEPT_VERSIONS
 from storage.weights.fetch import fetch
 from storage.weights.manifest import ManifestScope
 
@@ -31,8 +35,8 @@ _PATIENCE = 20.0
 class PoolClient:
     """The pool `config.pool` as this process sees it. `suite` sends as `account`, if there is one.
 
-    Not for several threads, except `state`, `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
-    UnreachableError when no RPC endpoint answers.
+    Not for several threads, except `state`, `pool`, `suite`, `objects` and `weights`. Raises ConfigError for a wrong
+    deployment or chain, UnreachableError when no RPC endpoint answers.
     """
 
     def __init__(self, config: ProcessConfig, account: LocalAccount | None) -> None:
@@ -44,7 +48,7 @@ class PoolClient:
         self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
         make_home(self.home)
         self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
-        bases = [f"{config.orchestrator.rstrip('/')}/v1/objects", *config.mirrors]
+        bases = [config.orchestrator.rstrip("/") + OBJECTS, *config.mirrors]
         self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources)
         self._seeds: dict[int, bytes] = {}
         self._generation = self.projection.generation
@@ -58,6 +62,10 @@ class PoolClient:
     def pools(self) -> str:
         """Address of the Pools contract."""
         return self.suite.pools.address
+
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.deployment.chain_id, self.pools, self.config.pool)
 
     def account_client(self, account: LocalAccount) -> Suite:
         """The same suite, sending as another account."""
@@ -115,13 +123,14 @@ class PoolClient:
             log.debug("%s", error)
             return None
 
-    def weights(self, step: int, keep: int = 5) -> Path:
-        """The step's model folder, fetched and checked. Raises IntegrityError or what fetching raises."""
+    def weights(self, work: Work, keep: int = KEPT_VERSIONS) -> Path:
+        """The folder of the model that the work is made with, fetched and checked. Safe in any thread. Raises
+        IntegrityError or what fetching raises."""
         pool = self.pool()
-        if pool is None or step >= len(pool.steps):
-            raise IntegrityError(f"step {step} is not on chain", "wait for it")
-        publisher = ManifestScope(self.deployment.chain_id, self.pools, self.config.pool, pool.owner)
-        return fetch(pool.steps[step].manifest, self.objects, self.config.cache, publisher, step=step, keep=keep)
+        if pool is None:
+            raise IntegrityError(f"pool {self.config.pool} is not on chain", "wait for it")
+        publisher = ManifestScope(self.pool_id, pool.owner)
+        return fetch(work.manifest, self.objects, self.config.cache, publisher, step=work.id.step, keep=keep)
 
     def close(self) -> None:
         self.objects.close()

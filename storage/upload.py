@@ -5,22 +5,12 @@ import hashlib
 import time
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field
 
+from protocol.api.uploads import UploadTicket
 from protocol.errors import IntegrityError, MusterError
 from storage.transfer import Again, check_url, host, http_client, tries
 
 _MEND_EXPIRED = "ask for a new upload ticket"
-
-
-class UploadTicket(BaseModel):
-    """Leave to PUT one object: the URL and the headers that must be sent exactly. `expires` in Unix seconds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    url: str = Field(max_length=8192)
-    headers: dict[str, str] = Field(max_length=16)
-    expires: int
 
 
 class TicketRefusedError(MusterError):

@@ -12,10 +12,11 @@ from typing import Any
 
 from chain.records import Submission
 from engines.factory import make_engine
+from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.rollouts.schema import MalformedFile
 from protocol.waits import WAITS
-from runtime.heartbeats import Heartbeats
+from runtime.heartbeats import Heartbeats, heartbeat
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from storage.bucket import Bucket
@@ -55,9 +56,7 @@ class Trainer:
         self.bucket = Bucket(config.s3)
         dtype = self.pool_config.model.dtype
         self.publisher = StepPublisher(self.link, self.bucket, account, dtype, config.carrier)
-        self.service = OrchestratorClient(
-            config.orchestrator, account, self.link.deployment.chain_id, self.link.pools, patience=5.0
-        )
+        self.service = OrchestratorClient(config.orchestrator, account, self.link.pool_id, patience=5.0)
         self.reports = Reports(self.service, self.records)
         self.stopping = threading.Event()
         self.consumed: set[str] = set()
@@ -310,15 +309,9 @@ class Trainer:
         log.info("held-out task reward at step %d: %.3f", step, result.task_reward)
         self.reports.measured(step, result.task_reward)
 
-    def _beat(self) -> dict[str, Any]:
-        return {
-            "role": "trainer",
-            "name": self.config.name,
-            "phase": self._phase[:64],
-            "step": self.learner.step,
-            "waits": [{"what": str(w["what"])[:200], "since": w["since"]} for w in WAITS.report()[:8]],
-            "metrics": {"late_files": float(len(self._told_stale))},
-        }
+    def _beat(self) -> HeartbeatRequest:
+        late = {"late_files": float(len(self._told_stale))}
+        return heartbeat("trainer", self.config.name, phase=self._phase, step=self.learner.step, metrics=late)
 
 
 def _trained(step: int, sub: Submission) -> dict[str, Any]:

@@ -35,7 +35,8 @@ class Loader:
         """
         data = self._bucket.get(object_key("rollouts", submission.sha256), self._limits.file_bytes)
         header, rollouts = read(data, self._limits)
-        if (header.node, header.step, header.counter) != (submission.node, submission.step, submission.counter):
+        work = header.work.id
+        if (work.node, work.step, work.counter) != (submission.node, submission.step, submission.counter):
             raise MalformedFile("its header names another node, step or counter than its submission")
         # A token that the embedding lacks would not be an error of one file but the end of the process.
         if any(max(one.output_tokens) >= self._vocabulary for one in rollouts):

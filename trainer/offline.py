@@ -17,6 +17,7 @@ from engines.base import Request, Sampling
 from engines.factory import make_engine
 from protocol.config import PoolConfig, TaskConfig, TrainConfig
 from protocol.encoding import tagged_hash
+from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.seeds import Work, assignments, noise_key
 from protocol.tasks import load_task
@@ -70,7 +71,7 @@ class Rollouts:
                 score = task_reward(self.task, problem, text)
                 penalty = length_penalty(shape.length_alpha, slot.target_length, len(made.tokens))
                 rollouts.append(TrainRollout(prompt, made.tokens, reward(score, penalty), score, made.logprobs))
-            groups.append(Group(tuple(rollouts), work.step))
+            groups.append(Group(tuple(rollouts), work.id.step))
         return groups
 
 
@@ -94,7 +95,7 @@ def run(
             groups: list[Group] = []
             for file in range(config.train.files_per_step):
                 seed_of_step = tagged_hash("muster/offline/1", luck, step)
-                groups += source.groups(steps[stale], Work(seed_of_step, NODES[file % 2], stale, file))
+                groups += source.groups(steps[stale], _work(seed_of_step, NODES[file % 2], stale, file))
             generated = time.monotonic() - begun
             metrics = learner.train_step(groups)
             steps.append(learner.export(Path(temporary) / f"step-{step + 1}"))
@@ -114,6 +115,11 @@ def run(
         "rewards": rewards,
         "seconds": round(time.monotonic() - start, 1),
     }
+
+
+def _work(seed: bytes, node: str, step: int, counter: int) -> Work:
+    """Of a pool that no chain has."""
+    return Work(WorkId(PoolId(0, NODES[0], 0), node, step, counter), seed, bytes(32))
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from protocol.encoding import tagged_hash
 from protocol.errors import IntegrityError
 from runtime.pool_client import PoolClient
 from storage.bucket import Bucket
-from storage.weights.manifest import ManifestScope as Identity
+from storage.weights.manifest import ManifestScope
 from storage.weights.publish import publish
 from trainer.canary_tree import StepCanaries, next_counters
 
@@ -23,14 +23,13 @@ class StepPublisher:
     def __init__(self, link: PoolClient, bucket: Bucket, account: LocalAccount, dtype: str, carrier: str = "") -> None:
         self.link, self.bucket, self.account, self.dtype, self.carrier = link, bucket, account, dtype, carrier
         self.pool = link.config.pool
-        identity = link.deployment.chain_id, link.pools, self.pool, str(account.address)
-        self.identity = Identity(*identity)
+        self.scope = ManifestScope(link.pool_id, str(account.address))
         # The secret must be the same after a restart and known to nobody else: it follows from the owner's key.
         self.secret = tagged_hash("muster/canary-secret/1", bytes(account.key), self.pool)
 
     def upload(self, folder: Path, step: int, parent: bytes | None) -> bytes:
         """Shards and manifest of a policy step into the bucket; returns the manifest's digest."""
-        return publish(folder, self.bucket, self.identity, step, parent, self.account, self.dtype).digest
+        return publish(folder, self.bucket, self.scope, step, parent, self.account, self.dtype).digest
 
     def canaries(self, step: int, counter: int) -> StepCanaries:
         """The canary tree of a step that was published when the carrier's next file had this counter."""

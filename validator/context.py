@@ -1,39 +1,56 @@
 """What checks judge: a file, what the chain says of it, and the figures of the verifier's own prefill."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from protocol.config import PoolConfig
+from protocol.rollouts.commitment import Commitment
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work, audit_sample
 from protocol.tasks.environment import Environment
+from protocol.verdict import Code, Finding, Verdict
 from validator.repeats import Repeats, repeats
 
 
 @dataclass(frozen=True)
 class SubmissionFacts:
-    """One submission as the chain knows it. Hashes are 32 bytes, addresses EIP-55; `lane_seed` draws the audit sample;
-    `audit_rate` is in 1/65536; `rows` and `units` are what the worker declared."""
+    """One submission as the chain knows it: its work, what the worker committed to, its number in the pool, the seed
+    that draws the audit sample (32 bytes), and the audit rate (in 1/65536)."""
 
-    chain_id: int
-    pools: str
-    pool: int
+    work: Work
+    commitment: Commitment
     sequence: int
-    node: str
-    step: int
-    counter: int
-    units: int
-    rows: int
-    sha256: bytes
-    root: bytes
-    step_seed: bytes
-    manifest: bytes
     lane_seed: bytes
     audit_rate: int
 
-    @property
-    def work(self) -> Work:
-        return Work(self.step_seed, self.node, self.step, self.counter)
+
+def verdict_on(
+    facts: SubmissionFacts,
+    config: PoolConfig,
+    code: Code,
+    engine: dict[str, str],
+    audited: Sequence[int] = (),
+    findings: Sequence[Finding] = (),
+) -> Verdict:
+    """The verdict `code` on a submission, with what it rests on."""
+    work = facts.work.id
+    return Verdict(
+        chain_id=work.pool.chain_id,
+        pools=work.pool.pools,
+        pool=work.pool.pool,
+        sequence=facts.sequence,
+        node=work.node,
+        step=work.step,
+        counter=work.counter,
+        sha256=facts.commitment.sha256.hex(),
+        lane_seed=facts.lane_seed.hex(),
+        config_hash=config.digest.hex(),
+        code=code,
+        engine=engine,
+        audited=list(audited),
+        findings=tuple(findings),
+    )
 
 
 @dataclass(frozen=True)

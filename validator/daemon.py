@@ -18,21 +18,21 @@ from chain.state import State
 from chain.suite import Committee
 from chain.transactions import Receipt
 from engines.factory import make_engine
+from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, MusterError
-from protocol.waits import WAITS
-from runtime.heartbeats import Heartbeats
+from runtime.heartbeats import Heartbeats, heartbeat
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
-from storage.weights.fetch import fetch
-from storage.weights.manifest import ManifestScope
 from validator import selectors
 from validator.ballots import Ballot, BallotBox, new_salt
 from validator.config import ValidatorConfig
 from validator.context import SubmissionFacts
-from validator.judge_queue import Judge, JudgeQueue, JudgeTask
+from validator.judge_queue import JudgeQueue, JudgeTask, TaskKey
+from validator.judging import FileJudge, JudgeOne
 from validator.keeper import Keeper
 from validator.pipeline import judge
 from validator.rounds import SeatAction, member_action
+from validator.sources import Sources
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 from validator.votes import LaneVote, TrialVote, Vote
@@ -60,15 +60,13 @@ class VotingRound:
 class Validator:
     """Serves all seats whose voting keys the configuration names. `judge_one` is the pipeline."""
 
-    def __init__(self, config: ValidatorConfig, judge_one: Judge = judge) -> None:
+    def __init__(self, config: ValidatorConfig, judge_one: JudgeOne = judge) -> None:
         self.config = config
         accounts = [voter.open() for voter in config.voters]
         self.link = PoolClient(config, None)
         self.voters = {str(a.address): self.link.account_client(a) for a in accounts}
-        chain_id = self.link.deployment.chain_id
-        allow_private = config.allow_private_sources
         self.service = OrchestratorClient(
-            config.orchestrator, accounts[0], chain_id, self.link.pools, allow_private=allow_private
+            config.orchestrator, accounts[0], self.link.pool_id, allow_private=config.allow_private_sources
         )
         self.pool_config = self.link.pool_config()
         self.box = BallotBox(self.link.home / "ballots")
@@ -77,20 +75,13 @@ class Validator:
             config.engine.name, config.engine.dtype, config.engine.device, config.engine.threads, config.engine.batch
         )
         self._wake = threading.Event()
-        self.bench = JudgeQueue(
-            self.pool_config,
-            engine,
-            self.link.objects,
-            self._weights,
-            self.verdicts,
-            self._patience(),
-            judge_one,
-            self._wake.set,
-        )
+        weights = partial(self.link.weights, keep=config.keep_steps)
+        file_judge = FileJudge(self.pool_config, engine, Sources(self.link.objects), weights, self.verdicts, judge_one)
+        self.bench = JudgeQueue(file_judge, self.verdicts, self._patience(), self._wake.set)
         self.tasks = TransactionTasks(2 * len(self.voters) + 2)
         self.keeper = Keeper(next(iter(self.voters.values())), config.pool, self.tasks)
         self.stopping = threading.Event()
-        self._owner = ""
+        self._wanted: set[TaskKey] = set()
         self._done: set[tuple[int, int]] = set()
         self._lost: set[tuple[str, int]] = set()
         self._published: set[bytes] = set()
@@ -133,7 +124,6 @@ class Validator:
         pool = self.link.pool()
         if pool is None:
             return
-        self._owner = pool.owner
         if self._generation != self.link.projection.generation:
             self._generation = self.link.projection.generation
             self.tasks.forget()
@@ -147,6 +137,8 @@ class Validator:
             if trial.pool == self.config.pool:
                 self._trial(state, pool, trial, now)
         self.keeper.keep_house(state, now)
+        self.bench.retain(self._wanted)
+        self._wanted.clear()
 
     # ---- Lanes
 
@@ -209,15 +201,20 @@ class Validator:
         if selectors.chance(state, ours, pool.terms.committee) >= _LIKELY:
             task = self._task(pool, selectors.lane_place(lane, lane.round.round), files, b"", _UNDRAWN)
             if task is not None:
+                self._wanted.add(task.key)
                 self.bench.prepare(task)
 
     def _judged_ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str) -> Ballot | None:
         """A ballot on disk before anybody hears of it; None while the bench is still at work."""
         where, seed, digest = voting.where, voting.bench.seed, voting.digest
         task = self._task(pool, where, voting.files, seed, voting.audit_seed)
-        verdict = self.bench.ask(task) if task else None
-        if verdict is None:
+        if task is None:
             return None
+        self._wanted.add(task.key)
+        answer = self.bench.ask(task)
+        if not answer.done() or answer.exception() is not None:
+            return None
+        verdict = answer.result()
         codes, salt = voting.vote.codes(verdict), new_salt()
         commitment = voting.vote.hash(voter, codes, verdict.verdict_hash, salt)
         ballot = Ballot(where, seat, voter, seed, digest, codes, verdict.verdict_hash, salt, commitment)
@@ -233,8 +230,7 @@ class Validator:
             step_seed = self.link.seed(pool.steps[file.step])
             if step_seed is None:
                 return None
-            chain_id, pools = self.link.deployment.chain_id, self.link.pools
-            facts.append(selectors.submission_facts(chain_id, pools, pool, file, step_seed, audit_seed))
+            facts.append(selectors.submission_facts(self.link.pool_id, pool, file, step_seed, audit_seed))
         return JudgeTask(
             (where, seed, selectors.files_digest(files)), tuple(facts), tuple(tuple(f.mirrors) for f in files)
         )
@@ -305,11 +301,6 @@ class Validator:
             log.info("verdict %s is not published yet: %s", digest.hex()[:12], error)
         return 0
 
-    def _weights(self, facts: SubmissionFacts) -> Any:
-        publisher = ManifestScope(facts.chain_id, facts.pools, facts.pool, self._owner)
-        keep = self.config.keep_steps
-        return fetch(facts.manifest, self.link.objects, self.config.cache, publisher, step=facts.step, keep=keep)
-
     def _patience(self) -> float:
         """How long a missing file is asked for: half a commit window, so that the vote is in time."""
         pool = self.link.pool()
@@ -320,12 +311,11 @@ class Validator:
         """Numbers of the seats that we vote for."""
         return {seat.seat for seat in state.seats.values() if seat.voter in self.voters}
 
-    def _beat(self) -> dict[str, Any]:
-        return {
-            "role": "validator",
-            "name": self.config.name,
-            "engine": self.config.engine.name,
-            "phase": (f"judging {self.bench.current}" if self.bench.current else "watching")[:64],
-            "waits": [{"what": str(w["what"])[:200], "since": w["since"]} for w in WAITS.report()[:16]],
-            "metrics": {"judged": float(self.bench.judged)},
-        }
+    def _beat(self) -> HeartbeatRequest:
+        return heartbeat(
+            "validator",
+            self.config.name,
+            phase=f"judging {self.bench.current}" if self.bench.current else "watching",
+            engine=self.config.engine.name,
+            metrics={"judged": float(self.bench.judged)},
+        )

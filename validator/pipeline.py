@@ -16,7 +16,7 @@ from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Finding, Verdict, combine
 from validator.checks import CHECKS
 from validator.checks.base import Check, Cost, refuse
-from validator.context import CheckContext, SubmissionFacts
+from validator.context import CheckContext, SubmissionFacts, verdict_on
 from validator.measurements import measure
 
 
@@ -45,7 +45,7 @@ def _open(
 ) -> tuple[CheckContext | None, list[Finding]]:
     if data is None:
         return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves the file")]
-    if hashlib.sha256(data).digest() != facts.sha256:
+    if hashlib.sha256(data).digest() != facts.commitment.sha256:
         return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves bytes of the committed SHA-256")]
     try:
         header, rollouts = read(data, Limits.of(config.work))
@@ -73,19 +73,5 @@ def _verdict(
     facts: SubmissionFacts, config: PoolConfig, case: CheckContext | None, info: EngineInfo, findings: list[Finding]
 ) -> Verdict:
     audited = case.audited if case is not None and case.measurements is not None else []
-    return Verdict(
-        chain_id=facts.chain_id,
-        pools=facts.pools,
-        pool=facts.pool,
-        sequence=facts.sequence,
-        node=facts.node,
-        step=facts.step,
-        counter=facts.counter,
-        sha256=facts.sha256.hex(),
-        lane_seed=facts.lane_seed.hex(),
-        config_hash=config.digest.hex(),
-        code=combine(findings),
-        engine={"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device},
-        audited=audited,
-        findings=tuple(findings),
-    )
+    engine = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
+    return verdict_on(facts, config, combine(findings), engine, audited, findings)

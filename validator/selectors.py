@@ -9,6 +9,9 @@ from eth_utils.crypto import keccak
 from chain.judging import Lane, Round, Trial
 from chain.records import Pool, Status, Submission
 from chain.state import State
+from protocol.identity import PoolId, WorkId
+from protocol.rollouts.commitment import Commitment
+from protocol.seeds import Work
 from protocol.verdict import Code, code_at
 from validator.context import SubmissionFacts
 from validator.rounds import RoundView
@@ -74,26 +77,12 @@ def files_digest(files: list[Submission]) -> bytes:
 
 
 def submission_facts(
-    chain_id: int, pools: str, pool: Pool, file: Submission, step_seed: bytes, lane_seed: bytes
+    pools: PoolId, pool: Pool, file: Submission, step_seed: bytes, lane_seed: bytes
 ) -> SubmissionFacts:
-    """A submission for the pipeline."""
-    return SubmissionFacts(
-        chain_id=chain_id,
-        pools=pools,
-        pool=file.pool,
-        sequence=file.sequence,
-        node=file.node,
-        step=file.step,
-        counter=file.counter,
-        units=file.units,
-        rows=file.rows,
-        sha256=file.sha256,
-        root=file.root,
-        step_seed=step_seed,
-        manifest=pool.steps[file.step].manifest,
-        lane_seed=lane_seed,
-        audit_rate=pool.terms.auditRate,
-    )
+    """A submission to `pool` as a judge needs it."""
+    work = Work(WorkId(pools, file.node, file.step, file.counter), step_seed, pool.steps[file.step].manifest)
+    committed = Commitment(file.sha256, file.root, file.units, file.rows)
+    return SubmissionFacts(work, committed, file.sequence, lane_seed, pool.terms.auditRate)
 
 
 def to_finalize(state: State, pool: int, now: int) -> list[Submission]:

@@ -6,15 +6,16 @@ a worker killed at any moment finds either the whole entry or none.
 
 import hashlib
 import logging
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError
 from protocol.files import write_atomic
+from protocol.receipts import UploadReceipt
 from protocol.rollouts.commitment import Commitment
-from worker.produce import Order, Produced
+from protocol.seeds import Work
+from worker.produce import Produced
 
 log = logging.getLogger("muster.worker")
 _HASHES = ("step_seed", "manifest", "sha256", "root")
@@ -33,7 +34,7 @@ class JournalEntry:
     units: int
     rows: int
     uploaded: bool = False
-    receipt: dict[str, Any] | None = None
+    receipt: UploadReceipt | None = None
 
     @property
     def commitment(self) -> Commitment:
@@ -62,17 +63,16 @@ class Journal:
     def all(self) -> list[JournalEntry]:
         return [self.entries[stem] for stem in sorted(self.entries)]
 
-    def add(self, order: Order, produced: Produced) -> JournalEntry:
+    def add(self, work: Work, produced: Produced) -> JournalEntry:
         """Durably keep a new file."""
         done = produced.commitment
-        entry = JournalEntry(
-            order.counter, order.step, order.step_seed, order.manifest, done.sha256, done.root, done.units, done.rows
-        )
+        place = (work.id.counter, work.id.step, work.step_seed, work.manifest)
+        entry = JournalEntry(*place, done.sha256, done.root, done.units, done.rows)
         write_atomic(self._data(entry), produced.data)
         self._note(entry)
         return entry
 
-    def mark_uploaded(self, entry: JournalEntry, receipt: dict[str, Any] | None) -> JournalEntry:
+    def mark_uploaded(self, entry: JournalEntry, receipt: UploadReceipt | None) -> JournalEntry:
         done = replace(entry, uploaded=True, receipt=receipt)
         self._note(done)
         return done
@@ -104,7 +104,8 @@ class Journal:
         return self._folder / f"{entry.stem}.parquet"
 
     def _note(self, entry: JournalEntry) -> None:
-        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in asdict(entry).items()}
+        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in vars(entry).items()}
+        fields["receipt"] = entry.receipt.model_dump() if entry.receipt else None
         write_atomic(self._folder / f"{entry.stem}.json", canonical_json(fields))
         self.entries[entry.stem] = entry
 
@@ -115,4 +116,6 @@ def _parse(raw: bytes) -> JournalEntry:
         fields[name] = bytes.fromhex(fields[name])
         if len(fields[name]) != 32:
             raise ValueError(f"{name} is not 32 bytes")
+    if fields.get("receipt") is not None:
+        fields["receipt"] = UploadReceipt.model_validate(fields["receipt"])
     return JournalEntry(**fields)

@@ -17,24 +17,6 @@ from protocol.tasks.environment import Environment
 
 
 @dataclass(frozen=True)
-class Order:
-    """Which file to make: the node's `counter`-th in the pool, from policy step `step` (hashes have 32 bytes)."""
-
-    chain_id: int
-    pools: str
-    pool: int
-    node: str
-    step: int
-    counter: int
-    step_seed: bytes
-    manifest: bytes
-
-    @property
-    def work(self) -> Work:
-        return Work(self.step_seed, self.node, self.step, self.counter)
-
-
-@dataclass(frozen=True)
 class Planned:
     """One completion to make: sample `sample` of an assigned problem."""
 
@@ -74,27 +56,27 @@ class Producer:
             self._environment = Environment.of(self.config, weights)
         self.engine.load(weights)
 
-    def make(self, order: Order) -> Produced:
-        """The file of an order: the same on every call, up to the engine's arithmetic."""
-        plan = self.plan(order)
-        rollouts = self.score(plan, self.complete(order, plan))
-        return self.seal(order, rollouts)
+    def make(self, work: Work) -> Produced:
+        """The file: the same on every call, up to the engine's arithmetic."""
+        plan = self.plan(work)
+        rollouts = self.score(plan, self.complete(work, plan))
+        return self.seal(work, rollouts)
 
-    def plan(self, order: Order) -> list[Planned]:
+    def plan(self, work: Work) -> list[Planned]:
         """Every completion of the file, in row order."""
-        work = self.config.work
+        shape = self.config.work
         return [
             Planned(
                 assignment,
                 sample,
                 self.environment.prompt(assignment.problem_seed, assignment.target_length),
-                noise_key(order.work, assignment.slot, sample),
+                noise_key(work, assignment.slot, sample),
             )
-            for assignment in assignments(order.work, work.problems_per_file, work.targets)
-            for sample in range(work.samples_per_problem)
+            for assignment in assignments(work, shape.problems_per_file, shape.targets)
+            for sample in range(shape.samples_per_problem)
         ]
 
-    def complete(self, order: Order, plan: Sequence[Planned]) -> list[Completion]:
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         """Completions with proofs, in the plan's order."""
         limit = self.config.work.max_new_tokens
         requests = [Request(planned.prompt, planned.noise_key, limit) for planned in plan]
@@ -128,24 +110,12 @@ class Producer:
             )
         return rows
 
-    def header(self, order: Order) -> RolloutHeader:
+    def header(self, work: Work) -> RolloutHeader:
         info = self.engine.info
-        return RolloutHeader(
-            chain_id=order.chain_id,
-            pools=order.pools,
-            pool=order.pool,
-            node=order.node,
-            step=order.step,
-            counter=order.counter,
-            step_seed=order.step_seed,
-            manifest=order.manifest,
-            engine=f"{info.name} {info.version}",
-            dtype=info.dtype,
-            device=info.device,
-        )
+        return RolloutHeader(work, f"{info.name} {info.version}", info.dtype, info.device)
 
-    def seal(self, order: Order, rollouts: Sequence[Rollout]) -> Produced:
+    def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
         """File bytes and commitment. Raises MalformedFile if a stage broke the format."""
-        header = self.header(order)
+        header = self.header(work)
         data = write(header, rollouts)
         return Produced(header, tuple(rollouts), data, commit(data, rollouts))

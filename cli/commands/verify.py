@@ -119,7 +119,7 @@ def _row(one: "Replayed") -> dict[str, Any]:
 
 def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
     """A member's vote beside ours: with its published verdict, check by check and figure by figure."""
-    from cli.evidence import parse_ballot
+    from protocol.verdict import BallotDocument
     from validator.compare import differences
     from validator.replay import alike
 
@@ -131,11 +131,11 @@ def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
     if opened.document is None:
         return row | {"note": "its verdict document is not published"}
     try:
-        theirs = parse_ballot(opened.document, opened.digest, one.submission.sequence)
+        theirs = BallotDocument.parse(opened.document, opened.digest).on(one.submission.sequence)
     except IntegrityError as error:
         return row | {"note": error.what}
     found = [vars(difference) for difference in differences(theirs, one.verdict)]
-    row |= {"engine": str(theirs.engine.get("name", "?"))[:32], "differences": found}
+    row |= {"engine": theirs.engine.get("name", "?")[:32], "differences": found}
     if not alike(theirs.code, opened.code):
         row["note"] = f"it voted {opened.code.label}, but its verdict document says {theirs.code.label}"
     return row
@@ -162,7 +162,7 @@ def _told(document: dict[str, Any]) -> str:
 
 def _disagreements(rows: list[dict[str, Any]]) -> list[str]:
     """Who came to another code, and by which check and figures."""
-    from cli.evidence import printable
+    from protocol.errors import printable
     from validator.compare import Difference
 
     lines = []

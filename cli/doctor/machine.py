@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 
 import cli
+from chain.abi import CONTRACTS
+from chain.resources import abi_folder, artifacts_folder
 from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from demo.ports import is_free
 
@@ -24,16 +26,22 @@ _SETUP = "run `make setup`"
 def look(data: Path, ports: Sequence[int]) -> Iterator[Prerequisite]:
     """Every check of the machine; `data` is where a local network would keep its files."""
     yield _python()
-    yield _version("node", "Node.js", 20, "install Node.js 20 or newer")
-    yield _version("npm", "npm", 9, "install npm (it comes with Node.js)")
-    yield _version("git", "git", 2, "install git")
-    yield _compiler()
+    if (ROOT / "Makefile").exists():
+        yield from _tools_of_a_checkout()
     yield judged("anvil", _anvil)
-    yield _forge()
     yield from _packages()
     yield _contracts()
     yield _attributes(data)
     yield _ports(ports)
+
+
+def _tools_of_a_checkout() -> Iterator[Prerequisite]:
+    """What `make setup` needs; an installed muster does not."""
+    yield _version("node", "Node.js", 20, "install Node.js 20 or newer")
+    yield _version("npm", "npm", 9, "install npm (it comes with Node.js)")
+    yield _version("git", "git", 2, "install git")
+    yield _compiler()
+    yield _forge()
 
 
 def _python() -> Prerequisite:
@@ -100,12 +108,10 @@ def _packages() -> Iterator[Prerequisite]:
 
 
 def _contracts() -> Prerequisite:
-    missing = [n for n in ("Pools", "Stakes", "Seats", "Court") if not (ROOT / f"contracts/abi/{n}.json").exists()]
+    missing = [name for name in CONTRACTS if not (abi_folder() / f"{name}.json").exists()]
     if missing:
-        return failed(
-            "contracts", f"no ABI of {', '.join(missing)} in {ROOT / 'contracts/abi'}", "restore the checkout"
-        )
-    if not any((ROOT / "contracts" / "out").glob("Pools.sol/Pools.json")):
+        return failed("contracts", f"no ABI of {', '.join(missing)} in {abi_folder()}", "install muster again")
+    if not all((artifacts_folder() / f"{name}.sol" / f"{name}.json").exists() for name in CONTRACTS):
         return failed("contracts", "the contracts are not compiled", _SETUP)
     return ok("contracts", "compiled")
 

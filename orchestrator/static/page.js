@@ -18,9 +18,11 @@ function show(record, summary) {
 }
 
 function setStatus(text, tone, title = "") {
-  $("live").className = `pill ${tone}`;
-  $("live").textContent = text;
-  $("live").title = title;
+  const live = $("live");
+  live.title = title;
+  if (live.textContent === text) return;  // Screen readers announce whatever is written here.
+  live.className = `pill ${tone}`;
+  live.textContent = text;
 }
 
 async function poll() {
@@ -36,7 +38,8 @@ async function poll() {
 }
 
 function start() {
-  for (const place of document.querySelectorAll(".scroll")) place.tabIndex = 0;
+  for (const place of document.querySelectorAll(".scroll"))  // A keyboard must be able to scroll them.
+    fill(place, {tabindex: 0, role: "region", "aria-label": place.parentNode.firstElementChild.textContent}, []);
   addEventListener("resize", () => shown && show(...shown));
   const run = JSON.parse($("run").textContent);
   if (run) {

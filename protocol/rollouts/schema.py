@@ -12,6 +12,8 @@ from eth_utils.address import is_checksum_address, to_checksum_address
 from protocol.config import WorkConfig
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import MusterError
+from protocol.identity import PoolId, WorkId
+from protocol.seeds import Work
 
 VERSION = 1
 PROOF_BYTES = 258
@@ -22,6 +24,8 @@ _LABEL = re.compile(r"[ -~]{1,64}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _NUMBERS = ("version", "chain_id", "pool", "step", "counter")
 _LABELS = ("engine", "dtype", "device")
+_ADDRESSES = ("pools", "node")
+_HASHES = ("step_seed", "manifest")
 
 
 class MalformedFile(MusterError):
@@ -34,47 +38,41 @@ class MalformedFile(MusterError):
 
 @dataclass(frozen=True)
 class RolloutHeader:
-    """Which submission a file belongs to, and which arithmetic made it.
+    """Which work a file is, and which arithmetic made it.
 
-    Addresses are EIP-55; `step_seed` and `manifest` have 32 bytes; the last three are printable ASCII, 64 at most.
-    Raises MalformedFile on anything else.
+    Addresses are EIP-55; `engine`, `dtype` and `device` are printable ASCII, 64 at most. Raises MalformedFile on
+    anything else.
     """
 
-    chain_id: int
-    pools: str
-    pool: int
-    node: str
-    step: int
-    counter: int
-    step_seed: bytes
-    manifest: bytes
+    work: Work
     engine: str
     dtype: str
     device: str
     version: int = VERSION
 
     def __post_init__(self) -> None:
+        fields = self._fields()
         for name in _NUMBERS:
-            value = getattr(self, name)
-            if type(value) is not int or not 0 <= value < 2**63:
+            if type(fields[name]) is not int or not 0 <= fields[name] < 2**63:
                 raise MalformedFile(f"header `{name}` is not a number from 0 to 2^63 - 1")
         if self.version != VERSION:
             raise MalformedFile(f"header version {self.version}, this program reads version {VERSION}")
-        for name in ("pools", "node"):
-            object.__setattr__(self, name, _address(name, getattr(self, name)))
-        for name in ("step_seed", "manifest"):
-            value = getattr(self, name)
-            if not isinstance(value, bytes) or len(value) != 32:
+        for name in _HASHES:
+            if not isinstance(fields[name], bytes) or len(fields[name]) != 32:
                 raise MalformedFile(f"header `{name}` is not 32 bytes")
         for name in _LABELS:
-            value = getattr(self, name)
-            if not isinstance(value, str) or not _LABEL.fullmatch(value):
+            if not isinstance(fields[name], str) or not _LABEL.fullmatch(fields[name]):
                 raise MalformedFile(f"header `{name}` is not 1 to 64 printable ASCII characters")
+        object.__setattr__(self, "work", _work(fields | {name: _address(name, fields[name]) for name in _ADDRESSES}))
+
+    def _fields(self) -> dict[str, Any]:
+        labels = {name: getattr(self, name) for name in ("version", *_LABELS)}
+        return self.work.id.flat() | {name: getattr(self.work, name) for name in _HASHES} | labels
 
     def canonical(self) -> bytes:
         """Canonical JSON; the two hashes as 64 hex digits without 0x."""
-        fields = {name: getattr(self, name) for name in (*_NUMBERS, *_LABELS, "pools", "node")}
-        return canonical_json(fields | {"step_seed": self.step_seed.hex(), "manifest": self.manifest.hex()})
+        fields = self._fields()
+        return canonical_json(fields | {name: fields[name].hex() for name in _HASHES})
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
@@ -85,16 +83,22 @@ class RolloutHeader:
             fields: Any = parse_json(data)
         except ValueError:
             raise MalformedFile("header is not JSON") from None
-        if not isinstance(fields, dict) or set(fields) != set(cls.__dataclass_fields__):
+        if not isinstance(fields, dict) or set(fields) != {*_NUMBERS, *_ADDRESSES, *_HASHES, *_LABELS}:
             raise MalformedFile("header has not exactly the fields of docs/protocol.md section 6")
-        for name in ("step_seed", "manifest"):
+        for name in _HASHES:
             if not isinstance(fields[name], str) or not _HASH.fullmatch(fields[name]):
                 raise MalformedFile(f"header `{name}` is not 64 lower-case hex digits")
             fields[name] = bytes.fromhex(fields[name])
-        header = cls(**fields)
+        header = cls(_work(fields), fields["engine"], fields["dtype"], fields["device"], fields["version"])
         if header.canonical() != data:
             raise MalformedFile("header is not canonical JSON")
         return header
+
+
+def _work(fields: dict[str, Any]) -> Work:
+    pool = PoolId(fields["chain_id"], fields["pools"], fields["pool"])
+    work = WorkId(pool, fields["node"], fields["step"], fields["counter"])
+    return Work(work, fields["step_seed"], fields["manifest"])
 
 
 def _address(name: str, value: object) -> str:

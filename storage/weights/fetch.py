@@ -56,7 +56,7 @@ def fetch_manifest(
     One found in the cache passed its signature when it came, and its hash is checked again.
     """
     manifest = cache.manifest(manifest_hash) if cache is not None else None
-    if manifest is None or (manifest.chain_id, manifest.pool) != (publisher.chain_id, publisher.pool):
+    if manifest is None or manifest.pool_id != publisher.pool:
         stored = open_object(object_key("manifests", manifest_hash), MAX_STORED_BYTES)
         manifest = unseal(stored, manifest_hash, publisher)
     if step is not None and manifest.step != step:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from eth_account.signers.local import LocalAccount
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from protocol import eip712
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError
+from protocol.identity import PoolId
 from storage.keys import object_key
 
 MAX_STORED_BYTES = 16 << 20
@@ -95,6 +96,10 @@ class Manifest(Part):
         """Every shard in order of use; the same one may appear more than once."""
         return [shard for file in self.files for shard in file.shards]
 
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.chain_id, self.pools, self.pool)
+
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))
 
@@ -110,21 +115,15 @@ class Manifest(Part):
 
 @dataclass(frozen=True)
 class ManifestScope:
-    """Whose manifests are believed: the pool's owner (EIP-55), on which chain, contract and pool."""
+    """Whose manifests are believed: those of the pool's owner (EIP-55)."""
 
-    chain_id: int
-    pools: str
-    pool: int
+    pool: PoolId
     owner: str
-
-    @property
-    def domain(self) -> eip712.Domain:
-        return eip712.Domain("muster-weights", "1", self.chain_id, self.pools)
 
 
 def signing_digest(manifest: Manifest) -> bytes:
     """The 32 bytes that the owner signs (EIP-712)."""
-    domain = eip712.Domain("muster-weights", "1", manifest.chain_id, manifest.pools)
+    domain = manifest.pool_id.domain("muster-weights")
     return eip712.digest(domain, _STRUCT, manifest.pool, manifest.step, manifest.digest)
 
 
@@ -150,8 +149,8 @@ def unseal(stored: bytes, expected: bytes, publisher: ManifestScope) -> Manifest
     manifest = _parse(fields["manifest"])
     if manifest.digest != expected:
         raise IntegrityError("the manifest is not the one on chain", _FETCH_ELSEWHERE)
-    mine = (publisher.chain_id, eip712.checked_address(publisher.pools), publisher.pool)
-    if (manifest.chain_id, manifest.pools, manifest.pool) != mine:
+    mine = replace(publisher.pool, pools=eip712.checked_address(publisher.pool.pools))
+    if manifest.pool_id != mine:
         raise IntegrityError("the manifest belongs to another chain, contract or pool", "report it to the pool's owner")
     _check_signature(manifest, fields["signature"], publisher.owner)
     return manifest

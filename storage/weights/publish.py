@@ -22,9 +22,9 @@ def make_manifest(
 ) -> Manifest:
     """The manifest of a folder; `parent` is the digest of the step before, None for the first."""
     return Manifest(
-        chain_id=publisher.chain_id,
-        pools=publisher.pools,
-        pool=publisher.pool,
+        chain_id=publisher.pool.chain_id,
+        pools=publisher.pool.pools,
+        pool=publisher.pool.pool,
         step=step,
         parent=parent.hex() if parent else "",
         dtype=dtype,

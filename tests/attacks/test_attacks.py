@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from attacks.base import reprove
+from attacks.base import other, reprove
 from attacks.registry import REGISTRY, find
 from engines.hf import TransformersEngine
 from protocol.errors import ConfigError
@@ -85,34 +85,34 @@ def test_every_attack_is_expected() -> None:
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_attacks_are_caught(name: str) -> None:
-    made = cheat(name).make(tiny.order(2))
-    assert tiny.verdict_on(made, tiny.order(2)).code in EXPECTED[name]
+    made = cheat(name).make(tiny.work_of(2))
+    assert tiny.verdict_on(made, tiny.work_of(2)).code in EXPECTED[name]
 
 
 @pytest.mark.parametrize(
     ("name", "codes"), [("token-swap", (S, T)), ("early-eos", (S, T)), ("padding", (S,)), ("edited-copy", (S,))]
 )
 def test_edits_that_are_proven_anew_are_caught_by_the_noise(name: str, codes: tuple[Code, ...]) -> None:
-    made = cheat(name, strength=1).make(tiny.order(2))
-    assert tiny.verdict_on(made, tiny.order(2)).code in codes
+    made = cheat(name, strength=1).make(tiny.work_of(2))
+    assert tiny.verdict_on(made, tiny.work_of(2)).code in codes
 
 
 @pytest.mark.parametrize("strength", [0.02, 0.01, 0.001])
 def test_small_noise_on_weights(strength: float) -> None:
-    made = cheat("weights-noise", strength).make(tiny.order(3))
-    assert tiny.verdict_on(made, tiny.order(3)).code is W
+    made = cheat("weights-noise", strength).make(tiny.work_of(3))
+    assert tiny.verdict_on(made, tiny.work_of(3)).code is W
 
 
 def test_strength_zero_noise_is_honest() -> None:
-    made = cheat("weights-noise", 0.0).make(tiny.order(3))
-    assert tiny.verdict_on(made, tiny.order(3)).code is Code.ACCEPT
+    made = cheat("weights-noise", 0.0).make(tiny.work_of(3))
+    assert tiny.verdict_on(made, tiny.work_of(3)).code is Code.ACCEPT
 
 
 def test_unaudited_cheating_escapes_and_audited_does_not() -> None:
     """One cheated rollout of six: caught exactly when the audit draws it."""
-    made = cheat("partial", strength=1 / 6).make(tiny.order(4))
+    made = cheat("partial", strength=1 / 6).make(tiny.work_of(4))
     for sequence in range(8):
-        verdict = tiny.verdict_on(made, tiny.order(4), sequence=sequence, audit_rate=20000)
+        verdict = tiny.verdict_on(made, tiny.work_of(4), sequence=sequence, audit_rate=20000)
         assert (verdict.code is S) == (0 in verdict.audited)
 
 
@@ -127,7 +127,7 @@ def test_finding_attacks_by_text() -> None:
 
 def test_attacks_leave_the_honest_stages_alone() -> None:
     honest = tiny.honest(2)
-    noisy = cheat("weights-noise").make(tiny.order(2))
+    noisy = cheat("weights-noise").make(tiny.work_of(2))
     assert [r.prompt_tokens for r in noisy.rollouts] == [r.prompt_tokens for r in honest.rollouts]
     assert dataclasses.replace(noisy.header, engine=honest.header.engine) == honest.header
 
@@ -135,7 +135,7 @@ def test_attacks_leave_the_honest_stages_alone() -> None:
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_swapped_token_is_caught_wherever_it_stands(anew: bool) -> None:
     """Every place of the longest completion of an honest file, the last one included."""
-    honest, producer, of = tiny.honest(2), cheat("seed"), tiny.order(2)
+    honest, producer, of = tiny.honest(2), cheat("seed"), tiny.work_of(2)
     row = max(range(len(honest.rollouts)), key=lambda n: len(honest.rollouts[n].output_tokens))
     good = honest.rollouts[row]
     for place in range(0, len(good.output_tokens), 3) if anew else range(len(good.output_tokens)):
@@ -153,9 +153,9 @@ def test_a_swapped_token_is_caught_wherever_it_stands(anew: bool) -> None:
 
 def test_nobody_is_blamed_for_what_a_thief_handed_in_before() -> None:
     """A thief copies a victim's file, proofs and all, and commits first: the victim's verdict does not depend on it."""
-    victim, of = tiny.honest(3), tiny.order(3)
+    victim, of = tiny.honest(3), tiny.work_of(3)
     alone = tiny.verdict_on(victim, of).canonical()
-    thief = dataclasses.replace(of, node="0x" + "33" * 20)
+    thief = other(of, node="0x" + "33" * 20)
     stolen = cheat("seed").seal(thief, victim.rollouts)
     assert tiny.verdict_on(stolen, thief, sequence=4).code is A
     assert tiny.verdict_on(victim, of).canonical() == alone

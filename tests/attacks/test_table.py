@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attacks.registry import REGISTRY
-from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Remembering, interval, order, strongest
+from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Remembering, interval, strongest, work_of
 from benchmarks.attack_rows import LEARNING_RATES, Spec, specs
 from benchmarks.attacks import table
 from engines.hf import TransformersEngine
@@ -77,20 +77,20 @@ def test_bf16_has_every_attack_on_arithmetic() -> None:
 @pytest.mark.parametrize("name", ["", "weights-noise"])
 def test_a_remembered_file_gets_the_same_verdict_document(name: str) -> None:
     known = bed().known
-    plain = producer(TransformersEngine(), name).make(order(5))
-    fresh = producer(Remembering(TransformersEngine(), known), name).make(order(5))
+    plain = producer(TransformersEngine(), name).make(work_of(5))
+    fresh = producer(Remembering(TransformersEngine(), known), name).make(work_of(5))
     size = len(known)
-    again = producer(Remembering(TransformersEngine(), known), name).make(order(5))
+    again = producer(Remembering(TransformersEngine(), known), name).make(work_of(5))
     assert len(known) == size, "the second file was generated anew"
     assert plain.data == fresh.data == again.data
-    documents = {bed().verdict(made, order(5)).canonical() for made in (plain, fresh, again)}
+    documents = {bed().verdict(made, work_of(5)).canonical() for made in (plain, fresh, again)}
     assert len(documents) == 1
 
 
 def test_weights_are_told_apart_in_memory() -> None:
     known = bed().known
-    honest = producer(Remembering(TransformersEngine(), known)).make(order(6))
-    noisy = producer(Remembering(TransformersEngine(), known), "weights-noise").make(order(6))
+    honest = producer(Remembering(TransformersEngine(), known)).make(work_of(6))
+    noisy = producer(Remembering(TransformersEngine(), known), "weights-noise").make(work_of(6))
     assert honest.rollouts[0].logprobs != noisy.rollouts[0].logprobs
 
 
@@ -108,7 +108,7 @@ def test_a_row_says_how_clearly_and_by_what() -> None:
 
 
 def test_margins_of_an_honest_verdict() -> None:
-    verdict = bed().verdict(bed().honest().make(order(0)), order(0))
+    verdict = bed().verdict(bed().honest().make(work_of(0)), work_of(0))
     ratio, what = strongest(verdict)
     assert ratio is not None
     assert 0 <= ratio < 0.5

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from protocol.tasks.environment import Environment
 from tests.cli.muster import Key, Muster, make_key
 from tests.validator import tiny
 from validator.pipeline import judge
-from worker.produce import Order, Producer
+from worker.produce import Producer
 
 CONFIG = tiny.CONFIG.model_copy(
     update={"work": tiny.CONFIG.work.model_copy(update={"problems_per_file": 8, "samples_per_problem": 4})}
@@ -52,9 +53,9 @@ def codes(config: PoolConfig, weights: Path, dtype: str, count: int) -> list[str
     verifier.load(tiny.model_folder())
     book, out = Environment.of(config, tiny.model_folder()), []
     for counter in range(count):
-        order = Order(31337, "0x" + "22" * 20, 1, "0x" + "11" * 20, 3, counter, b"\x17" * 32, b"\x08" * 32)
-        made = producer.make(order)
-        facts = case_of(order, made.data, config, book).facts
+        work = replace(tiny.work_of(counter), step_seed=b"\x17" * 32)
+        made = producer.make(work)
+        facts = case_of(work, made.data, config, book).facts
         out.append(judge(facts, made.data, config, book, verifier).code.label)
     return out
 

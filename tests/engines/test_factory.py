@@ -23,6 +23,20 @@ def test_missing_vllm_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert factory.make_engine("auto").info.name == "transformers"
 
 
+def test_asking_an_engine_what_it_is_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat asks, from a thread of its own: with the main thread importing, imports there broke transformers."""
+    code = "import sys; from engines.factory import make_engine; make_engine('transformers'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert "transformers" in done.stdout.split()
+    engine = factory.make_engine("transformers")
+
+    def importing(name: str, *rest: object) -> None:
+        raise AssertionError(f"imports {name}")
+
+    monkeypatch.setattr("builtins.__import__", importing)
+    assert engine.info.version
+
+
 def test_environment() -> None:
     found = runtime.torch_environment(2)
     assert found["OMP_NUM_THREADS"] == "2"

@@ -10,7 +10,7 @@ import numpy as np
 
 from engines.base import Completion, Engine, Request, Sampling
 from engines.hf import TransformersEngine
-from engines.vllm import VllmEngine
+from engines.vllm import VllmEngine, VllmOptions
 from protocol.errors import MusterError
 from protocol.proofs import toploc
 from protocol.sampling import noise
@@ -59,11 +59,11 @@ def main(name: str, folder: Path) -> dict[str, Any]:
     judge.load(first)
     asked = requests(30)
     # Fewer seats than requests: they join as others leave.
-    options: dict[str, Any] = {"max_batch": 20}
+    max_batch, options = 20, VllmOptions()
     if name == "preemption":
         asked = [Request((2 + n,) * 30, (n, 1, 1), 120) for n in range(40)]
-        options = {"max_batch": 40, "cache_bytes": 4 << 20}
-    engine = VllmEngine(dtype, **options)
+        max_batch, options = 40, VllmOptions(cache_bytes=4 << 20)
+    engine = VllmEngine(dtype, max_batch=max_batch, options=options)
     engine.load(first)
     sampling = Sampling(1.0, ()) if name == "preemption" else SAMPLING
     preempted = _count_preemptions(engine)

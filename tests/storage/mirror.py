@@ -44,6 +44,10 @@ def send(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **head
     handler.wfile.write(body)
 
 
+def redirect_to(target: str, status: int = 302) -> Answer:
+    return lambda handler: send(handler, status, Location=target)
+
+
 def endless(handler: BaseHTTPRequestHandler) -> None:
     """Never stops sending."""
     handler.send_response(200)

@@ -5,7 +5,7 @@ Chain, bucket and service are kept in memory; files, learner, checkpoints and re
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +16,14 @@ from eth_account import Account
 import trainer.daemon as daemon
 from chain.records import Pool, Step, Submission, Terms
 from chain.state import State
+from protocol.api.work import StepRequest
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
+from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import load_tokenizer
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.tasks.rewards import float32
 from protocol.verdict import Code
@@ -40,7 +43,7 @@ CONFIG = PoolConfig(
     work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=32),
     train=TrainConfig(steps=3, files_per_step=2, heldout_problems=1),
 )
-TERMS = Terms(*([1] * 20), False, bytes(32))  # type: ignore[arg-type]
+TERMS = Terms.of({field.name: 1 for field in fields(Terms)} | {"inviteOnly": False, "configHash": bytes(32)})
 FILES = 8
 
 
@@ -56,7 +59,7 @@ class World:
         self.objects: dict[str, bytes] = {}
         self.steps: list[bytes] = []
         self.sent: list[int] = []
-        self.reports: dict[int, dict[str, Any]] = {}
+        self.reports: dict[int, StepRequest] = {}
         self.fuse: int | None = None
         self.files = [self._file(number) for number in range(FILES)]
         self.head = 1000
@@ -95,9 +98,9 @@ class World:
         return self.objects[key]
 
     # ---- Service
-    def report_step(self, report: dict[str, Any]) -> None:
+    def report_step(self, report: StepRequest) -> None:
         self.act()
-        self.reports[report["step"]] = report
+        self.reports[report.step] = report
 
     def _file(self, number: int) -> Submission:
         book, tokenizer = Environment.of(CONFIG, self.base), load_tokenizer(self.base)
@@ -113,7 +116,8 @@ class World:
                         slot, sample, seed, 0, book.prompt(seed, 0), output, 0, logs, *vars_of(score), (b"p" * 258,)
                     )
                 )
-        header = RolloutHeader(31337, POOLS, 1, NODE, 0, number, bytes(32), bytes(32), "test", "float32", "cpu")
+        work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 0, number), bytes(32), bytes(32))
+        header = RolloutHeader(work, "test", "float32", "cpu")
         data = write(header, rows)
         digest = hashlib.sha256(data).digest()
         self.objects[f"rollouts/{digest.hex()}.parquet"] = data
@@ -153,6 +157,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
             config=SimpleNamespace(pool=1),
             deployment=SimpleNamespace(chain_id=31337),
             pools=POOLS,
+            pool_id=PoolId(31337, POOLS, 1),
             suite=SimpleNamespace(pools=world),
             pool_config=lambda: CONFIG,
             refresh=world.state,
@@ -172,8 +177,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
         monkeypatch.setattr(daemon.Trainer, "_checkpoint", _around(world))
         engine = SimpleNamespace(device="cpu", threads=1)
         config: Any = SimpleNamespace(
-            key=SimpleNamespace(open=lambda: OWNER), s3=None, carrier="", orchestrator="", base=world.base, seed=5,
-            engine=engine, pool=1,
+            key=SimpleNamespace(open=lambda: OWNER), s3=None, carrier="", orchestrator="http://o", base=world.base,
+            seed=5, engine=engine, pool=1,
             heartbeat_seconds=1, keep_exports=4, poll_seconds=0.001, confirmations=2, name="",
         )  # fmt: skip
         return daemon.Trainer(config)
@@ -197,14 +202,14 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     assert made.run() == daemon.EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
     assert [one["sequence"] for one in made.records.trained()] == [0, 1, 2, 3, 4, 5]
-    assert {step: report["consumed"] for step, report in world.reports.items()} == {
+    assert {step: report.consumed for step, report in world.reports.items()} == {
         0: [],
         1: [0, 1],
         2: [2, 3],
         3: [4, 5],
     }
-    assert [world.reports[step]["heldout"] for step in range(4)] == [0.25, None, None, 0.25]
-    assert set(world.reports[1]["timings"]) == {"wait", "train", "publish"}
+    assert [world.reports[step].heldout for step in range(4)] == [0.25, None, None, 0.25]
+    assert set(world.reports[1].timings) == {"wait", "train", "publish"}
     assert len(set(world.steps)) == 4, "every step has other weights"
     metrics = made.records.metrics()
     assert [one["groups_used"] for one in metrics] == [4, 4, 4]
@@ -227,7 +232,7 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start:
         assert world.steps == steady.steps, f"after action {fuse}"
         assert world.sent == [0, 1, 2, 3]
         assert [one["sequence"] for one in again.records.trained()] == [0, 1, 2, 3, 4, 5]
-        assert world.reports[3]["consumed"] == [4, 5]
+        assert world.reports[3].consumed == [4, 5]
         if done:
             break
 

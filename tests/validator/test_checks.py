@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,14 +24,20 @@ def test_the_honest_case_is_accepted(check: Check) -> None:
     assert finding.measurements
 
 
-def facts(**changes: object) -> CheckContext:
+def committed(**changes: object) -> CheckContext:
     base = case()
-    return replace(base, facts=replace(base.facts, **changes))  # type: ignore[arg-type]
+    commitment = replace(base.facts.commitment, **changes)  # type: ignore[arg-type]
+    return replace(base, facts=replace(base.facts, commitment=commitment))
 
 
-def header(**changes: object) -> CheckContext:
+def header(**changes: Any) -> CheckContext:
+    """A header that names other work, by the names of its document."""
     base = case()
-    return replace(base, header=replace(base.header, **changes))  # type: ignore[arg-type]
+    work, taken = base.header.work, dict(changes)
+    pool = replace(work.id.pool, **{name: taken.pop(name) for name in ("chain_id", "pools", "pool") if name in taken})
+    work_id = replace(work.id, pool=pool, **{n: taken.pop(n) for n in ("node", "step", "counter") if n in taken})
+    work = replace(work, id=work_id, **taken)
+    return replace(base, header=replace(base.header, work=work))
 
 
 def swapped_slots() -> CheckContext:
@@ -99,10 +106,10 @@ REFUSALS: list[tuple[str, Callable[[], CheckContext], Code]] = [
     ("header", lambda: header(manifest=b"\x01" * 32), Code.MALFORMED),
     ("header", lambda: header(chain_id=1), Code.MALFORMED),
     ("header", lambda: header(pool=2), Code.MALFORMED),
-    ("commitment", lambda: facts(root=b"\x01" * 32), Code.REJECT_COMMITMENT),
-    ("commitment", lambda: facts(units=100_000), Code.REJECT_REWARD),
-    ("commitment", lambda: facts(units=1), Code.MALFORMED),
-    ("commitment", lambda: facts(rows=5), Code.MALFORMED),
+    ("commitment", lambda: committed(root=b"\x01" * 32), Code.REJECT_COMMITMENT),
+    ("commitment", lambda: committed(units=100_000), Code.REJECT_REWARD),
+    ("commitment", lambda: committed(units=1), Code.MALFORMED),
+    ("commitment", lambda: committed(rows=5), Code.MALFORMED),
     ("assignment", lambda: with_row(case(), 0, problem_seed=1), Code.REJECT_ASSIGNMENT),
     ("assignment", lambda: with_row(case(), 0, target_length=17), Code.REJECT_ASSIGNMENT),
     ("assignment", swapped_slots, Code.REJECT_ASSIGNMENT),

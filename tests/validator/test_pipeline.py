@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -17,11 +18,11 @@ from tests.validator import tiny
 from validator.checks import CHECKS
 from validator.pipeline import judge
 from validator.repeats import SHORTEST, repeats
-from worker.produce import Producer
+from worker.produce import Produced, Producer
 
 
 def test_an_honest_file_is_accepted_with_every_figure() -> None:
-    verdict = tiny.verdict_on(tiny.honest(), tiny.order())
+    verdict = tiny.verdict_on(tiny.honest(), tiny.work_of())
     assert verdict.code is Code.ACCEPT
     assert [finding.check for finding in verdict.findings] == [check.name for check in CHECKS]
     assert verdict.audited == list(range(6))
@@ -29,13 +30,13 @@ def test_an_honest_file_is_accepted_with_every_figure() -> None:
 
 
 def test_two_verifiers_with_other_batches_agree() -> None:
-    made, of = tiny.honest(), tiny.order()
+    made, of = tiny.honest(), tiny.work_of()
     one = judge(tiny.facts(of, made), made.data, tiny.CONFIG, tiny.environment(), tiny.engine(0))
     assert one.code is tiny.verdict_on(made, of).code
 
 
 def test_the_audit_sample_limits_the_prefill() -> None:
-    verdict = tiny.verdict_on(tiny.honest(), tiny.order(), audit_rate=20000)
+    verdict = tiny.verdict_on(tiny.honest(), tiny.work_of(), audit_rate=20000)
     assert verdict.code is Code.ACCEPT
     assert 1 <= len(verdict.audited) < 6
 
@@ -43,13 +44,13 @@ def test_the_audit_sample_limits_the_prefill() -> None:
 def test_other_weights_are_rejected() -> None:
     other = TransformersEngine()
     other.load(tiny.model_folder(seed=1))
-    made, of = tiny.honest(), tiny.order()
+    made, of = tiny.honest(), tiny.work_of()
     verdict = judge(tiny.facts(of, made), made.data, tiny.CONFIG, tiny.environment(), other)
     assert verdict.code is Code.REJECT_WEIGHTS
 
 
 def test_a_missing_or_foreign_file_is_unavailable() -> None:
-    made, facts = tiny.honest(), tiny.facts(tiny.order(), tiny.honest())
+    made, facts = tiny.honest(), tiny.facts(tiny.work_of(), tiny.honest())
     for data in (None, made.data + b"x", b""):
         verdict = judge(facts, data, tiny.CONFIG, tiny.environment(), tiny.engine(1))
         assert verdict.code is Code.UNAVAILABLE
@@ -72,7 +73,7 @@ def test_an_honest_loop_is_no_copy(tmp_path: Path) -> None:
     producer, verifier = Producer(config, TransformersEngine()), TransformersEngine(max_batch=2)
     producer.load(folder)
     verifier.load(folder)
-    made, of = producer.make(tiny.order()), tiny.order()
+    made, of = producer.make(tiny.work_of()), tiny.work_of()
     assert repeats(made.rollouts).ambiguous, "no proof is repeated: a weak test"
     facts = tiny.facts(of, made, audit_rate=1)
     verdict = judge(facts, made.data, config, Environment.of(config, folder), verifier)
@@ -82,7 +83,7 @@ def test_an_honest_loop_is_no_copy(tmp_path: Path) -> None:
 
 def test_ambiguous_proofs_are_prefilled_whatever_the_audit_sample() -> None:
     """Proofs of one row under another's tokens: seldom drawn at this rate, and always found."""
-    made, of = tiny.honest(2), tiny.order(2)
+    made, of = tiny.honest(2), tiny.work_of(2)
     source, target = [n for n, row in enumerate(made.rollouts) if len(row.output_tokens) >= SHORTEST][:2]
     rows = list(made.rollouts)
     rows[target] = dataclasses.replace(rows[target], proofs=(rows[source].proofs[0], *rows[target].proofs[1:]))
@@ -93,23 +94,23 @@ def test_ambiguous_proofs_are_prefilled_whatever_the_audit_sample() -> None:
 
 
 def test_cheap_refusals_cost_no_prefill() -> None:
-    made, of = tiny.honest(), tiny.order()
-    facts = dataclasses.replace(tiny.facts(of, made), units=10**6)
+    made, of = tiny.honest(), tiny.work_of()
+    facts = tiny.facts(of, committed(made, units=10**6))
     verdict = judge(facts, made.data, tiny.CONFIG, tiny.environment(), tiny.engine(1))
     assert verdict.code is Code.REJECT_REWARD
     assert verdict.audited == []
 
 
 def test_a_reorganised_seed_is_malformed_not_fraud() -> None:
-    made, of = tiny.honest(), tiny.order()
-    facts = dataclasses.replace(tiny.facts(of, made), step_seed=b"\x55" * 32)
+    made, of = tiny.honest(), tiny.work_of()
+    facts = tiny.facts(dataclasses.replace(of, step_seed=b"\x55" * 32), made)
     assert judge(facts, made.data, tiny.CONFIG, tiny.environment(), tiny.engine(1)).code is Code.MALFORMED
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_files_are_never_accepted_and_never_raise(seed: int) -> None:
     """Bytes flipped, cut, doubled; the chain commits to the damaged bytes, so only the reader stands between."""
-    rng, made, of = random.Random(seed), tiny.honest(), tiny.order()
+    rng, made, of = random.Random(seed), tiny.honest(), tiny.work_of()
     for _ in range(15):
         data = bytearray(made.data)
         for _ in range(rng.randrange(1, 6)):
@@ -119,25 +120,30 @@ def test_damaged_files_are_never_accepted_and_never_raise(seed: int) -> None:
         if bytes(data) == made.data:
             continue
         fake = dataclasses.replace(made, data=bytes(data))
-        facts = dataclasses.replace(tiny.facts(of, fake), sha256=_sha(bytes(data)))
+        facts = tiny.facts(of, committed(fake, sha256=_sha(bytes(data))))
         verdict = judge(facts, bytes(data), tiny.CONFIG, tiny.environment(), tiny.engine(1))
         # A flipped byte of padding or of the writer's name can leave every row as it was: that is the same work.
-        assert not verdict.code.is_accept or facts.root == made.commitment.root
+        assert not verdict.code.is_accept or facts.commitment.root == made.commitment.root
 
 
 @pytest.mark.parametrize("data", [b"PAR1PAR1", b"\x00" * 4096, os.urandom(2048), b"PAR1" + b"\xff" * 64 + b"PAR1"])
 def test_garbage_is_malformed(data: bytes) -> None:
-    facts = dataclasses.replace(tiny.facts(tiny.order(), tiny.honest()), sha256=_sha(data))
+    facts = tiny.facts(tiny.work_of(), committed(tiny.honest(), sha256=_sha(data)))
     assert judge(facts, data, tiny.CONFIG, tiny.environment(), tiny.engine(1)).code is Code.MALFORMED
 
 
 def test_tokens_outside_the_vocabulary_never_reach_the_model() -> None:
-    made, of = tiny.honest(), tiny.order()
+    made, of = tiny.honest(), tiny.work_of()
     rows = [dataclasses.replace(row, output_tokens=(2**31 - 1, *row.output_tokens[1:])) for row in made.rollouts]
     data = write(made.header, rows)
     sealed = tiny.producer().seal(of, rows)
     assert sealed.data == data
     assert tiny.verdict_on(sealed, of).code is Code.MALFORMED
+
+
+def committed(made: Produced, **changes: Any) -> Produced:
+    """The file, with another commitment on chain."""
+    return dataclasses.replace(made, commitment=dataclasses.replace(made.commitment, **changes))
 
 
 def _sha(data: bytes) -> bytes:

@@ -3,19 +3,21 @@
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import torch
 
+from benchmarks.attack_bed import work_of as work_of
 from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.models.tokenizer import save_byte_tokenizer
-from protocol.seeds import AUDIT_EVERYTHING
+from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_qwen2
 from validator.context import SubmissionFacts
 from validator.pipeline import judge
-from worker.produce import Order, Produced, Producer
+from worker.produce import Produced, Producer
 
 CONFIG = PoolConfig(
     name="tiny",
@@ -33,7 +35,7 @@ def model_folder(seed: int = 0) -> Path:
     folder = Path(mkdtemp(prefix="muster-tiny-"))
     size = save_byte_tokenizer(folder, ["<think>", "</think>"])
     torch.manual_seed(seed)
-    model = Qwen2ForCausalLM(tiny_qwen2(size, size - 2, size - 1))
+    model: Any = Qwen2ForCausalLM(tiny_qwen2(size, size - 2, size - 1))  # type: ignore[no-untyped-call]
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(2.0)
         # An EOS that is about as likely as it is in short answers: a few percent at every token.
@@ -57,29 +59,8 @@ def environment() -> Environment:
     return Environment.of(CONFIG, model_folder())
 
 
-def order(counter: int = 0) -> Order:
-    return Order(31337, "0x" + "22" * 20, 1, "0x" + "11" * 20, 3, counter, b"\x07" * 32, b"\x08" * 32)
-
-
-def facts(of: Order, made: Produced, sequence: int = 5, audit_rate: int = AUDIT_EVERYTHING) -> SubmissionFacts:
-    done = made.commitment
-    return SubmissionFacts(
-        chain_id=of.chain_id,
-        pools=of.pools,
-        pool=of.pool,
-        sequence=sequence,
-        node=of.node,
-        step=of.step,
-        counter=of.counter,
-        units=done.units,
-        rows=done.rows,
-        sha256=done.sha256,
-        root=done.root,
-        step_seed=of.step_seed,
-        manifest=of.manifest,
-        lane_seed=b"\x09" * 32,
-        audit_rate=audit_rate,
-    )
+def facts(work: Work, made: Produced, sequence: int = 5, audit_rate: int = AUDIT_EVERYTHING) -> SubmissionFacts:
+    return SubmissionFacts(work, made.commitment, sequence, b"\x09" * 32, audit_rate)
 
 
 def producer() -> Producer:
@@ -90,8 +71,8 @@ def producer() -> Producer:
 
 @cache
 def honest(counter: int = 0) -> Produced:
-    return producer().make(order(counter))
+    return producer().make(work_of(counter))
 
 
-def verdict_on(made: Produced, of: Order, config: PoolConfig = CONFIG, **changes: int) -> Verdict:
-    return judge(facts(of, made, **changes), made.data, config, environment(), engine(1))
+def verdict_on(made: Produced, work: Work, config: PoolConfig = CONFIG, **changes: int) -> Verdict:
+    return judge(facts(work, made, **changes), made.data, config, environment(), engine(1))

@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 
 from engines.base import FINISH_EOS, FINISH_LENGTH
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import write
@@ -74,28 +75,11 @@ def rollouts(work: Work, seed: int = 0) -> list[Rollout]:
 
 def case(seed: int = 0, sequence: int = 7) -> CheckContext:
     """An honest case with perfect figures; `seed` changes its outputs."""
-    work = Work(b"\x07" * 32, NODE, 3, 5)
+    work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 3, 5), b"\x07" * 32, b"\x08" * 32)
     rows = rollouts(work, seed)
-    header = RolloutHeader(31337, POOLS, 1, NODE, 3, 5, work.step_seed, b"\x08" * 32, "hf 1", "float32", "cpu")
+    header = RolloutHeader(work, "hf 1", "float32", "cpu")
     data = write(header, rows)
-    done = commit(data, rows)
-    facts = SubmissionFacts(
-        chain_id=31337,
-        pools=POOLS,
-        pool=1,
-        sequence=sequence,
-        node=NODE,
-        step=3,
-        counter=5,
-        units=done.units,
-        rows=done.rows,
-        sha256=done.sha256,
-        root=done.root,
-        step_seed=work.step_seed,
-        manifest=b"\x08" * 32,
-        lane_seed=b"\x09" * 32,
-        audit_rate=AUDIT_EVERYTHING,
-    )
+    facts = SubmissionFacts(work, commit(data, rows), sequence, b"\x09" * 32, AUDIT_EVERYTHING)
     return CheckContext(
         facts, CONFIG, environment(), data, header, tuple(rows), tuple(map(perfect, range(len(rows)), rows))
     )
@@ -111,8 +95,8 @@ def perfect(number: int, row: Rollout) -> RowMeasurements:
 def with_rows(base: CheckContext, rows: list[Rollout]) -> CheckContext:
     """The same submission, honestly committed, with other rows."""
     done = commit(base.data, rows)
-    facts = replace(base.facts, root=done.root, units=done.units, rows=done.rows)
-    return replace(base, rollouts=tuple(rows), facts=facts)
+    done = replace(done, sha256=base.facts.commitment.sha256)
+    return replace(base, rollouts=tuple(rows), facts=replace(base.facts, commitment=done))
 
 
 def with_row(base: CheckContext, number: int, **changes: object) -> CheckContext:

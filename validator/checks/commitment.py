@@ -7,15 +7,14 @@ from validator.context import CheckContext
 
 
 def judge(case: CheckContext) -> Finding:
-    facts = case.facts
-    actual = commit(case.data, case.rollouts)
-    if actual.root != facts.root:
+    committed, actual = case.facts.commitment, commit(case.data, case.rollouts)
+    if actual.root != committed.root:
         note = "the rows do not hash to the committed Merkle root"
         return refuse("commitment", Code.REJECT_COMMITMENT, note, root=actual.root.hex())
-    if facts.units > actual.units:
-        note = f"{facts.units} units were claimed for {actual.units} output tokens"
+    if committed.units > actual.units:
+        note = f"{committed.units} units were claimed for {actual.units} output tokens"
         return refuse("commitment", Code.REJECT_REWARD, note, units=actual.units)
-    if facts.units < actual.units or facts.rows != actual.rows:
+    if committed.units < actual.units or committed.rows != actual.rows:
         note = "units or rows on chain are not those of the file"
         return refuse("commitment", Code.MALFORMED, note, units=actual.units, rows=actual.rows)
     return accept("commitment", units=actual.units, rows=actual.rows)

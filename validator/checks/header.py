@@ -10,15 +10,15 @@ from validator.context import CheckContext
 
 
 def judge(case: CheckContext) -> Finding:
-    header, facts = case.header, case.facts
+    header, said, known = case.header, case.header.work, case.facts.work
+    differing = said.id.differing(known.id)
     for name in ("node", "step", "counter"):
-        said, known = getattr(header, name), getattr(facts, name)
-        if said != known:
-            note = f"the file is of {name} {said}, the submission of {known}"
+        if name in differing:
+            note = f"the file is of {name} {said.id.flat()[name]}, the submission of {known.id.flat()[name]}"
             return refuse("header", Code.REJECT_ASSIGNMENT, note, field=name)
-    for name in ("chain_id", "pools", "pool", "step_seed", "manifest"):
-        if getattr(header, name) != getattr(facts, name):
-            return refuse("header", Code.MALFORMED, f"{name} is not the chain's", field=name)
+    differing += [name for name in ("step_seed", "manifest") if getattr(said, name) != getattr(known, name)]
+    if differing:
+        return refuse("header", Code.MALFORMED, f"{differing[0]} is not the chain's", field=differing[0])
     return accept("header", engine=header.engine, dtype=header.dtype, device=header.device)
 
 

@@ -3,7 +3,9 @@
 import random
 from typing import Any
 
+from protocol.identity import PoolId, WorkId
 from protocol.rollouts.schema import Limits, Rollout, RolloutHeader
+from protocol.seeds import Work
 
 LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=32, max_new_tokens=64)
 
@@ -22,7 +24,10 @@ def header(**changes: Any) -> RolloutHeader:
         "dtype": "float32",
         "device": "cpu",
     }
-    return RolloutHeader(**(fields | changes))
+    fields |= changes
+    pool = PoolId(*(fields.pop(name) for name in ("chain_id", "pools", "pool")))
+    work = WorkId(pool, *(fields.pop(name) for name in ("node", "step", "counter")))
+    return RolloutHeader(Work(work, fields.pop("step_seed"), fields.pop("manifest")), **fields)
 
 
 def rollouts(limits: Limits = LIMITS, seed: int = 0) -> list[Rollout]:

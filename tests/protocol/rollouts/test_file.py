@@ -77,7 +77,7 @@ def test_round_trip_of_any_shape(seed: int, problems: int, samples: int, tokens:
     data = write(header(counter=seed), rows)
     assert len(data) <= limits.file_bytes
     got_header, got = read(data, limits)
-    assert (got_header.counter, got) == (seed, rows)
+    assert (got_header.work.id.counter, got) == (seed, rows)
     assert commit(data, got) == commit(data, rows)
 
 
@@ -179,13 +179,14 @@ def test_header_numbers(name: str) -> None:
 def test_header_parsing() -> None:
     good = header()
     assert RolloutHeader.parse(good.canonical()) == good
-    assert good.node == "0x" + "aB" * 20 or good.node.lower() == "0x" + "ab" * 20
+    node = good.work.id.node
+    assert node == "0x" + "aB" * 20 or node.lower() == "0x" + "ab" * 20
     for hostile in (b"", b"{", b"[]", b"null", b"[" * 4000, b'{"version":1,"version":1}', b"\xff", b"NaN"):
         with pytest.raises(MalformedFile):
             RolloutHeader.parse(hostile)
     for wrong in (
         {"node": "0x12"},
-        {"node": good.node.swapcase()},
+        {"node": node.swapcase()},
         {"engine": ""},
         {"engine": "é"},
         {"step_seed": b""},

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from eth_account import Account
 
+from protocol.identity import PoolId
 from storage.weights.manifest import ManifestScope
 
 OWNER = Account.from_key(b"\x07" * 32)
-PUBLISHER = ManifestScope(31337, "0x" + "11" * 20, 1, OWNER.address)
+PUBLISHER = ManifestScope(PoolId(31337, "0x" + "11" * 20, 1), OWNER.address)
 
 
 def model_folder(folder: Path, seed: int = 0) -> Path:

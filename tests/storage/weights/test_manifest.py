@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,9 @@ def test_another_manifest_of_the_owner(manifest: Manifest, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("change", [{"chain_id": 1}, {"pool": 2}, {"pools": "0x" + "22" * 20}])
 def test_replay_elsewhere(manifest: Manifest, change: dict[str, Any]) -> None:
-    fields = {"chain_id": 31337, "pools": PUBLISHER.pools, "pool": 1, "owner": OWNER.address} | change
+    elsewhere = ManifestScope(replace(PUBLISHER.pool, **change), OWNER.address)
     with pytest.raises(IntegrityError, match="another chain, contract or pool"):
-        unseal(seal(manifest, OWNER), manifest.digest, ManifestScope(**fields))
+        unseal(seal(manifest, OWNER), manifest.digest, elsewhere)
 
 
 def shard(size: Any = 5, sha: str = "a" * 64) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def file(name: str = "model.bin", size: Any = 5, **more: Any) -> dict[str, Any]:
 
 
 def fields(**more: Any) -> dict[str, Any]:
-    base = {"version": 1, "chain_id": 31337, "pools": PUBLISHER.pools, "pool": 1, "step": 0, "parent": ""}
+    base = {"version": 1, "chain_id": 31337, "pools": PUBLISHER.pool.pools, "pool": 1, "step": 0, "parent": ""}
     return base | {"dtype": "float32", "files": [file()]} | more
 
 
@@ -93,7 +94,7 @@ def test_base_of_the_hostile_ones_is_fine() -> None:
         fields(parent="xyz"),
         fields(dtype=""),
         fields(pools="0x12"),
-        fields(pools=PUBLISHER.pools.swapcase().replace("0X", "0x")),
+        fields(pools=PUBLISHER.pool.pools.swapcase().replace("0X", "0x")),
         {},
         [],
         None,
