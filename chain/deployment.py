@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from chain import abi
 from chain.client import ChainClient
 from protocol.eip712 import checked_address
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_problem
 from protocol.files import write_atomic
 
 Address = Annotated[str, AfterValidator(checked_address)]
@@ -79,11 +79,8 @@ class Deployment(_DeploymentModel):
                 f"cannot read the deployment file {path}: {error.strerror}", "deploy first, or name the right file"
             ) from None
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the file"
-            raise ConfigError(
-                f"{path}: `{where}`: {first['msg']}", "fetch or write the deployment file again"
-            ) from None
+            field, problem = first_problem(error.errors(), "the file")
+            raise ConfigError(f"{path}: `{field}`: {problem}", "fetch or write the deployment file again") from None
         deployment.check_abis(str(path))
         return deployment
 

@@ -12,12 +12,13 @@ from chain.deployment import Deployment
 from chain.suite import Suite
 from demo.accounts import KeyRing, names, voter_names
 from demo.plan import DemoPlan
-from demo.pool import BUDGET, STAKE, TOKEN, pool_terms
+from demo.pool import BUDGET, STAKE, pool_terms
+from protocol.amounts import GRAINS
 from protocol.config import PoolConfig
 
 T = TypeVar("T")
 ETHER = 10**18
-SPARE = 100 * TOKEN
+SPARE = 100 * GRAINS
 CONSENT_SECONDS = 3600
 
 
