@@ -14,9 +14,9 @@ from typing import Any
 from chain.errors import ContractError
 from chain.judging import Lane, Round, Trial
 from chain.records import Pool, Submission
-from chain.sender import Receipt
 from chain.state import State
 from chain.suite import Committee
+from chain.transactions import Receipt
 from engines.factory import make_engine
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, MusterError

@@ -9,9 +9,9 @@ from cli.output import clock, emit, seconds
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.sender import Receipt
     from chain.state import State
     from chain.suite import SeatView
+    from chain.transactions import Receipt
     from cli.plan import PlannedTransaction
     from cli.session import Session
 
