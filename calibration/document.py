@@ -19,7 +19,7 @@ from calibration.thresholds import thresholds
 from protocol import eip712
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import canonical_json
-from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.errors import ConfigError, IntegrityError, MusterError, first_problem
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -116,11 +116,8 @@ class Calibration(DocumentPart):
                 raise ValueError(f"it has more than {_MAX_BYTES} bytes")
             return cls.model_validate(from_json(data, allow_inf_nan=False))
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"]) or "document"
-            raise ConfigError(
-                f"{where} is not a calibration: `{field}` {first['msg']}", "ask for the file again"
-            ) from None
+            field, problem = first_problem(error.errors())
+            raise ConfigError(f"{where} is not a calibration: `{field}`: {problem}", "ask for the file again") from None
         except ValueError as error:
             raise ConfigError(f"{where} is not a calibration: {error}", "ask for the file again") from None
 

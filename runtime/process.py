@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engines.runtime import torch_environment
 from protocol.encoding import parse_json, parse_toml
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_problem
 from runtime.keystore import open_key
 from runtime.logs import start_logging
 
@@ -149,6 +149,5 @@ def load_process(path: Path, kind: type[T]) -> T:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise ConfigError(f"{path}: `{field}`: {first['msg']}", "mend that field") from None
+        field, problem = first_problem(error.errors())
+        raise ConfigError(f"{path}: `{field}`: {problem}", "correct that field") from None

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from chain.records import Pool, Submission
-from chain.sender import Receipt
 from chain.state import State
+from chain.transactions import Receipt
 from validator import selectors
 from validator.ballots import Ballot, new_salt
 from validator.collaborators import ValidatorCollaborators

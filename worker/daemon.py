@@ -9,6 +9,7 @@ from chain.errors import ContractError, TransactionError
 from chain.suite import WorkItem
 from engines.base import Engine
 from engines.factory import make_engine
+from protocol.amounts import show_tokens
 from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError
@@ -208,7 +209,7 @@ class Worker:
             hint = self.link.state.claim_hint(self.config.pool, self.node, self.link.client.now())
             if hint is not None:
                 grains = self.link.suite.pools.claim(hint).send()
-                log.info("claimed %.9f tokens", grains / 1e9)
+                log.info("claimed %s tokens", show_tokens(grains))
         except MusterError as error:
             log.info("nothing claimed: %s", error)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.doctor.base import Prerequisite, judged, note
-from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, UnreachableError, first_problem
 
 if TYPE_CHECKING:
     from protocol.api.endpoints import Get
@@ -56,9 +56,8 @@ def _bucket(path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the document"
-        raise ConfigError(f"{path}: `{field}` {first['msg']}", "mend that field") from None
+        field, problem = first_problem(error.errors())
+        raise ConfigError(f"{path}: `{field}`: {problem}", "correct that field") from None
     bucket = Bucket(settings)
     next(iter(bucket.list("manifests/")), None)
     return f"bucket {settings.bucket} at {settings.endpoint} can be read"
@@ -107,4 +106,4 @@ def _fetch(url: str, body: Any, what: str) -> bytes:
         raise UnreachableError(f"{what} {url} answers {error.response.status_code}", "check the URL") from None
     except httpx.HTTPError as error:
         words = str(error) or type(error).__name__
-        raise UnreachableError(f"{what} {url} does not answer ({words})", "start it or mend the URL") from None
+        raise UnreachableError(f"{what} {url} does not answer ({words})", "start it or correct the URL") from None

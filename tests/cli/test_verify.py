@@ -35,13 +35,13 @@ def told(*votes: Opened, voted: Code = Code.ACCEPT) -> tuple[dict[str, Any], str
         "votes": len(votes),
         "votes_differing": sum(not vote["agrees"] for vote in row["votes"]),
     }
-    return row, verify._told(document)
+    return row, verify._text(document)
 
 
 def test_votes_like_ours_only_count() -> None:
     row, text = told(opened(1, Code.ACCEPT, SAME), opened(2, Code.UNSURE, replace(SAME, code=Code.UNSURE)))
     assert [vote["agrees"] for vote in row["votes"]] == [True, True]
-    assert verify._spread([row]) == {"toploc.mantissa_mean": 0.003}
+    assert verify._largest_differences([row]) == {"toploc.mantissa_mean": 0.003}
     assert text.splitlines()[-2:] == [
         "1 verdicts replayed with transformers, batch 64: 0 differ",
         "2 opened votes compared: 0 differ",
