@@ -14,12 +14,12 @@ from pydantic_core import from_json
 
 from calibration.means import Design
 from calibration.sample import MEASUREMENTS
-from calibration.summary import Count, PairFigures, Part
+from calibration.summary import Count, DocumentPart, PairMeasurements
 from calibration.thresholds import thresholds
 from protocol import eip712
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.encoding import canonical_json
-from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.errors import ConfigError, IntegrityError, MusterError, first_problem
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -33,7 +33,7 @@ _TOLERANCE = 2e-3
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Calibration(Part):
+class Calibration(DocumentPart):
     """Hashes are hex: `pool` is `subject(config)`, `weights` is `weights_hash(folder)`; `time` in Unix seconds;
     `audit_rate` in 1/65536; `seed` is what the honest files' randomness was made from; `false_reject` is per
     submission. `signature` is hex of 65 bytes, empty while unsigned."""
@@ -49,7 +49,7 @@ class Calibration(Part):
     audit_rate: Annotated[int, Field(ge=1, le=65536)]
     false_reject: Annotated[float, Field(gt=0, lt=0.5)]
     safety: Annotated[float, Field(ge=1, le=100)]
-    pairs: Annotated[tuple[PairFigures, ...], Field(min_length=1, max_length=64)]
+    pairs: Annotated[tuple[PairMeasurements, ...], Field(min_length=1, max_length=64)]
     thresholds: dict[str, Annotated[float, Field(gt=0)]]
     signer: str
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{130}|)$")] = ""
@@ -116,11 +116,8 @@ class Calibration(Part):
                 raise ValueError(f"it has more than {_MAX_BYTES} bytes")
             return cls.model_validate(from_json(data, allow_inf_nan=False))
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"]) or "document"
-            raise ConfigError(
-                f"{where} is not a calibration: `{field}` {first['msg']}", "ask for the file again"
-            ) from None
+            field, problem = first_problem(error.errors())
+            raise ConfigError(f"{where} is not a calibration: `{field}`: {problem}", "ask for the file again") from None
         except ValueError as error:
             raise ConfigError(f"{where} is not a calibration: {error}", "ask for the file again") from None
 

@@ -20,7 +20,7 @@ _DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
-class Spec:
+class EngineSpec:
     """An engine as written on the command line: `transformers:float32:cpu`; dtype and device may be left out."""
 
     name: str
@@ -28,7 +28,7 @@ class Spec:
     device: str
 
     @classmethod
-    def parse(cls, text: str, dtype: str, option: str) -> "Spec":
+    def parse(cls, text: str, dtype: str, option: str) -> "EngineSpec":
         """`dtype` is the pool's. Raises ConfigError."""
         name, *rest = text.split(":", 2)
         found = cls(name, rest[0] if rest else dtype, rest[1] if len(rest) > 1 else "cpu")
@@ -51,7 +51,7 @@ class Job(BaseModel):
     pool_config: Path
     weights: Path
     folder: Path
-    engine: Spec
+    engine: EngineSpec
     files: int = Field(ge=1)
     batches: tuple[int, ...] = Field(min_length=1)
     seed: str
@@ -75,5 +75,5 @@ def work_of(seed: str, number: int) -> Work:
     return Work(WorkId(PoolId(0, _ZERO, 0), _ZERO, 0, number), step_seed, bytes(32))
 
 
-def describe(pair: tuple[Spec, Spec]) -> str:
+def describe(pair: tuple[EngineSpec, EngineSpec]) -> str:
     return f"{pair[0]} to {pair[1]}"

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibration.sample import FileSample, MeanFigure
+from calibration.sample import FileSample, MeanMeasurement
 from calibration.tails import FEWEST, Limit, Tail, limit, significant
 
 _Z = 2.33
@@ -42,7 +42,7 @@ class Sums(BaseModel):
     ]
 
     @classmethod
-    def of(cls, figure: MeanFigure, files: Sequence[FileSample]) -> "Sums":
+    def of(cls, figure: MeanMeasurement, files: Sequence[FileSample]) -> "Sums":
         groups: dict[tuple[int, int], list[Row]] = {}
         for number, file in enumerate(files):
             for row in file.rows:

@@ -1,6 +1,5 @@
 """The parent's side: starts one process per engine, bounded in time, and sums up what they measured."""
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -8,8 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from calibration.jobs import Done, Job, Spec, describe
-from calibration.summary import PairFigures, summarise
+from calibration.jobs import Done, EngineSpec, Job, describe
+from calibration.plan import Pair, Plan
+from calibration.summary import PairMeasurements, summarise
 from engines.runtime import torch_environment
 from protocol.errors import ConfigError, MusterError
 
@@ -18,22 +18,9 @@ HELD_OUT = 4
 """One file of four is not used for thresholds, only judged by them."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What to measure: `files` honest files per pair of `pool_config`, decoded by turns at each of `batches`."""
-
-    pool_config: Path
-    weights: Path
-    pairs: tuple[tuple[Spec, Spec], ...]
-    files: int
-    batches: tuple[int, ...]
-    seed: str
-    threads: int
-
-
-def measure_all(plan: Plan) -> list[PairFigures]:
+def measure_all(plan: Plan) -> list[PairMeasurements]:
     """Make each worker's files once, measure them with each of its verifiers. Raises MusterError."""
-    out: dict[tuple[Spec, Spec], PairFigures] = {}
+    out: dict[Pair, PairMeasurements] = {}
     for worker in dict.fromkeys(pair[0] for pair in plan.pairs):
         with tempfile.TemporaryDirectory(prefix="muster-calibrate-") as name:
             made = _run(plan, "produce", worker, Path(name))
@@ -42,7 +29,7 @@ def measure_all(plan: Plan) -> list[PairFigures]:
     return [out[pair] for pair in plan.pairs]
 
 
-def _summary(pair: tuple[Spec, Spec], made: Done, seen: Done, plan: Plan) -> PairFigures:
+def _summary(pair: Pair, made: Done, seen: Done, plan: Plan) -> PairMeasurements:
     if made.engine is None or seen.engine is None:
         raise MusterError(f"{describe(pair)}: a process did not name its engine", "run this again")
     # By rounds of all batches, so that each batch has the same share of held-out files.
@@ -52,7 +39,7 @@ def _summary(pair: tuple[Spec, Spec], made: Done, seen: Done, plan: Plan) -> Pai
     return summarise(made.engine, seen.engine, kept, spare)
 
 
-def _run(plan: Plan, do: Any, engine: Spec, folder: Path) -> Done:
+def _run(plan: Plan, do: Any, engine: EngineSpec, folder: Path) -> Done:
     """One engine's process; its progress goes to standard error."""
     job = Job(
         do=do,

@@ -71,7 +71,7 @@ class FileSample:
 
 
 @dataclass(frozen=True)
-class MeanFigure:
+class MeanMeasurement:
     """A mean over a submission: sums of `total` over sums of `count`. `quantum` is the least non-zero value of one
     chunk or token (0: none): a flipped choice, an exponent, one of the 128 mantissas of a chunk (at least half of
     which are compared, ties aside)."""
@@ -92,7 +92,7 @@ class MeanFigure:
 
 
 @dataclass(frozen=True)
-class ExtremeFigure:
+class ExtremeMeasurement:
     """A maximum over chunks or tokens, by its maximum in one rollout."""
 
     largest: Callable[[RowSample], float]
@@ -102,20 +102,20 @@ class ExtremeFigure:
         return max(map(self.largest, rows))
 
 
-MEANS: Mapping[str, MeanFigure] = MappingProxyType(
+MEANS: Mapping[str, MeanMeasurement] = MappingProxyType(
     {
-        "exponent_mismatches_reject": MeanFigure(lambda r: r.mismatches, lambda r: r.chunks, 1.0, spared=1),
-        "mantissa_mean_reject": MeanFigure(lambda r: r.mantissa, lambda r: r.chunks, 1 / 64),
-        "sampling_miss_rate_reject": MeanFigure(lambda r: r.misses, lambda r: r.tokens, 1.0, spared=1),
-        "logprob_mean_reject": MeanFigure(lambda r: r.error, lambda r: r.tokens, 0.0),
+        "exponent_mismatches_reject": MeanMeasurement(lambda r: r.mismatches, lambda r: r.chunks, 1.0, spared=1),
+        "mantissa_mean_reject": MeanMeasurement(lambda r: r.mantissa, lambda r: r.chunks, 1 / 64),
+        "sampling_miss_rate_reject": MeanMeasurement(lambda r: r.misses, lambda r: r.tokens, 1.0, spared=1),
+        "logprob_mean_reject": MeanMeasurement(lambda r: r.error, lambda r: r.tokens, 0.0),
     }
 )
-EXTREMES: Mapping[str, ExtremeFigure] = MappingProxyType(
+EXTREMES: Mapping[str, ExtremeMeasurement] = MappingProxyType(
     {
-        "exponent_mismatches_chunk_reject": ExtremeFigure(lambda r: r.mismatches_largest, 1.0),
-        "mantissa_mean_chunk_reject": ExtremeFigure(lambda r: r.mantissa_largest, 0.0),
-        "sampling_gap_reject": ExtremeFigure(lambda r: r.gap_largest, 0.0),
-        "logprob_error_reject": ExtremeFigure(lambda r: r.error_largest, 0.0),
+        "exponent_mismatches_chunk_reject": ExtremeMeasurement(lambda r: r.mismatches_largest, 1.0),
+        "mantissa_mean_chunk_reject": ExtremeMeasurement(lambda r: r.mantissa_largest, 0.0),
+        "sampling_gap_reject": ExtremeMeasurement(lambda r: r.gap_largest, 0.0),
+        "logprob_error_reject": ExtremeMeasurement(lambda r: r.error_largest, 0.0),
     }
 )
 MEASUREMENTS: tuple[str, ...] = (*MEANS, *EXTREMES)

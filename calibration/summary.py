@@ -18,11 +18,11 @@ Count = Annotated[int, Field(ge=1, lt=2**53)]
 Text = Annotated[str, Field(max_length=100)]
 
 
-class Part(BaseModel):
+class DocumentPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Machine(Part):
+class Machine(DocumentPart):
     """The arithmetic of one side (engines.base.EngineInfo)."""
 
     name: Text
@@ -35,7 +35,7 @@ class Machine(Part):
         return cls(name=info.name, version=info.version, dtype=info.dtype, device=info.device)
 
 
-class Spread(Part):
+class Spread(DocumentPart):
     """How a figure of a whole file, as checks judge it, is spread over the files."""
 
     median: float
@@ -50,7 +50,7 @@ class Spread(Part):
         return cls(median=at[0], p90=at[1], p99=at[2], largest=at[3])
 
 
-class Stratum(Part):
+class Stratum(DocumentPart):
     """The sums of the four means in the files that were decoded `batch` at a time."""
 
     batch: Count
@@ -58,14 +58,14 @@ class Stratum(Part):
     sums: dict[str, Sums]
 
 
-class Heldout(Part):
+class Heldout(DocumentPart):
     """Files that no threshold was computed from: how many, and the largest figure of any."""
 
     files: Count
     largest: dict[str, float]
 
 
-class PairFigures(Part):
+class PairMeasurements(DocumentPart):
     """One worker engine verified by one verifier engine; counts are of the files that thresholds come from."""
 
     worker: Machine
@@ -81,7 +81,7 @@ class PairFigures(Part):
     heldout: Heldout
 
     @model_validator(mode="after")
-    def _complete(self) -> "PairFigures":
+    def _complete(self) -> "PairMeasurements":
         means = [set(self.ratios), *(set(stratum.sums) for stratum in self.strata)]
         all_measurements = [set(self.spread), set(self.heldout.largest)]
         whole = all(found == set(MEASUREMENTS) for found in all_measurements) and all(
@@ -98,12 +98,12 @@ class PairFigures(Part):
 
 def summarise(
     worker: EngineInfo, verifier: EngineInfo, files: Sequence[FileSample], heldout: Sequence[FileSample]
-) -> PairFigures:
+) -> PairMeasurements:
     """The summary of a pair's files. Raises ConfigError if there are too few of them."""
     if not files or not heldout:
         raise ConfigError("no honest files were measured", "pass a larger --files")
     rows = [row for file in files for row in file.rows]
-    return PairFigures(
+    return PairMeasurements(
         worker=Machine.of(worker),
         verifier=Machine.of(verifier),
         files=len(files),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from calibration.means import Design, mean_limit
 from calibration.sample import EXTREMES, MEANS, MEASUREMENTS
-from calibration.summary import PairFigures
+from calibration.summary import PairMeasurements
 from calibration.tails import FEWEST, limit
 
 FLOORS = {
@@ -49,13 +49,15 @@ _RARE = 50
 """Events of a whole sample above which their count needs no Poisson floor."""
 
 
-def thresholds(pairs: Sequence[PairFigures], design: Design, false_reject: float, safety: float) -> dict[str, float]:
+def thresholds(
+    pairs: Sequence[PairMeasurements], design: Design, false_reject: float, safety: float
+) -> dict[str, float]:
     """Every figure's reject threshold, the largest over the pairs, rounded up to three digits."""
     each = [_pair(pair, design, false_reject / len(MEASUREMENTS), safety) for pair in pairs]
     return {name: _rounded_up(max(found[name] for found in each)) for name in MEASUREMENTS}
 
 
-def _pair(pair: PairFigures, design: Design, probability: float, safety: float) -> dict[str, float]:
+def _pair(pair: PairMeasurements, design: Design, probability: float, safety: float) -> dict[str, float]:
     out = {}
     for name, extreme in EXTREMES.items():
         found = limit(pair.extremes[name], probability / design.rows, extreme.quantum)
@@ -82,7 +84,7 @@ def blind(found: Mapping[str, float]) -> list[str]:
     return [name for name in MEASUREMENTS if found[name] >= UNRELATED[name]]
 
 
-def _poisson_floor(pair: PairFigures, name: str, design: Design, probability: float) -> float:
+def _poisson_floor(pair: PairMeasurements, name: str, design: Design, probability: float) -> float:
     """Rare events that come one by one: how many a submission may hold though the sample has few or none."""
     strata = [stratum.sums[name] for stratum in pair.strata]
     counted, total = sum(sums.count for sums in strata), math.fsum(sums.total for sums in strata)

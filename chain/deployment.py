@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from chain import abi
 from chain.client import ChainClient
 from protocol.eip712 import checked_address
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_problem
 from protocol.files import write_atomic
 
 Address = Annotated[str, AfterValidator(checked_address)]
@@ -79,11 +79,8 @@ class Deployment(_DeploymentModel):
                 f"cannot read the deployment file {path}: {error.strerror}", "deploy first, or name the right file"
             ) from None
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the file"
-            raise ConfigError(
-                f"{path}: `{where}`: {first['msg']}", "fetch or write the deployment file again"
-            ) from None
+            field, problem = first_problem(error.errors(), "the file")
+            raise ConfigError(f"{path}: `{field}`: {problem}", "fetch or write the deployment file again") from None
         deployment.check_abis(str(path))
         return deployment
 
@@ -109,14 +106,14 @@ class Deployment(_DeploymentModel):
         genesis = client.block(0)
         if genesis is not None and "0x" + genesis.hash.hex() != self.genesis:
             raise ConfigError(
-                f"{client.rpc.url} serves another chain with id {self.chain_id} than the one deployed to",
+                f"{client.url} serves another chain with id {self.chain_id} than the one deployed to",
                 "name its RPC URL, or deploy again (a fresh local chain starts empty)",
             )
         names = list(self.contracts)
-        codes = client.rpc.batch([("eth_getCode", [self.contracts[n].address, "latest"]) for n in names])
+        codes = client.batch([("eth_getCode", [self.contracts[n].address, "latest"]) for n in names])
         for name, code in zip(names, codes, strict=True):
             if not isinstance(code, str) or len(code) <= 2:
                 raise ConfigError(
-                    f"there is no {name} at {self.contracts[name].address} on {client.rpc.url}",
+                    f"there is no {name} at {self.contracts[name].address} on {client.url}",
                     "check the deployment file and the RPC URL",
                 )

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chain.deployment import Address
 from protocol.encoding import parse_toml
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_problem
 
 FOLDER = Path(__file__).resolve().parent / "networks"
 _TOKEN_BOUND = (1 << 56) - 1
@@ -80,8 +80,7 @@ class NetworkConfig(_NetworkModel):
             known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
             raise ConfigError(f"there is no network {which}", f"choose one of {known}, or name a .toml file") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the file"
-            raise ConfigError(f"{path}: `{where}`: {first['msg']}", "mend that value") from None
+            field, problem = first_problem(error.errors(), "the file")
+            raise ConfigError(f"{path}: `{field}`: {problem}", "correct that value") from None
         except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot read {path}: {error}", "mend the file") from None
+            raise ConfigError(f"cannot read {path}: {error}", "correct the file") from None

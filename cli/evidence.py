@@ -4,18 +4,15 @@ The documents come from strangers by way of the pool's service. Their bytes are 
 was bound to, their shape before anything is shown, and their text is stripped of control characters.
 """
 
-from eth_utils.crypto import keccak
-
 from chain.records import Submission
 from chain.state import State
-from protocol.encoding import canonical_json, parse_json
-from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
-from protocol.verdict import Code, Verdict, code_at
+from protocol.api.endpoints import OBJECTS
+from protocol.errors import MusterError, UnreachableError, printable
+from protocol.verdict import BallotDocument, Code, code_at
 from storage.download import HttpObjects
 from storage.keys import object_key
 from storage.missing import MissingObjectError
 
-__all__ = ["explain", "parse_ballot", "printable"]
 _SECONDS = 10.0
 _MAX_BYTES = 4 << 20
 
@@ -36,7 +33,8 @@ def explain(state: State, sub: Submission, orchestrator: str) -> list[str]:
 
 def _findings(orchestrator: str, digest: bytes, sequence: int) -> list[str]:
     try:
-        verdict = parse_ballot(_fetch(orchestrator, object_key("verdicts", digest)), digest, sequence)
+        document = _fetch(orchestrator, object_key("verdicts", digest))
+        verdict = BallotDocument.parse(document, digest).on(sequence)
     except MusterError as error:
         return [f"no evidence: {printable(error.what)}"]
     return [
@@ -46,24 +44,9 @@ def _findings(orchestrator: str, digest: bytes, sequence: int) -> list[str]:
     ]
 
 
-def parse_ballot(data: bytes, digest: bytes, sequence: int) -> Verdict:
-    """The verdict on one file in a ballot's document. Raises IntegrityError if the bytes are not those the vote was
-    bound to, or say nothing on the file."""
-    if keccak(data) != digest:
-        raise IntegrityError("the verdict document is not the one that was voted with", "ask another source")
-    try:
-        documents = parse_json(data)["verdicts"]
-        chosen = [canonical_json(document) for document in documents if document["sequence"] == sequence]
-    except (ValueError, KeyError, TypeError):
-        raise IntegrityError("the verdict document is malformed", "ask its voter") from None
-    if len(chosen) != 1:
-        raise IntegrityError(f"the verdict document says nothing on file {sequence}", "ask its voter")
-    return Verdict.parse(chosen[0])
-
-
 def _fetch(orchestrator: str, key: str) -> bytes:
     # Whoever asks sees the answer and nobody else does, so the service may point to wherever its bucket is.
-    objects = HttpObjects([f"{orchestrator.rstrip('/')}/v1/objects"], timeout=_SECONDS, allow_private=True)
+    objects = HttpObjects([orchestrator.rstrip("/") + OBJECTS], timeout=_SECONDS, allow_private=True)
     try:
         return objects(key, _MAX_BYTES)
     except MissingObjectError:

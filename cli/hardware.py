@@ -51,6 +51,8 @@ def survey(folder: Path) -> Hardware:
     """Look at this machine; `folder` is where a node would keep its data."""
     import psutil
 
+    from engines.runtime import vllm_installed
+
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     memory = psutil.virtual_memory()
@@ -63,8 +65,8 @@ def survey(folder: Path) -> Hardware:
         disk_free=shutil.disk_usage(folder).free,
         gpus=gpus(),
         engines={
-            "hf": bool(find_spec("torch") and find_spec("transformers")),
-            "vllm": bool(find_spec("torch") and find_spec("vllm")),
+            "transformers": bool(find_spec("torch") and find_spec("transformers")),
+            "vllm": vllm_installed(),
         },
     )
 

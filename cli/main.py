@@ -34,8 +34,8 @@ run.register(app, validator.app)
 
 
 def main() -> None:
-    """Entry point: what a person can mend, wrong usage included, is one line and exit 2; Ctrl-C is exit 130. All else
-    is a bug and shows itself."""
+    """Entry point: what a person can put right, wrong usage included, is one line and exit code 2; Ctrl-C is exit
+    code 130. All else is a bug and shows its traceback."""
     try:
         start_logging()
         code = app(standalone_mode=False)

@@ -13,13 +13,13 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.contracts.base import ContractCall
-    from chain.sender import Receipt
+    from chain.transactions import Receipt
     from cli.session import Session
 
 
 @dataclass(frozen=True)
 class PlannedTransaction:
-    """One transaction. `ask`: a person has to agree first, because money moves out or because it cannot be undone.
+    """One transaction. `ask`: a person has to confirm it, because money moves out or because it cannot be undone.
     `after`: it only works once the transactions before it are mined, so a dry run cannot simulate it."""
 
     title: str
@@ -58,8 +58,8 @@ def act(
     """Send all in order, after the approval that they need, or in a dry run only simulate them; print what was done,
     with `facts` in the document.
 
-    Raises ConfigError when the tokens do not suffice or nobody agreed, ContractError when a transaction is refused. A
-    failure leaves the earlier ones done; the command can be run again.
+    Raises ConfigError when the tokens do not suffice or it was not confirmed, ContractError when a transaction is
+    refused. A failure leaves the earlier ones done; the command can be run again.
     """
     _check_tokens(session, transactions)
     plan = _with_approval(session, transactions)
@@ -69,13 +69,23 @@ def act(
                 session.client.simulate(planned.call)
         emit({"dry_run": True, "plan": [_planned(p) for p in plan], **facts}, mode.json, lambda: _plan_text(plan))
         return
-    _agree(session, plan, mode)
+    if not mode.yes and any(planned.ask for planned in plan):
+        titles = "".join(f"\n  {planned.title}" for planned in plan)
+        confirm(f"From {session.client.address} on chain {session.client.chain_id}:{titles}\nGo ahead?")
     receipts = [_send(session, planned, mode) for planned in plan]
     more, text = outcome(receipts[-len(transactions) :]) if outcome else ({}, "")
     if mode.json:
         emit({"sent": list(map(_sent, plan, receipts)), **facts, **more}, True, str)
     elif text:
         typer.echo(text)
+
+
+def confirm(question: str) -> None:
+    """Ask on the terminal. Raises ConfigError unless somebody there agrees."""
+    if not sys.stdin.isatty():
+        raise ConfigError("this has to be confirmed and there is no terminal to ask", "pass --yes, or --dry-run")
+    if not typer.confirm(question, err=True):
+        raise ConfigError("not confirmed", "nothing was sent")
 
 
 def _check_tokens(session: "Session", transactions: Sequence[PlannedTransaction]) -> None:
@@ -97,18 +107,6 @@ def _with_approval(session: "Session", transactions: Sequence[PlannedTransaction
         return list(transactions)
     first = PlannedTransaction(f"let {taking[0].label.split('.')[0]} take that much", approval)
     return [first, *(replace(planned, after=planned.after or planned.call in taking) for planned in transactions)]
-
-
-def _agree(session: "Session", plan: Sequence[PlannedTransaction], mode: Mode) -> None:
-    if mode.yes or not any(planned.ask for planned in plan):
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError("this needs somebody's consent and there is no terminal to ask", "pass --yes, or --dry-run")
-    typer.echo(f"From {session.client.address} on chain {session.client.chain_id}:", err=True)
-    for planned in plan:
-        typer.echo(f"  {planned.title}", err=True)
-    if not typer.confirm("Go ahead?", err=True):
-        raise ConfigError("not agreed to", "nothing was sent")
 
 
 def _send(session: "Session", planned: PlannedTransaction, mode: Mode) -> "Receipt":

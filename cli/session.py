@@ -78,16 +78,16 @@ def load_deployment(path: Path | None) -> Deployment:
     return Deployment.load(path / "deployment.json" if path.is_dir() else path)
 
 
-def rpc_urls(deployment: Deployment, rpc: str | None) -> list[str]:
-    """The RPC URLs to use: those named (separated by commas), else those of the deployment's network."""
+def rpc_urls(network: str, rpc: str | None) -> list[str]:
+    """The RPC URLs to use: those named (separated by commas), else the network's own."""
     from chain.network import NetworkConfig
 
     if rpc:
         return [url.strip() for url in rpc.split(",") if url.strip()]
     try:
-        return list(NetworkConfig.load(deployment.network).rpc_urls)
+        return list(NetworkConfig.load(network).rpc_urls)
     except ConfigError:
-        raise ConfigError(f"no RPC URL is known for network {deployment.network}", "pass --rpc URL") from None
+        raise ConfigError(f"no RPC URL is known for network {network}", "pass --rpc URL") from None
 
 
 def open_session(
@@ -95,11 +95,11 @@ def open_session(
 ) -> Session:
     """Connect; read-only unless a key file is named. Raises ConfigError (file, chain, password), UnreachableError."""
     suite = load_deployment(deployment)
-    reader = ChainClient(rpc_urls(suite, rpc), suite.chain_id, patience=_PATIENCE)
+    reader = ChainClient(rpc_urls(suite.network, rpc), suite.chain_id, patience=_PATIENCE)
     suite.check_chain(reader)
     if keystore is None:
         return Session(Suite(reader, suite, check=False))
-    urls = reader.rpc.urls
+    urls = reader.provider.urls
     reader.close()
     account = open_key(keystore, password_file)
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))

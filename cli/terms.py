@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from chain.records import Terms
 from protocol.amounts import parse_tokens
 from protocol.encoding import parse_toml
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_problem
 
 
 def _grains(value: Any) -> int:
@@ -68,9 +68,8 @@ def load_terms(path: Path, config_hash: bytes) -> Terms:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: `{name}` {first['msg']}", "mend that field") from None
+        field, problem = first_problem(error.errors())
+        raise ConfigError(f"{path}: `{field}`: {problem}", "correct that field") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}", "write the file again") from None
 

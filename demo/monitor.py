@@ -1,6 +1,5 @@
 """Follows a run from the outside, through the chain and the trainer's records, and prints what happens."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,30 +9,12 @@ from typing import Any
 from chain.projection import Projection
 from chain.records import Status
 from chain.state import State
+from protocol.amounts import show_tokens
 from protocol.errors import MusterError
 from protocol.verdict import Code
+from trainer.records import read_records
 
 SILENCE_SECONDS = 6.0
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a JSON-lines file; a line cut by a kill is left out."""
-    try:
-        text = path.read_text()
-    except OSError:
-        return []
-    out = []
-    for line in text.splitlines():
-        try:
-            out.append(json.loads(line))
-        except ValueError:
-            continue
-    return out
-
-
-def tokens(grains: int) -> str:
-    """Grains as tokens with three decimals, for people."""
-    return f"{grains / 1e9:,.3f}"
 
 
 @dataclass
@@ -68,7 +49,7 @@ class RunMonitor:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The trainer's records, one per step (the last one written counts), in its home folder."""
-        found = [record for path in self.home.glob("*/metrics.jsonl") for record in read_lines(path)]
+        found = [record for path in self.home.glob("*/metrics.jsonl") for record in read_records(path)]
         by_step = {record["step"]: record for record in found if "step" in record}
         return [by_step[step] for step in sorted(by_step)]
 
@@ -81,7 +62,7 @@ class RunMonitor:
         refused = len(files) - count[Status.ACCEPTED] - count[Status.PENDING]
         return (
             f"files: {count[Status.ACCEPTED]} accepted, {refused} refused, {count[Status.PENDING]} being checked · "
-            f"{earned:,} tokens verified · {tokens(earned * rate)} MUS earned"
+            f"{earned:,} tokens verified · {show_tokens(earned * rate)} MUS earned"
         )
 
     def _report_steps(self) -> None:
@@ -102,7 +83,7 @@ class RunMonitor:
                 self._line(f"⚖ {who}: a file was rejected, its stake is frozen until the challenge window ends")
             if account.ejected and self._first("ejected", node):
                 reason = Code(account.eject_code).label
-                self._line(f"⚖ {who} SLASHED {tokens(account.slashed)} MUS and EJECTED: {reason}")
+                self._line(f"⚖ {who} SLASHED {show_tokens(account.slashed)} MUS and EJECTED: {reason}")
         for dispute in state.disputes.values():
             who = self.names.get(dispute.disputer, dispute.disputer)
             if self._first("dispute", dispute.sequence):
@@ -114,7 +95,7 @@ class RunMonitor:
             if self._first("canary", canary.sequence):
                 self._line(f"⚖ file {canary.sequence} was a canary; seats {list(canary.accused)} accepted it")
             if canary.concluded and self._first("canary done", canary.sequence):
-                lost = ", ".join(f"seat {seat} loses {tokens(g)} MUS" for seat, g in canary.slashed.items())
+                lost = ", ".join(f"seat {seat} loses {show_tokens(g)} MUS" for seat, g in canary.slashed.items())
                 self._line(
                     f"⚖ canary {canary.sequence} {'upheld' if canary.upheld else 'refused'}: {lost or 'nobody pays'}"
                 )

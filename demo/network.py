@@ -62,57 +62,57 @@ class Network:
 
     # ---- The pool owner's processes
 
-    def settings(self) -> S3Settings:
+    def s3_settings(self) -> S3Settings:
         credentials = self.plan.home("s3") / "etc" / "credentials.json"
         return S3Settings(endpoint=self.plan.s3_url, bucket=BUCKET, credentials=credentials)
 
     def publish_config(self, config: PoolConfig) -> None:
-        """The configuration document, beside the run and, for strangers, in the bucket under its hash."""
+        """The configuration document, beside the run and, for everybody else, in the bucket under its hash."""
         self.config_path.write_bytes(config.canonical())
-        Bucket(self.settings()).put(object_key("configs", config.digest), config.canonical())
+        Bucket(self.s3_settings()).put(object_key("configs", config.digest), config.canonical())
 
     def start_orchestrator(self, pool: int) -> None:
-        values = self._common(pool, "orchestrator") | {
+        values = self._role_settings(pool, "orchestrator") | {
             "host": "127.0.0.1",
             "port": self.plan.http_port,
             "public_url": self.plan.http_url,
             "pool_config": self.config_path,
             "owner": self.ring["owner"].address,
             "key": self.ring["service"].reference(),
-            "s3": self.settings().model_dump(mode="json"),
+            "s3": self.s3_settings().model_dump(mode="json"),
         }
-        self._role("orchestrator", "orchestrator", values)
+        self._start_role("orchestrator", "orchestrator", values)
         self._wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")
 
     def start_trainer(self, pool: int, base: Path) -> None:
-        values = self._stranger(pool, "trainer") | {
+        values = self._client_settings(pool, "trainer") | {
             "key": self.ring["owner"].reference(),
-            "s3": self.settings().model_dump(mode="json"),
+            "s3": self.s3_settings().model_dump(mode="json"),
             "base": base,
             "carrier": next((self.ring[f"node-{n.name}"].address for n in self.plan.nodes if n.carrier), ""),
         }
-        self._role("trainer", "trainer", values, torch=True)
+        self._start_role("trainer", "trainer", values, torch=True)
 
-    # ---- Strangers' processes
+    # ---- Workers and validators
 
     def start_validator(self, pool: int, spec: ValidatorSpec) -> None:
         name = f"validator-{spec.name}"
-        values = self._stranger(pool, name) | {
+        values = self._client_settings(pool, name) | {
             "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)],
             "engine": {"name": spec.engine, "dtype": "float32", "threads": 1, "batch": spec.batch},
         }
-        self._role(name, "validator", values, torch=True, attack=spec.attack)
+        self._start_role(name, "validator", values, torch=True, attack=spec.attack)
 
     def start_worker(self, pool: int, spec: NodeSpec) -> None:
         name = f"worker-{spec.name}"
-        values = self._stranger(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
+        values = self._client_settings(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
         values["engine"] = {"name": spec.engine, "dtype": "float32", "threads": 1}
         values["claim_seconds"] = 5
-        self._role(name, "worker", values, torch=True, attack=spec.attack, final_exits=frozenset({0, EJECTED}))
+        self._start_role(name, "worker", values, torch=True, attack=spec.attack, final_exits=frozenset({0, EJECTED}))
 
     # ---- Shared
 
-    def _common(self, pool: int, process: str) -> dict[str, Any]:
+    def _role_settings(self, pool: int, process: str) -> dict[str, Any]:
         plan = self.plan
         return {
             "home": plan.home(process),
@@ -122,14 +122,14 @@ class Network:
             "confirmations": CONFIRMATIONS,
         }
 
-    def _stranger(self, pool: int, process: str) -> dict[str, Any]:
+    def _client_settings(self, pool: int, process: str) -> dict[str, Any]:
         more = {"orchestrator": self.plan.http_url, "cache": self.plan.home(process) / "weights", "name": process}
-        return self._common(pool, process) | more | {"poll_seconds": 0.4}
+        return self._role_settings(pool, process) | more | {"poll_seconds": 0.4}
 
-    def _role(
+    def _start_role(
         self,
         name: str,
-        noun: str,
+        role: str,
         values: dict[str, Any],
         torch: bool = False,
         attack: str = "",
@@ -137,9 +137,9 @@ class Network:
     ) -> None:
         path = self.plan.write_config(name, values)
         if attack:
-            argv = ["-m", f"attacks.{noun}", "--attack", attack, "--config", str(path)]
+            argv = ["-m", f"attacks.{role}", "--attack", attack, "--config", str(path)]
         else:
-            argv = ["-m", "cli.main", noun, "run", "--config", str(path)]
+            argv = ["-m", "cli.main", role, "run", "--config", str(path)]
         self._start(name, argv, torch, final_exits)
 
     def _start(

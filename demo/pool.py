@@ -1,15 +1,15 @@
 """What the demo's pool promises: its configuration document and its terms on chain."""
 
 from chain.records import Terms
+from protocol.amounts import GRAINS
 from protocol.config import PoolConfig, TaskConfig, TrainConfig, WorkConfig
 from protocol.seeds import AUDIT_EVERYTHING
 from trainer.tiny_model import tiny_model_config
 
-TOKEN = 10**9
-BUDGET = 2_000 * TOKEN
-STAKE = 200 * TOKEN
-RATE = TOKEN // 10_000
-FEE = TOKEN // 100
+BUDGET = 2_000 * GRAINS
+STAKE = 200 * GRAINS
+RATE = GRAINS // 10_000
+FEE = GRAINS // 100
 
 
 def pool_config(seed: int, steps: int) -> PoolConfig:

@@ -14,7 +14,7 @@ from demo.disputer import Disputer
 from demo.monitor import RunMonitor
 from demo.network import Network
 from demo.onboarding import Onboarding
-from demo.plan import POOL, Options, make_plan
+from demo.plan import POOL, DemoPlan, Options, make_plan
 from demo.pool import pool_config
 from demo.progress import ProgressPrinter, Stop
 from demo.results import Outcome, write_results
@@ -86,7 +86,7 @@ class Demo:
         plan = self.plan
         self.say(f"chain at {plan.rpc_url} · S3 at {plan.s3_url} · {len(names(plan))} encrypted keystores")
         self.onboarding.give_gas()
-        deployment = deploy(self.onboarding.client("deployer"), local_network(), plan.deployment.parent)
+        deployment = deploy(self.onboarding.client("deployer"), demo_chain(plan), plan.deployment.parent)
         self.say(f"{len(deployment.contracts)} contracts deployed, Pools at {deployment.address('Pools')}")
 
     def _create_pool(self) -> None:
@@ -139,7 +139,9 @@ class Demo:
             time.sleep(0.5)
 
 
-def local_network() -> NetworkConfig:
-    """The local network with epochs long enough that a busy machine draws every committee in time."""
+def demo_chain(plan: DemoPlan) -> NetworkConfig:
+    """The local network at this run's address, with epochs long enough that a busy machine draws every committee in
+    time."""
     network = NetworkConfig.load("local")
-    return network.model_copy(update={"suite": network.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})})
+    suite = network.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})
+    return network.model_copy(update={"rpc_urls": (plan.rpc_url,), "suite": suite})

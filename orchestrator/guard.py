@@ -46,7 +46,7 @@ class NonceStore:
             self._db.close()
 
 
-class Guard:
+class RequestGuard:
     """Verifies requests for one service.
 
     `allowed` may refuse an address (403) before its nonce is stored, so that strangers cannot fill the store.

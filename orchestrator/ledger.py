@@ -1,33 +1,15 @@
 """The contribution ledger of one pool: who earned, was paid, was slashed, and where every grain of its escrow is.
 
-Pure functions of the projected state (which follows from events alone). Comparing their results with the contracts' own
-account and with token balances is `orchestrator/reconcile.py`; it can fail, and that is its use.
+Pure functions of the projected state, which follows from events alone. `orchestrator/reconcile.py` compares their
+results with the contracts' own accounts and with token balances.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from chain.records import Account, Pool, Status, Submission
 from chain.state import State
-from protocol.verdict import Code
-
-
-@dataclass(frozen=True)
-class Row:
-    """One account of the ledger; grains. earned: all that was accepted, or paid for votes; pending: submitted and
-    undecided; locked: accepted, not vested; vested: can be claimed now; claimed, fees: paid out; slashed: taken from
-    stake or bond. `payee` receives the money: a node's operator, a seat's owner."""
-
-    address: str
-    role: str
-    payee: str
-    earned: int = 0
-    pending: int = 0
-    locked: int = 0
-    vested: int = 0
-    claimed: int = 0
-    fees: int = 0
-    slashed: int = 0
+from protocol.api.run import LedgerEntry
 
 
 @dataclass(frozen=True)
@@ -91,23 +73,17 @@ def _committee_share(pool: Pool, sub: Submission) -> int:
     return (pool.terms.fee >> 2 if attempt else pool.terms.fee) * pool.terms.committee
 
 
-def vested_units(state: State, account: Account, now: int) -> int:
-    """Units that a claim would pay at chain time `now`."""
-    hint = state.claim_hint(account.pool, account.node, now)
-    return hint.cumulative - account.units_drawn if hint else 0
-
-
-def rows(state: State, pool_id: int, now: int) -> list[Row]:
+def rows(state: State, pool_id: int, now: int) -> list[LedgerEntry]:
     """One row per node that joined the pool, then one per seat owner; `now` is chain time."""
     pool = state.pools[pool_id]
     accounts = [account for (of, _), account in state.accounts.items() if of == pool_id]
     return [_worker(state, pool, account, now) for account in accounts] + _validators(state, pool_id)
 
 
-def _worker(state: State, pool: Pool, account: Account, now: int) -> Row:
+def _worker(state: State, pool: Pool, account: Account, now: int) -> LedgerEntry:
     rate = pool.terms.rate
-    vested = vested_units(state, account, now)
-    return Row(
+    vested = state.claimable_units(account.pool, account.node, now)
+    return LedgerEntry(
         address=account.node,
         role="worker",
         payee=account.operator,
@@ -120,18 +96,23 @@ def _worker(state: State, pool: Pool, account: Account, now: int) -> Row:
     )
 
 
-def _validators(state: State, pool_id: int) -> list[Row]:
-    fees: dict[str, int] = defaultdict(int)
-    slashed: dict[str, int] = defaultdict(int)
-    for payment in state.payments:
-        if payment.kind in ("fee", "jury") and payment.pool == pool_id:
-            fees[payment.to] += payment.amount
+def _validators(state: State, pool_id: int) -> list[LedgerEntry]:
+    fees, slashed = fees_paid(state, pool_id), Counter[str]()
     for seat in state.seats.values():
         slashed[seat.owner] += seat.penalised
     return [
-        Row(owner, "validator", owner, earned=fees[owner], fees=fees[owner], slashed=slashed[owner])
-        for owner in sorted({*slashed, *fees})
+        LedgerEntry(address=one, role="validator", payee=one, earned=fees[one], fees=fees[one], slashed=slashed[one])
+        for one in sorted({*slashed, *fees})
     ]
+
+
+def fees_paid(state: State, pool_id: int) -> Counter[str]:
+    """Owner of seats → grains that it was paid for votes in committees and juries of the pool."""
+    fees = Counter[str]()
+    for payment in state.payments:
+        if payment.kind in ("fee", "jury") and payment.pool == pool_id:
+            fees[payment.to] += payment.amount
+    return fees
 
 
 def received(state: State) -> dict[str, int]:
@@ -141,8 +122,3 @@ def received(state: State) -> dict[str, int]:
         if payment.kind in ("claim", "fee", "leftover"):
             out[payment.to] += payment.amount
     return dict(out)
-
-
-def reason(code: int) -> str:
-    """An outcome for people."""
-    return Code(code).label

@@ -1,14 +1,7 @@
-"""How often and how much one caller may ask: token buckets and bounded bodies."""
+"""How often one caller may ask: token buckets."""
 
-import asyncio
 import threading
 from collections import OrderedDict
-
-from starlette.requests import ClientDisconnect, Request
-
-from orchestrator.bodies import HttpError
-
-BODY_SECONDS = 15.0
 
 
 class Buckets:
@@ -32,22 +25,3 @@ class Buckets:
             if len(self._levels) > self._most:
                 self._levels.popitem(last=False)
             return allowed
-
-
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body, at most `limit` bytes, within 15 s. Raises HttpError 413, 408 or 400."""
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or len(declared) > 18 or int(declared) > limit:
-        raise HttpError(413, f"the body is larger than {limit} bytes", "send less")
-    data = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > limit:
-                    raise HttpError(413, f"the body is larger than {limit} bytes", "send less")
-    except TimeoutError:
-        raise HttpError(408, f"the body did not arrive within {BODY_SECONDS:.0f} s", "try again") from None
-    except ClientDisconnect:
-        raise HttpError(400, "the connection ended before the body") from None
-    return bytes(data)

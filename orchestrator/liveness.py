@@ -1,21 +1,9 @@
 """What a participant's heartbeats say about it. Pure."""
 
-from enum import Enum
+from protocol.api.run import NodeState
 
 HEARTBEAT_SECONDS = 10.0
 MISSES_UNTIL_DEAD = 3
-
-
-class NodeState(Enum):
-    """WAITING: known from the chain, no heartbeat yet. HEALTHY. UNHEALTHY: one or two missed. DEAD: three or more.
-    EJECTED, LEFT: by the chain, whatever it sends."""
-
-    WAITING = "waiting"
-    HEALTHY = "healthy"
-    UNHEALTHY = "unhealthy"
-    DEAD = "dead"
-    LEFT = "left"
-    EJECTED = "ejected"
 
 
 def missed(last_seen: float, now: float, interval: float = HEARTBEAT_SECONDS) -> int:

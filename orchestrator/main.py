@@ -17,13 +17,15 @@ from chain.suite import Suite
 from orchestrator.app import create_app
 from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
-from orchestrator.guard import Guard, NonceStore
+from orchestrator.guard import NonceStore, RequestGuard
 from orchestrator.indexer import Indexer
-from orchestrator.service import Service, Settings
+from orchestrator.service import Service, ServiceParts, Settings
 from orchestrator.watch import Watch
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.http.signing import Realm
+from protocol.identity import PoolId
+from protocol.receipts import ReceiptSigner
 from runtime.process import start
 from storage.bucket import Bucket
 from storage.keys import object_key
@@ -98,12 +100,14 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     bucket = Bucket(config.s3)
     bucket.put(object_key("configs", pool_config.digest), pool_config.canonical())
     realm = Realm.of(config.url, deployment.chain_id, pools)
+    receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, realm.pools, config.pool))
     nonces = NonceStore(home / "nonces.sqlite")
     stack.callback(nonces.close)
     settings = Settings(config.lease_seconds, config.lease_limit, config.max_upload_bytes, config.stall_seconds)
     indexer = Indexer(watch, db, suite, config.poll_seconds)
-    service = Service(db, watch, bucket, pool_config, signer, realm, settings, indexer=indexer)
-    guard = Guard(realm, nonces, watch.knows)
+    parts = ServiceParts(db, watch, bucket, pool_config, receipts, indexer=indexer)
+    service = Service(parts, settings)
+    guard = RequestGuard(realm, nonces, watch.knows)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -116,8 +120,8 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
 
 def check_pool(watch: Watch, config: PoolConfig, owner: str) -> None:
     """Raise ConfigError unless the pool on chain has this configuration and (if given) owner."""
-    with watch.reading() as state:
-        pool = watch.pool(state)
+    state = watch.state
+    pool = watch.pool(state)
     if pool is None:
         raise ConfigError(f"there is no pool {watch.pool_id} on this chain", "create it: muster pool create")
     if pool.config_hash != config.digest:

@@ -1,16 +1,19 @@
-"""Who takes part, as the status and dashboard routes tell: nodes, validators, other processes."""
+"""Who takes part in a run, for its public documents: nodes, validators, other processes."""
 
 import json
+from collections import Counter
 from typing import Any
 
 from chain.records import Account, Pool, Seat, Status
 from chain.state import State
-from orchestrator.ledger import reason
-from orchestrator.liveness import NodeState, node_state
+from orchestrator.ledger import fees_paid
+from orchestrator.liveness import node_state
 from orchestrator.tables import HeartbeatRow
+from protocol.api.run import NodeEntry, NodeState, OtherEntry, SeatEntry, ValidatorEntry
+from protocol.verdict import Code
 
 
-def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
+def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) -> list[NodeEntry]:
     """Every node that ever joined the pool."""
     out = []
     for (of, address), account in state.accounts.items():
@@ -19,20 +22,20 @@ def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) 
         beat = beats.get(address)
         files = state.submissions_of(pool.pool, address)
         out.append(
-            {
-                "address": address,
-                "operator": account.operator,
-                "state": _account_state(account, beat, now).value,
-                "accepted": sum(sub.status is Status.ACCEPTED for sub in files),
-                "rejected": sum(sub.status is Status.REJECTED for sub in files),
-                "pending": sum(sub.status is Status.PENDING for sub in files),
-                "units": account.units_accepted,
-                "earned": str(account.units_accepted * pool.terms.rate),
-                "claimed": str(account.paid),
-                "slashed": str(account.slashed),
-                "ejected": reason(account.eject_code) if account.ejected else None,
+            NodeEntry(
+                address=address,
+                operator=account.operator,
+                state=_account_state(account, beat, now),
+                accepted=sum(sub.status is Status.ACCEPTED for sub in files),
+                rejected=sum(sub.status is Status.REJECTED for sub in files),
+                pending=sum(sub.status is Status.PENDING for sub in files),
+                units=account.units_accepted,
+                earned=account.units_accepted * pool.terms.rate,
+                claimed=account.paid,
+                slashed=account.slashed,
+                ejected=Code(account.eject_code).label if account.ejected else None,
                 **_beat(beat),
-            }
+            )
         )
     return out
 
@@ -42,27 +45,23 @@ def _account_state(account: Account, beat: HeartbeatRow | None, now: float) -> N
     return node_state(beat.last_seen if beat else None, now, ejected=account.ejected, left=left)
 
 
-def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
+def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[ValidatorEntry]:
     """Every owner of seats, with the votes, fees and penalties in this pool."""
-    votes = _votes(state, pool)
-    fees: dict[str, int] = {}
-    for payment in state.payments:
-        if payment.kind in ("fee", "jury") and payment.pool == pool:
-            fees[payment.to] = fees.get(payment.to, 0) + payment.amount
+    votes, fees = _votes(state, pool), fees_paid(state, pool)
     out = []
     for owner in sorted({seat.owner for seat in state.seats.values()}):
         seats = [seat for seat in state.seats.values() if seat.owner == owner]
         beat = _newest([beats.get(key) for key in {owner, *(seat.voter for seat in seats)}])
         out.append(
-            {
-                "address": owner,
-                "state": node_state(beat.last_seen if beat else None, now, left=all(not s.active for s in seats)).value,
-                "seats": [_seat(seat) for seat in seats],
-                "votes": sum(votes.get(seat.seat, 0) for seat in seats),
-                "fees": str(fees.get(owner, 0)),
-                "penalised": str(sum(seat.penalised for seat in seats)),
+            ValidatorEntry(
+                address=owner,
+                state=node_state(beat.last_seen if beat else None, now, left=all(not s.active for s in seats)),
+                seats=[_seat(seat) for seat in seats],
+                votes=sum(votes[seat.seat] for seat in seats),
+                fees=fees[owner],
+                penalised=sum(seat.penalised for seat in seats),
                 **_beat(beat),
-            }
+            )
         )
     return out
 
@@ -71,26 +70,26 @@ def _newest(beats: list[HeartbeatRow | None]) -> HeartbeatRow | None:
     return max((beat for beat in beats if beat is not None), key=lambda beat: beat.last_seen, default=None)
 
 
-def _seat(seat: Seat) -> dict[str, Any]:
-    return {"seat": seat.seat, "voter": seat.voter, "bond": str(seat.bond), "active": seat.active}
+def _seat(seat: Seat) -> SeatEntry:
+    return SeatEntry(seat=seat.seat, voter=seat.voter, bond=seat.bond, active=seat.active)
 
 
-def _votes(state: State, pool: int) -> dict[int, int]:
+def _votes(state: State, pool: int) -> Counter[int]:
     """Seat → files it revealed a vote on."""
-    votes: dict[int, int] = {}
+    votes = Counter[int]()
     for (of, _), lane in state.lanes.items():
         for one in lane.rounds if of == pool else ():
             for member in one.reveals:
-                votes[one.seats[member]] = votes.get(one.seats[member], 0) + len(lane.sequences)
+                votes[one.seats[member]] += len(lane.sequences)
     return votes
 
 
-def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[dict[str, Any]]:
+def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[OtherEntry]:
     """Processes whose heartbeats come and that are neither nodes nor validators: the trainer."""
     known = {address for of, address in state.accounts if of == pool}
     known |= {key for seat in state.seats.values() for key in (seat.owner, seat.voter)}
     return [
-        {"address": beat.address, "role": beat.role, "state": node_state(beat.last_seen, now).value, **_beat(beat)}
+        OtherEntry(address=beat.address, role=beat.role, state=node_state(beat.last_seen, now), **_beat(beat))
         for beat in beats.values()
         if beat.address not in known
     ]
@@ -98,13 +97,6 @@ def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) 
 
 def _beat(beat: HeartbeatRow | None) -> dict[str, Any]:
     if beat is None:
-        return {"name": "", "engine": "", "version": "", "phase": "", "at_step": None, "last_seen": None, "metrics": {}}
-    return {
-        "name": beat.name,
-        "engine": beat.engine,
-        "version": beat.version,
-        "phase": beat.phase,
-        "at_step": beat.step,
-        "last_seen": beat.last_seen,
-        "metrics": json.loads(beat.metrics),
-    }
+        return {}
+    same = {name: getattr(beat, name) for name in ("name", "engine", "version", "phase", "last_seen")}
+    return {**same, "at_step": beat.step, "metrics": json.loads(beat.metrics)}

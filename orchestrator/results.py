@@ -1,16 +1,16 @@
-"""What stays of a run: its record, summary and report, written from a running orchestrator's own account."""
+"""What is kept of a run: its record, summary and report, written from the answers of a running orchestrator."""
 
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from orchestrator.page import report_page
-from orchestrator.summary import build_summary
+from orchestrator.summary import Agreement, RunSummary, build_summary
+from protocol.api.endpoints import RECORD
+from protocol.api.run import RunRecord
 from protocol.errors import ConfigError, MusterError
 from protocol.waits import wait_for
-from runtime.signed_client import SignedClient
+from runtime.signed_client import ClientLimits, SignedClient
 
 FOLLOW_SECONDS = 3.0
 
@@ -22,20 +22,20 @@ def save_results(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
-    agreement: Mapping[str, Any] | None = None,
+    agreement: Agreement | None = None,
     block: int = 0,
     timeout: float = 60.0,
-) -> dict[str, Any]:
+) -> RunSummary:
     """Write `record.json`, `summary.json` and `report.html` into `folder`; returns the summary.
 
     Waits until the orchestrator at `url` has followed the chain to `block` and compared its ledger with it; when that
-    does not happen within `timeout` seconds, the summary says that the books were not confirmed.
+    does not happen within `timeout` seconds, the summary says that the ledger was not confirmed.
     """
     record = fetch_record(url, block, timeout)
     summary = build_summary(record, seed=seed, seconds=seconds, cheaters=cheaters, agreement=agreement)
     documents = {
-        "record.json": json.dumps(record, indent=1, sort_keys=True),
-        "summary.json": json.dumps(summary, indent=2),
+        "record.json": record.model_dump_json(indent=1),
+        "summary.json": summary.model_dump_json(indent=2),
         "report.html": report_page(summary, record),
     }
     try:
@@ -47,27 +47,27 @@ def save_results(
     return summary
 
 
-def fetch_record(url: str, block: int = 0, timeout: float = 60.0) -> dict[str, Any]:
-    """The orchestrator's record at `block` or later, with an audit of it where one comes within `timeout` seconds.
+def fetch_record(url: str, block: int = 0, timeout: float = 60.0) -> RunRecord:
+    """The orchestrator's record at `block` or later, compared with the chain if that happens within `timeout` seconds.
 
     Without a block it is asked again for a few seconds, so that what happened just before the call is in it.
     """
-    # Reading needs no signature; the realm is not used.
-    client = SignedClient(url, None, 1, "0x" + "00" * 20, patience=10.0)
-    last: dict[str, Any] = {}
+    client = SignedClient(url, limits=ClientLimits(patience=10.0))
+    newest: list[RunRecord] = []
     earliest = time.monotonic() + (0.0 if block else FOLLOW_SECONDS)
 
-    def confirmed() -> dict[str, Any] | None:
-        last.update(client.get("/v1/record"))
-        audit = last["audit"]
-        settled = audit is not None and audit["current"] and last["head"] >= block
-        return last if settled and time.monotonic() >= earliest else None
+    def confirmed() -> RunRecord | None:
+        record = client.get(RECORD)
+        newest[:] = [record]
+        found = record.reconciliation
+        settled = found is not None and found.current and record.head >= block
+        return record if settled and time.monotonic() >= earliest else None
 
     try:
         return wait_for("the ledger to be compared with the chain", confirmed, timeout, poll=0.5)
     except MusterError:
-        if not last:
+        if not newest:
             raise
-        return last
+        return newest[0]
     finally:
         client.close()

@@ -1,39 +1,38 @@
-"""What became of files, as the status and dashboard routes tell: submissions, slashes, disputes, canaries."""
-
-from typing import Any
+"""What became of files, for the public documents of a run: submissions, slashes, disputes, canaries."""
 
 from chain.records import Pool, Status, Submission
 from chain.state import State
-from orchestrator.ledger import reason
 from orchestrator.trained import Trained
+from protocol.api.run import CanaryEntry, DisputeEntry, SlashEntry, SubmissionEntry
+from protocol.verdict import Code
 
 RECENT = 60
 
 
-def files(state: State, pool: Pool, trained: Trained, recent: int | None) -> list[dict[str, Any]]:
+def files(state: State, pool: Pool, trained: Trained, recent: int | None) -> list[SubmissionEntry]:
     """Newest first."""
     wanted = pool.sequences if recent is None else pool.sequences[-recent:]
     newest = [state.submissions[pool.pool, sequence] for sequence in reversed(wanted)]
     return [_submission(state, sub, trained) for sub in newest]
 
 
-def _submission(state: State, sub: Submission, trained: Trained) -> dict[str, Any]:
-    return {
-        "sequence": sub.sequence,
-        "node": sub.node,
-        "step": sub.step,
-        "counter": sub.counter,
-        "units": sub.units,
-        "rows": sub.rows,
-        "block": sub.block,
-        "time": sub.time,
-        "decided": sub.decided_time or None,
-        "status": sub.status.value,
-        "reason": reason(sub.code) if sub.code else "",
-        "disputed": (sub.pool, sub.sequence) in state.disputes,
-        "trained": max(trained.steps(sub), default=None),
-        "trained_twice": len(trained.steps(sub)) > 1,
-    }
+def _submission(state: State, sub: Submission, trained: Trained) -> SubmissionEntry:
+    return SubmissionEntry(
+        sequence=sub.sequence,
+        node=sub.node,
+        step=sub.step,
+        counter=sub.counter,
+        units=sub.units,
+        rows=sub.rows,
+        block=sub.block,
+        time=sub.time,
+        decided=sub.decided_time or None,
+        status=sub.status.value,
+        reason=Code(sub.code).label if sub.code else "",
+        disputed=(sub.pool, sub.sequence) in state.disputes,
+        trained=max(trained.steps(sub), default=None),
+        trained_twice=len(trained.steps(sub)) > 1,
+    )
 
 
 def counts(state: State, pool: int) -> dict[str, int]:
@@ -44,52 +43,52 @@ def counts(state: State, pool: int) -> dict[str, int]:
     return counts
 
 
-def slashes(state: State, pool: int) -> list[dict[str, Any]]:
+def slashes(state: State, pool: int) -> list[SlashEntry]:
     """The newest penalties of nodes and seats, newest first."""
     return [
-        {
-            "kind": slash.kind,
-            "who": slash.who,
-            "sequence": slash.sequence,
-            "reason": reason(slash.code) if slash.code else "minority, withheld or overturned vote",
-            "amount": str(slash.amount),
-            "block": slash.block,
-            "time": slash.time,
-        }
+        SlashEntry(
+            kind=slash.kind,
+            who=slash.who,
+            sequence=slash.sequence,
+            reason=Code(slash.code).label if slash.code else "minority, withheld or overturned vote",
+            amount=slash.amount,
+            block=slash.block,
+            time=slash.time,
+        )
         for slash in reversed(state.slashes)
         if slash.pool in (pool, 0)
     ][:RECENT]
 
 
-def disputes(state: State, pool: int) -> list[dict[str, Any]]:
+def disputes(state: State, pool: int) -> list[DisputeEntry]:
     """Every dispute of a file."""
     return [
-        {
-            "sequence": one.sequence,
-            "disputer": one.disputer,
-            "time": one.time,
-            "resolved": one.resolved,
-            "overturned": one.overturned,
-            "outcome": reason(one.code) if one.resolved else "before a jury",
-            "reward": str(one.reward),
-        }
+        DisputeEntry(
+            sequence=one.sequence,
+            disputer=one.disputer,
+            time=one.time,
+            resolved=one.resolved,
+            overturned=one.overturned,
+            outcome=Code(one.code).label if one.resolved else "before a jury",
+            reward=one.reward,
+        )
         for (of, _), one in state.disputes.items()
         if of == pool
     ]
 
 
-def canaries(state: State, pool: int) -> list[dict[str, Any]]:
+def canaries(state: State, pool: int) -> list[CanaryEntry]:
     """Every opened canary, with the seats it accuses."""
     return [
-        {
-            "sequence": one.sequence,
-            "reason": reason(one.reason),
-            "accused": list(one.accused),
-            "concluded": one.concluded,
-            "upheld": one.upheld,
-            "slashed": {str(seat): str(amount) for seat, amount in one.slashed.items()},
-            "time": one.time,
-        }
+        CanaryEntry(
+            sequence=one.sequence,
+            reason=Code(one.reason).label,
+            accused=list(one.accused),
+            concluded=one.concluded,
+            upheld=one.upheld,
+            slashed={str(seat): amount for seat, amount in one.slashed.items()},
+            time=one.time,
+        )
         for (of, _), one in state.canaries.items()
         if of == pool
     ]

@@ -1,27 +1,32 @@
 """Upload tickets and receipts: who may put which bytes into the pool's bucket, and proof that they arrived."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from eth_account.signers.local import LocalAccount
 from sqlalchemy import ColumnElement, func, select, update
 
-from orchestrator.bodies import HttpError, ReceiptRequest, UploadRequest
 from orchestrator.db import Database
+from orchestrator.http_errors import HttpError
 from orchestrator.tables import ReceiptRow, UploadRow
 from orchestrator.watch import Watch, barred
-from protocol import eip712
-from protocol.http.signing import Realm
-from storage.keys import Kind, object_key
-from storage.upload import UploadTicket
+from protocol.api.uploads import (
+    ReceiptRequest,
+    ReceiptResponse,
+    UploadExists,
+    UploadNeeded,
+    UploadRequest,
+    UploadResponse,
+    UploadTicket,
+)
+from protocol.receipts import ReceiptSigner, UploadReceipt
+from storage.keys import object_key
 
-RECEIPT = "UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)"
 TICKET_SECONDS = 900
 TICKETS_AT_ONCE = 64
 MAX_VERDICT_BYTES = 4 << 20
 
 
-class Store(Protocol):
+class ObjectStore(Protocol):
     """What is needed of a bucket; `storage.bucket.Bucket` is one."""
 
     def size(self, key: str) -> int | None: ...
@@ -34,37 +39,29 @@ class Uploads:
         self,
         db: Database,
         watch: Watch,
-        store: Store,
-        signer: LocalAccount,
-        realm: Realm,
+        store: ObjectStore,
+        receipts: ReceiptSigner,
         max_bytes: int,
         clock: Callable[[], float],
     ) -> None:
-        self._db, self._watch, self._store, self._signer, self._realm = db, watch, store, signer, realm
+        self._db, self._watch, self._store, self._receipts = db, watch, store, receipts
         self._max_bytes, self._clock = max_bytes, clock
 
-    def ticket(self, address: str, body: UploadRequest) -> dict[str, Any]:
-        """Leave to upload, or word that the bytes are there. Raises HttpError 403, 413, 422, 429."""
+    def ticket(self, address: str, body: UploadRequest) -> UploadResponse:
+        """Leave to upload, or word that the bytes are there. Raises HttpError 403, 409, 413, 429."""
         key = self._allowed(address, body)
         there = self._store.size(key)
         if there is not None:
             if there != body.size:
                 raise HttpError(409, f"{key} is in the bucket with {there} bytes, not {body.size}", "check your hash")
             receipt = self._receipt(address, body.sha256, body.size) if body.kind == "rollouts" else None
-            return {"key": key, "exists": True, "receipt": receipt}
+            return UploadExists(key=key, receipt=receipt)
         now = self._clock()
         self._remember(address, key, body, now)
         ticket = self._store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
-        return {
-            "key": key,
-            "exists": False,
-            "method": "PUT",
-            "url": ticket.url,
-            "headers": ticket.headers,
-            "expires": ticket.expires,
-        }
+        return UploadNeeded(key=key, **ticket.model_dump())
 
-    def receipt(self, address: str, body: ReceiptRequest) -> dict[str, Any]:
+    def receipt(self, address: str, body: ReceiptRequest) -> ReceiptResponse:
         """A signed statement that the node's rollout file is in the bucket. Raises HttpError 404 or 409."""
         key = object_key("rollouts", bytes.fromhex(body.sha256))
         there = self._store.size(key)
@@ -72,24 +69,20 @@ class Uploads:
             raise HttpError(404, f"{key} is not in the bucket", "upload it first")
         if there != body.size:
             raise HttpError(409, f"{key} has {there} bytes, not {body.size}", "name its size")
-        return {"receipt": self._receipt(address, body.sha256, body.size)}
+        return ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
 
     def _allowed(self, address: str, body: UploadRequest) -> str:
-        kind: Kind = body.kind
-        with self._watch.reading() as state:
-            if kind == "rollouts":
-                why = barred(self._watch.account(state, address), self._watch.pool_id)
-                if why:
-                    raise HttpError(403, why, "join the pool with this node key")
-            elif not any(seat.active for seat in state.seats_of_voter(address)):
-                raise HttpError(403, f"{address} votes for no active seat", "bond a seat with this voting key")
-        limit = self._max_bytes if kind == "rollouts" else MAX_VERDICT_BYTES
+        state = self._watch.state
+        if body.kind == "rollouts":
+            why = barred(self._watch.account(state, address), self._watch.pool_id)
+            if why:
+                raise HttpError(403, why, "join the pool with this node key")
+        elif not any(seat.active for seat in state.seats_of_voter(address)):
+            raise HttpError(403, f"{address} votes for no active seat", "bond a seat with this voting key")
+        limit = self._max_bytes if body.kind == "rollouts" else MAX_VERDICT_BYTES
         if body.size > limit:
-            raise HttpError(413, f"{body.size} bytes are too many for {kind}: at most {limit}", "send less")
-        if kind == "verdicts" and body.keccak256 is None:
-            raise HttpError(422, "a verdict's name is its keccak256", "send the field `keccak256`")
-        name = body.keccak256 if kind == "verdicts" and body.keccak256 else body.sha256
-        return object_key(kind, bytes.fromhex(name))
+            raise HttpError(413, f"{body.size} bytes are too many for {body.kind}: at most {limit}", "send less")
+        return object_key(body.kind, body.digest)
 
     def _remember(self, address: str, key: str, body: UploadRequest, now: float) -> None:
         if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
@@ -118,33 +111,16 @@ class Uploads:
                 update(UploadRow).where(UploadRow.node == address, UploadRow.key.in_(there)).values(used=True)
             )
 
-    def _receipt(self, address: str, sha256: str, size: int) -> dict[str, Any]:
-        pool = self._watch.pool_id
+    def _receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
+        """The file's receipt, with the time at which it was first given."""
+        now = int(self._clock())
         with self._db.session() as session:
             row = session.get(ReceiptRow, (sha256, address))
+            receipt = self._receipts.sign(address, sha256, size, row.time if row else now)
             if row is None:
-                time = int(self._clock())
-                values = (pool, address, bytes.fromhex(sha256), size, time)
-                signature = eip712.sign(self._signer, eip712.digest(self._realm.domain, RECEIPT, *values))
-                row = ReceiptRow(sha256=sha256, node=address, size=size, time=time, signature="0x" + signature.hex())
-                session.add(row)
-            return {
-                "pool": pool,
-                "node": address,
-                "sha256": sha256,
-                "size": row.size,
-                "time": row.time,
-                "signer": self._signer.address,
-                "signature": row.signature,
-            }
+                session.add(ReceiptRow(sha256=sha256, node=address, size=size, time=now, signature=receipt.signature))
+        return receipt
 
 
 def _open(address: str, now: float) -> tuple[ColumnElement[bool], ...]:
     return UploadRow.node == address, UploadRow.issued > now - TICKET_SECONDS, UploadRow.used.is_(False)
-
-
-def receipt_signer(realm: Realm, receipt: dict[str, Any]) -> str:
-    """Who signed a receipt. Raises IntegrityError or ValueError for anything but a well-formed one."""
-    values = (receipt["pool"], receipt["node"], bytes.fromhex(receipt["sha256"]), receipt["size"], receipt["time"])
-    digest = eip712.digest(realm.domain, RECEIPT, *values)
-    return eip712.recover(digest, bytes.fromhex(str(receipt["signature"]).removeprefix("0x")))

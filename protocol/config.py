@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.encoding import canonical_json, parse_json
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_problem
 
 
 class Section(BaseModel):
@@ -133,9 +133,8 @@ class PoolConfig(Section):
         try:
             return cls.model_validate(parse_json(data))
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"{where}: `{field}` {first['msg']}", "mend that field") from None
+            field, problem = first_problem(error.errors())
+            raise ConfigError(f"{where}: `{field}`: {problem}", "correct that field") from None
         except ValueError as error:
             raise ConfigError(f"{where} is not JSON: {error}", "write the file again") from None
 

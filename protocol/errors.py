@@ -1,4 +1,10 @@
-"""Errors meant for people: what was wrong, and how to mend it, in one line."""
+"""Errors meant for people: what was wrong, and how to fix it, in one line.
+
+At the bottom, because every room raises them; imports nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class MusterError(Exception):
@@ -26,6 +32,12 @@ def printable(text: str, longest: int = 160) -> str:
     """A stranger's words, fit for a terminal or a log: one line without control characters, not too long."""
     clean = "".join(c if c.isprintable() else "?" for c in text[: longest + 1])
     return clean if len(clean) <= longest else clean[:longest] + "…"
+
+
+def first_problem(errors: Sequence[Mapping[str, Any]], whole: str = "the document") -> tuple[str, str]:
+    """Field and message of the first of pydantic's errors, fit for a terminal; `whole` names what has no field."""
+    where = ".".join(str(part) for part in errors[0]["loc"])
+    return printable(where, 100) or whole, printable(str(errors[0]["msg"]), 200)
 
 
 def first_line(error: Exception) -> str:

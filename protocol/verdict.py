@@ -1,19 +1,20 @@
-"""Verdicts: the 4-bit codes voters put on chain, and the document of figures behind each (docs/protocol.md, section 7).
+"""Verdicts: the 4-bit codes voters put on chain, and the document of measurements behind each (docs/protocol.md, 7).
 
-The codes mirror `contracts/src/libraries/Codes.sol`. Figures differ between engines and machines, so only the code is
-voted on; the keccak256 of the document is bound into the voter's commitment as its own evidence.
+The codes mirror `contracts/src/libraries/Codes.sol`. Measurements differ between engines and machines, so only the code
+is voted on; the keccak256 of the ballot's document is bound into the voter's commitment as its own evidence.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, Literal
 
 from eth_utils.crypto import keccak
+from pydantic import TypeAdapter
 
-from protocol.encoding import canonical_json, parse_json
-from protocol.errors import IntegrityError
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError, first_line
 
 LANE = 16
 """Submissions of one lane, and codes of one vote."""
@@ -61,16 +62,16 @@ class Code(IntEnum):
         return "reject: " + name.removeprefix("reject_") if self.is_reject else name
 
 
-Figure = int | float | str | bool | list[int] | list[float] | list[str]
+Measurement = int | float | str | bool | list[int] | list[float] | list[str]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check saw: its code, and the figures it judged by. `note` is one sentence for people."""
+    """What one check saw: its code, and the measurements it judged by. `note` is one sentence for people."""
 
     check: str
     code: Code
-    measurements: dict[str, Figure]
+    measurements: dict[str, Measurement]
     note: str = ""
 
     def document(self) -> dict[str, Any]:
@@ -104,37 +105,70 @@ class Verdict:
     engine: dict[str, str]
     audited: list[int]
     findings: tuple[Finding, ...]
+    version: Literal[1] = 1
 
     def document(self) -> dict[str, Any]:
-        fields = asdict(self)
-        fields |= {"version": 1, "code": int(self.code), "findings": [f.document() for f in self.findings]}
-        return fields
+        return asdict(self) | {"code": int(self.code), "findings": [f.document() for f in self.findings]}
 
     def canonical(self) -> bytes:
-        """Canonical JSON, the bytes that are uploaded as `verdicts/<keccak256>.json`."""
+        """Canonical JSON."""
         return canonical_json(self.document())
-
-    @property
-    def digest(self) -> bytes:
-        """keccak256 of the canonical document."""
-        return keccak(self.canonical())
 
     @classmethod
     def parse(cls, data: bytes) -> "Verdict":
         """The reverse of `canonical`. Raises IntegrityError for anything that `canonical` would not have written."""
         try:
-            fields = parse_json(data)
-            if fields.pop("version") != 1:
-                raise ValueError("version is not 1")
-            findings = tuple(
-                Finding(f["check"], Code(f["code"]), f["measurements"], f["note"]) for f in fields.pop("findings")
-            )
-            verdict = cls(**{**fields, "code": Code(fields["code"]), "findings": findings})
+            verdict = _VERDICT.validate_json(data)
             if verdict.canonical() != data:
                 raise ValueError("not canonical")
             return verdict
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise IntegrityError(f"not a verdict document: {error}", "ask its voter for the file again") from None
+        except ValueError as error:
+            what = f"not a verdict document: {first_line(error)}"
+            raise IntegrityError(what, "ask its voter for the file again") from None
+
+
+@dataclass(frozen=True)
+class BallotDocument:
+    """What the verdict hash of one vote binds: a verdict on every file of the lane (or trial), in order.
+
+    `where` names the round or trial; `seed` is the draw's, hex without 0x.
+    """
+
+    where: str
+    seed: str
+    verdicts: tuple[Verdict, ...]
+    version: Literal[1] = 1
+
+    def canonical(self) -> bytes:
+        """Canonical JSON, the bytes that are published as `verdicts/<keccak256>.json`."""
+        return canonical_json(asdict(self) | {"verdicts": [verdict.document() for verdict in self.verdicts]})
+
+    @property
+    def digest(self) -> bytes:
+        return keccak(self.canonical())
+
+    @classmethod
+    def parse(cls, data: bytes, digest: bytes) -> "BallotDocument":
+        """Raises IntegrityError if the bytes are not those the vote was bound to, or not what `canonical` writes."""
+        if keccak(data) != digest:
+            raise IntegrityError("the verdict document is not the one that was voted with", "ask another source")
+        try:
+            document = _BALLOT.validate_json(data)
+            if document.canonical() != data:
+                raise ValueError
+            return document
+        except ValueError:
+            raise IntegrityError("the verdict document is malformed", "ask its voter") from None
+
+    def on(self, sequence: int) -> Verdict:
+        """The verdict on one file. Raises IntegrityError if there is none."""
+        chosen = [verdict for verdict in self.verdicts if verdict.sequence == sequence]
+        if len(chosen) != 1:
+            raise IntegrityError(f"the verdict document says nothing on file {sequence}", "ask its voter")
+        return chosen[0]
+
+
+_VERDICT, _BALLOT = TypeAdapter(Verdict), TypeAdapter(BallotDocument)
 
 
 def combine(findings: Sequence[Finding]) -> Code:
@@ -169,12 +203,12 @@ def code_at(word: int, place: int) -> Code:
     return Code(word >> (4 * place) & 15)
 
 
-def _plain(measurements: dict[str, Figure]) -> dict[str, Figure]:
+def _plain(measurements: dict[str, Measurement]) -> dict[str, Measurement]:
     """JSON has no NaN or infinity: they are written as text, which still tells a reader what happened."""
     return {key: _finite(value) for key, value in measurements.items()}
 
 
-def _finite(value: Figure) -> Figure:
+def _finite(value: Measurement) -> Measurement:
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value

@@ -1,4 +1,8 @@
-"""Bounded waits that say what they wait for: nothing in muster hangs silently."""
+"""Bounded waits that say what they wait for: nothing in muster hangs silently.
+
+One of the helpers at the bottom, with errors.py, files.py and locks.py: chain, storage and engines need them too, and
+may not import runtime.
+"""
 
 import logging
 import threading
@@ -8,12 +12,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from protocol.errors import MusterError
 
 T = TypeVar("T")
 log = logging.getLogger("muster.wait")
+
+
+class WaitReport(TypedDict):
+    """What is waited for, since when (Unix seconds)."""
+
+    what: str
+    since: float
 
 
 @dataclass
@@ -39,7 +50,7 @@ class Waits:
                 if not self._waiting[what]:
                     del self._waiting[what], self.current[what]
 
-    def report(self) -> list[dict[str, object]]:
+    def report(self) -> list[WaitReport]:
         """Everything that is waited for, by name."""
         with self._lock:
             return [{"what": what, "since": since} for what, since in sorted(self.current.items())]

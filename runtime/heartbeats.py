@@ -2,20 +2,46 @@
 
 import logging
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Literal
 
+from protocol.api.work import MAX_WAITS, HeartbeatRequest, WaitLine
 from protocol.errors import MusterError
+from protocol.waits import WAITS
 from runtime.orchestrator_client import OrchestratorClient
 
 log = logging.getLogger("muster.service")
+
+
+def heartbeat(
+    role: Literal["worker", "validator", "trainer"],
+    name: str,
+    *,
+    phase: str,
+    engine: str = "",
+    step: int | None = None,
+    slot: str | None = None,
+    metrics: Mapping[str, float],
+) -> HeartbeatRequest:
+    """A heartbeat with what this process waits for; what is too long for the interface is cut off."""
+    waits = [WaitLine(what=wait["what"][:200], since=wait["since"]) for wait in WAITS.report()[:MAX_WAITS]]
+    return HeartbeatRequest(
+        role=role,
+        name=name,
+        engine=engine[:64],
+        phase=phase[:64],
+        step=step,
+        slot=slot,
+        waits=waits,
+        metrics=dict(metrics),
+    )
 
 
 class Heartbeats:
     """A thread that tells the service every few seconds that this process lives. It outlives every failure; the first
     of a row is logged, and when the service takes heartbeats again."""
 
-    def __init__(self, service: OrchestratorClient, beat: Callable[[], dict[str, Any]], seconds: float) -> None:
+    def __init__(self, service: OrchestratorClient, beat: Callable[[], HeartbeatRequest], seconds: float) -> None:
         self._service, self._beat, self._seconds = service, beat, seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)

@@ -13,27 +13,34 @@ from chain.projection import Projection
 from chain.records import Pool, Step
 from chain.state import State
 from chain.suite import Suite
+from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
 from protocol.identity import PoolId
+from protocol.seeds import Work
 from protocol.waits import wait_for
 from runtime.process import ProcessConfig, make_home
 from storage.download import HttpObjects
 from storage.keys import object_key
+from storage.weights.cache import KEPT_VERSIONS
 from storage.weights.fetch import fetch
 from storage.weights.manifest import ManifestScope
 
-log = logging.getLogger("muster.link")
+log = logging.getLogger("muster.pool")
 _MAX_CONFIG_BYTES = 1 << 20
 _PATIENCE = 20.0
 
 
 class PoolClient:
-    """The pool `config.pool` as this process sees it. `suite` sends as `account`, if there is one.
+    """What every daemon shares of its work for the pool `config.pool`: reading the chain, sending to it, fetching.
 
-    Not for several threads, except `state`, `suite` and `objects`. Raises ConfigError for a wrong deployment or chain,
-    UnreachableError when no RPC endpoint answers.
+    `suite`: the contracts; transactions are sent as `account`, if there is one. `state`: the newest state projected
+    from events; `refresh` advances it. `objects`: the pool's files, from the orchestrator or a mirror. `home`: this
+    process's folder for state that is valid on this chain only.
+
+    Only `state`, `pool`, `suite`, `objects` and `weights` may be used from several threads. The constructor raises
+    ConfigError for a wrong deployment or chain, UnreachableError when no RPC endpoint answers.
     """
 
     def __init__(self, config: ProcessConfig, account: LocalAccount | None) -> None:
@@ -41,18 +48,18 @@ class PoolClient:
         self.deployment = Deployment.load(config.deployment)
         self.client = ChainClient(config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
         self.suite = Suite(self.client, self.deployment)
-        # State belongs to one chain: another genesis or court never meets old files.
+        # A chain that was started anew, or contracts deployed again, must not find the state of the former ones.
         self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
         make_home(self.home)
         self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
-        bases = [f"{config.orchestrator.rstrip('/')}/v1/objects", *config.mirrors]
+        bases = [config.orchestrator.rstrip("/") + OBJECTS, *config.mirrors]
         self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources)
         self._seeds: dict[int, bytes] = {}
         self._generation = self.projection.generation
 
     @property
     def state(self) -> State:
-        """The newest state; it never changes, its successors do (`chain.projection`)."""
+        """The newest snapshot of the chain; a snapshot never changes (`chain.projection`)."""
         return self.projection.state
 
     @property
@@ -120,13 +127,14 @@ class PoolClient:
             log.debug("%s", error)
             return None
 
-    def weights(self, step: int, keep: int = 5) -> Path:
-        """The step's model folder, fetched and checked. Raises IntegrityError or what fetching raises."""
+    def weights(self, work: Work, keep: int = KEPT_VERSIONS) -> Path:
+        """The folder of the model that the work is made with, fetched and checked. Safe in any thread. Raises
+        IntegrityError or what fetching raises."""
         pool = self.pool()
-        if pool is None or step >= len(pool.steps):
-            raise IntegrityError(f"step {step} is not on chain", "wait for it")
+        if pool is None:
+            raise IntegrityError(f"pool {self.config.pool} is not on chain", "wait for it")
         publisher = ManifestScope(self.pool_id, pool.owner)
-        return fetch(pool.steps[step].manifest, self.objects, self.config.cache, publisher, step=step, keep=keep)
+        return fetch(work.manifest, self.objects, self.config.cache, publisher, step=work.id.step, keep=keep)
 
     def close(self) -> None:
         self.objects.close()

@@ -10,12 +10,12 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from protocol.api.uploads import UploadTicket
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
 from storage.keys import check_content, parse_key
 from storage.missing import MissingObjectError
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
-from storage.upload import UploadTicket
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 1 << 30
@@ -154,7 +154,7 @@ class Bucket:
             raise _StatusError(f"{where} does not {what} ({status} {code})", status, code) from None
         except (BotoCoreError, OSError) as error:
             words = " ".join(str(error).split())[:200]
-            raise UnreachableError(f"{where} does not answer: {words}", "start it or mend the endpoint") from None
+            raise UnreachableError(f"{where} does not answer: {words}", "start it or correct the endpoint") from None
 
 
 class _StatusError(MusterError):

@@ -8,9 +8,9 @@ from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from protocol.api.uploads import UploadTicket
 from storage.keys import parse_key
 from storage.settings import AccessKey, S3Settings
-from storage.upload import UploadTicket
 
 MAX_EXPIRES = 3600
 

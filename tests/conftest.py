@@ -1,6 +1,5 @@
 """Fixtures that several areas share: a real local chain, and the suite deployed on it."""
 
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from chain.deploy import deploy
 from chain.deployment import Deployment
 from chain.network import NetworkConfig
 from chain.suite import Suite
+from demo.ports import claim_port
 from demo.services.anvil import find_anvil
 
 CHAIN_ID = 31337
@@ -26,9 +26,7 @@ GRAINS = 10**9
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return claim_port("a test", 0)
 
 
 @dataclass

@@ -20,13 +20,13 @@ PYTORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def fail(what: str, hint: str) -> None:
-    """End with status 2 and one line that says what is wrong and how to mend it."""
+    """End with status 2 and one line that says what is wrong and how to fix it."""
     print(f"setup: {what}; {hint}", file=sys.stderr)
     raise SystemExit(2)
 
 
 def say(text: str) -> None:
-    """Tell a step that begins or ends."""
+    """Print that a step begins or ended."""
     print(f"setup: {text}", flush=True)
 
 

@@ -2,10 +2,12 @@
 
 import json
 import logging
+import math
 import time
 from pathlib import Path
 from typing import Any
 
+from protocol.api.work import StepRequest
 from protocol.errors import MusterError
 from protocol.files import write_atomic
 from runtime.orchestrator_client import OrchestratorClient
@@ -28,7 +30,7 @@ class Reports:
         self.service, self.records = service, records
         self._heldout_path = records.metrics_path.with_name("heldout.json")
         self._heldout: dict[str, float] = _load(self._heldout_path)
-        self._waiting: dict[int, dict[str, Any]] = {}
+        self._waiting: dict[int, StepRequest] = {}
         self._next_try = 0.0
 
     def heldout(self, step: int) -> float | None:
@@ -43,14 +45,17 @@ class Reports:
         self.flush()
 
     def add(self, step: int, document: dict[str, Any]) -> None:
-        self._waiting[step] = {
-            "step": step,
-            "consumed": document.get("consumed", []),
-            "metrics": {name: document[name] for name in METRICS if name in document}
-            | ({"reward": document["task_reward_mean"]} if document else {}),
-            "timings": document.get("timings", {}),
-            "heldout": self.heldout(step),
-        }
+        """Report a step as its record says; a metric that is no number is left out."""
+        metrics = {name: document[name] for name in METRICS if name in document}
+        if document:
+            metrics["reward"] = document["task_reward_mean"]
+        self._waiting[step] = StepRequest(
+            step=step,
+            consumed=document.get("consumed", []),
+            metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
+            timings=document.get("timings", {}),
+            heldout=self.heldout(step),
+        )
 
     def catch_up(self) -> None:
         """After a restart: everything once more, since nobody knows what was confirmed."""

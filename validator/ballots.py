@@ -3,37 +3,42 @@
 A process killed between commit and reveal must reveal the very same vote: withholding costs more than being wrong.
 """
 
-import json
-import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from protocol.encoding import canonical_json
-from protocol.errors import IntegrityError
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from protocol.errors import IntegrityError, first_line
 from protocol.files import write_atomic
 
-_HEX32 = re.compile(r"[0-9a-f]{64}")
+Bytes32 = Annotated[bytes, Field(min_length=32, max_length=32)]
 
 
 @dataclass(frozen=True)
 class Ballot:
     """One seat's vote. `where` names the round or trial, such as `lane-1-4-0` (pool, lane, round) or `trial-3`.
 
-    `seed` is the draw's; `codes` the packed codes (a lane) or one code (a jury); `verdict_hash`, `salt`, `commitment`
-    have 32 bytes; `commitment` is what the contract's ballotHash gives.
+    `seed` is the draw's; `files` what `selectors.files_digest` gives; `codes` the packed codes (a lane) or one code
+    (a jury); `commitment` is what the contract's ballotHash gives.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", ser_json_bytes="hex", val_json_bytes="hex")
 
     where: str
     seat: int
     voter: str
-    seed: bytes
-    files: bytes
+    seed: Bytes32
+    files: Bytes32
     codes: int
-    verdict_hash: bytes
-    salt: bytes
-    commitment: bytes
+    verdict_hash: Bytes32
+    salt: Bytes32
+    commitment: Bytes32
+
+
+_BALLOT = TypeAdapter(Ballot)
 
 
 class BallotBox:
@@ -45,8 +50,8 @@ class BallotBox:
 
     def keep(self, ballot: Ballot) -> None:
         """Durably store a ballot; returns after fsync."""
-        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in asdict(ballot).items()}
-        write_atomic(self._folder / f"{self._stem(ballot)}.json", canonical_json(fields), 0o600)
+        name = f"{ballot.where}-seat{ballot.seat}-{ballot.commitment.hex()[:16]}.json"
+        write_atomic(self._folder / name, _BALLOT.dump_json(ballot), 0o600)
 
     def of(self, where: str, seat: int) -> Iterator[Ballot]:
         """Every ballot of a seat in a round: more than one after a reorganisation changed the draw."""
@@ -67,20 +72,12 @@ class BallotBox:
             path.unlink(missing_ok=True)
 
     @staticmethod
-    def _stem(ballot: Ballot) -> str:
-        return f"{ballot.where}-seat{ballot.seat}-{ballot.commitment.hex()[:16]}"
-
-    @staticmethod
     def _read(path: Path) -> Ballot:
         try:
-            fields = json.loads(path.read_bytes())
-            for name in ("seed", "files", "verdict_hash", "salt", "commitment"):
-                if not _HEX32.fullmatch(fields[name]):
-                    raise ValueError(f"{name} is not 32 bytes")
-                fields[name] = bytes.fromhex(fields[name])
-            return Ballot(**fields)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(f"the ballot {path} is damaged: {error}", "move it away; its vote is lost") from None
+            return _BALLOT.validate_json(path.read_bytes())
+        except (OSError, ValueError) as error:
+            what = f"the ballot {path} is damaged: {first_line(error)}"
+            raise IntegrityError(what, "move it away; its vote is lost") from None
 
 
 def new_salt() -> bytes:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from protocol.verdict import Figure, Finding, Verdict
+from protocol.verdict import Finding, Measurement, Verdict
 
 CODE = "code"
 
@@ -16,8 +16,8 @@ class Difference:
 
     check: str
     figure: str
-    theirs: Figure | None
-    ours: Figure | None
+    theirs: Measurement | None
+    ours: Measurement | None
 
     @property
     def size(self) -> float | None:
@@ -58,7 +58,7 @@ def _paired(theirs: Iterable[Finding], ours: Iterable[Finding]) -> list[tuple[st
     return [(check, left.get(check), right.get(check)) for check in {**left, **right}]
 
 
-def _figures(a: Finding | None, b: Finding | None) -> list[tuple[str, Figure | None, Figure | None]]:
+def _figures(a: Finding | None, b: Finding | None) -> list[tuple[str, Measurement | None, Measurement | None]]:
     # As documents show them: what is not a finite number is text there.
     left, right = (one.document()["measurements"] if one else {} for one in (a, b))
     return [(name, left.get(name), right.get(name)) for name in {**left, **right}]
@@ -68,7 +68,7 @@ def _code(finding: Finding | None) -> str | None:
     return finding.code.label if finding else None
 
 
-def _shown(value: Figure | None) -> str:
+def _shown(value: Measurement | None) -> str:
     if value is None:
         return "nothing"
     return f"{value:.4g}" if isinstance(value, float) else str(value)[:60]

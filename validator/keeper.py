@@ -22,7 +22,7 @@ class Keeper:
     seconds and step in only if it did not."""
 
     def __init__(self, suite: Suite, pool: int, tasks: TransactionTasks) -> None:
-        self._suite, self._pool, self._errands = suite, pool, tasks
+        self._suite, self._pool, self._tasks = suite, pool, tasks
         self._due: dict[Hashable, float] = {}
         self._blocks = 0
 
@@ -61,7 +61,7 @@ class Keeper:
             self._blocks = self._suite.seats.epoch_blocks()
         return self._blocks
 
-    def keep_house(self, state: State, now: int) -> None:
+    def finish_overdue(self, state: State, now: int) -> None:
         """Finalise refusals, resolve disputes and canaries whose time is up."""
         suite = self._suite
         for file in selectors.to_finalize(state, self._pool, now):
@@ -87,4 +87,4 @@ class Keeper:
     def _do(self, key: Hashable, state: State, what: str, task: Callable[[], Any], wait: float | None = None) -> None:
         delay = random.uniform(0, _MEMBERS_WAIT) if wait is None else wait + random.uniform(0, 0.3) * (wait > 0)
         if time.monotonic() >= self._due.setdefault(key, time.monotonic() + delay):
-            self._errands.run(key, state.head, what, task, quiet=True)
+            self._tasks.run(key, state.head, what, task, quiet=True)

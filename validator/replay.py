@@ -1,28 +1,23 @@
 """Judge decided submissions again from public data alone, and say where the result differs from what was decided."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from chain.judging import Round
 from chain.records import Submission
 from chain.state import State
 from engines.base import Engine
 from engines.factory import make_engine
-from protocol.errors import IntegrityError, MusterError, UnreachableError
-from protocol.rollouts.schema import Limits
-from protocol.tasks.environment import Environment
+from protocol.errors import MusterError
 from protocol.verdict import Code, Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
-from storage.keys import Kind, object_key
-from storage.missing import MissingObjectError
-from validator import selectors
 from validator.context import SubmissionFacts
-from validator.judge_queue import MIRRORS_ASKED
-from validator.pipeline import judge
+from validator.judging import FileJudge
+from validator.selectors import deciding_round, submission_facts
+from validator.sources import Sources
 
-log = logging.getLogger("muster.validator")
 _DOCUMENT_BYTES = 4 << 20
 
 
@@ -39,7 +34,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Replayed:
-    """`voted`: the committee's outcome; `opened`: its members' votes; `verdict`: ours, with all figures."""
+    """`voted`: the committee's outcome; `opened`: its members' votes; `verdict`: ours, with all measurements."""
 
     submission: Submission
     voted: Code
@@ -63,18 +58,17 @@ def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Rep
     Needs no key: chain, object store and weights are public. Raises MusterError when one of them is out of reach, or a
     named submission is unknown or undecided.
     """
-    link = PoolClient(config, None)
+    pool_client = PoolClient(config, None)
     try:
-        state, engine = link.refresh(), config.engine
+        state, engine = pool_client.refresh(), config.engine
         wanted = _chosen(state, config.pool, sequences)
-        runner = make_engine(engine.name, engine.dtype, engine.device, engine.threads, engine.batch)
-        bench = _Bench(link, state, runner)
+        judge = make_engine(engine.name, engine.dtype, engine.device, engine.threads, engine.batch)
+        replayer = Replayer(pool_client, judge)
         # By steps, so that each step's weights are loaded once.
         for file in sorted(wanted, key=lambda file: (file.step, file.sequence)):
-            opened = tuple(bench.opened(file, selectors.deciding_round(state, file)))
-            yield Replayed(file, Code(file.votes_code), opened, bench.judge(file))
+            yield replayer.replay(state, file)
     finally:
-        link.close()
+        pool_client.close()
 
 
 def _chosen(state: State, pool: int, sequences: Sequence[int]) -> list[Submission]:
@@ -87,60 +81,31 @@ def _chosen(state: State, pool: int, sequences: Sequence[int]) -> list[Submissio
     return [decided[sequence] for sequence in dict.fromkeys(sequences)] if sequences else list(decided.values())
 
 
-class _Bench:
+class Replayer:
     """Judges as a validator does, and fetches what validators said."""
 
-    def __init__(self, link: PoolClient, state: State, engine: Engine) -> None:
-        self._link, self._state, self._engine = link, state, engine
-        self._rules = link.pool_config()
-        self._environment: Environment | None = None
-        self._loaded = b""
-        self._documents: dict[bytes, bytes | None] = {}
+    def __init__(self, pool_client: PoolClient, engine: Engine) -> None:
+        self._pool_client = pool_client
+        self.sources = Sources(pool_client.objects, announced_seconds=60.0)
+        self._judge = FileJudge(pool_client.pool_config(), engine, self.sources, pool_client.weights)
+        self._document = lru_cache(maxsize=64)(partial(self.sources.fetch, "verdicts", limit=_DOCUMENT_BYTES))
 
-    def judge(self, file: Submission) -> Verdict:
-        facts = self._facts(file)
-        if facts.work.manifest != self._loaded:
-            folder = self._link.weights(file.step)
-            self._environment = self._environment or Environment.of(self._rules, folder)
-            self._engine.load(folder)
-            self._loaded = facts.work.manifest
-        assert self._environment is not None
-        data = self._object("rollouts", file.sha256, Limits.of(self._rules.work).file_bytes, file.mirrors)
-        return judge(facts, data, self._rules, self._environment, self._engine)
+    def replay(self, state: State, file: Submission) -> Replayed:
+        """Judge one submission as the members of its deciding round did."""
+        decided = deciding_round(state, file)
+        opened = tuple(self._opened(file, decided))
+        verdict = self._judge.verdict(self._facts(state, file, decided), file.mirrors)
+        return Replayed(file, Code(file.votes_code), opened, verdict)
 
-    def opened(self, file: Submission, decided: Round) -> Iterator[Opened]:
+    def _opened(self, file: Submission, decided: Round) -> Iterator[Opened]:
         """The votes of the deciding round that were opened, with the documents behind them."""
         for member, (_, digest) in sorted(decided.reveals.items()):
-            if digest not in self._documents:
-                self._documents[digest] = self._object("verdicts", digest, _DOCUMENT_BYTES)
             code = Code(decided.code_at(file.place, member))
-            yield Opened(decided.seats[member], code, digest, self._documents[digest])
+            yield Opened(decided.seats[member], code, digest, self._document(digest))
 
-    def _facts(self, file: Submission) -> SubmissionFacts:
-        link, pool = self._link, self._state.pools[file.pool]
-        seed = link.seed(pool.steps[file.step])
-        if seed is None:
+    def _facts(self, state: State, file: Submission, decided: Round) -> SubmissionFacts:
+        pool = state.pools[file.pool]
+        step_seed = self._pool_client.seed(pool.steps[file.step])
+        if step_seed is None:
             raise MusterError(f"the seed of step {file.step} is not confirmed", "try again in a few blocks")
-        lane_seed = selectors.deciding_round(self._state, file).seed
-        return selectors.submission_facts(link.pool_id, pool, file, seed, lane_seed)
-
-    def _object(self, kind: Kind, digest: bytes, limit: int, mirrors: Sequence[str] = ()) -> bytes | None:
-        """The object from the service or, as validators do, from where its node announced it."""
-        key = object_key(kind, digest)
-        try:
-            return self._link.objects(key, limit)
-        except (MissingObjectError, IntegrityError):
-            return self._from_mirrors(key, limit, mirrors)
-        except UnreachableError:
-            data = self._from_mirrors(key, limit, mirrors)
-            if data is None:
-                raise
-            return data
-
-    def _from_mirrors(self, key: str, limit: int, mirrors: Sequence[str]) -> bytes | None:
-        for url in mirrors[:MIRRORS_ASKED]:
-            try:
-                return self._link.objects.elsewhere(url, key, limit)
-            except MusterError as error:
-                log.info("mirror: %s", error)
-        return None
+        return submission_facts(self._pool_client.pool_id, pool, file, step_seed, decided.seed)

@@ -3,7 +3,6 @@
 import logging
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from eth_utils.crypto import keccak
 
@@ -11,7 +10,7 @@ from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.files import write_atomic
 from protocol.seeds import AUDIT_EVERYTHING
-from protocol.verdict import Verdict
+from protocol.verdict import BallotDocument, Verdict
 from validator.context import SubmissionFacts
 
 log = logging.getLogger("muster.validator")
@@ -39,11 +38,10 @@ class VerdictStore:
     def keep(self, facts: SubmissionFacts, verdict: Verdict) -> None:
         write_atomic(self._path(facts), verdict.canonical())
 
-    def keep_document(self, document: bytes) -> bytes:
+    def keep_document(self, document: BallotDocument) -> bytes:
         """Store what a ballot's verdict hash stands for; returns the hash."""
-        digest = keccak(document)
-        write_atomic(self._document(digest), document)
-        return digest
+        write_atomic(self._document(document.digest), document.canonical())
+        return document.digest
 
     def document(self, digest: bytes) -> bytes | None:
         try:
@@ -64,9 +62,3 @@ class VerdictStore:
             del fields["lane_seed"]
         key = keccak(canonical_json(fields) + self._config)
         return self._folder / f"{facts.sequence:08d}-{key.hex()[:24]}.json"
-
-
-def ballot_document(where: str, seed: bytes, verdicts: list[Verdict]) -> bytes:
-    """What one vote's verdict hash binds: every verdict of the lane (or trial), in order."""
-    fields: dict[str, Any] = {"version": 1, "where": where, "seed": seed.hex()}
-    return canonical_json(fields | {"verdicts": [verdict.document() for verdict in verdicts]})

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from chain.errors import ContractError
 from chain.judging import Lane, Round, Trial
 from chain.records import Submission
-from chain.sender import Receipt
 from chain.suite import Court, Juries, Suite
+from chain.transactions import Receipt
 from protocol.verdict import pack
 from validator.ballots import Ballot
 from validator.judge_queue import LaneVerdict

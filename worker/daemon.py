@@ -4,19 +4,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from chain.errors import ContractError, TransactionError
 from chain.suite import WorkItem
 from engines.base import Engine
 from engines.factory import make_engine
+from protocol.amounts import show_tokens
+from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError
 from protocol.identity import WorkId
 from protocol.seeds import Work
 from protocol.waits import WAITS
-from runtime.heartbeats import Heartbeats
-from runtime.orchestrator_client import Denied, OrchestratorClient, Slot
+from runtime.heartbeats import Heartbeats, heartbeat
+from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.signed_client import ServiceError
 from worker.config import WorkerConfig
@@ -41,11 +42,7 @@ class Worker:
         self.node = str(account.address)
         self.link = PoolClient(config, account)
         self.service = OrchestratorClient(
-            config.orchestrator,
-            account,
-            self.link.deployment.chain_id,
-            self.link.pools,
-            allow_private=config.allow_private_sources,
+            config.orchestrator, account, self.link.pool_id, allow_private=config.allow_private_sources
         )
         self.pool_config = self.link.pool_config()
         engine = config.engine
@@ -56,7 +53,7 @@ class Worker:
         self.journal = Journal(self.link.home / "journal")
         self.stopping = threading.Event()
         self._loaded = b""
-        self._slot: Slot | None = None
+        self._slot: WorkSlot | None = None
         self._phase, self._step = "starting", -1
         self._next_claim = 0.0
         self._said = ""
@@ -117,14 +114,14 @@ class Worker:
 
     # ---- Making a file
 
-    def _ask(self, decision: Decision) -> Slot | None:
+    def _ask(self, decision: Decision) -> WorkSlot | None:
         """A slot for the due file, or None after a pause."""
         try:
             answer = self.service.slot(decision.counter)
         except ServiceError as error:
             self._pause(2.0, f"no work slot: {error.detail}", "waiting")
             return None
-        if isinstance(answer, Denied):
+        if isinstance(answer, NoSlot):
             self._pause(min(answer.wait, 5.0), f"no work slot: {answer.reason}", "waiting")
             return None
         if answer.step not in decision.steps:
@@ -133,17 +130,17 @@ class Worker:
         self._slot = answer
         return answer
 
-    def _make(self, slot: Slot) -> None:
+    def _make(self, slot: WorkSlot) -> None:
         """Make and journal one file; the next look at the chain hands it in."""
         pool = self.link.pool()
         seed = self.link.seeds(pool.terms.maxLag).get(slot.step) if pool else None
         if pool is None or seed is None:
             return
-        manifest = pool.steps[slot.step].manifest
-        self._load(slot.step, manifest)
+        work_id = WorkId(self.link.pool_id, self.node, slot.step, slot.counter)
+        work = Work(work_id, seed, pool.steps[slot.step].manifest)
+        self._load(work)
         self._phase, self._step = "generating", slot.step
         started = time.monotonic()
-        work = Work(WorkId(self.link.pool_id, self.node, slot.step, slot.counter), seed, manifest)
         produced = self.producer.make(work)
         self.journal.add(work, produced)
         self.made += 1
@@ -151,14 +148,14 @@ class Worker:
         tokens, seconds = produced.commitment.units, time.monotonic() - started
         log.info("file %d of step %d: %d tokens in %.1f s", slot.counter, slot.step, tokens, seconds)
 
-    def _load(self, step: int, manifest: bytes) -> None:
-        if self._loaded == manifest:
+    def _load(self, work: Work) -> None:
+        if self._loaded == work.manifest:
             return
         self._phase = "loading weights"
-        folder = self.link.weights(step)
+        folder = self.link.weights(work)
         self._loaded = b""
         self.producer.load(folder)
-        self._loaded = manifest
+        self._loaded = work.manifest
 
     # ---- Handing it in
 
@@ -212,7 +209,7 @@ class Worker:
             hint = self.link.state.claim_hint(self.config.pool, self.node, self.link.client.now())
             if hint is not None:
                 grains = self.link.suite.pools.claim(hint).send()
-                log.info("claimed %.9f tokens", grains / 1e9)
+                log.info("claimed %s tokens", show_tokens(grains))
         except MusterError as error:
             log.info("nothing claimed: %s", error)
 
@@ -226,16 +223,13 @@ class Worker:
         with WAITS.on(reason[:200]):
             self.stopping.wait(seconds)
 
-    def _beat(self) -> dict[str, Any]:
-        beat: dict[str, Any] = {
-            "role": "worker",
-            "name": self.config.name,
-            "engine": self.producer.engine.info.name,
-            "phase": self._phase[:64],
-            "step": self._step if self._step >= 0 else None,
-            "waits": [{"what": str(w["what"])[:200], "since": w["since"]} for w in WAITS.report()[:16]],
-            "metrics": {"made": float(self.made), "submitted": float(self.submitted)},
-        }
-        if self._slot is not None:
-            beat["slot"] = self._slot.id
-        return beat
+    def _beat(self) -> HeartbeatRequest:
+        return heartbeat(
+            "worker",
+            self.config.name,
+            phase=self._phase,
+            engine=self.producer.engine.info.name,
+            step=self._step if self._step >= 0 else None,
+            slot=self._slot.slot if self._slot else None,
+            metrics={"made": float(self.made), "submitted": float(self.submitted)},
+        )

@@ -6,13 +6,13 @@ a worker killed at any moment finds either the whole entry or none.
 
 import hashlib
 import logging
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError
 from protocol.files import write_atomic
+from protocol.receipts import UploadReceipt
 from protocol.rollouts.commitment import Commitment
 from protocol.seeds import Work
 from worker.produce import Produced
@@ -34,7 +34,7 @@ class JournalEntry:
     units: int
     rows: int
     uploaded: bool = False
-    receipt: dict[str, Any] | None = None
+    receipt: UploadReceipt | None = None
 
     @property
     def commitment(self) -> Commitment:
@@ -72,7 +72,7 @@ class Journal:
         self._note(entry)
         return entry
 
-    def mark_uploaded(self, entry: JournalEntry, receipt: dict[str, Any] | None) -> JournalEntry:
+    def mark_uploaded(self, entry: JournalEntry, receipt: UploadReceipt | None) -> JournalEntry:
         done = replace(entry, uploaded=True, receipt=receipt)
         self._note(done)
         return done
@@ -104,7 +104,8 @@ class Journal:
         return self._folder / f"{entry.stem}.parquet"
 
     def _note(self, entry: JournalEntry) -> None:
-        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in asdict(entry).items()}
+        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in vars(entry).items()}
+        fields["receipt"] = entry.receipt.model_dump() if entry.receipt else None
         write_atomic(self._folder / f"{entry.stem}.json", canonical_json(fields))
         self.entries[entry.stem] = entry
 
@@ -115,4 +116,6 @@ def _parse(raw: bytes) -> JournalEntry:
         fields[name] = bytes.fromhex(fields[name])
         if len(fields[name]) != 32:
             raise ValueError(f"{name} is not 32 bytes")
+    if fields.get("receipt") is not None:
+        fields["receipt"] = UploadReceipt.model_validate(fields["receipt"])
     return JournalEntry(**fields)

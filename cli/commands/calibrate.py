@@ -1,20 +1,17 @@
 """`muster calibrate`: thresholds from measured honest files, signed; and checking and using such a document."""
 
-import math
-import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import JsonOption, KeystoreOption, PasswordFileOption, key_path
+from cli.options import KeyOptions, grouped, key_path
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from calibration.document import Calibration
-    from calibration.measuring import Plan
-    from protocol.config import PoolConfig
 
 PoolConfigOption = Annotated[Path | None, typer.Option("--pool-config", help="Pool configuration to measure.")]
 WeightsOption = Annotated[Path | None, typer.Option("--weights", help="Model folder with the pool's weights.")]
@@ -50,52 +47,74 @@ ApplyOption = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class MeasureOptions:
+    """Options of a measurement."""
+
+    pool_config: PoolConfigOption = None
+    weights: WeightsOption = None
+    worker: WorkerOption = None
+    verifier: VerifierOption = None
+    files: FilesOption = 64
+    batch: BatchOption = None
+    false_reject: FalseOption = 1e-6
+    safety: SafetyOption = 1.5
+    audit_rate: AuditOption = 65536
+    seed: SeedOption = "1"
+    threads: ThreadsOption = 1
+    out: OutOption = None
+
+
+@grouped
 def calibrate(
-    pool_config: PoolConfigOption = None,
-    weights: WeightsOption = None,
-    worker: WorkerOption = None,
-    verifier: VerifierOption = None,
-    files: FilesOption = 64,
-    batch: BatchOption = None,
-    false_reject: FalseOption = 1e-6,
-    safety: SafetyOption = 1.5,
-    audit_rate: AuditOption = 65536,
-    seed: SeedOption = "1",
-    threads: ThreadsOption = 1,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    out: OutOption = None,
+    measure: MeasureOptions,
+    key: KeyOptions,
     verify: VerifyOption = None,
     signer: SignerOption = None,
     apply: ApplyOption = None,
-    json: JsonOption = False,
 ) -> None:
     """Measure honest files of a pool and sign the thresholds that follow; or --verify such a document, and --apply it
     to a pool configuration that is not on chain yet."""
+    from calibration.calibrate import apply as apply_to
     from calibration.document import Calibration
 
-    if verify is not None:
-        if pool_config or weights or out or worker or verifier:
+    if verify is None:
+        if signer is not None:
+            raise ConfigError("--signer is for --verify", "leave it out")
+        document = _measured(measure, key, apply)
+    else:
+        if measure.pool_config or measure.weights or measure.out or measure.worker or measure.verifier:
             raise ConfigError("--verify checks a document, it measures nothing", "leave the measuring options out")
         document = Calibration.load(verify)
         document.check(_address(signer))
-    else:
-        if not 1e-12 <= false_reject <= 0.1:
-            raise ConfigError(f"--false-reject {false_reject:g} is outside 1e-12 to 0.1", "1e-6 is usual")
-        if pool_config is None or weights is None or out is None or signer is not None:
-            raise ConfigError(
-                "measuring needs --pool-config, --weights, --out and no --signer", "or pass --verify FILE"
-            )
-        plan, config = _plan(pool_config, weights, worker, verifier, files, batch, seed, threads)
-        _writable(out)
-        if apply is not None:
-            _applicable(apply, config)
-        document = _measured(plan, config, (false_reject, safety, audit_rate), keystore, password_file)
-        _write(out, document.canonical() + b"\n")
     if apply is not None:
-        _apply(document, apply)
+        apply_to(document, apply)
     summary = _summary(document) | ({"applied": str(apply)} if apply else {})
-    emit(summary, json, lambda: _text(document, summary, apply))
+    emit(summary, key.json, lambda: _text(document, summary, apply))
+
+
+def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Calibration":
+    """Measure, sign and write. Hours of measuring must not end in a mistyped password or at a file that cannot be
+    written, so all of that is tried first."""
+    from calibration.calibrate import applicable, calibrate, write
+    from calibration.document import subject
+    from calibration.plan import ErrorBudget, Plan, parse_pairs
+    from protocol.config import PoolConfig
+    from runtime.keystore import open_key
+
+    budget = ErrorBudget(asked.false_reject, asked.safety, asked.audit_rate)
+    if asked.pool_config is None or asked.weights is None or asked.out is None:
+        raise ConfigError("measuring needs --pool-config, --weights and --out", "or pass --verify FILE")
+    config = PoolConfig.load(asked.pool_config)
+    pairs = parse_pairs(asked.worker or ["transformers"], asked.verifier or ["transformers"], config)
+    batches = tuple(dict.fromkeys(asked.batch or (1, 8, 64)))
+    plan = Plan(asked.pool_config, asked.weights, pairs, asked.files, batches, asked.seed, asked.threads)
+    _check_writable(asked.out)
+    if apply is not None:
+        applicable(apply, subject(config))
+    document = calibrate(plan, budget, open_key(key_path(key.keystore), key.password_file))
+    write(asked.out, document.canonical() + b"\n")
+    return document
 
 
 def _address(text: str | None) -> str | None:
@@ -107,125 +126,13 @@ def _address(text: str | None) -> str | None:
         raise ConfigError(f"--signer: {error}", "copy it again, with its checksum") from None
 
 
-def _plan(
-    pool_config: Path,
-    weights: Path,
-    worker: list[str] | None,
-    verifier: list[str] | None,
-    files: int,
-    batch: list[int] | None,
-    seed: str,
-    threads: int,
-) -> "tuple[Plan, PoolConfig]":
-    from calibration.jobs import Spec
-    from calibration.measuring import Plan
-    from protocol.config import PoolConfig
-
-    config = PoolConfig.load(pool_config)
-    if not (weights / "config.json").is_file():
-        raise ConfigError(f"{weights} is not a model folder", "name one with config.json and safetensors files")
-    workers, verifiers = worker or ["transformers"], verifier or ["transformers"]
-    if len(workers) != len(verifiers):
-        what = f"{len(workers)} --worker and {len(verifiers)} --verifier are no pairs"
-        raise ConfigError(what, "give one --verifier for each --worker, in the same order")
-    dtype = config.model.dtype
-    pairs = [
-        (Spec.parse(a, dtype, "--worker"), Spec.parse(b, dtype, "--verifier"))
-        for a, b in zip(workers, verifiers, strict=True)
-    ]
-    batches = tuple(dict.fromkeys(batch or (1, 8, 64)))
-    if files < 4 * len(batches):
-        raise ConfigError(f"--files {files} is too few for {len(batches)} batch sizes", f"at least {4 * len(batches)}")
-    if len(seed) > 100:
-        raise ConfigError("--seed is too long", "at most 100 characters")
-    return Plan(pool_config, weights, tuple(dict.fromkeys(pairs)), files, batches, seed, threads), config
-
-
-def _measured(
-    plan: "Plan",
-    config: "PoolConfig",
-    asked: tuple[float, float, int],
-    keystore: Path | None,
-    password_file: Path | None,
-) -> "Calibration":
-    """The signed document. The key is opened first: hours of measuring must not end in a mistyped password."""
-    from calibration.document import Calibration, subject, weights_hash
-    from calibration.means import Design
-    from calibration.measuring import measure_all
-    from calibration.thresholds import thresholds
-    from runtime.keystore import open_key
-
-    account = open_key(key_path(keystore), password_file)
-    hashed = weights_hash(plan.weights)
-    pairs = tuple(measure_all(plan))
-    if weights_hash(plan.weights) != hashed:
-        raise ConfigError(f"{plan.weights} changed while it was measured", "measure a folder that nobody writes to")
-    false_reject, safety, audit_rate = asked
-    work = config.work
-    design = Design(work.problems_per_file, work.samples_per_problem, audit_rate / 65536)
-    found = thresholds(pairs, design, false_reject, safety)
-    if unbounded := [name for name, value in found.items() if not 0 < value < math.inf]:
-        raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
-    document = Calibration(
-        time=int(time.time()),
-        seed=plan.seed,
-        pool=subject(config),
-        weights=hashed,
-        problems=work.problems_per_file,
-        samples=work.samples_per_problem,
-        audit_rate=audit_rate,
-        false_reject=false_reject,
-        safety=safety,
-        pairs=pairs,
-        thresholds=found,
-        signer=account.address,
-    ).signed(account)
-    document.check()
-    return document
-
-
-def _applicable(path: Path, config: "PoolConfig") -> "PoolConfig":
-    from calibration.document import subject
-    from protocol.config import PoolConfig
-
-    found = PoolConfig.load(path)
-    if subject(found) != subject(config):
-        raise ConfigError(f"{path} has another model, task or work than was measured", "calibrate that pool")
-    return found
-
-
-def _apply(document: "Calibration", path: Path) -> None:
-    """Write the thresholds into a pool configuration that has the measured model, task and work."""
-    import json
-
-    from calibration.document import subject
-    from protocol.config import PoolConfig
-
-    config = PoolConfig.load(path)
-    if subject(config) != document.pool:
-        what = f"{path} has another model, task or work than the calibration"
-        raise ConfigError(what, "calibrate that pool; its thresholds are unchanged")
-    changed = config.model_copy(update={"checks": document.checks(config.checks)})
-    _write(path, json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False).encode() + b"\n")
-
-
-def _writable(path: Path) -> None:
-    """Hours of measuring must not end at a folder that cannot be written."""
+def _check_writable(path: Path) -> None:
     import os
 
     if path.exists():
         raise ConfigError(f"{path} exists", "choose another --out")
     if not os.access(path.absolute().parent, os.W_OK):
         raise ConfigError(f"cannot write into {path.absolute().parent}", "choose another --out")
-
-
-def _write(path: Path, data: bytes) -> None:
-    from protocol.files import write_atomic
-
-    try:
-        write_atomic(path, data)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}", "choose another path") from None
 
 
 def _summary(document: "Calibration") -> dict[str, Any]:

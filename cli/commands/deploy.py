@@ -7,6 +7,7 @@ import typer
 
 from cli.options import DryRunOption, JsonOption, KeystoreOption, PasswordFileOption, RpcOption, YesOption, key_path
 from cli.output import emit
+from cli.plan import confirm
 from protocol.errors import ConfigError
 
 NetworkOption = Annotated[str, typer.Option("--network", help="local, base-sepolia, or a TOML file.")]
@@ -26,17 +27,16 @@ def deploy(
     json: JsonOption = False,
 ) -> None:
     """Deploy the contract suite. Run it again after any interruption: it finishes what is missing, or does nothing."""
-    import sys
-
     from chain import deploy as work
     from chain.client import ChainClient
     from chain.network import NetworkConfig
+    from cli.session import rpc_urls
     from runtime.keystore import open_key
 
     config = NetworkConfig.load(network)
     path = key_path(keystore)
     folder = out or Path("deployments") / config.name
-    urls = [url.strip() for url in rpc.split(",") if url.strip()] if rpc else list(config.rpc_urls)
+    urls = rpc_urls(network, rpc)
     ChainClient(urls, config.chain_id, patience=8.0).close()
     client = ChainClient(urls, config.chain_id, open_key(path, password_file))
     todo = work.plan(client, config, folder, fresh=fresh)
@@ -50,10 +50,7 @@ def deploy(
         emit(document, json, lambda: "dry run: nothing was sent")
         return
     if not todo.complete and not yes:
-        if not sys.stdin.isatty():
-            raise ConfigError("this costs gas and there is no terminal to ask", "pass --yes, or --dry-run")
-        if not typer.confirm(f"Deploy to {config.name} (chain {config.chain_id})?", err=True):
-            raise ConfigError("not agreed to", "nothing was sent")
+        confirm(f"Deploy to {config.name} (chain {config.chain_id})?")
     try:
         done = work.deploy(client, config, folder, fresh=fresh)
     except OSError as error:

@@ -31,7 +31,7 @@ def doctor(
     data: DataOption = Path("runs"),
     json: JsonOption = False,
 ) -> None:
-    """Check this machine, and the services and files that are named. Exit code 1 if anything has to be mended."""
+    """Check this machine, and the services and files that are named. Exit code 1 if anything is missing or damaged."""
     from cli.doctor import chain, files, machine, services
 
     prerequisites = list(machine.look(data, port or []))

@@ -27,8 +27,8 @@ from protocol.errors import ConfigError
 if TYPE_CHECKING:
     from chain.contracts.base import ContractCall
     from chain.records import Terms
-    from chain.sender import Receipt
     from chain.suite import Pools
+    from chain.transactions import Receipt
     from protocol.config import PoolConfig
 
 app = typer.Typer(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)

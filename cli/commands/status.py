@@ -1,12 +1,15 @@
 """`muster status`: the network at a glance, from a pool's orchestrator or from the chain alone."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.options import DeploymentOption, JsonOption, RpcOption
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from protocol.api.run import RunStatus
 
 _ESCROW = ("held", "free", "reserved", "unpaid", "claimed", "fees", "burnt")
 
@@ -22,8 +25,13 @@ def status(
 ) -> None:
     """Phase, step, nodes, escrow, and what is waited for since when."""
     if orchestrator is not None:
-        document = _ask(orchestrator)
-        emit(document, json, lambda: _service_text(document))
+        from cli.doctor.services import ask_orchestrator
+        from protocol.api.endpoints import DASHBOARD, STATUS
+
+        run = ask_orchestrator(orchestrator, STATUS)
+        balance = ask_orchestrator(orchestrator, DASHBOARD).escrow
+        escrow: dict[str, int] = balance.model_dump() if balance else {}
+        emit(run.model_dump(mode="json") | {"escrow": escrow}, json, lambda: _service_text(run, escrow))
         return
     if deployment is None:
         raise ConfigError("nothing to look at is named", "pass --orchestrator URL, or --deployment FILE")
@@ -62,49 +70,28 @@ def _chain_text(summary: dict[str, Any]) -> str:
     )
 
 
-def _ask(url: str) -> dict[str, Any]:
-    """What a pool's service says of itself; of a stranger's document only the shape is believed."""
-    from cli.doctor.services import get_json
-
-    document = get_json(url.rstrip("/") + "/v1/status", None, "the orchestrator")
-    if not isinstance(document, dict) or not {"phase", "pool", "waits"} <= set(document):
-        raise ConfigError(f"{url} is not a muster orchestrator", "check the URL")
-    dashboard = get_json(url.rstrip("/") + "/v1/dashboard", None, "the orchestrator")
-    escrow = dashboard.get("escrow") if isinstance(dashboard, dict) else None
-    return document | {"escrow": {name: int(grains) for name, grains in _items(escrow) if str(grains).isdigit()}}
-
-
-def _service_text(document: dict[str, Any]) -> str:
+def _service_text(run: "RunStatus", escrow: dict[str, int]) -> str:
     """Names and reasons in the document come from strangers, so everything is made printable."""
     from protocol.amounts import show_tokens
     from protocol.errors import printable
 
-    flight, escrow = document.get("in_flight"), document["escrow"]
     lines = {
-        "pool": document["pool"],
-        "phase": document["phase"],
-        "step": f"{document.get('step')} of {document.get('steps')}",
-        "block": f"{document.get('head')}" + (f" ({document['chain_error']})" if document.get("chain_error") else ""),
-        "files": ", ".join(f"{n} {name}" for name, n in flight.items()) if isinstance(flight, dict) else "none",
+        "pool": run.pool,
+        "phase": run.phase,
+        "step": f"{run.step} of {run.steps}",
+        "block": f"{run.head}" + (f" ({run.chain_error})" if run.chain_error else ""),
+        "files": ", ".join(f"{count} {name}" for name, count in run.in_flight.model_dump().items()),
         "escrow": ", ".join(f"{name} {show_tokens(escrow[name])}" for name in _ESCROW if name in escrow) or "unknown",
     }
-    people = [
-        [role, printable(str(address)), printable(str(standing))]
-        for role, name in (("node", "nodes"), ("validator", "validators"))
-        for address, standing in _items(document.get(name))
+    participants = [
+        [role, printable(address), state.value]
+        for role, states in (("node", run.nodes), ("validator", run.validators))
+        for address, state in states.items()
     ]
-    waits = [
-        printable(f"{wait.get('who', '')} is waiting for {wait.get('what')} since {_since(wait.get('since'))}")
-        for wait in document["waits"]
-        if isinstance(wait, dict)
-    ]
+    waits = [printable(f"{wait.who} is waiting for {wait.what} since {_since(wait.since)}") for wait in run.waits]
     shown = fields({name: printable(str(value)) for name, value in lines.items()})
-    return "\n\n".join(p for p in (shown, table(["role", "address", "state"], people), "\n".join(waits)) if p)
+    return "\n\n".join(p for p in (shown, table(["role", "address", "state"], participants), "\n".join(waits)) if p)
 
 
-def _items(value: Any) -> list[tuple[Any, Any]]:
-    return list(value.items()) if isinstance(value, dict) else []
-
-
-def _since(value: Any) -> str:
-    return clock(value) if isinstance(value, int | float) and 0 <= value < 1e11 else "?"
+def _since(value: float) -> str:
+    return clock(value) if 0 <= value < 1e11 else "?"

@@ -9,9 +9,9 @@ from cli.output import clock, emit, seconds
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.sender import Receipt
     from chain.state import State
     from chain.suite import SeatView
+    from chain.transactions import Receipt
     from cli.plan import PlannedTransaction
     from cli.session import Session
 
@@ -99,9 +99,9 @@ def _dues(session: "Session", state: "State", seat: int, now: int) -> list["Plan
 
     court, juries = session.suite.court, session.suite.juries
     out = []
-    for pool, lane, turn, member in due(state, seat, now):
-        title = f"close seat {seat}'s part in pool {pool}, lane {lane}, round {turn}"
-        out.append(PlannedTransaction(title, court.close_member(pool, lane, turn, member)))
+    for pool, lane, number, member in due(state, seat, now):
+        title = f"close seat {seat}'s part in pool {pool}, lane {lane}, round {number}"
+        out.append(PlannedTransaction(title, court.close_member(pool, lane, number, member)))
     for trial, juror in jury_duties(state, seat):
         out.append(PlannedTransaction(f"close seat {seat}'s part in jury {trial}", juries.close_juror(trial, juror)))
     return out

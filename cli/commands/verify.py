@@ -8,7 +8,7 @@ import typer
 
 from cli.options import DeploymentOption, JsonOption, PoolOption, RpcOption
 from cli.output import emit, table
-from protocol.errors import ConfigError, IntegrityError
+from protocol.errors import ConfigError, IntegrityError, first_problem, printable
 
 if TYPE_CHECKING:
     from runtime.process import EngineConfig
@@ -57,7 +57,7 @@ def verify(
         home=folder,
         cache=folder / "weights",
         deployment=deployment,
-        rpc=tuple(rpc_urls(load_deployment(deployment), rpc)),
+        rpc=tuple(rpc_urls(load_deployment(deployment).network, rpc)),
         pool=pool,
         orchestrator=orchestrator,
         allow_private_sources=allow_private_sources,
@@ -73,9 +73,9 @@ def verify(
         "differing": sum(not row["agrees"] for row in rows),
         "votes": sum(len(row["votes"]) for row in rows),
         "votes_differing": sum(not vote["agrees"] for row in rows for vote in row["votes"]),
-        "largest_differences": _spread(rows),
+        "largest_differences": _largest_differences(rows),
     }
-    emit(document, json, lambda: _told(document))
+    emit(document, json, lambda: _text(document))
     if document["differing"]:
         raise typer.Exit(1)
 
@@ -90,9 +90,8 @@ def _engine(name: str, dtype: str, device: str, threads: int, batch: int) -> "En
             {"name": name, "dtype": dtype, "device": device, "threads": threads, "batch": batch}
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        option = {"name": "engine"}.get(str(first["loc"][0]), str(first["loc"][0]))
-        raise ConfigError(f"--{option}: {first['msg']}", "choose another value") from None
+        field, problem = first_problem(error.errors())
+        raise ConfigError(f"--{'engine' if field == 'name' else field}: {problem}", "choose another value") from None
 
 
 def _set_threads(threads: int) -> None:
@@ -118,8 +117,8 @@ def _row(one: "Replayed") -> dict[str, Any]:
 
 
 def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
-    """A member's vote beside ours: with its published verdict, check by check and figure by figure."""
-    from cli.evidence import parse_ballot
+    """A member's vote beside ours: with its published verdict, check by check and measurement by measurement."""
+    from protocol.verdict import BallotDocument
     from validator.compare import differences
     from validator.replay import alike
 
@@ -131,25 +130,25 @@ def _vote(one: "Replayed", opened: "Opened") -> dict[str, Any]:
     if opened.document is None:
         return row | {"note": "its verdict document is not published"}
     try:
-        theirs = parse_ballot(opened.document, opened.digest, one.submission.sequence)
+        theirs = BallotDocument.parse(opened.document, opened.digest).on(one.submission.sequence)
     except IntegrityError as error:
         return row | {"note": error.what}
     found = [vars(difference) for difference in differences(theirs, one.verdict)]
-    row |= {"engine": str(theirs.engine.get("name", "?"))[:32], "differences": found}
+    row |= {"engine": theirs.engine.get("name", "?")[:32], "differences": found}
     if not alike(theirs.code, opened.code):
         row["note"] = f"it voted {opened.code.label}, but its verdict document says {theirs.code.label}"
     return row
 
 
-def _spread(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Over all votes like ours whose verdict is published: how far the figures of two engines lie apart at most."""
+def _largest_differences(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """How far two engines' measurements lie apart at most, over all votes like ours whose verdict is published."""
     from validator.compare import Difference, largest
 
     like = [vote for row in rows for vote in row["votes"] if vote["agrees"]]
     return largest(Difference(**found) for vote in like for found in vote.get("differences", ()))
 
 
-def _told(document: dict[str, Any]) -> str:
+def _text(document: dict[str, Any]) -> str:
     rows, engine = document["replayed"], document["engine"]
     columns = ["submission", "node", "step", "decided", "ours", "agrees", "why"]
     lines = [table(columns, _cells(rows)), *_disagreements(rows)]
@@ -161,8 +160,7 @@ def _told(document: dict[str, Any]) -> str:
 
 
 def _disagreements(rows: list[dict[str, Any]]) -> list[str]:
-    """Who came to another code, and by which check and figures."""
-    from cli.evidence import printable
+    """Who came to another code, and by which check and measurements."""
     from validator.compare import Difference
 
     lines = []

@@ -15,7 +15,7 @@ def look(path: Path) -> tuple[Prerequisite, str | None, int | None]:
     except MusterError as error:
         return failed("deployment", error.what, error.hint), None, None
     try:
-        url = rpc_urls(deployment, None)[0]
+        url = rpc_urls(deployment.network, None)[0]
     except MusterError:
         url = None
     return ok("deployment", f"{path}: {deployment.network}, chain {deployment.chain_id}"), url, deployment.chain_id

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.doctor.base import Prerequisite, judged, note
-from protocol.errors import ConfigError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, UnreachableError, first_problem
 
+if TYPE_CHECKING:
+    from protocol.api.endpoints import Get
+
+A = TypeVar("A")
 _SECONDS = 5.0
 
 
@@ -52,25 +56,42 @@ def _bucket(path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the document"
-        raise ConfigError(f"{path}: `{field}` {first['msg']}", "mend that field") from None
+        field, problem = first_problem(error.errors())
+        raise ConfigError(f"{path}: `{field}`: {problem}", "correct that field") from None
     bucket = Bucket(settings)
     next(iter(bucket.list("manifests/")), None)
     return f"bucket {settings.bucket} at {settings.endpoint} can be read"
 
 
 def _orchestrator(url: str) -> str:
-    answer = get_json(url.rstrip("/") + "/health", None, "the orchestrator")
-    if not isinstance(answer, dict) or answer.get("ok") is not True:
-        raise ConfigError(f"{url} is not a muster orchestrator", "check the URL")
-    return f"{url} answers, version {answer.get('version', 'unknown')}"
+    from protocol.api.endpoints import HEALTH
+
+    return f"{url} answers, version {ask_orchestrator(url, HEALTH).version}"
+
+
+def ask_orchestrator(url: str, endpoint: "Get[A]") -> "A":
+    """A public document of a pool's service. Raises ConfigError if what answers is none, UnreachableError."""
+    from protocol.api.base import parse_response
+
+    data = _fetch(url.rstrip("/") + endpoint.path, None, "the orchestrator")
+    try:
+        return parse_response(endpoint.answer, data, url)
+    except IntegrityError as error:
+        raise ConfigError(f"{url} is not a muster orchestrator: {error.what}", "check the URL") from None
 
 
 def get_json(url: str, body: Any, what: str) -> Any:
-    import httpx
-
+    """What `url` answers to a GET, or to a POST of `body`. Raises ConfigError, UnreachableError."""
     from protocol.encoding import parse_json
+
+    try:
+        return parse_json(_fetch(url, body, what))
+    except ValueError:
+        raise ConfigError(f"{url} does not answer JSON", "check the URL") from None
+
+
+def _fetch(url: str, body: Any, what: str) -> bytes:
+    import httpx
 
     try:
         if body is None:
@@ -78,13 +99,11 @@ def get_json(url: str, body: Any, what: str) -> Any:
         else:
             answer = httpx.post(url, json=body, timeout=_SECONDS, trust_env=False)
         answer.raise_for_status()
-        return parse_json(answer.content)
+        return answer.content
     except httpx.InvalidURL as error:
         raise ConfigError(f"{url} is not a URL: {error}", "write http://host:port") from None
     except httpx.HTTPStatusError as error:
         raise UnreachableError(f"{what} {url} answers {error.response.status_code}", "check the URL") from None
     except httpx.HTTPError as error:
         words = str(error) or type(error).__name__
-        raise UnreachableError(f"{what} {url} does not answer ({words})", "start it or mend the URL") from None
-    except ValueError:
-        raise ConfigError(f"{url} does not answer JSON", "check the URL") from None
+        raise UnreachableError(f"{what} {url} does not answer ({words})", "start it or correct the URL") from None

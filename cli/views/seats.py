@@ -27,7 +27,7 @@ def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
         "penalised": seat.penalised,
         "release_at": seat.release_at,
         "drawn": len(memberships),
-        "voted": sum(1 for _, turn, member in memberships if member in turn.reveals),
+        "voted": sum(1 for _, round_, member in memberships if member in round_.reveals),
         "due": len(list(due(state, seat.seat, now))),
         "penalties": [
             {"pool": s.pool, "sequence": s.sequence, "code": s.code, "amount": s.amount, "time": s.time, "tx": s.tx}
@@ -51,20 +51,20 @@ def standing(seat: Seat) -> str:
 def memberships_of(state: State, seat: int) -> Iterator[tuple[Lane, Round, int]]:
     """Every committee the seat was drawn into: lane, round, member."""
     for _, lane in sorted(state.lanes.items()):
-        for turn in lane.rounds:
-            if seat in turn.seats:
-                yield lane, turn, turn.seats.index(seat)
+        for round_ in lane.rounds:
+            if seat in round_.seats:
+                yield lane, round_, round_.seats.index(seat)
 
 
 def due(state: State, seat: int, now: int) -> Iterator[tuple[int, int, int, int]]:
     """(pool, lane, round, member) of every membership that `Court.closeMember` would close at chain time `now`: its
     round is settled, the challenge window over, no file before a jury."""
-    for lane, turn, member in memberships_of(state, seat):
+    for lane, round_, member in memberships_of(state, seat):
         window = state.pools[lane.pool].terms.challengeWindow
-        disputed = Code.DISPUTED in unpack(turn.codes)
-        final = turn.settled and now >= turn.settled_time + window and not disputed
-        if final and member not in turn.closed:
-            yield lane.pool, lane.lane, turn.round, member
+        disputed = Code.DISPUTED in unpack(round_.codes)
+        final = round_.settled and now >= round_.settled_time + window and not disputed
+        if final and member not in round_.closed:
+            yield lane.pool, lane.lane, round_.round, member
 
 
 def jury_duties(state: State, seat: int) -> Iterator[tuple[int, int]]:

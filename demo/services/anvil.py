@@ -158,7 +158,7 @@ def _one_genesis(path: Path, fields: dict[str, Any]) -> Path:
         return path
     first = min(genesis, key=lambda block: int(block["header"]["timestamp"], 16))
     fields["blocks"] = [first, *(block for block in fields["blocks"] if int(block["header"]["number"], 16) > 0)]
-    mended = path.with_suffix(".start")
-    with mended.open("w") as file:
+    repaired = path.with_suffix(".start")
+    with repaired.open("w") as file:
         json.dump(fields, file)
-    return mended
+    return repaired

@@ -17,6 +17,7 @@ from protocol.errors import ConfigError, MusterError
 
 WINDOW = 60
 """Seconds by which the times of sender and receiver may differ."""
+DOMAIN = "muster-http"
 STRUCT = "Request(string method,string path,bytes32 bodyHash,string audience,uint256 time,bytes32 nonce)"
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE"})
 _FIELDS = {
@@ -54,7 +55,7 @@ class Realm:
 
     @property
     def domain(self) -> eip712.Domain:
-        return eip712.Domain("muster-http", "1", self.chain_id, self.pools)
+        return eip712.Domain(DOMAIN, "1", self.chain_id, self.pools)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from protocol import eip712
 from protocol.encoding import canonical_json, parse_json
-from protocol.errors import IntegrityError
+from protocol.errors import IntegrityError, first_problem
 from protocol.identity import PoolId
 from storage.keys import object_key
 
@@ -160,9 +160,8 @@ def _parse(fields: Any) -> Manifest:
     try:
         manifest = Manifest.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])[:100]
-        raise IntegrityError(f"the manifest's `{place}`: {first['msg']}", _FETCH_ELSEWHERE) from None
+        field, problem = first_problem(error.errors())
+        raise IntegrityError(f"the manifest's `{field}`: {problem}", _FETCH_ELSEWHERE) from None
     if canonical_json(fields) != manifest.canonical():
         raise IntegrityError("the manifest is not in canonical form", _FETCH_ELSEWHERE)
     return manifest

@@ -64,7 +64,7 @@ class Play:
     def vote(self) -> None:
         lane = self.random.choice(self.game.state.open_lanes(self.game.pool))
         common = [Code.ACCEPT] * 6 + [Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE]
-        codes = {s.place: self.random.choice(common) for s in self.game.state.files_of(lane)}
+        codes: dict[int, int] = {s.place: self.random.choice(common) for s in self.game.state.files_of(lane)}
         self.game.vote(lane.lane, codes, lane.round.round)
 
     def finalize(self) -> None:

@@ -7,10 +7,9 @@ from eth_utils.crypto import keccak
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.evidence import parse_ballot, printable
 from protocol.encoding import canonical_json
-from protocol.errors import MusterError
-from protocol.verdict import Code, Finding, Verdict
+from protocol.errors import MusterError, printable
+from protocol.verdict import BallotDocument, Code, Finding, Verdict
 
 FINDING = Finding("toploc", Code.REJECT_WEIGHTS, {"exponent_mismatches": 12.0}, "row 3: the weights differ")
 VERDICT = Verdict(
@@ -21,7 +20,7 @@ BALLOT = canonical_json({"version": 1, "where": "lane", "seed": "00", "verdicts"
 
 
 def test_a_ballots_verdict_is_found() -> None:
-    assert parse_ballot(BALLOT, keccak(BALLOT), 5) == VERDICT
+    assert BallotDocument.parse(BALLOT, keccak(BALLOT)).on(5) == VERDICT
 
 
 @pytest.mark.parametrize(
@@ -35,18 +34,18 @@ def test_a_ballots_verdict_is_found() -> None:
 )  # fmt: skip
 def test_a_malformed_ballot_is_a_clear_error(data: bytes) -> None:
     with pytest.raises(MusterError):
-        parse_ballot(data, keccak(data), 5)
+        BallotDocument.parse(data, keccak(data)).on(5)
 
 
 def test_other_bytes_than_the_votes_are_refused() -> None:
     with pytest.raises(MusterError, match="not the one"):
-        parse_ballot(BALLOT + b" ", keccak(BALLOT), 5)
+        BallotDocument.parse(BALLOT + b" ", keccak(BALLOT)).on(5)
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_crash_the_reader(data: bytes) -> None:
     with pytest.raises(MusterError):
-        parse_ballot(data, keccak(data), 5)
+        BallotDocument.parse(data, keccak(data)).on(5)
 
 
 @given(st.text())

@@ -9,10 +9,9 @@ from eth_utils.crypto import keccak
 
 from cli.commands import verify
 from protocol.errors import ConfigError
-from protocol.verdict import Code, Finding
+from protocol.verdict import BallotDocument, Code, Finding
 from tests.validator.test_compare import verdict
 from validator.replay import Opened, Replayed
-from validator.verdict_store import ballot_document
 
 OURS = verdict(Finding("toploc", Code.ACCEPT, {"mantissa_mean": 0.001}))
 SAME = replace(OURS, engine={"name": "vllm"}, findings=(Finding("toploc", Code.ACCEPT, {"mantissa_mean": 0.004}),))
@@ -20,7 +19,7 @@ OTHER = verdict(Finding("toploc", Code.REJECT_WEIGHTS, {"mantissa_mean": 1.5}, "
 
 
 def opened(seat: int, code: Code, *documents: Any) -> Opened:
-    data = ballot_document("lane-1-0-0", bytes(32), list(documents)) if documents else None
+    data = BallotDocument("lane-1-0-0", bytes(32).hex(), documents).canonical() if documents else None
     return Opened(seat, code, keccak(data) if data else bytes(32), data)
 
 
@@ -36,13 +35,13 @@ def told(*votes: Opened, voted: Code = Code.ACCEPT) -> tuple[dict[str, Any], str
         "votes": len(votes),
         "votes_differing": sum(not vote["agrees"] for vote in row["votes"]),
     }
-    return row, verify._told(document)
+    return row, verify._text(document)
 
 
 def test_votes_like_ours_only_count() -> None:
     row, text = told(opened(1, Code.ACCEPT, SAME), opened(2, Code.UNSURE, replace(SAME, code=Code.UNSURE)))
     assert [vote["agrees"] for vote in row["votes"]] == [True, True]
-    assert verify._spread([row]) == {"toploc.mantissa_mean": 0.003}
+    assert verify._largest_differences([row]) == {"toploc.mantissa_mean": 0.003}
     assert text.splitlines()[-2:] == [
         "1 verdicts replayed with transformers, batch 64: 0 differ",
         "2 opened votes compared: 0 differ",

@@ -25,7 +25,7 @@ def save_tiny(folder: Path, seed: int = 0, dtype: str = "float32", hidden: int =
         eos_token_id=1,
         pad_token_id=0,
     )
-    model = Qwen2ForCausalLM(config).to(getattr(torch, dtype))
+    model = Qwen2ForCausalLM(config).to(getattr(torch, dtype))  # type: ignore[no-untyped-call]
     model.save_pretrained(str(folder))
     return folder
 

@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,9 @@ def engine(folder: Path) -> TransformersEngine:
     return made
 
 
-def check_honest(engine: TransformersEngine, asked: list[Request], got: list[Completion], limits: tuple) -> None:
+def check_honest(
+    engine: TransformersEngine, asked: list[Request], got: list[Completion], limits: tuple[int, float, float, float]
+) -> None:
     """Every proof, choice and log-probability agrees with the engine's own prefill."""
     mismatches, mantissa, gap, logprob = limits
     pairs = [(request.prompt, completion.tokens) for request, completion in zip(asked, got, strict=True)]
@@ -202,7 +205,7 @@ def test_bad_weights_change_nothing(engine: TransformersEngine, folder: Path, tm
         ({"hidden_size": 256}, "fit|usable"),
     ],
 )
-def test_bad_config_is_named(folder: Path, tmp_path: Path, change: dict, said: str) -> None:
+def test_bad_config_is_named(folder: Path, tmp_path: Path, change: dict[str, Any], said: str) -> None:
     bad = tmp_path / "bad"
     shutil.copytree(folder, bad)
     config = json.loads((bad / "config.json").read_text()) | change

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_the_cache_of_a_small_model_is_small() -> None:
     assert cache_need({"hidden_size": "?"}, 512, 1, 2) == 1 << 30
 
 
-def run_case(name: str, folder: Path, program: str = "vllm_case") -> dict:
+def run_case(name: str, folder: Path, program: str = "vllm_case") -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", f"tests.engines.{program}", name, str(folder)],
         env=os.environ | torch_environment(),
@@ -32,7 +33,8 @@ def run_case(name: str, folder: Path, program: str = "vllm_case") -> dict:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
 
 
 def test_float32_agrees_token_for_token(tmp_path: Path) -> None:

@@ -14,17 +14,21 @@ from starlette.testclient import TestClient
 from chain.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.db import Database, default_url
-from orchestrator.guard import Guard, NonceStore
-from orchestrator.service import Service
+from orchestrator.guard import NonceStore, RequestGuard
+from orchestrator.service import Service, ServiceParts
 from orchestrator.watch import Watch
+from protocol.api.uploads import UploadTicket
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
 from protocol.http.signing import Realm, sign_request
+from protocol.identity import PoolId
+from protocol.receipts import ReceiptSigner
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
-from storage.upload import UploadTicket
-from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, STRANGER, VOTER, ScriptedChain
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
 
 URL = "http://127.0.0.1:8700"
+SHA = "ab" * 32
+POOL = PoolId(31337, POOLS, 1)
 
 
 class Shelf:
@@ -64,9 +68,10 @@ class Desk:
         config = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"), train=train)
         self.db = Database(default_url(self.home))
         self.watch = Watch(Projection(self.chain), 1, confirmations=1)
-        self.service = Service(self.db, self.watch, self.shelf, config, OWNER, self.realm, clock=lambda: self.now)
+        receipts = ReceiptSigner(OWNER, POOL)
+        self.service = Service(ServiceParts(self.db, self.watch, self.shelf, config, receipts, clock=lambda: self.now))
         self.nonces = NonceStore(self.home / "nonces.db")
-        guard = Guard(self.realm, self.nonces, self.watch.knows, clock=lambda: self.now)
+        guard = RequestGuard(self.realm, self.nonces, self.watch.knows, clock=lambda: self.now)
         self.app = create_app(self.service, guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
 
@@ -88,6 +93,15 @@ class Desk:
         self.watch.refresh()
 
 
+def is_error(answer: Any, status: int, words: str) -> bool:
+    """Whether an answer is the one document that all errors are."""
+    body = answer.json()
+    assert answer.status_code == status, body
+    assert set(body) == {"error", "hint"}
+    assert words in body["error"], body
+    return True
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     chain = ScriptedChain()
@@ -100,6 +114,3 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     yield made
     made.nonces.close()
     made.db.close()
-
-
-__all__ = ["CHEAT", "NODE", "OWNER", "STRANGER", "VOTER", "Desk"]

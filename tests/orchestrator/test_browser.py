@@ -68,6 +68,7 @@ def evil(desk: Desk) -> Desk:
 
 def rendered(url: str) -> str:
     """The page's HTML as it is after its script ran without a complaint."""
+    assert CHROMIUM is not None
     done = subprocess.run([CHROMIUM, *OPTIONS, "--dump-dom", url], capture_output=True, text=True, timeout=60)
     assert "Content Security Policy" not in done.stderr
     assert "Uncaught" not in done.stderr

@@ -97,7 +97,7 @@ def test_postgresql(tmp_path_factory: pytest.TempPathFactory) -> None:
     as_nobody = ["runuser", "-u", "nobody", "--"]
     subprocess.run([*as_nobody, BINARIES / "initdb", "-A", "trust", "-U", "muster", home / "data"], check=True)
     options = f"-p {port} -k {home} -c listen_addresses=127.0.0.1 -c fsync=off"
-    control = [*as_nobody, BINARIES / "pg_ctl", "-D", home / "data", "-w", "-l", home / "log"]
+    control: list[str | Path] = [*as_nobody, BINARIES / "pg_ctl", "-D", home / "data", "-w", "-l", home / "log"]
     subprocess.run([*control, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL)
     try:
         db = Database(f"postgresql://muster@127.0.0.1:{port}/postgres")

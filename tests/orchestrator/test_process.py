@@ -17,13 +17,13 @@ from eth_account.signers.local import LocalAccount
 
 from orchestrator.main import run
 from orchestrator.results import fetch_record
-from orchestrator.uploads import receipt_signer
+from protocol.api.work import NoSlot, WorkSlot
 from protocol.config import ModelConfig, PoolConfig, TaskConfig
 from protocol.errors import MusterError
-from protocol.http.signing import Realm
+from protocol.identity import PoolId
 from protocol.waits import wait_for
 from runtime import keystore
-from runtime.orchestrator_client import Denied, OrchestratorClient, Slot
+from runtime.orchestrator_client import OrchestratorClient
 from tests.chain.game import Game, begin, terms, work
 from tests.conftest import GRAINS, Deployed, free_port
 from tests.demo.services.running import ServiceProcess as Background
@@ -132,16 +132,20 @@ def process(game: Game, s3: Background, tmp_path: Path) -> Iterator[Process]:
         made.end(signal.SIGKILL)
 
 
+def pool_of(game: Game) -> PoolId:
+    return PoolId(31337, game.suite.pools.address, game.pool)
+
+
 def service_of(process: Process, game: Game, key: LocalAccount) -> OrchestratorClient:
-    return OrchestratorClient(process.url, key, 31337, game.suite.pools.address)
+    return OrchestratorClient(process.url, key, pool_of(game))
 
 
-def slot_of(service: OrchestratorClient, counter: int) -> Slot:
+def slot_of(service: OrchestratorClient, counter: int) -> WorkSlot:
     """The service learns of new blocks within moments."""
 
-    def ask() -> Slot | None:
+    def ask() -> WorkSlot | None:
         answer = service.slot(counter)
-        return None if isinstance(answer, Denied) else answer
+        return None if isinstance(answer, NoSlot) else answer
 
     return wait_for("a slot", ask, 20)
 
@@ -155,23 +159,24 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     assert (slot.step, slot.counter) == (step, 0)
     process.end(signal.SIGKILL)
     process.start()
-    assert slot_of(service, 0).id == slot.id
+    assert slot_of(service, 0).slot == slot.slot
 
     data = os.urandom(5000)
     receipt = service.upload_rollouts(data)
     assert receipt is not None
     assert service.upload_rollouts(data) == receipt
-    realm = Realm.of(process.url, 31337, game.suite.pools.address)
-    assert receipt_signer(realm, receipt) == keystore.address_of(process.home / "key.json")
+    receipt.check(pool_of(game), node.address, hashlib.sha256(data).hexdigest(), len(data))
+    assert receipt.signer == keystore.address_of(process.home / "key.json")
     key = f"rollouts/{hashlib.sha256(data).hexdigest()}.parquet"
     assert httpx.get(f"{process.url}/v1/objects/{key}", follow_redirects=True, trust_env=False).content == data
 
     game.submit(node, step, work("file"))
-    assert slot_of(service, 1).id != slot.id
+    assert slot_of(service, 1).slot != slot.slot
     record = fetch_record(process.url, game.suite.client.head().number, 30)
-    assert record["audit"]["findings"] == []
-    assert record["audit"]["escrow_balanced"] is True
-    assert record["in_flight"] == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
+    assert record.reconciliation is not None
+    assert record.reconciliation.findings == []
+    assert record.reconciliation.escrow_balanced is True
+    assert record.in_flight.model_dump() == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
     service.close()
     assert process.end(signal.SIGTERM) == 0
 

@@ -5,13 +5,13 @@ import hashlib
 import json
 import re
 from html import escape
-from typing import Any
 
 import pytest
 
 from orchestrator.page import report_page
 from orchestrator.status import record
 from orchestrator.summary import build_summary
+from protocol.api.run import ReconciliationEntry, RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, VOTER
 from tests.orchestrator.conftest import Desk
@@ -21,7 +21,7 @@ EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
 
 @pytest.fixture
-def run(desk: Desk) -> dict[str, Any]:
+def run(desk: Desk) -> RunRecord:
     """Two steps trained, one file of the cheater rejected and slashed, one honest file pending."""
     chain = desk.chain
     files = [chain.submit(NODE, n, units=50) for n in range(2)]
@@ -40,11 +40,12 @@ def run(desk: Desk) -> dict[str, Any]:
     timings = {"wait": 3.0, "train": 1.0}
     report = {"step": 1, "consumed": files, "metrics": {"reward": 0.5}, "timings": timings, "heldout": 0.75}
     assert desk.post(OWNER, "/v1/steps", report).status_code == 200
-    return json.loads(json.dumps(record(desk.service)))  # type: ignore[no-any-return]
+    return RunRecord.model_validate_json(record(desk.service).model_dump_json())
 
 
-def test_the_summary_has_the_figures(run: dict[str, Any]) -> None:
-    summary = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
+def test_the_summary_has_the_measurements(run: RunRecord) -> None:
+    built = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
+    summary = json.loads(built.model_dump_json())
     json.dumps(summary, allow_nan=False)
     assert summary["cheaters"] == [
         {
@@ -59,8 +60,8 @@ def test_the_summary_has_the_figures(run: dict[str, Any]) -> None:
     ]
     assert summary["submissions"] == {"accepted": 2, "rejected": 1, "pending": 1, "total": 4}
     assert summary["accepted_untrained"] == 0
-    unused = [{**one, "trained": None} for one in run["submissions"]]
-    assert build_summary({**run, "submissions": unused}, seed=7, seconds=1)["accepted_untrained"] == 2
+    unused = [one.model_copy(update={"trained": None}) for one in run.submissions]
+    assert build_summary(run.model_copy(update={"submissions": unused}), seed=7, seconds=1).accepted_untrained == 2
     measurements = {
         "seed": 7,
         "seconds": 12.3,
@@ -76,17 +77,18 @@ def test_the_summary_has_the_figures(run: dict[str, Any]) -> None:
         "trained_then_rejected": [],
     }
     assert {key: summary[key] for key in measurements} == measurements
-    assert build_summary(run, seed=7, seconds=1, cheaters=[])["honest_rejected"] == 1
+    assert build_summary(run, seed=7, seconds=1, cheaters=[]).honest_rejected == 1
 
 
-def test_books_count_as_confirmed_only_when_current(run: dict[str, Any]) -> None:
-    audit = {"block": 1, "ledger_matches_chain": True, "escrow_balanced": True, "findings": [], "current": True}
-    assert build_summary({**run, "audit": audit}, seed=1, seconds=1)["ledger_matches_chain"] is True
-    stale = {**audit, "current": False}
-    assert build_summary({**run, "audit": stale}, seed=1, seconds=1)["escrow_balanced"] is False
+def test_the_ledger_counts_as_confirmed_only_when_current(run: RunRecord) -> None:
+    found = ReconciliationEntry(block=1, ledger_matches_chain=True, escrow_balanced=True, findings=[], current=True)
+    confirmed = run.model_copy(update={"reconciliation": found})
+    assert build_summary(confirmed, seed=1, seconds=1).ledger_matches_chain is True
+    stale = run.model_copy(update={"reconciliation": found.model_copy(update={"current": False})})
+    assert build_summary(stale, seed=1, seconds=1).escrow_balanced is False
 
 
-def test_the_report_is_self_contained_and_escaped(run: dict[str, Any]) -> None:
+def test_the_report_is_self_contained_and_escaped(run: RunRecord) -> None:
     summary = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
     text = report_page(summary, run)
     document, content = Tags(text), shown(text)
@@ -116,8 +118,8 @@ def test_the_report_is_self_contained_and_escaped(run: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "name", ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029", "\ud800", "]]>&lt;"]
 )
-def test_no_name_ends_the_script_that_embeds_it(run: dict[str, Any], name: str) -> None:
-    text = report_page(build_summary(run, seed=7, seconds=1), {**run, "name": name})
+def test_no_name_ends_the_script_that_embeds_it(run: RunRecord, name: str) -> None:
+    text = report_page(build_summary(run, seed=7, seconds=1), run.model_copy(update={"name": name}))
     data, script = Tags(text).scripts
     assert json.loads(data)["record"]["name"] == name
     assert script.endswith("start();\n")
@@ -125,7 +127,7 @@ def test_no_name_ends_the_script_that_embeds_it(run: dict[str, Any], name: str) 
     assert shown(text).title == f"{name}: run with seed 7"
 
 
-def test_the_policy_of_the_report_names_its_own_script_and_style_only(run: dict[str, Any]) -> None:
+def test_the_policy_of_the_report_names_its_own_script_and_style_only(run: RunRecord) -> None:
     text = report_page(build_summary(run, seed=7, seconds=1), run)
     policy = next(attrs["content"] for tag, attrs in Tags(text).seen if attrs.get("http-equiv"))
     style = text.split("<style>")[1].split("</style>")[0]
@@ -139,7 +141,7 @@ def test_the_policy_of_the_report_names_its_own_script_and_style_only(run: dict[
 
 
 def test_an_empty_run_still_gives_a_report(desk: Desk) -> None:
-    empty = json.loads(json.dumps(record(desk.service)))
+    empty = record(desk.service)
     content = shown(report_page(build_summary(empty, seed=1, seconds=0.0), empty))
     assert "Nobody was slashed" in content.page
     assert "NaN" not in content.page
@@ -157,14 +159,14 @@ CHARTS = (
 )
 
 
-def test_charts_survive_degenerate_input(run: dict[str, Any]) -> None:
+def test_charts_survive_degenerate_input(run: RunRecord) -> None:
     for drawing in shown(report_page(build_summary(run, seed=1, seconds=1), run), *CHARTS).values:
         assert "nan" not in drawing.lower()
         assert "infinity" not in drawing.lower()
         assert drawing.startswith("<svg")
 
 
-def test_tokens_are_exact(run: dict[str, Any]) -> None:
+def test_tokens_are_exact(run: RunRecord) -> None:
     calls = ("tokens('123456789012345678901')", "tokens(-1)", "tokens(0)", "tokens('-1000000000')")
     values = shown(report_page(build_summary(run, seed=1, seconds=1), run), *calls).values
     assert values == ["123,456,789,012.345678901", "−0.000000001", "0", "−1"]

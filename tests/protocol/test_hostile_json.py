@@ -10,25 +10,31 @@ from typing import Any
 
 import httpx
 import pytest
+from eth_account import Account
+from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
 
 from chain.deployment import Deployment
+from chain.jsonrpc import RpcError, number
 from chain.network import NetworkConfig
-from chain.rpc import Rpc, RpcError, number
+from chain.provider import FailoverProvider
+from chain.reader import ChainReader
 from cli import authorisations
 from cli.doctor.services import get_json
-from cli.evidence import parse_ballot
 from cli.terms import load_terms
-from orchestrator.bodies import SlotRequest, parse
+from orchestrator.bodies import strict_object
+from protocol.api.endpoints import STATUS
+from protocol.api.work import NoSlot
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.identity import PoolId
 from protocol.models.documents import check_documents, read_document
 from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.receipts import ReceiptSigner, UploadReceipt
 from protocol.rollouts.schema import RolloutHeader
 from protocol.tasks.environment import _vocabulary
-from protocol.verdict import Verdict
+from protocol.verdict import BallotDocument, Verdict
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.process import ProcessConfig, load_process
@@ -64,17 +70,17 @@ def high_limit() -> Iterator[None]:
     sys.setrecursionlimit(former)
 
 
-@pytest.fixture(params=HOSTILE.values(), ids=HOSTILE)
+@pytest.fixture(params=list(HOSTILE.values()), ids=list(HOSTILE))
 def hostile(request: pytest.FixtureRequest) -> bytes:
     data: bytes = request.param
     return data
 
 
 BYTES: dict[str, Callable[[bytes], Any]] = {
-    "request body": lambda data: parse(SlotRequest, data),
+    "request body": strict_object,
     "pool configuration": lambda data: PoolConfig.parse(data, "it"),
     "verdict": Verdict.parse,
-    "ballot": lambda data: parse_ballot(data, keccak(data), 1),
+    "ballot": lambda data: BallotDocument.parse(data, keccak(data)).on(1),
     "manifest": lambda data: unseal(data, bytes(32), PUBLISHER),
     "manifest's content": lambda data: check_content(object_key("manifests", bytes(32)), data),
     "rollout header": RolloutHeader.parse,
@@ -156,12 +162,12 @@ def answering(data: bytes, status: int = 200) -> httpx.MockTransport:
 @pytest.mark.parametrize("name", ["deep", "deep object", "long", "nan"])
 def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = HOSTILE[name]
-    client = SignedClient("http://service", None, 1, ADDRESS, transport=answering(data))
+    client = SignedClient("http://service", transport=answering(data))
     with pytest.raises(IntegrityError, match="does not answer JSON"):
-        client.get("/v1/status")
-    refusing = SignedClient("http://service", None, 1, ADDRESS, transport=answering(data, 400))
+        client.get(STATUS)
+    refusing = SignedClient("http://service", transport=answering(data, 400))
     with pytest.raises(ServiceError) as caught:
-        refusing.get("/v1/status")
+        refusing.get(STATUS)
     assert len(str(caught.value)) < 1000
     answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://service"))
     monkeypatch.setattr(httpx, "get", lambda *args, **options: answer)
@@ -169,53 +175,117 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         get_json("http://service", None, "it")
 
 
+POOL = PoolId(1, ADDRESS, 1)
+
+
+def service_answering(data: bytes, account: LocalAccount) -> OrchestratorClient:
+    client = SignedClient("http://service", transport=answering(data))
+    return OrchestratorClient("http://service", account, POOL, client=client)
+
+
+SLOT = "ab" * 16
+
+
 @pytest.mark.parametrize(
     "slot",
     [
         {"wait": 10**4000},
-        {"slot": "a", "step": 1, "counter": 10**4000, "expires": 1},
-        {"slot": "a", "step": "1" * 5000, "counter": 0, "expires": 1},
-        {"slot": "a", "step": 1, "counter": 0, "expires": 10**400},
-        {"slot": "a", "step": [], "counter": 0, "expires": 1},
+        {"wait": 0.0, "reason": "again and again"},
+        {"wait": 1e9, "reason": "never"},
+        {"slot": SLOT, "step": 1, "counter": 10**4000, "expires": 1},
+        {"slot": SLOT, "step": "1" * 5000, "counter": 0, "expires": 1},
+        {"slot": SLOT, "step": 1, "counter": 0, "expires": 10**400},
+        {"slot": SLOT, "step": [], "counter": 0, "expires": 1},
+        {"slot": SLOT, "step": 1, "counter": 1, "expires": 1},
+        {"slot": "a", "step": 1, "counter": 0, "expires": 1},
         {},
+        [],
     ],
 )
-def test_nonsense_slots(slot: dict[str, Any]) -> None:
-    account = keystore.Account.create()
-    service = OrchestratorClient("http://service", account, 1, ADDRESS)
-    service._client = SignedClient("http://service", None, 1, ADDRESS, transport=answering(json.dumps(slot).encode()))
-    with pytest.raises(IntegrityError):
+def test_nonsense_slots(slot: Any) -> None:
+    service = service_answering(json.dumps(slot).encode(), Account.create())
+    with pytest.raises(IntegrityError, match="http://service"):
         service.slot(0)
 
 
-RECEIPTS: dict[bytes, bool] = {
-    b"null": True,
-    b'{"pool": 1, "node": "0x", "signature": "0x12"}': True,
-    b'{"pool": 1e999}': False,
-    b'{"pool": {"deep": []}}': False,
-    b'{"pool": "' + b"x" * 1000 + b'"}': False,
-    b"[1]": False,
+def test_what_a_service_says_is_fit_for_a_terminal() -> None:
+    service = service_answering(b'{"wait": 1, "reason": "\\u001b[2J' + b"x" * 9000 + b'"}', Account.create())
+    answer = service.slot(0)
+    assert isinstance(answer, NoSlot)
+    assert answer.reason == "?[2J" + "x" * 196 + "…"
+
+
+FORGED_RECEIPTS: dict[str, dict[str, Any]] = {
+    "another pool": {"pool": 2},
+    "another node": {"node": ADDRESS},
+    "another file": {"sha256": "cd" * 32},
+    "another size": {"size": 5},
+    "another time": {"time": 8},
+    "another signer": {"signer": ADDRESS},
+    "no signature": {"signature": "0x" + "00" * 65},
+    "a short signature": {"signature": "0x12"},
+    "a number beyond all": {"pool": 10**400},
+    "nesting": {"pool": {"deep": []}},
+    "much text": {"node": "x" * 1000},
+    "no time": {"time": None},
 }
 
 
-@pytest.mark.parametrize("receipt", RECEIPTS)
-def test_receipts_can_be_kept_or_are_refused(receipt: bytes, tmp_path: Path) -> None:
-    service = OrchestratorClient("http://service", keystore.Account.create(), 1, ADDRESS)
+def receipt_for(account: LocalAccount, changed: dict[str, Any], pool: PoolId = POOL, **signed: Any) -> bytes:
+    """The answer to an upload of b"file", with a receipt that was signed with `signed` and then `changed`."""
+    sha256 = hashlib.sha256(b"file").hexdigest()
+    values: dict[str, Any] = {"node": account.address, "sha256": sha256, "size": 4, "time": 7} | signed
+    receipt = ReceiptSigner(Account.create(), pool).sign(**values).model_dump() | changed
+    key = object_key("rollouts", bytes.fromhex(sha256))
+    return json.dumps({"key": key, "exists": True, "receipt": receipt}).encode()
+
+
+def test_a_true_receipt_is_kept_and_none_is_none() -> None:
+    account = Account.create()
+    receipt = service_answering(receipt_for(account, {}), account).upload_rollouts(b"file")
+    assert receipt is not None
+    assert UploadReceipt.model_validate(json.loads(canonical_json(receipt.model_dump()))) == receipt
     key = object_key("rollouts", hashlib.sha256(b"file").digest())
-    answer = b'{"key": "' + key.encode() + b'", "exists": true, "receipt": ' + receipt + b"}"
-    service._client = SignedClient("http://service", None, 1, ADDRESS, transport=answering(answer))
-    if RECEIPTS[receipt]:
-        assert canonical_json(service.upload_rollouts(b"file")) == canonical_json(json.loads(receipt))
-    else:
-        with pytest.raises(IntegrityError, match="receipt"):
-            service.upload_rollouts(b"file")
+    none = b'{"key": "' + key.encode() + b'", "exists": true, "receipt": null}'
+    assert service_answering(none, account).upload_rollouts(b"file") is None
 
 
-def rpc_answering(data: bytes) -> Rpc:
-    rpc = Rpc(["http://chain"], 1, patience=0.1)
-    rpc._verified.add("http://chain")
-    rpc._http = httpx.Client(transport=answering(data))
-    return rpc
+@pytest.mark.parametrize("name", FORGED_RECEIPTS)
+def test_forged_and_malformed_receipts_are_refused(name: str) -> None:
+    account = Account.create()
+    service = service_answering(receipt_for(account, FORGED_RECEIPTS[name]), account)
+    with pytest.raises(IntegrityError, match=r"receipt|signature"):
+        service.upload_rollouts(b"file")
+
+
+@pytest.mark.parametrize("pool", [PoolId(2, ADDRESS, 1), PoolId(1, "0x" + "22" * 20, 1)])
+def test_a_receipt_of_another_chain_or_contract_is_refused(pool: PoolId) -> None:
+    account = Account.create()
+    with pytest.raises(IntegrityError, match="is not signed by"):
+        service_answering(receipt_for(account, {}, pool), account).upload_rollouts(b"file")
+
+
+SOMETHING_ELSE: dict[str, dict[str, Any]] = {
+    "pool": {"pool": PoolId(1, ADDRESS, 2)},
+    "node": {"node": ADDRESS},
+    "file": {"sha256": "cd" * 32},
+    "size": {"size": 5},
+}
+
+
+@pytest.mark.parametrize("name", SOMETHING_ELSE)
+def test_a_true_receipt_for_something_else_is_refused(name: str) -> None:
+    account = Account.create()
+    service = service_answering(receipt_for(account, {}, **SOMETHING_ELSE[name]), account)
+    with pytest.raises(IntegrityError, match="receipt is for something else"):
+        service.upload_rollouts(b"file")
+
+
+def chain_answering(data: bytes) -> FailoverProvider:
+    provider = FailoverProvider(["http://chain"], 1, patience=0.1)
+    provider._verified.add("http://chain")
+    provider._http = httpx.Client(transport=answering(data))
+    return provider
 
 
 @pytest.mark.parametrize(
@@ -230,14 +300,17 @@ def rpc_answering(data: bytes) -> Rpc:
 )
 def test_nonsense_of_a_chain_counts_as_no_answer(data: bytes) -> None:
     with pytest.raises(UnreachableError):
-        rpc_answering(data).call("eth_chainId")
+        chain_answering(data).batch([("eth_chainId", [])])
 
 
 @pytest.mark.parametrize("code", [b"[]", b"{}", b"1" * 4000, b'"x"', b"null"])
 def test_odd_errors_of_a_chain_are_errors(code: bytes) -> None:
     data = b'{"id": 1, "error": {"code": ' + code + b', "message": "no", "data": {"data": []}}}'
+    (error,) = chain_answering(data).batch([("eth_chainId", [])])
+    assert isinstance(error, RpcError)
+    assert "no" in str(error)
     with pytest.raises(RpcError, match="no"):
-        rpc_answering(data).call("eth_chainId")
+        ChainReader(chain_answering(data)).ask("eth_chainId", lambda eth: eth.chain_id)
 
 
 @pytest.mark.parametrize("value", ["0x" + "f" * 5000, "zz", None, [], 7, ["1"] * 3])

@@ -2,38 +2,38 @@
 
 import logging
 import threading
-from typing import Any
 
 import pytest
 
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.errors import UnreachableError
 from runtime.heartbeats import Heartbeats
 
 
-class Service:
+class HeartbeatTaker:
     """Takes beats, except while `down`."""
 
     def __init__(self) -> None:
-        self.taken: list[dict[str, Any]] = []
+        self.taken: list[HeartbeatRequest] = []
         self.down = True
         self.asked = threading.Semaphore(0)
 
-    def heartbeat(self, beat: dict[str, Any]) -> dict[str, Any]:
+    def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         self.asked.release()
         if self.down:
             raise UnreachableError("it does not answer", "wait")
         self.taken.append(beat)
-        return {}
+        return HeartbeatResponse(next=10.0, step=None, slot_expires=None)
 
 
 def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "muster.service")
-    service, broken = Service(), [RuntimeError("dictionary changed size during iteration")]
+    service, broken = HeartbeatTaker(), [RuntimeError("dictionary changed size during iteration")]
 
-    def beat() -> dict[str, Any]:
+    def beat() -> HeartbeatRequest:
         if broken:
             raise broken.pop()
-        return {"role": "worker"}
+        return HeartbeatRequest(role="worker")
 
     beats = Heartbeats(service, beat, 0.01)  # type: ignore[arg-type]
     beats.start()
@@ -43,7 +43,7 @@ def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(4):
         assert service.asked.acquire(timeout=10)
     beats.stop()
-    assert service.taken[0] == {"role": "worker"}
+    assert service.taken[0] == HeartbeatRequest(role="worker")
     said = [record.getMessage() for record in caplog.records]
     assert said.count("a heartbeat failed") == 1
     assert sum(line.startswith("heartbeats are not taken: it does not answer") for line in said) == 1

@@ -7,14 +7,18 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_account import Account
+from pydantic import TypeAdapter
 
-from orchestrator.guard import Guard, NonceStore
+from orchestrator.guard import NonceStore, RequestGuard
+from protocol.api.base import RequestBody, ResponseBody
+from protocol.api.endpoints import HEALTH, STATUS, Get, Post
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from protocol.http.signing import Realm, RequestRefused
-from runtime.signed_client import ServiceError, SignedClient
+from runtime.signed_client import ClientLimits, RequestSigner, ServiceError, SignedClient
 from tests.conftest import free_port
 from tests.storage.mirror import drip, drip_headers, mirror
 
@@ -23,7 +27,25 @@ ACCOUNT = Account.create()
 Answer = tuple[int, dict[str, str], bytes]
 
 
-class Service:
+class Said(RequestBody):
+    b: int = 0
+    a: str = ""
+
+
+class Echo(ResponseBody):
+    sender: str
+    path: str
+    body: str
+
+
+SAY: Post[Said, Echo] = Post("/v1/slots", Said, TypeAdapter(Echo))
+
+
+def echo_at(path: str) -> Get[Echo]:
+    return Get(path, TypeAdapter(Echo))
+
+
+class EchoService:
     """Echoes who sent what; `script` may answer first."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,7 +53,7 @@ class Service:
         self.script: list[Callable[[], Answer | None]] = []
         self.requests: list[tuple[str, str, str]] = []
 
-        class Handler(BaseHTTPRequestHandler):
+        class EchoHandler(BaseHTTPRequestHandler):
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 status, headers, data = outer.answer(self.command, self.path, list(self.headers.items()), body)
@@ -51,17 +73,17 @@ class Service:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), EchoHandler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.guard = Guard(Realm.of(self.url, 31337, POOLS), NonceStore(folder / "nonces.db"))
+        self.guard = RequestGuard(Realm.of(self.url, 31337, POOLS), NonceStore(folder / "nonces.db"))
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def answer(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
         try:
             sender = self.guard.verify(method, path, headers, body)
         except RequestRefused as error:
-            return error.status, {}, json.dumps({"detail": str(error)}).encode()
+            return error.status, {}, json.dumps({"error": error.what, "hint": error.hint}).encode()
         self.requests.append((method, path, dict(headers)["X-Muster-Nonce"]))
         scripted = self.script.pop(0)() if self.script else None
         echo = {"sender": sender, "path": path, "body": body.decode()}
@@ -69,89 +91,91 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    made = Service(tmp_path)
+def service(tmp_path: Path) -> Iterator[EchoService]:
+    made = EchoService(tmp_path)
     yield made
     made.server.shutdown()
     made.server.server_close()
 
 
-def client(service: Service, **options: object) -> SignedClient:
-    return SignedClient(service.url + "/", ACCOUNT, 31337, POOLS, **options)  # type: ignore[arg-type]
+def signer(url: str, chain_id: int = 31337) -> RequestSigner:
+    return RequestSigner(ACCOUNT, Realm.of(url, chain_id, POOLS))
 
 
-def test_requests_arrive_as_they_were_signed(service: Service) -> None:
+def client(service: EchoService, **limits: Any) -> SignedClient:
+    return SignedClient(service.url + "/", signer(service.url), ClientLimits(**limits))
+
+
+def test_requests_arrive_as_they_were_signed(service: EchoService) -> None:
     talk = client(service)
-    answer = talk.post("/v1/slots", {"b": 1, "a": "ä"})
-    assert answer == {"sender": ACCOUNT.address, "path": "/v1/slots", "body": '{"a":"ä","b":1}'}
-    path = talk.get("/v1/status", {"q": "a b&c", "n": 3})["path"]
-    assert path.startswith("/v1/status?q=a")
-    assert talk.get("/v1/odd%20path/ü")["sender"] == ACCOUNT.address
+    answer = talk.post(SAY, Said(b=1, a="ä"))
+    assert answer == Echo(sender=ACCOUNT.address, path="/v1/slots", body='{"a":"ä","b":1}')
+    assert talk.get(echo_at("/v1/status?q=a b%26c&n=3")).path.startswith("/v1/status?q=a")
+    assert talk.get(echo_at("/v1/odd%20path/ü")).sender == ACCOUNT.address
 
 
-def test_each_try_is_signed_anew(service: Service) -> None:
+def test_each_try_is_signed_anew(service: EchoService) -> None:
     service.script = [lambda: (503, {}, b""), lambda: (429, {"Retry-After": "0"}, b""), lambda: (0, {}, b"")]
-    assert client(service).post("/v1/heartbeats", {})["sender"] == ACCOUNT.address
+    assert client(service).post(SAY, Said()).sender == ACCOUNT.address
     assert len({nonce for _, _, nonce in service.requests}) == 4
 
 
-def test_a_refusal_is_told_once(service: Service) -> None:
+def test_a_refusal_is_told_once(service: EchoService) -> None:
     service.script = [lambda: (422, {}, b'{"detail": [{"msg": "bad"}]}')]
     with pytest.raises(ServiceError, match=r"answered 422.*bad") as refused:
-        client(service).post("/v1/slots", {})
+        client(service).post(SAY, Said())
     assert refused.value.status == 422
-    service.script = [lambda: (403, {}, b'{"error": "not a member", "mend": "join first"}')]
+    service.script = [lambda: (403, {}, b'{"error": "not a member", "hint": "join first"}')]
     with pytest.raises(ServiceError, match="answered 403: not a member; join first"):
-        client(service).post("/v1/slots", {})
+        client(service).post(SAY, Said())
     service.requests.pop()
     assert len(service.requests) == 1
-    service.script = [lambda: (403, {}, b'{"error": "\\u001b[2J\\nall is well", "mend": "' + b"x" * 9000 + b'"}')]
+    service.script = [lambda: (403, {}, b'{"error": "\\u001b[2J\\nall is well", "hint": "' + b"x" * 9000 + b'"}')]
     with pytest.raises(ServiceError, match=r"answered 403: \?\[2J\?all is well; x{100}") as caught:
-        client(service).post("/v1/slots", {})
+        client(service).post(SAY, Said())
     assert len(str(caught.value)) < 700
-    wrong = SignedClient(service.url, ACCOUNT, 1, POOLS)
+    wrong = SignedClient(service.url, signer(service.url, 1))
     with pytest.raises(ServiceError, match=r"answered 401: the signature is not .* chain 31337"):
-        wrong.get("/v1/status")
-    unsigned = SignedClient(service.url, None, 31337, POOLS)
+        wrong.get(STATUS)
+    unsigned = SignedClient(service.url)
     with pytest.raises(ServiceError, match="is missing"):
-        unsigned.get("/v1/status")
+        unsigned.get(STATUS)
 
 
 def test_an_unreachable_service_is_named_in_time() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     began = time.monotonic()
     with pytest.raises(UnreachableError, match=rf"{url} does not answer GET /health .*check the URL"):
-        SignedClient(url, ACCOUNT, 31337, POOLS, attempts=3).get("/health")
+        SignedClient(url, signer(url), ClientLimits(attempts=3)).get(HEALTH)
     assert time.monotonic() - began < 3
 
 
-def test_a_service_that_never_answers_is_left(service: Service) -> None:
-    service.script = [lambda: time.sleep(3)] * 2  # type: ignore[func-returns-value, list-item]
+def test_a_service_that_never_answers_is_left(service: EchoService) -> None:
+    service.script = [lambda: time.sleep(3)] * 2
     began = time.monotonic()
     with pytest.raises(UnreachableError, match="Timeout"):
-        client(service, timeout=0.3, attempts=2).get("/health")
+        client(service, timeout=0.3, attempts=2).get(HEALTH)
     assert time.monotonic() - began < 3
 
 
-def test_a_service_that_drips_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_drips_is_left() -> None:
     """Every byte comes in time, the answer never does."""
-    monkeypatch.setattr("runtime.signed_client._EXCHANGE_SECONDS", 0.5)
     for dripping in (drip, drip_headers):
         began = time.monotonic()
         with mirror(dripping) as url, pytest.raises(UnreachableError, match="ReadTimeout"):
-            SignedClient(url, None, 31337, POOLS, attempts=2).get("/health")
+            SignedClient(url, limits=ClientLimits(attempts=2, exchange=0.5)).get(HEALTH)
         assert time.monotonic() - began < 5
 
 
-def test_redirects_are_handed_over_not_followed(service: Service) -> None:
-    service.script = [lambda: (307, {"Location": "http://bucket/x?sig=1"}, b"")]
-    talk = client(service)
-    assert talk.location("/v1/objects/x") == "http://bucket/x?sig=1"
-    with pytest.raises(IntegrityError, match="does not redirect"):
-        talk.location("/v1/objects/x")
+def test_redirects_are_handed_over_not_followed(service: EchoService) -> None:
+    service.script = [lambda: (307, {"Location": "http://bucket/x?sig=1"}, b"")] * 2
+    answer = client(service).request("GET", "/v1/objects/x")
+    assert (answer.status_code, answer.headers["location"]) == (307, "http://bucket/x?sig=1")
+    with pytest.raises(IntegrityError, match="does not answer JSON"):
+        client(service).get(STATUS)
 
 
-def test_answers_that_are_no_answers(service: Service) -> None:
+def test_answers_that_are_no_answers(service: EchoService) -> None:
     service.script = [
         lambda: (200, {}, b"[" * 500_000),
         lambda: (200, {}, b"<html>"),
@@ -159,16 +183,17 @@ def test_answers_that_are_no_answers(service: Service) -> None:
         lambda: (200, {}, b"x" * (33 << 20)),
     ]
     talk = client(service)
-    for _ in range(2):
-        with pytest.raises(IntegrityError, match="does not answer JSON"):
-            talk.get("/")
-    assert talk.get("/") is None
+    for _ in range(3):
+        with pytest.raises(IntegrityError, match=rf"{service.url}/health does not answer JSON"):
+            talk.get(HEALTH)
     with pytest.raises(IntegrityError, match="more than"):
-        talk.get("/")
+        talk.get(HEALTH)
+    with pytest.raises(IntegrityError, match=rf"{service.url}/health answers nonsense: `ok`: Field required"):
+        talk.get(HEALTH)
 
 
 def test_bad_addresses_are_configuration_errors() -> None:
     with pytest.raises(ConfigError, match="not the URL"):
-        SignedClient("ftp://x", ACCOUNT, 31337, POOLS)
+        SignedClient("ftp://x")
     with pytest.raises(ConfigError, match="not an address"):
-        SignedClient("http://x", ACCOUNT, 31337, "0x1")
+        Realm.of("http://x", 31337, "0x1")

@@ -14,7 +14,8 @@ from storage.keys import object_key
 from storage.missing import MissingObjectError
 from storage.settings import S3Settings
 from storage.upload import TicketRefusedError, upload
-from tests.demo.services.running import ServiceProcess, free_port, running, settings_of
+from tests.conftest import free_port
+from tests.demo.services.running import ServiceProcess, running, settings_of
 from tests.storage.clock import signed_at
 from tests.storage.mirror import NEAR
 

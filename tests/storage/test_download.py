@@ -10,8 +10,8 @@ from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage.download import HttpObjects, download
 from storage.keys import object_key
 from storage.missing import MissingObjectError
-from tests.demo.services.running import free_port
-from tests.storage.mirror import NEAR, drip, endless, mirror, send
+from tests.conftest import free_port
+from tests.storage.mirror import NEAR, drip, endless, mirror, redirect_to, send
 
 DATA = os.urandom(1000)
 KEY = object_key("shards", hashlib.sha256(DATA).digest())
@@ -77,7 +77,7 @@ def test_redirects() -> None:
     with mirror(lambda h: send(h, 302, Location="/again")) as loop, pytest.raises(IntegrityError, match="redirects"):
         download(f"{loop}/{KEY}", KEY, 1000, NEAR)
     for target in ("file:///etc/passwd", "ftp://x/y", "http://", "gopher://127.0.0.1:70/"):
-        with mirror(lambda h, target=target: send(h, 302, Location=target)) as odd, pytest.raises(MusterError):
+        with mirror(redirect_to(target)) as odd, pytest.raises(MusterError):
             download(f"{odd}/{KEY}", KEY, 1000, NEAR, timeout=5)
 
 

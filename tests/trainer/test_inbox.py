@@ -1,6 +1,6 @@
 """Which files a step consumes: deep enough, fresh enough, each at most once, also across restarts and rollbacks."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import sha256
 
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from chain.state import State
 from protocol.verdict import Code
 from trainer.inbox import file_id, look, overturned
 
-TERMS = Terms(*([1] * 20), False, bytes(32))  # type: ignore[arg-type]
+TERMS = Terms.of({field.name: 1 for field in fields(Terms)} | {"inviteOnly": False, "configHash": bytes(32)})
 NODE, CARRIER = "0x" + "11" * 20, "0x" + "22" * 20
 
 

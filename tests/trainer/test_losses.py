@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trainer.advantages import advantages, select
 from trainer.batch import micro_batches
 from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss, token_logprobs
-from trainer.rollouts import Group, Sequence, TrainRollout
+from trainer.rollouts import Group, TrainingSample, TrainRollout
 
 LOGS = st.floats(-12, 0)
 
@@ -24,7 +24,8 @@ def slow_loss(logp: float, old: float, advantage: float, epsilon: float, delta: 
 
 @given(LOGS, LOGS, st.floats(-2, 2))
 def test_policy_loss_is_the_formula(logp: float, old: float, advantage: float) -> None:
-    made = policy_loss(*(torch.tensor([x], dtype=torch.float64) for x in (logp, old, advantage)), 0.2, 4.0)
+    x, y, a = (torch.tensor([value], dtype=torch.float64) for value in (logp, old, advantage))
+    made = policy_loss(x, y, a, 0.2, 4.0)
     assert float(made) == pytest.approx(slow_loss(logp, old, advantage, 0.2, 4.0), rel=1e-9, abs=1e-12)
 
 
@@ -34,10 +35,10 @@ def test_clipped_tokens_are_those_without_gradient(logp: float, old: float, adva
     if min(abs(ratio - edge) for edge in (0.8, 1.2, 4.0)) < 1e-6:
         return
     x = torch.tensor([logp], dtype=torch.float64, requires_grad=True)
-    rest = [torch.tensor([value], dtype=torch.float64) for value in (old, advantage)]
-    policy_loss(x, *rest, 0.2, 4.0).sum().backward()  # type: ignore[no-untyped-call]
+    y, a = (torch.tensor([value], dtype=torch.float64) for value in (old, advantage))
+    policy_loss(x, y, a, 0.2, 4.0).sum().backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
-    clipped = bool(clipped_tokens(x.detach(), *rest, 0.2, 4.0))
+    clipped = bool(clipped_tokens(x.detach(), y, a, 0.2, 4.0))
     assert clipped == (float(x.grad.abs()) == 0.0)
 
 
@@ -85,14 +86,16 @@ def test_groups_without_signal_are_dropped() -> None:
 
     chosen = select([group(1, 1, 1), group(0, 1, 0, 1), group(0.1, 0.1), group()])
     assert (chosen.used, chosen.dropped) == (1, 3)
-    assert [one.advantage for one in chosen.sequences] == [-0.5, 0.5, -0.5, 0.5]
+    assert [one.advantage for one in chosen.samples] == [-0.5, 0.5, -0.5, 0.5]
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 30)), min_size=1, max_size=30), st.integers(1, 200))
 def test_micro_batches_hold_every_token_once(sizes: list[tuple[int, int]], budget: int) -> None:
     dice = random.Random(0)
     rows = [
-        Sequence(tuple(dice.randrange(99) for _ in range(p)), tuple(dice.randrange(99) for _ in range(t)), float(i))
+        TrainingSample(
+            tuple(dice.randrange(99) for _ in range(p)), tuple(dice.randrange(99) for _ in range(t)), float(i)
+        )
         for i, (p, t) in enumerate(sizes)
     ]
     batches = micro_batches(rows, budget, torch.device("cpu"))

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from protocol.api.work import StepRequest
 from protocol.errors import UnreachableError
 from runtime.signed_client import ServiceError
 from trainer.records import Records
@@ -18,20 +19,20 @@ def entry(step: int, name: str) -> dict[str, Any]:
     return {"step": step, "sequence": step, "sha256": name, "node": "0x", "policy_step": 0}
 
 
-class Service:
+class ReportTaker:
     """Takes reports, or fails as told."""
 
     def __init__(self) -> None:
-        self.taken: list[dict[str, Any]] = []
+        self.taken: list[StepRequest] = []
         self.failure: Exception | None = None
 
-    def report_step(self, report: dict[str, Any]) -> None:
+    def report_step(self, report: StepRequest) -> None:
         if self.failure is not None:
             raise self.failure
         self.taken.append(report)
 
 
-def reports(folder: Path, service: Service) -> Reports:
+def reports(folder: Path, service: ReportTaker) -> Reports:
     made: Any = Reports
     out: Reports = made(service, Records(folder))
     return out
@@ -55,7 +56,7 @@ def test_a_line_cut_off_by_a_kill_is_written_again(tmp_path: Path) -> None:
 
 
 def test_reports_wait_out_an_outage_and_are_said_again_after_a_restart(tmp_path: Path) -> None:
-    service = Service()
+    service = ReportTaker()
     service.failure = UnreachableError("nobody there")
     first = reports(tmp_path, service)
     first.records.write(document(1), [])
@@ -66,12 +67,12 @@ def test_reports_wait_out_an_outage_and_are_said_again_after_a_restart(tmp_path:
     again = reports(tmp_path, service)
     again.catch_up()
     again.flush()
-    assert [(one["step"], one["consumed"]) for one in service.taken] == [(1, [1])]
-    assert service.taken[0]["metrics"]["reward"] == 0.5
+    assert [(one.step, one.consumed) for one in service.taken] == [(1, [1])]
+    assert service.taken[0].metrics["reward"] == 0.5
 
 
 def test_a_report_that_is_refused_for_good_does_not_hold_up_the_next(tmp_path: Path) -> None:
-    service = Service()
+    service = ReportTaker()
     made = reports(tmp_path, service)
     service.failure = ServiceError(409, "consumed twice", "http://x")
     made.add(1, document(1))
@@ -79,14 +80,14 @@ def test_a_report_that_is_refused_for_good_does_not_hold_up_the_next(tmp_path: P
     service.failure = None
     made.add(2, document(2))
     made.flush()
-    assert [one["step"] for one in service.taken] == [2]
+    assert [one.step for one in service.taken] == [2]
 
 
 def test_held_out_rewards_are_kept_even_when_zero(tmp_path: Path) -> None:
-    service = Service()
+    service = ReportTaker()
     made = reports(tmp_path, service)
     assert made.heldout(0) is None
     made.measured(0, 0.0)
     assert reports(tmp_path, service).heldout(0) == 0.0
     assert json.loads((tmp_path / "heldout.json").read_text()) == {"0": 0.0}
-    assert service.taken[-1]["heldout"] == 0.0
+    assert service.taken[-1].heldout == 0.0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,13 +30,13 @@ def committed(**changes: object) -> CheckContext:
     return replace(base, facts=replace(base.facts, commitment=commitment))
 
 
-def header(**changes: object) -> CheckContext:
+def header(**changes: Any) -> CheckContext:
     """A header that names other work, by the names of its document."""
     base = case()
     work, taken = base.header.work, dict(changes)
     pool = replace(work.id.pool, **{name: taken.pop(name) for name in ("chain_id", "pools", "pool") if name in taken})
     work_id = replace(work.id, pool=pool, **{n: taken.pop(n) for n in ("node", "step", "counter") if n in taken})
-    work = replace(work, id=work_id, **taken)  # type: ignore[arg-type]
+    work = replace(work, id=work_id, **taken)
     return replace(base, header=replace(base.header, work=work))
 
 

@@ -3,10 +3,11 @@
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import torch
 
-from benchmarks.attack_bed import work_of
+from benchmarks.attack_bed import work_of as work_of
 from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.models.tokenizer import save_byte_tokenizer
@@ -34,7 +35,7 @@ def model_folder(seed: int = 0) -> Path:
     folder = Path(mkdtemp(prefix="muster-tiny-"))
     size = save_byte_tokenizer(folder, ["<think>", "</think>"])
     torch.manual_seed(seed)
-    model = Qwen2ForCausalLM(tiny_qwen2(size, size - 2, size - 1))
+    model: Any = Qwen2ForCausalLM(tiny_qwen2(size, size - 2, size - 1))  # type: ignore[no-untyped-call]
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(2.0)
         # An EOS that is about as likely as it is in short answers: a few percent at every token.

@@ -4,8 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from eth_account import Account
 
+from benchmarks.attack_bed import work_of
 from protocol.errors import ConfigError, IntegrityError
+from protocol.identity import PoolId
+from protocol.receipts import ReceiptSigner
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
 from runtime.process import load_process
@@ -15,7 +19,7 @@ from worker.journal import Journal
 
 
 def test_the_same_order_gives_the_same_bytes() -> None:
-    assert tiny.producer().make(tiny.work_of(7)).data == tiny.producer().make(tiny.work_of(7)).data
+    assert tiny.producer().make(work_of(7)).data == tiny.producer().make(work_of(7)).data
     assert tiny.honest(7).data != tiny.honest(8).data
 
 
@@ -28,29 +32,32 @@ def test_files_read_back_as_they_were_made() -> None:
 
 
 def test_a_finished_file_survives_a_restart(tmp_path: Path) -> None:
-    entry = Journal(tmp_path).add(tiny.work_of(7), tiny.honest(7))
+    entry = Journal(tmp_path).add(work_of(7), tiny.honest(7))
     again = Journal(tmp_path)
     assert again.all() == [entry]
     assert again.data(entry) == tiny.honest(7).data
-    uploaded = again.mark_uploaded(entry, {"size": 1})
+    signer = ReceiptSigner(Account.create(), PoolId(1, "0x" + "11" * 20, 1))
+    receipt = signer.sign("0x" + "22" * 20, entry.sha256.hex(), 1, 7)
+    uploaded = again.mark_uploaded(entry, receipt)
+    assert uploaded.receipt == receipt
     assert Journal(tmp_path).all() == [uploaded]
 
 
 def test_a_file_without_its_note_is_no_entry(tmp_path: Path) -> None:
     """Killed between the two writes."""
-    Journal(tmp_path).add(tiny.work_of(7), tiny.honest(7))
+    Journal(tmp_path).add(work_of(7), tiny.honest(7))
     next(tmp_path.glob("*.json")).unlink()
     assert Journal(tmp_path).all() == []
 
 
 def test_damage_is_noticed_and_forgotten(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    entry = journal.add(tiny.work_of(7), tiny.honest(7))
+    entry = journal.add(work_of(7), tiny.honest(7))
     next(tmp_path.glob("*.parquet")).write_bytes(b"rot")
     with pytest.raises(IntegrityError, match="made again"):
         journal.data(entry)
     assert journal.all() == []
-    journal.add(tiny.work_of(7), tiny.honest(7))
+    journal.add(work_of(7), tiny.honest(7))
     next(tmp_path.glob("*.json")).write_text("{")
     assert Journal(tmp_path).all() == []
 
@@ -58,7 +65,7 @@ def test_damage_is_noticed_and_forgotten(tmp_path: Path) -> None:
 def test_pruning_keeps_what_may_still_be_needed(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     for counter in (1, 2, 3):
-        journal.add(tiny.work_of(counter), tiny.honest(counter))
+        journal.add(work_of(counter), tiny.honest(counter))
     journal.prune(3)
     assert [entry.counter for entry in Journal(tmp_path).all()] == [3]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from protocol.verdict import Code, Figure, Finding
+from protocol.verdict import Code, Finding, Measurement
 from validator.context import CheckContext
 
 
@@ -26,11 +26,11 @@ class Check:
     judge: Callable[[CheckContext], Finding]
 
 
-def accept(check: str, **measurements: Figure) -> Finding:
+def accept(check: str, **measurements: Measurement) -> Finding:
     return Finding(check, Code.ACCEPT, measurements)
 
 
-def refuse(check: str, code: Code, note: str, **measurements: Figure) -> Finding:
+def refuse(check: str, code: Code, note: str, **measurements: Measurement) -> Finding:
     return Finding(check, code, measurements, note)
 
 
@@ -41,14 +41,14 @@ def largest(values: Iterable[float]) -> float:
 
 
 def by_threshold(
-    check: str, code: Code, band: float, measured: Mapping[str, tuple[float, float]], **measurements: Figure
+    check: str, code: Code, band: float, measured: Mapping[str, tuple[float, float]], **measurements: Measurement
 ) -> Finding:
     """Judge figures by their reject thresholds: `measured` is name → (figure, threshold).
 
     A figure at its threshold or beyond (or not a number) gives `code`; one at `band` times its threshold or beyond is
     unsure; otherwise accept.
     """
-    shown: dict[str, Figure] = {name: figure for name, (figure, _) in measured.items()}
+    shown: dict[str, Measurement] = {name: figure for name, (figure, _) in measured.items()}
     shown |= {f"{name}_reject": threshold for name, (_, threshold) in measured.items()} | measurements
     over = [name for name, (figure, threshold) in measured.items() if not figure < threshold]
     if over:

@@ -4,21 +4,24 @@ import hashlib
 import os
 import socket
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from eth_account import Account
 
+from protocol.api.uploads import UploadTicket
 from protocol.http.reach import ANYWHERE, PUBLIC, Reach, RefusedAddressError, is_public
+from protocol.identity import PoolId
 from runtime.orchestrator_client import OrchestratorClient
 from storage.download import HttpObjects, download
 from storage.keys import object_key
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
 from storage.transfer import http_client
-from storage.upload import UploadTicket, upload
-from tests.storage.mirror import mirror, send
+from storage.upload import upload
+from tests.storage.mirror import mirror, redirect_to, send
 
 DATA = os.urandom(500)
 KEY = object_key("rollouts", hashlib.sha256(DATA).digest())
@@ -123,7 +126,7 @@ def test_a_redirect_reaches_the_own_address_and_no_other_private_one(asked: list
         "http://127.0.0.2:1/",
         "http://[::1]:1/",
     ):
-        with mirror(lambda h, target=target: send(h, 307, Location=target)) as service:
+        with mirror(redirect_to(target, 307)) as service:
             asked.clear()
             with pytest.raises(RefusedAddressError):
                 HttpObjects([service])(KEY, 1000)
@@ -135,15 +138,16 @@ def test_a_name_is_resolved_once(monkeypatch: pytest.MonkeyPatch, asked: list[st
     resolve_to(monkeypatch, {"rebind.example": [["203.0.113.1"], ["127.0.0.1"]]})
     assert not is_public("203.0.113.1"), "a documentation address: nothing answers there"
     monkeypatch.setattr("protocol.http.reach.is_public", lambda address: address == "203.0.113.1")
-    monkeypatch.setattr(socket, "create_connection", lambda address, *a, **k: asked.append(address[0]) or _refuse())
+
+    def refuse(address: tuple[str, int], *_: Any, **__: Any) -> socket.socket:
+        asked.append(address[0])
+        raise OSError("nothing listens")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
     client = http_client(PUBLIC)
     with pytest.raises(httpx.ConnectError):
         client.get("http://rebind.example/")
     assert asked == ["203.0.113.1"]
-
-
-def _refuse() -> socket.socket:
-    raise OSError("nothing listens")
 
 
 def test_one_private_address_among_public_ones_is_enough(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> None:
@@ -165,7 +169,7 @@ def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ticket(endpoint: str) -> UploadTicket:
-    settings = S3Settings(endpoint=endpoint, bucket="muster", credentials="unused")  # type: ignore[arg-type]
+    settings = S3Settings(endpoint=endpoint, bucket="muster", credentials=Path("unused"))
     return Presigner(settings, AccessKey("a", "b")).put(KEY, len(DATA), hashlib.sha256(DATA).digest())
 
 
@@ -174,7 +178,8 @@ def test_a_ticket_does_not_upload_inside(asked: list[str]) -> None:
     with pytest.raises(RefusedAddressError):
         upload(inside, DATA)
     account = Account.create()
-    service = OrchestratorClient("http://127.0.0.1:1", account, 1, "0x" + "11" * 20, allow_private=False)
+    pool = PoolId(1, "0x" + "11" * 20, 1)
+    service = OrchestratorClient("http://127.0.0.1:1", account, pool, allow_private=False)
     with pytest.raises(RefusedAddressError):
         upload(inside, DATA, service._uploads)
     assert asked == []

@@ -9,7 +9,7 @@ from eth_account import Account
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.guard import Guard, NonceStore
+from orchestrator.guard import NonceStore, RequestGuard
 from protocol import eip712
 from protocol.errors import ConfigError
 from protocol.http.signing import Realm, RequestRefused, parse_headers, service_url, sign_request
@@ -20,8 +20,8 @@ ACCOUNT = Account.create()
 NOW = 1_800_000_000.0
 
 
-def guard(tmp_path: Path, now: float = NOW, **options: object) -> Guard:
-    return Guard(REALM, NonceStore(tmp_path / "nonces.db"), clock=lambda: now, **options)  # type: ignore[arg-type]
+def guard(tmp_path: Path, now: float = NOW, **options: object) -> RequestGuard:
+    return RequestGuard(REALM, NonceStore(tmp_path / "nonces.db"), clock=lambda: now, **options)  # type: ignore[arg-type]
 
 
 def signed(method: str = "POST", path: str = "/v1/slots?x=1", body: bytes = b"{}", **options: object) -> dict[str, str]:

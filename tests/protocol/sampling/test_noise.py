@@ -22,7 +22,7 @@ def philox(counter: list[int], key: list[int]) -> list[int]:
     return c
 
 
-def plain_uniforms(key: tuple[int, int, int], position: int, vocab: int) -> list[float]:
+def plain_uniforms(key: noise.NoiseKey, position: int, vocab: int) -> list[float]:
     out: list[float] = []
     block = 0
     while len(out) < vocab:
@@ -55,7 +55,7 @@ def test_uniforms_never_reach_the_ends() -> None:
     assert np.isfinite(np.log(-np.log1p(-top))).all()
 
 
-def plain_choice(logits: np.ndarray, key: tuple[int, int, int], position: int, temperature: float) -> tuple[int, list]:
+def plain_choice(logits: np.ndarray, key: noise.NoiseKey, position: int, temperature: float) -> tuple[int, list[float]]:
     us = plain_uniforms(key, position, len(logits))
     scores = [float(x) / temperature - math.log(-math.log1p(-u)) for x, u in zip(logits, us, strict=True)]
     return max(range(len(scores)), key=lambda v: (scores[v], -v)), scores
@@ -137,7 +137,7 @@ def test_gaps_are_zero_for_the_own_choice_and_catch_another_key() -> None:
         (np.zeros((1, 4), dtype=np.float32), [(1 << 64, 0, 0)], 1.0, "64 bits"),
     ],
 )
-def test_bad_input_is_named(logits: np.ndarray, keys: list, temperature: float, said: str) -> None:
+def test_bad_input_is_named(logits: np.ndarray, keys: list[noise.NoiseKey], temperature: float, said: str) -> None:
     with pytest.raises(MusterError, match=said):
         noise.choose(logits, keys, [0] * len(keys), temperature)
 

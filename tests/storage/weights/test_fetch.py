@@ -188,7 +188,7 @@ def test_wrong_step(store: Store, manifest: Manifest, tmp_path: Path) -> None:
 
 
 def test_five_versions_stay(store: Store, tmp_path: Path) -> None:
-    made = []
+    made: list[Manifest] = []
     for step in range(8):
         folder = model_folder(tmp_path / f"v{step}", seed=step)
         made.append(publish(folder, store, PUBLISHER, step, made[-1].digest if made else None, OWNER, shard_size=1000))

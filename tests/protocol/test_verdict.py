@@ -3,18 +3,19 @@
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import IntegrityError
-from protocol.verdict import Code, Finding, Verdict, combine, pack, unpack
+from protocol.verdict import BallotDocument, Code, Finding, Verdict, combine, pack, unpack
 
 CODES = Path(__file__).parents[2] / "contracts/src/libraries/Codes.sol"
 
 
-def verdict(**changes: object) -> Verdict:
+def verdict(**changes: Any) -> Verdict:
     base = Verdict(
         31337, "0x" + "11" * 20, 1, 5, "0x" + "22" * 20, 3, 4, "ab" * 32, "cd" * 32, "ef" * 32, Code.ACCEPT,
         {"name": "transformers"}, [0, 2], (Finding("toploc", Code.ACCEPT, {"mean": 0.1, "rows": [1, 2]}),),
@@ -36,8 +37,10 @@ def test_kinds_mirror_the_contract() -> None:
 def test_document_round_trip() -> None:
     one = verdict()
     assert Verdict.parse(one.canonical()) == one
-    assert len(one.digest) == 32
-    assert verdict(code=Code.UNSURE).digest != one.digest
+    ballot, other = (BallotDocument("lane", "00", (each,)) for each in (one, verdict(code=Code.UNSURE)))
+    assert BallotDocument.parse(ballot.canonical(), ballot.digest).on(5) == one
+    assert len(ballot.digest) == 32
+    assert other.digest != ballot.digest
 
 
 def test_nan_figures_are_written_as_text() -> None:

@@ -1,0 +1,70 @@
+"""From a plan to a signed calibration, and from a calibration to a pool's configuration."""
+
+import json
+import math
+import time
+from pathlib import Path
+
+from eth_account.signers.local import LocalAccount
+
+from calibration.document import Calibration, subject, weights_hash
+from calibration.means import Design
+from calibration.measuring import measure_all
+from calibration.plan import ErrorBudget, Plan
+from calibration.thresholds import thresholds
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError
+from protocol.files import write_atomic
+
+
+def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibration:
+    """Measure, compute the thresholds and sign them. Raises MusterError; ConfigError where no bound was found."""
+    config = PoolConfig.load(plan.pool_config)
+    hashed = weights_hash(plan.weights)
+    pairs = tuple(measure_all(plan))
+    if weights_hash(plan.weights) != hashed:
+        raise ConfigError(f"{plan.weights} changed while it was measured", "measure a folder that nobody writes to")
+    work = config.work
+    design = Design(work.problems_per_file, work.samples_per_problem, budget.audit_rate / 65536)
+    found = thresholds(pairs, design, budget.false_reject, budget.safety)
+    if unbounded := [name for name, value in found.items() if not 0 < value < math.inf]:
+        raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
+    document = Calibration(
+        time=int(time.time()),
+        seed=plan.seed,
+        pool=subject(config),
+        weights=hashed,
+        problems=work.problems_per_file,
+        samples=work.samples_per_problem,
+        audit_rate=budget.audit_rate,
+        false_reject=budget.false_reject,
+        safety=budget.safety,
+        pairs=pairs,
+        thresholds=found,
+        signer=account.address,
+    ).signed(account)
+    document.check()
+    return document
+
+
+def applicable(path: Path, measured: str) -> PoolConfig:
+    """The pool configuration in a file. Raises ConfigError unless its `subject` is the one that was measured."""
+    config = PoolConfig.load(path)
+    if subject(config) != measured:
+        what = f"{path} has another model, task or work than was measured"
+        raise ConfigError(what, "calibrate that pool; its thresholds are unchanged")
+    return config
+
+
+def apply(document: Calibration, path: Path) -> None:
+    """Write the thresholds into an applicable pool configuration."""
+    config = applicable(path, document.pool)
+    changed = config.model_copy(update={"checks": document.checks(config.checks)})
+    write(path, json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def write(path: Path, data: bytes) -> None:
+    try:
+        write_atomic(path, data)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", "choose another path") from None

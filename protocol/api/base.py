@@ -1,0 +1,82 @@
+"""What all documents of the HTTP interface share: strictness, field types with their limits, errors, and reading."""
+
+import re
+from typing import Annotated, ClassVar, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from protocol import eip712
+from protocol.encoding import parse_json
+from protocol.errors import IntegrityError, first_problem, printable
+
+T = TypeVar("T")
+_GRAINS = r"-?(0|[1-9][0-9]{0,77})"
+
+
+def _grains(value: object) -> object:
+    return int(value) if isinstance(value, str) and re.fullmatch(_GRAINS, value) else value
+
+
+Hex64 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Address = Annotated[str, Field(max_length=42), AfterValidator(eip712.checked_address)]
+Signature = Annotated[str, Field(pattern=r"^0x[0-9a-f]{130}$")]
+StepNumber = Annotated[int, Field(ge=0, lt=1 << 20)]
+Sequence = Annotated[int, Field(ge=0, lt=1 << 28)]
+Counter = Annotated[int, Field(ge=0, lt=1 << 24)]
+Size = Annotated[int, Field(ge=1, le=1 << 40)]
+UnixTime = Annotated[float, Field(ge=0, lt=1 << 40)]
+Name = Annotated[str, Field(max_length=64)]
+Text = Annotated[str, Field(max_length=200)]
+Reason = Annotated[str, AfterValidator(lambda text: printable(text, 200))]
+"""Why not, for a terminal: one line, cut off after 200 characters."""
+Metrics = Annotated[dict[Name, float], Field(max_length=64)]
+Amount = Annotated[
+    int,
+    BeforeValidator(_grains),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": f"^{_GRAINS}$", "description": "grains, in decimal"}),
+]
+"""Grains. On the wire a decimal string, since JavaScript's numbers end at 2⁵³."""
+
+
+class RequestBody(BaseModel):
+    """What a client sends: one strict JSON object of at most MAX_BYTES, without fields that are not known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    MAX_BYTES: ClassVar[int] = 64 << 10
+
+
+class ResponseBody(BaseModel):
+    """What a service answers. Fields that are not known are ignored: a newer service may have more to say."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
+
+
+class ErrorBody(ResponseBody):
+    """Every answer of 4xx and 5xx: what was wrong, and what to do about it (possibly empty)."""
+
+    error: str
+    hint: str = ""
+
+
+def parse_response(kind: TypeAdapter[T], data: bytes, source: str) -> T:
+    """The answer of the service at URL `source`. Raises IntegrityError, which names it, for anything else."""
+    try:
+        parse_json(data)
+    except ValueError:
+        raise IntegrityError(f"{source} does not answer JSON", "check that the URL is right") from None
+    try:
+        return kind.validate_json(data)
+    except ValidationError as error:
+        field, problem = first_problem(error.errors(include_url=False, include_input=False, include_context=False))
+        raise IntegrityError(f"{source} answers nonsense: `{field}`: {problem}", "tell its owner") from None

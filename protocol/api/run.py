@@ -1,0 +1,272 @@
+"""A run as the orchestrator shows it to everybody: status, dashboard, record. Times in Unix seconds."""
+
+from enum import Enum
+
+from pydantic import ConfigDict, Field
+
+from protocol.api.base import Amount, ResponseBody
+from protocol.api.work import StepRequest
+
+
+class NodeState(Enum):
+    """WAITING: known from the chain, no heartbeat yet. HEALTHY. UNHEALTHY: one or two missed. DEAD: three or more.
+    EJECTED, LEFT: by the chain, whatever it sends."""
+
+    WAITING = "waiting"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    DEAD = "dead"
+    LEFT = "left"
+    EJECTED = "ejected"
+
+
+class Health(ResponseBody):
+    """The service runs."""
+
+    ok: bool
+    version: str
+
+
+class WaitEntry(ResponseBody):
+    """Who waits for what since when."""
+
+    who: str
+    what: str
+    since: float
+
+
+class InFlightEntry(ResponseBody):
+    """Files in flight: open leases, waiting for a verdict, accepted and not yet trained on. `needed`: what the steps
+    still to come can use at most; `expected`: how many of those in flight will be of use."""
+
+    leased: int
+    pending: int
+    accepted: int
+    needed: int
+    expected: float
+
+
+class RunStatus(ResponseBody):
+    """Where a run stands. `nodes` and `validators`: address → state; `chain_error`: why the chain could not be followed
+    at the last try, or empty; `step` is null before the first policy step."""
+
+    pool: int
+    phase: str
+    step: int | None
+    steps: int
+    head: int
+    time: float
+    waits: list[WaitEntry]
+    in_flight: InFlightEntry
+    chain_error: str
+    nodes: dict[str, NodeState]
+    validators: dict[str, NodeState]
+
+
+class RewardEntry(ResponseBody):
+    """The mean task reward of the files a step was trained on, and of the held-out problems where measured."""
+
+    step: int
+    reward: float | None
+    heldout: float | None
+
+
+class ReportEntry(StepRequest):
+    """The trainer's report on a step, and when it came."""
+
+    model_config = ConfigDict(extra="ignore")
+    reported: float
+
+
+class PublishedEntry(ResponseBody):
+    """When and in which block a policy step was published."""
+
+    step: int
+    time: int
+    block: int
+
+
+class ParticipantEntry(ResponseBody):
+    """Somebody and what its newest heartbeat says; `last_seen` is null before the first."""
+
+    address: str
+    state: NodeState
+    name: str = ""
+    engine: str = ""
+    version: str = ""
+    phase: str = ""
+    at_step: int | None = None
+    last_seen: float | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
+
+
+class NodeEntry(ParticipantEntry):
+    """A node that joined the pool: its files by outcome, units and pay; `ejected` is the reason."""
+
+    operator: str
+    accepted: int
+    rejected: int
+    pending: int
+    units: int
+    earned: Amount
+    claimed: Amount
+    slashed: Amount
+    ejected: str | None
+
+
+class SeatEntry(ResponseBody):
+    seat: int
+    voter: str
+    bond: Amount
+    active: bool
+
+
+class ValidatorEntry(ParticipantEntry):
+    """An owner of seats, with the votes revealed, fees and penalties in this pool."""
+
+    seats: list[SeatEntry]
+    votes: int
+    fees: Amount
+    penalised: Amount
+
+
+class OtherEntry(ParticipantEntry):
+    """A process that is neither node nor validator: the trainer."""
+
+    role: str
+
+
+class SubmissionEntry(ResponseBody):
+    """A submitted file. `trained`: the newest step that trained on it; more than one should not happen."""
+
+    sequence: int
+    node: str
+    step: int
+    counter: int
+    units: int
+    rows: int
+    block: int
+    time: int
+    decided: int | None
+    status: str
+    reason: str
+    disputed: bool
+    trained: int | None
+    trained_twice: bool
+
+
+class SlashEntry(ResponseBody):
+    """A penalty of a node (`who` is its address) or of a seat (its number)."""
+
+    kind: str
+    who: str
+    sequence: int
+    reason: str
+    amount: Amount
+    block: int
+    time: int
+
+
+class DisputeEntry(ResponseBody):
+    sequence: int
+    disputer: str
+    time: int
+    resolved: bool
+    overturned: bool
+    outcome: str
+    reward: Amount
+
+
+class CanaryEntry(ResponseBody):
+    """An opened canary with the seats it accuses; `slashed`: seat → grains."""
+
+    sequence: int
+    reason: str
+    accused: list[int]
+    concluded: bool
+    upheld: bool
+    slashed: dict[str, Amount]
+    time: int
+
+
+class LedgerEntry(ResponseBody):
+    """One account of the pool's ledger. `payee` receives the money: a node's operator, a seat's owner.
+
+    earned: for everything accepted, or for votes; pending: submitted and undecided; locked: accepted, not vested;
+    vested: can be claimed now; claimed, fees: paid out; slashed: taken from stake or bond.
+    """
+
+    address: str
+    role: str
+    payee: str
+    earned: Amount = 0
+    pending: Amount = 0
+    locked: Amount = 0
+    vested: Amount = 0
+    claimed: Amount = 0
+    fees: Amount = 0
+    slashed: Amount = 0
+
+
+class EscrowEntry(ResponseBody):
+    """The pool's escrow: funded + recovered = free + reserved + unpaid + owed_fees + claimed + fees + burnt + refunded;
+    `held` is what the contract must hold."""
+
+    funded: Amount
+    recovered: Amount
+    reserved: Amount
+    unpaid: Amount
+    owed_fees: Amount
+    claimed: Amount
+    fees: Amount
+    burnt: Amount
+    refunded: Amount
+    free: Amount
+    held: Amount
+
+
+class ReconciliationEntry(ResponseBody):
+    """The newest comparison of the ledger with the chain, at `block`. `findings` name what differs; `gifts`: grains
+    sent to the contract without funding a pool; `current`: nothing has changed since."""
+
+    block: int
+    ledger_matches_chain: bool
+    escrow_balanced: bool
+    findings: list[str]
+    gifts: int = 0
+    current: bool
+
+
+class RunRecord(ResponseBody):
+    """A run: `/v1/record` has all files and reports, `/v1/dashboard` the newest. Without a pool on chain `owner`,
+    `step` and `escrow` are null and the lists empty."""
+
+    name: str
+    model: str
+    task: str
+    pool: int
+    owner: str | None
+    phase: str
+    time: float
+    started: float
+    head: int
+    chain_error: str
+    step: int | None
+    usable_step: int | None
+    steps: int
+    in_flight: InFlightEntry
+    rewards: list[RewardEntry]
+    reports: list[ReportEntry]
+    published: list[PublishedEntry]
+    nodes: list[NodeEntry]
+    validators: list[ValidatorEntry]
+    others: list[OtherEntry]
+    submissions: list[SubmissionEntry]
+    counts: dict[str, int]
+    slashes: list[SlashEntry]
+    disputes: list[DisputeEntry]
+    canaries: list[CanaryEntry]
+    ledger: list[LedgerEntry]
+    escrow: EscrowEntry | None
+    reconciliation: ReconciliationEntry | None
+    waits: list[WaitEntry]

@@ -1,0 +1,155 @@
+"""Whatever is sent, the service answers as its OpenAPI document says, and never with 5xx.
+
+Bodies are made from the document's own schemas, then spoilt: odd values in every place, unknown and duplicate fields,
+cut off, not JSON at all.
+"""
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from protocol.api import endpoints
+from protocol.api.base import ErrorBody
+from protocol.api.endpoints import Post
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, VOTER
+from tests.orchestrator.conftest import Desk
+
+Json = Any
+POSTS = [one for one in vars(endpoints).values() if isinstance(one, Post)]
+KEYS = st.sampled_from([NODE, CHEAT, OWNER, VOTER, STRANGER])
+ODD = [
+    b"NaN", b"-Infinity", b"1e400", b"-1e400", b"9" * 400, b"9" * 5000, b"-1", b"0.5", b"1e2", b"true", b"null", b'""',
+    b'"\\ud800"', b'"\\u0000"', b'"\\u202e\xf0\x9f\x92\xa9"', b"[]", b"{}", b"[" * 300, b"[" * 9 + b"]" * 9,
+    b'"' + b"x" * 5000 + b'"', b"\xff", b"0x10", b"1_000", b"'a'", b'{"a":1,"a":1}',
+]  # fmt: skip
+HOLE = "\ue000hole"
+relaxed = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+def values(schema: Json, models: Json) -> st.SearchStrategy[Json]:
+    """Values that a JSON schema of our document allows."""
+    if "$ref" in schema:
+        return values(models[schema["$ref"].rpartition("/")[2]], models)
+    for alternatives in (schema.get("anyOf"), schema.get("oneOf")):
+        if alternatives:
+            return st.one_of([values(one, models) for one in alternatives])
+    if "const" in schema or "enum" in schema:
+        return st.sampled_from(schema.get("enum") or [schema["const"]])
+    kind = schema.get("type", "string")
+    if kind == "object" and "properties" in schema:
+        fields = {name: values(one, models) for name, one in schema["properties"].items()}
+        required = {name: fields.pop(name) for name in schema.get("required", ())}
+        return st.fixed_dictionaries(required, optional=fields)
+    if kind == "object":
+        names = values(schema.get("propertyNames", {"type": "string"}), models)
+        return st.dictionaries(names, values(schema["additionalProperties"], models), max_size=4)
+    if kind == "array":
+        return st.lists(values(schema["items"], models), max_size=4, unique=schema["items"].get("type") == "integer")
+    if kind == "string" and "pattern" in schema:
+        return st.from_regex(schema["pattern"].replace("$", r"\Z"))
+    if kind == "integer":
+        most = schema.get("maximum", schema.get("exclusiveMaximum", 1 << 40) - 1)
+        return st.integers(schema.get("minimum", 0), most)
+    return {
+        "string": st.text(max_size=min(20, schema.get("maxLength", 20))),
+        "number": st.floats(allow_nan=False, allow_infinity=False),
+        "boolean": st.booleans(),
+        "null": st.none(),
+    }[kind]
+
+
+def places(value: Json) -> Iterator[tuple[Any, Any]]:
+    """Every container of a JSON value with each of its keys or indices."""
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from places(value[key])
+
+
+@st.composite
+def spoilt(draw: st.DrawFn, body: st.SearchStrategy[Json]) -> bytes:
+    """A body with one thing wrong with it (most of the time)."""
+    value = copy.deepcopy(draw(body))
+    odd = draw(st.sampled_from(ODD))
+    how = draw(st.sampled_from(["value", "extra", "twice", "cut", "flip", "wrap", "append", "raw"]))
+    spots = list(places(value))
+    if how == "value" and spots:
+        container, key = draw(st.sampled_from(spots))
+        container[key] = HOLE
+    if how == "extra":
+        value[draw(st.text(max_size=8))] = HOLE
+    data = json.dumps(value).encode().replace(json.dumps(HOLE).encode(), odd)
+    if how == "twice":
+        data = data[:-1] + (b"," if value else b"") + data[1:]
+    if how == "cut":
+        data = data[: draw(st.integers(0, len(data)))]
+    if how == "flip":
+        at = draw(st.integers(0, len(data) - 1))
+        data = data[:at] + bytes([draw(st.integers(0, 255))]) + data[at + 1 :]
+    return {"wrap": b"[" + data + b"]", "append": data + odd, "raw": odd}.get(how, data)
+
+
+def check(desk: Desk, endpoint: Post[Any, Any], answer: Any) -> None:
+    """The answer is one that the document has for this route."""
+    responses = desk.app.openapi()["paths"][endpoint.path]["post"]["responses"]
+    assert str(answer.status_code) in responses, (answer.status_code, answer.text)
+    assert answer.status_code < 500, answer.text
+    kind = endpoint.answer if answer.status_code == 200 else TypeAdapter(ErrorBody)
+    kind.validate_json(answer.content)
+
+
+@pytest.mark.parametrize("endpoint", POSTS, ids=lambda one: one.path)
+@given(data=st.data())
+@relaxed
+def test_bodies_as_documented_are_understood(desk: Desk, endpoint: Post[Any, Any], data: st.DataObject) -> None:
+    models = desk.app.openapi()["components"]["schemas"]
+    body = data.draw(values({"$ref": endpoint.body.__name__}, models))
+    answer = desk.post(data.draw(KEYS), endpoint.path, json.dumps(body).encode())
+    check(desk, endpoint, answer)
+    assert answer.status_code != 422 or "keccak256" in answer.text, (body, answer.text)
+
+
+@pytest.mark.parametrize("endpoint", POSTS, ids=lambda one: one.path)
+@given(data=st.data())
+@relaxed
+def test_spoilt_bodies_are_refused_as_documented(desk: Desk, endpoint: Post[Any, Any], data: st.DataObject) -> None:
+    models = desk.app.openapi()["components"]["schemas"]
+    body = data.draw(spoilt(values({"$ref": endpoint.body.__name__}, models)))
+    check(desk, endpoint, desk.post(data.draw(KEYS), endpoint.path, body))
+
+
+HEADERS = [
+    "Content-Type", "Content-Encoding", "X-Muster-Extra", "X-Muster-Time", "Accept", "Expect", "X-Forwarded-For",
+    "Cookie",
+]  # fmt: skip
+METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "post", "BREW"]
+PATHS = ["/", "/docs", "/openapi.json", "/health", "/v1/status", "/v1/slots", "/v1/objects/", "/v1/", "//"]
+
+
+@given(
+    st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "post", "BREW"]),
+    st.sampled_from(
+        ["/", "/docs", "/openapi.json", "/health", "/v1/status", "/v1/slots", "/v1/objects/", "/v1/", "//"]
+    ),
+    st.binary(max_size=12),
+    st.dictionaries(st.sampled_from(HEADERS), st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40)),
+    st.binary(max_size=40),
+)
+@relaxed
+def test_odd_requests_never_fail_the_service(
+    desk: Desk, method: str, path: str, tail: bytes, headers: dict[str, str], query: bytes
+) -> None:
+    url = f"{path}{quote(tail, safe='')}?{quote(query, safe='')}"
+    answer = desk.http.request(method, url, headers=headers, content=b"{}" if method == "POST" else None)
+    assert answer.status_code < 500, (method, url, headers, answer.text)
+    if answer.status_code >= 400 and method != "HEAD":
+        TypeAdapter(ErrorBody).validate_json(answer.content)

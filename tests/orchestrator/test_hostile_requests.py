@@ -1,0 +1,97 @@
+"""The routes with unsigned, replayed, oversized and hostile requests."""
+
+import json
+from typing import Any
+
+import pytest
+
+from orchestrator.bodies import MAX_DEPTH
+from orchestrator.limits import Buckets
+from tests.orchestrator.chain import NODE, STRANGER
+from tests.orchestrator.conftest import Desk, is_error
+
+
+def test_unsigned_foreign_and_replayed_requests(desk: Desk) -> None:
+    body = b"{}"
+    assert is_error(desk.http.post("/v1/slots", content=body), 401, "missing")
+    assert is_error(desk.post(STRANGER, "/v1/slots", {}), 403, "may not")
+    headers = desk.sign(NODE, "/v1/slots", body)
+    assert desk.http.post("/v1/slots", content=body, headers=headers).status_code == 200
+    assert is_error(desk.http.post("/v1/slots", content=body, headers=headers), 409, "before")
+    desk.restart()
+    assert is_error(desk.http.post("/v1/slots", content=body, headers=headers), 409, "before")
+    other = desk.sign(NODE, "/v1/slots", body)
+    assert is_error(desk.http.post("/v1/slots", content=b'{"counter":1}', headers=other), 401, "signature")
+    assert is_error(desk.http.post("/v1/slots?x=1", content=body, headers=other), 401, "signature")
+    assert is_error(desk.http.post("/v1/heartbeats", content=b'{"role":"worker"}', headers=other), 401, "signature")
+    old = desk.sign(NODE, "/v1/slots", body)
+    desk.now += 61
+    assert is_error(desk.http.post("/v1/slots", content=body, headers=old), 401, "time")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{",
+        b"\xff\xfe",
+        b'{"counter": NaN}',
+        b'{"counter": 1e400}',
+        b'{"counter": 0.0}',
+        b'{"counter": true}',
+        b'{"counter": "0"}',
+        b'{"counter": -1}',
+        b'{"counter": 0, "counter": 0}',
+        b'{"counter": 0, "pool": 2}',
+        b'{"\\ud800": 1}',
+        b'{"counter": ' + b"9" * 5000 + b"}",
+        b"[" * 50_000,
+        b'{"counter":' + b"[" * (MAX_DEPTH + 2) + b"]" * (MAX_DEPTH + 2) + b"}",
+    ],
+)
+def test_hostile_bodies_are_named_and_refused(desk: Desk, body: bytes) -> None:
+    assert is_error(desk.post(NODE, "/v1/slots", body), 422, "")
+
+
+def test_oversized_bodies_are_not_read(desk: Desk) -> None:
+    assert is_error(desk.post(NODE, "/v1/slots", b" " * (1 << 17)), 413, "larger")
+
+    def endless() -> Any:
+        for _ in range(64):
+            yield b" " * 4096
+
+    headers = desk.sign(NODE, "/v1/slots", b"")
+    assert is_error(desk.http.post("/v1/slots", content=endless(), headers=headers), 413, "larger")
+
+
+def test_unknown_routes_and_methods_answer_alike(desk: Desk) -> None:
+    assert is_error(desk.http.get("/v1/slots"), 405, "not allowed")
+    assert is_error(desk.http.get("/admin"), 404, "not found")
+    assert desk.http.get("/health").json()["ok"] is True
+
+
+def test_rate_limit() -> None:
+    buckets = Buckets(rate=1, burst=2, most=2)
+    assert [buckets.take("a", 0.0) for _ in range(3)] == [True, True, False]
+    assert buckets.take("a", 1.0)
+    assert not buckets.take("a", 0.5)
+    assert buckets.take("b", 1.0)
+    assert buckets.take("c", 1.0)
+
+
+def test_the_page_cannot_run_what_strangers_send(desk: Desk) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    assert desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": name}).status_code == 200
+    page = desk.http.get("/")
+    policy = page.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    script = page.text.split('<script type="module">')[1]
+    for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://"):
+        assert sink not in script
+    data = desk.http.get("/v1/dashboard")
+    assert data.headers["content-type"] == "application/json"
+    assert data.headers["x-content-type-options"] == "nosniff"
+    assert name in json.dumps(data.json())

@@ -1,0 +1,130 @@
+"""Slots, heartbeats and the trainer's reports, asked for over HTTP."""
+
+from protocol.verdict import Code
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER
+from tests.orchestrator.conftest import Desk, is_error
+
+
+def test_heartbeats_renew_the_slot_and_show_on_the_dashboard(desk: Desk) -> None:
+    slot = desk.post(NODE, "/v1/slots", {}).json()
+    desk.now += 20
+    beat = {"role": "worker", "name": "w1", "slot": slot["slot"], "waits": [{"what": "weights", "since": desk.now}]}
+    answer = desk.post(NODE, "/v1/heartbeats", beat).json()
+    assert answer == {"state": "healthy", "next": 10.0, "step": 0, "slot_expires": desk.now + 30}
+    view = desk.http.get("/v1/dashboard").json()
+    assert {"who": "w1", "what": "weights", "since": desk.now} in view["waits"]
+    assert view["in_flight"]["leased"] == 1
+    states = desk.http.get("/v1/status").json()["nodes"]
+    assert states == {NODE.address: "healthy", CHEAT.address: "waiting"}
+    stolen = desk.post(CHEAT, "/v1/heartbeats", {"role": "worker", "slot": slot["slot"]}).json()
+    assert stolen["slot_expires"] is None
+    desk.now += 31
+    assert desk.http.get("/v1/dashboard").json()["in_flight"]["leased"] == 0
+
+
+def test_slots_follow_the_chain(desk: Desk) -> None:
+    for counter in (0, 1):
+        for key in (NODE, CHEAT):
+            assert "slot" in desk.post(key, "/v1/slots", {"counter": counter}).json()
+    first = desk.chain.submit(CHEAT, 0)
+    desk.follow()
+    waiting = desk.post(CHEAT, "/v1/slots", {"counter": 2}).json()
+    assert "as many as training can use (4)" in waiting["reason"]
+    desk.follow(lambda: desk.chain.settle(CHEAT, first, Code.REJECT_WEIGHTS))
+    assert is_error(desk.post(CHEAT, "/v1/slots", {}), 403, "stake is frozen")
+    desk.follow(lambda: desk.chain.finalize(CHEAT, first, Code.REJECT_WEIGHTS, 5000, 3003))
+    assert is_error(desk.post(CHEAT, "/v1/slots", {}), 403, "ejected: reject: weights")
+    view = desk.http.get("/v1/dashboard").json()
+    assert view["slashes"][0]["reason"] == "reject: weights"
+    assert next(n for n in view["nodes"] if n["address"] == CHEAT.address)["state"] == "ejected"
+
+
+def test_a_reorganisation_takes_the_submission_back(desk: Desk) -> None:
+    slot = desk.post(NODE, "/v1/slots", {"counter": 0}).json()
+    desk.follow(lambda: desk.chain.submit(NODE, 0))
+    assert desk.post(NODE, "/v1/slots", {"counter": 0}).json()["wait"] == 1.0
+    desk.follow(lambda: desk.chain.rewind(1))
+    again = desk.post(NODE, "/v1/slots", {"counter": 0}).json()
+    assert again["counter"] == 0
+    assert again["slot"] != slot["slot"]
+
+
+def test_budget_pause_and_close(desk: Desk) -> None:
+    desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=2))
+    assert "paused" in desk.post(NODE, "/v1/slots", {}).json()["reason"]
+    desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=3))
+    assert is_error(desk.post(NODE, "/v1/slots", {}), 403, "closing")
+
+
+def test_the_trainers_reports(desk: Desk) -> None:
+    report = {"step": 1, "consumed": [0, 1], "metrics": {"reward": 0.5}, "timings": {"train": 1.5}, "heldout": None}
+    assert is_error(desk.post(NODE, "/v1/steps", report), 403, "not the owner")
+    assert desk.post(OWNER, "/v1/steps", {"step": 0, "heldout": 0.25}).json() == {"step": 0}
+    assert desk.post(OWNER, "/v1/steps", report).json() == {"step": 1}
+    assert desk.post(OWNER, "/v1/steps", report).json() == {"step": 1}
+    assert is_error(desk.post(OWNER, "/v1/steps", {**report, "consumed": [3, 3]}), 422, "consumed")
+    rewards = desk.http.get("/v1/dashboard").json()["rewards"]
+    assert rewards == [{"step": 0, "reward": None, "heldout": 0.25}, {"step": 1, "reward": 0.5, "heldout": None}]
+
+
+def test_what_was_trained_on_is_known_by_its_file(desk: Desk) -> None:
+    chain = desk.chain
+    first = chain.submit(NODE, 0)
+    chain.settle(NODE, first, Code.ACCEPT)
+    desk.follow()
+    assert desk.post(OWNER, "/v1/steps", {"step": 1, "consumed": [first]}).status_code == 200
+
+    def trained() -> dict[int, tuple[int | None, bool]]:
+        files = desk.http.get("/v1/record").json()["submissions"]
+        return {one["sequence"]: (one["trained"], one["trained_twice"]) for one in files}
+
+    assert trained() == {0: (1, False)}
+    # The chain loses its end: another file takes the sequence, the first one comes back behind it.
+    desk.follow(lambda: chain.rewind(2))
+    chain.sequence = 0
+    other, again = chain.submit(NODE, 0, sha=b"\7" * 32), chain.submit(NODE, 1, sha=bytes(32))
+    chain.settle(NODE, other, Code.ACCEPT)
+    chain.settle(NODE, again, Code.ACCEPT)
+    desk.follow()
+    assert trained() == {0: (None, False), 1: (1, False)}
+    assert desk.service.leases.in_flight().accepted == 1
+    for _ in range(2):
+        assert desk.post(OWNER, "/v1/steps", {"step": 2, "consumed": [other]}).status_code == 200
+        assert desk.post(OWNER, "/v1/steps", {"step": 1, "consumed": [first]}).status_code == 200
+    assert trained() == {0: (2, False), 1: (1, False)}
+    assert desk.post(OWNER, "/v1/steps", {"step": 3, "consumed": [again]}).status_code == 200
+    assert trained()[1] == (3, True)
+
+
+def test_leases_survive_a_restart(desk: Desk) -> None:
+    slot = desk.post(NODE, "/v1/slots", {"counter": 0}).json()
+    desk.restart()
+    assert desk.post(NODE, "/v1/slots", {"counter": 0}).json()["slot"] == slot["slot"]
+    assert desk.service.leases.in_flight().leased == 1
+
+
+def test_how_files_fared_is_measured_and_survives_a_restart(desk: Desk) -> None:
+    assert desk.post(NODE, "/v1/slots", {"counter": 0}).status_code == 200
+    desk.now += 2
+    first = desk.chain.submit(NODE, 0)
+    desk.follow(lambda: desk.chain.settle(NODE, first, Code.ACCEPT))
+    desk.restart()
+    assert desk.post(NODE, "/v1/slots", {"counter": 1}).status_code == 200
+    pace = desk.service.leases.pace()
+    state = desk.service.watch.state
+    made = state.submissions[1, first].time - (desk.now - 2)
+    assert pace.making == {NODE.address: made}
+    assert pace.typical == made
+    assert pace.useful == {NODE.address: 1.0}
+    desk.follow(lambda: desk.chain.settle(NODE, desk.chain.submit(NODE, 1), Code.MALFORMED))
+    assert desk.service.leases.in_flight().leased == 0
+    assert desk.service.leases.pace().useful == {NODE.address: 5 / 6}
+
+
+def test_a_node_that_may_not_work_yet_keeps_nobody_from_it(desk: Desk) -> None:
+    """It asks again and again, has nothing in flight, and still does not stand first in the queue."""
+    desk.follow(lambda: desk.chain.join(STRANGER, step=1))
+    for counter in (0, 1):
+        for key in (NODE, CHEAT):
+            assert "joined late" in desk.post(STRANGER, "/v1/slots", {}).json()["reason"]
+            assert "slot" in desk.post(key, "/v1/slots", {"counter": counter}).json()

@@ -1,0 +1,40 @@
+"""Transactions in the background: one at a time per key, never again before their block is seen."""
+
+import time
+
+from protocol.errors import MusterError
+from validator.transaction_tasks import TransactionTasks
+
+
+def test_tasks_do_not_repeat_until_their_block_is_seen() -> None:
+    tasks, calls = TransactionTasks(1), []
+
+    def task() -> int:
+        calls.append(1)
+        return 0
+
+    assert tasks.run("key", 10, "a task", task)
+    deadline = time.monotonic() + 5
+    while not calls and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    assert not tasks.run("key", 10, "a task", task)
+    assert tasks.run("key", 11, "a task", task)
+    deadline = time.monotonic() + 5
+    while len(calls) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    tasks.stop()
+    assert len(calls) == 2
+
+
+def test_failed_tasks_pause_and_reorganisations_forget() -> None:
+    tasks = TransactionTasks(1)
+
+    def fails() -> int:
+        raise MusterError("no")
+
+    assert tasks.run("key", 10, "a task", fails, quiet=True)
+    time.sleep(0.2)
+    assert not tasks.run("key", 11, "a task", fails)
+    tasks.forget()
+    tasks.stop()

@@ -1,0 +1,66 @@
+"""The one way from a submission to its verdict, for validators, jurors and replays."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from engines.base import Engine
+from protocol.config import PoolConfig
+from protocol.rollouts.schema import Limits
+from protocol.seeds import Work
+from protocol.tasks.environment import Environment
+from protocol.verdict import Code, Verdict
+from validator.context import SubmissionFacts
+from validator.pipeline import judge
+from validator.sources import Patience, Sources
+from validator.verdict_store import VerdictStore
+
+JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, Environment, Engine], Verdict]
+
+
+class FileJudge:
+    """Judges submissions of one pool, one at a time, with the weights that `weights` brings. What was judged is kept in
+    `kept` (None: nowhere) and not judged again. `judge_one` is the pipeline."""
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        engine: Engine,
+        sources: Sources,
+        weights: Callable[[Work], Path],
+        kept: VerdictStore | None = None,
+        judge_one: JudgeOne = judge,
+    ) -> None:
+        self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
+        self._kept, self._judge_one = kept, judge_one
+        self._environment: Environment | None = None
+        self._loaded = b""
+        self.judged = 0
+
+    def verdict(
+        self, facts: SubmissionFacts, announced: Sequence[str] = (), patience: Patience | None = None
+    ) -> Verdict:
+        """Raises MusterError where a source, the weights or this machine fail, CancelledError."""
+        kept = self._kept.find(facts) if self._kept else None
+        if kept is not None:
+            return kept
+        limit = Limits.of(self._config.work).file_bytes
+        data = self._sources.fetch("rollouts", facts.commitment.sha256, limit, announced, patience)
+        verdict = self._judge_one(facts, data, self._config, self._load(facts.work), self._engine)
+        self.judged += 1
+        # A file that nobody has now may be there later.
+        if self._kept and verdict.code is not Code.UNAVAILABLE:
+            self._kept.keep(facts, verdict)
+        return verdict
+
+    def prepare(self, facts: SubmissionFacts) -> None:
+        """Bring the weights that the submission will be judged with."""
+        self._weights(facts.work)
+
+    def _load(self, work: Work) -> Environment:
+        if self._environment is None or self._loaded != work.manifest:
+            folder = self._weights(work)
+            self._environment = self._environment or Environment.of(self._config, folder)
+            self._loaded = b""
+            self._engine.load(folder)
+            self._loaded = work.manifest
+        return self._environment
