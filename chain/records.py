@@ -1,7 +1,7 @@
 """The records of the projected state: plain data, filled by `chain.reducers` from events only.
 
-Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings. `sequence`, `lane`, `place` and the
-codes are those of docs/contracts.md. Who judges is in `chain.judging`.
+Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's. Who
+judges is in `chain.judging`.
 """
 
 from dataclasses import dataclass, field, fields
@@ -75,10 +75,6 @@ class Terms:
     def as_tuple(self) -> tuple[Any, ...]:
         """In ABI order."""
         return tuple(getattr(self, f.name) for f in fields(self))
-
-    @property
-    def audit_fraction(self) -> float:
-        return self.auditRate / 65536
 
 
 @dataclass(frozen=True)
