@@ -9,9 +9,9 @@ import threading
 
 from eth_utils.crypto import keccak
 
+from chain.contracts.appeals import FailingRollout, Planted
 from chain.records import Submission
 from chain.state import State
-from chain.suite import FailingRollout, Planted
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from protocol.rollouts.commitment import inclusion

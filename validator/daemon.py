@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from chain.contracts.court import Committee
 from chain.errors import ContractError
 from chain.judging import Lane, Round, Trial
 from chain.records import Pool, Submission
 from chain.sender import Receipt
 from chain.state import State
-from chain.suite import Committee
 from engines.factory import make_engine
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, MusterError
