@@ -1,21 +1,16 @@
 """Do honest validators with other engines and batches agree? Their kept verdicts, compared after the run."""
 
 from pathlib import Path
-from typing import Any
 
 from demo.plan import DemoPlan, ValidatorSpec
+from orchestrator.summary import Agreement, ValidatorSummary, VerdictDifference
 from protocol.errors import IntegrityError
 from protocol.verdict import Verdict
 from validator.compare import CODE, differences, largest
 
 
-def agreement(plan: DemoPlan) -> dict[str, Any]:
-    """What `summary.json` says of it.
-
-    validators: who judged how many files, with what. compared: files that two or more honest processes judged, on the
-    same facts. differing: those among them whose codes are not all the same, with the checks and measurements that
-    differ from the first process's. largest_differences: of every measurement, over the compared files.
-    """
+def agreement(plan: DemoPlan) -> Agreement:
+    """How the kept verdicts of the honest validators' processes compare."""
     honest = [spec for spec in plan.validators if not spec.attack]
     kept = {spec.name: kept_verdicts(plan.home(f"validator-{spec.name}")) for spec in honest}
     judged: dict[str, dict[str, Verdict]] = {}
@@ -30,13 +25,13 @@ def agreement(plan: DemoPlan) -> dict[str, Any]:
         found += off
         if len({verdict.code for verdict in by.values()}) > 1:
             differing.append(_difference(by, [str(one) for one in off]))
-    return {
-        "validators": [_validator(spec, kept[spec.name]) for spec in honest],
-        "compared": len(shared),
-        "differing": differing,
-        "checks_differing": sum(one.figure == CODE for one in found),
-        "largest_differences": largest(found),
-    }
+    return Agreement(
+        validators=[_validator(spec, kept[spec.name]) for spec in honest],
+        compared=len(shared),
+        differing=differing,
+        checks_differing=sum(one.figure == CODE for one in found),
+        largest_differences=largest(found),
+    )
 
 
 def kept_verdicts(home: Path) -> dict[str, Verdict]:
@@ -53,19 +48,12 @@ def kept_verdicts(home: Path) -> dict[str, Verdict]:
     return out
 
 
-def _validator(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> dict[str, Any]:
+def _validator(spec: ValidatorSpec, verdicts: dict[str, Verdict]) -> ValidatorSummary:
     used = sorted({verdict.engine.get("name", "?") for verdict in verdicts.values()})
-    return {
-        "name": spec.name,
-        "engine": "+".join(used) or spec.engine,
-        "batch": spec.batch,
-        "judged": len({verdict.sequence for verdict in verdicts.values()}),
-    }
+    judged = len({verdict.sequence for verdict in verdicts.values()})
+    return ValidatorSummary(name=spec.name, engine="+".join(used) or spec.engine, batch=spec.batch, judged=judged)
 
 
-def _difference(by: dict[str, Verdict], off: list[str]) -> dict[str, Any]:
-    return {
-        "submission": next(iter(by.values())).sequence,
-        "codes": {name: verdict.code.label for name, verdict in by.items()},
-        "differences": off,
-    }
+def _difference(by: dict[str, Verdict], off: list[str]) -> VerdictDifference:
+    codes = {name: verdict.code.label for name, verdict in by.items()}
+    return VerdictDifference(submission=next(iter(by.values())).sequence, codes=codes, differences=off)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from demo.accounts import KeyRing
 from demo.agreement import agreement
 from demo.plan import DemoPlan
 from demo.progress import ProgressPrinter
 from orchestrator.results import save_results
+from orchestrator.summary import RunSummary
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Outcome:
     """`good`: the ledger equals the chain, cheaters were slashed, ejected and untrained, nobody honest was finally
     rejected, and honest validators agree."""
 
-    summary: dict[str, Any]
+    summary: RunSummary
     good: bool
 
 
@@ -37,51 +37,52 @@ def write_results(plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter) -> O
     return Outcome(summary, not wrong)
 
 
-def problems(summary: dict[str, Any]) -> Iterator[str]:
+def problems(summary: RunSummary) -> Iterator[str]:
     """What a good run must not show, in words."""
-    if not summary["ledger_matches_chain"]:
+    if not summary.ledger_matches_chain:
         yield "the ledger differs from the chain"
-    if not summary["escrow_balanced"]:
+    if not summary.escrow_balanced:
         yield "the escrow does not balance"
-    if summary["honest_rejected"]:
-        yield f"{summary['honest_rejected']} honest files were rejected"
-    for cheater in summary["cheaters"]:
-        if not (cheater["slashed"] and cheater["ejected"]):
-            yield f"the cheater {cheater['address']} got away"
-        if cheater["rollouts_trained"]:
-            yield f"{cheater['rollouts_trained']} rollouts of the cheater {cheater['address']} were trained on"
-    for one in summary["agreement"]["differing"]:
-        said = ", ".join(f"{name} says {code}" for name, code in one["codes"].items())
-        yield f"honest validators differ on file {one['submission']}: {said}"
+    if summary.honest_rejected:
+        yield f"{summary.honest_rejected} honest files were rejected"
+    for cheater in summary.cheaters:
+        if not (cheater.slashed and cheater.ejected):
+            yield f"the cheater {cheater.address} got away"
+        if cheater.rollouts_trained:
+            yield f"{cheater.rollouts_trained} rollouts of the cheater {cheater.address} were trained on"
+    for one in summary.agreement.differing if summary.agreement else ():
+        said = ", ".join(f"{name} says {code}" for name, code in one.codes.items())
+        yield f"honest validators differ on file {one.submission}: {said}"
 
 
-def highlights(summary: dict[str, Any]) -> Iterator[str]:
+def highlights(summary: RunSummary) -> Iterator[str]:
     """The run in a few lines."""
-    files, found = summary["submissions"], summary["agreement"]
+    files, found = summary.submissions, summary.agreement
     yield (
-        f"held-out reward {shown(summary['reward_first'])} → {shown(summary['reward_last'])} "
-        f"in {summary['steps']} steps, {summary['seconds']:.0f} s"
+        f"held-out reward {shown(summary.reward_first)} → {shown(summary.reward_last)} "
+        f"in {summary.steps} steps, {summary.seconds:.0f} s"
     )
     yield (
-        f"files: {files['accepted']} accepted, {files['rejected']} refused; "
-        f"{summary['tokens_verified']:,} tokens verified and paid"
+        f"files: {files.accepted} accepted, {files.rejected} refused; "
+        f"{summary.tokens_verified:,} tokens verified and paid"
     )
-    for one in summary["cheaters"]:
-        end = "slashed and ejected" if one["slashed"] and one["ejected"] else "NOT caught"
-        yield f"cheater {one['address']}: {end} ({one['reason']}), {one['rollouts_trained']} rollouts trained"
-    for one in summary["disputes"]:
-        if one["overturned"]:
-            yield f"dispute won: the jury overturned the wrong outcome of file {one['sequence']}"
-    if summary["canaries"]:
-        caught = sum(bool(one["slashed"]) for one in summary["canaries"])
-        yield f"canaries: {len(summary['canaries'])} opened, {caught} accepted by a lazy validator, which paid"
-    validators = ", ".join(f"{one['engine']} with batch {one['batch']}" for one in found["validators"])
-    yield (
-        f"honest validators ({validators}): {found['compared']} files judged by more than one, "
-        f"{len(found['differing'])} verdicts differ"
-    )
-    ledger = "yes, to the last grain" if summary["ledger_matches_chain"] else "NO"
-    yield f"ledger equals chain: {ledger}; escrow balances: {'yes' if summary['escrow_balanced'] else 'NO'}"
+    for one in summary.cheaters:
+        end = "slashed and ejected" if one.slashed and one.ejected else "NOT caught"
+        yield f"cheater {one.address}: {end} ({one.reason}), {one.rollouts_trained} rollouts trained"
+    for dispute in summary.disputes:
+        if dispute.overturned:
+            yield f"dispute won: the jury overturned the wrong outcome of file {dispute.sequence}"
+    if summary.canaries:
+        caught = sum(bool(one.slashed) for one in summary.canaries)
+        yield f"canaries: {len(summary.canaries)} opened, {caught} accepted by a lazy validator, which paid"
+    if found:
+        validators = ", ".join(f"{one.engine} with batch {one.batch}" for one in found.validators)
+        yield (
+            f"honest validators ({validators}): {found.compared} files judged by more than one, "
+            f"{len(found.differing)} verdicts differ"
+        )
+    ledger = "yes, to the last grain" if summary.ledger_matches_chain else "NO"
+    yield f"ledger equals chain: {ledger}; escrow balances: {'yes' if summary.escrow_balanced else 'NO'}"
 
 
 def shown(reward: float | None) -> str:

@@ -48,7 +48,7 @@ class Indexer:
         if version == self._reconciled[0] or time.monotonic() - self._reconciled[1] < self._every:
             return
         self._store()
-        found = reconcile(self._watch.projection.state, self._watch.pool_id, self._suite)
+        found = reconcile(self._watch.state, self._watch.pool_id, self._suite)
         self.reconciliation, self._reconciled = found, (version, time.monotonic())
         if found is not None and found.findings:
             log.warning("the ledger differs from the chain: %s", "; ".join(found.findings))
@@ -79,10 +79,10 @@ class Indexer:
             self._stop.wait(backoff)
 
     def _store(self) -> None:
-        with self._watch.reading() as state:
-            if self._watch.pool(state) is None:
-                return
-            block, found = state.head, rows(state, self._watch.pool_id, int(time.time()))
+        state = self._watch.state
+        if self._watch.pool(state) is None:
+            return
+        block, found = state.head, rows(state, self._watch.pool_id, int(time.time()))
         with self._db.session() as session:
             session.execute(delete(LedgerRow))
-            session.add_all(LedgerRow(**vars(row), block=block) for row in found)
+            session.add_all(LedgerRow(**row.model_dump(), block=block) for row in found)

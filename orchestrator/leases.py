@@ -71,7 +71,8 @@ class Leases:
     def ask(self, address: str, counter: int | None) -> tuple[Decision, str | None]:
         """Decide for a node; the second value is the id of the lease it holds now."""
         now = self._clock()
-        with self._lock, self._watch.reading() as state:
+        with self._lock:
+            state = self._watch.state
             account = self._watch.account(state, address)
             why = barred(account, self._watch.pool_id)
             node = Requester(address, account.counter if account else 0, account.joined_step if account else 0, why)
@@ -92,12 +93,14 @@ class Leases:
     def in_flight(self) -> InFlight:
         """What is in flight now."""
         now = self._clock()
-        with self._lock, self._watch.reading() as state:
+        with self._lock:
+            state = self._watch.state
             return in_flight(self._rule, self._supply(state, now), now)
 
     def pace(self) -> Pace:
         """How recent files and steps of the pool fared."""
-        with self._lock, self._watch.reading() as state:
+        with self._lock:
+            state = self._watch.state
             return self._facts_of(state).pace
 
     def _carry_out(self, address: str, decision: Decision, now: float) -> str | None:

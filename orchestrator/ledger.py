@@ -1,7 +1,7 @@
 """The contribution ledger of one pool: who earned, was paid, was slashed, and where every grain of its escrow is.
 
-Pure functions of the projected state (which follows from events alone). Comparing their results with the contracts' own
-account and with token balances is `orchestrator/reconcile.py`; it can fail, and that is its use.
+Pure functions of the projected state, which follows from events alone. `orchestrator/reconcile.py` compares their
+results with the contracts' own accounts and with token balances.
 """
 
 from collections import defaultdict
@@ -9,25 +9,7 @@ from dataclasses import dataclass
 
 from chain.records import Account, Pool, Status, Submission
 from chain.state import State
-from protocol.verdict import Code
-
-
-@dataclass(frozen=True)
-class Row:
-    """One account of the ledger; grains. earned: all that was accepted, or paid for votes; pending: submitted and
-    undecided; locked: accepted, not vested; vested: can be claimed now; claimed, fees: paid out; slashed: taken from
-    stake or bond. `payee` receives the money: a node's operator, a seat's owner."""
-
-    address: str
-    role: str
-    payee: str
-    earned: int = 0
-    pending: int = 0
-    locked: int = 0
-    vested: int = 0
-    claimed: int = 0
-    fees: int = 0
-    slashed: int = 0
+from protocol.api.run import LedgerEntry
 
 
 @dataclass(frozen=True)
@@ -97,17 +79,17 @@ def vested_units(state: State, account: Account, now: int) -> int:
     return hint.cumulative - account.units_drawn if hint else 0
 
 
-def rows(state: State, pool_id: int, now: int) -> list[Row]:
+def rows(state: State, pool_id: int, now: int) -> list[LedgerEntry]:
     """One row per node that joined the pool, then one per seat owner; `now` is chain time."""
     pool = state.pools[pool_id]
     accounts = [account for (of, _), account in state.accounts.items() if of == pool_id]
     return [_worker(state, pool, account, now) for account in accounts] + _validators(state, pool_id)
 
 
-def _worker(state: State, pool: Pool, account: Account, now: int) -> Row:
+def _worker(state: State, pool: Pool, account: Account, now: int) -> LedgerEntry:
     rate = pool.terms.rate
     vested = vested_units(state, account, now)
-    return Row(
+    return LedgerEntry(
         address=account.node,
         role="worker",
         payee=account.operator,
@@ -120,7 +102,7 @@ def _worker(state: State, pool: Pool, account: Account, now: int) -> Row:
     )
 
 
-def _validators(state: State, pool_id: int) -> list[Row]:
+def _validators(state: State, pool_id: int) -> list[LedgerEntry]:
     fees: dict[str, int] = defaultdict(int)
     slashed: dict[str, int] = defaultdict(int)
     for payment in state.payments:
@@ -129,8 +111,8 @@ def _validators(state: State, pool_id: int) -> list[Row]:
     for seat in state.seats.values():
         slashed[seat.owner] += seat.penalised
     return [
-        Row(owner, "validator", owner, earned=fees[owner], fees=fees[owner], slashed=slashed[owner])
-        for owner in sorted({*slashed, *fees})
+        LedgerEntry(address=one, role="validator", payee=one, earned=fees[one], fees=fees[one], slashed=slashed[one])
+        for one in sorted({*slashed, *fees})
     ]
 
 
@@ -141,8 +123,3 @@ def received(state: State) -> dict[str, int]:
         if payment.kind in ("claim", "fee", "leftover"):
             out[payment.to] += payment.amount
     return dict(out)
-
-
-def reason(code: int) -> str:
-    """An outcome for people."""
-    return Code(code).label

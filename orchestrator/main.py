@@ -120,8 +120,8 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
 
 def check_pool(watch: Watch, config: PoolConfig, owner: str) -> None:
     """Raise ConfigError unless the pool on chain has this configuration and (if given) owner."""
-    with watch.reading() as state:
-        pool = watch.pool(state)
+    state = watch.state
+    pool = watch.pool(state)
     if pool is None:
         raise ConfigError(f"there is no pool {watch.pool_id} on this chain", "create it: muster pool create")
     if pool.config_hash != config.digest:

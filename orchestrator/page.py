@@ -6,12 +6,11 @@ One document either way, from the files in `static/`, with the policy that lets 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from string import Template
-from typing import Any
 
+from orchestrator.summary import RunSummary
 from protocol.api.run import RunRecord
 
 STATIC = Path(__file__).parent / "static"
@@ -25,9 +24,10 @@ def live_page() -> tuple[str, str]:
     return _page("null", policy), policy + "; frame-ancestors 'none'"
 
 
-def report_page(summary: Mapping[str, Any], record: RunRecord) -> str:
-    """The report of a run, readable offline; `summary` is `build_summary`'s, `record` what it was made from."""
-    run = json.dumps({"summary": summary, "record": record.model_dump(mode="json")}, allow_nan=False)
+def report_page(summary: RunSummary, record: RunRecord) -> str:
+    """The report of a run, readable offline; `summary` was built from `record`."""
+    parts = {"summary": summary.model_dump(mode="json"), "record": record.model_dump(mode="json")}
+    run = json.dumps(parts, allow_nan=False)
     # Only "<" can end a script element or begin a comment in it; everything beyond ASCII is escaped by `dumps`.
     return _page(run.replace("<", "\\u003c"), _policy("connect-src 'none'"))
 

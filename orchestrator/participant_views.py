@@ -5,10 +5,10 @@ from typing import Any
 
 from chain.records import Account, Pool, Seat, Status
 from chain.state import State
-from orchestrator.ledger import reason
 from orchestrator.liveness import node_state
 from orchestrator.tables import HeartbeatRow
 from protocol.api.run import NodeEntry, NodeState, OtherEntry, SeatEntry, ValidatorEntry
+from protocol.verdict import Code
 
 
 def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) -> list[NodeEntry]:
@@ -31,7 +31,7 @@ def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) 
                 earned=account.units_accepted * pool.terms.rate,
                 claimed=account.paid,
                 slashed=account.slashed,
-                ejected=reason(account.eject_code) if account.ejected else None,
+                ejected=Code(account.eject_code).label if account.ejected else None,
                 **_beat(beat),
             )
         )

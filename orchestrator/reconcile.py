@@ -1,7 +1,6 @@
 """Does the ledger say what the chain says? Compared at one block, to the last grain."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from chain.client import ChainClient, View
 from chain.records import Account
@@ -26,11 +25,8 @@ class Reconciliation:
     block: int
     ledger_matches_chain: bool
     escrow_balanced: bool
-    findings: tuple[str, ...]
+    findings: list[str]
     gifts: int = 0
-
-    def document(self) -> dict[str, Any]:
-        return {**asdict(self), "findings": list(self.findings)}
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     wrong_escrow += _differences(suite.client, _expected_escrow(state, pool, suite, gifts), state.head)
     wrong_ledger = _unmatched_payments(state, _sent(state, suite.pools.address))
     wrong_ledger += _differences(suite.client, _expected_ledger(state, pool, suite), state.head)
-    findings = tuple((wrong_escrow + wrong_ledger)[:MOST_FINDINGS])
+    findings = (wrong_escrow + wrong_ledger)[:MOST_FINDINGS]
     return Reconciliation(state.head, not wrong_ledger, not wrong_escrow, findings, gifts)
 
 

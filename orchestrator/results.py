@@ -1,13 +1,11 @@
 """What stays of a run: its record, summary and report, written from a running orchestrator's own account."""
 
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from orchestrator.page import report_page
-from orchestrator.summary import build_summary
+from orchestrator.summary import Agreement, RunSummary, build_summary
 from protocol.api.endpoints import RECORD
 from protocol.api.run import RunRecord
 from protocol.errors import ConfigError, MusterError
@@ -24,10 +22,10 @@ def save_results(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
-    agreement: Mapping[str, Any] | None = None,
+    agreement: Agreement | None = None,
     block: int = 0,
     timeout: float = 60.0,
-) -> dict[str, Any]:
+) -> RunSummary:
     """Write `record.json`, `summary.json` and `report.html` into `folder`; returns the summary.
 
     Waits until the orchestrator at `url` has followed the chain to `block` and compared its ledger with it; when that
@@ -36,8 +34,8 @@ def save_results(
     record = fetch_record(url, block, timeout)
     summary = build_summary(record, seed=seed, seconds=seconds, cheaters=cheaters, agreement=agreement)
     documents = {
-        "record.json": json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True),
-        "summary.json": json.dumps(summary, indent=2),
+        "record.json": record.model_dump_json(indent=1),
+        "summary.json": summary.model_dump_json(indent=2),
         "report.html": report_page(summary, record),
     }
     try:
@@ -50,7 +48,7 @@ def save_results(
 
 
 def fetch_record(url: str, block: int = 0, timeout: float = 60.0) -> RunRecord:
-    """The orchestrator's record at `block` or later, with an audit of it where one comes within `timeout` seconds.
+    """The orchestrator's record at `block` or later, compared with the chain if that happens within `timeout` seconds.
 
     Without a block it is asked again for a few seconds, so that what happened just before the call is in it.
     """
@@ -61,7 +59,8 @@ def fetch_record(url: str, block: int = 0, timeout: float = 60.0) -> RunRecord:
     def confirmed() -> RunRecord | None:
         record = client.get(RECORD)
         newest[:] = [record]
-        settled = record.audit is not None and record.audit.current and record.head >= block
+        found = record.reconciliation
+        settled = found is not None and found.current and record.head >= block
         return record if settled and time.monotonic() >= earliest else None
 
     try:

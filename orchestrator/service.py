@@ -107,19 +107,19 @@ class Service:
             row.phase, row.step, row.last_seen, row.beats = body.phase, body.step, now, row.beats + 1
             row.waits = canonical_json([wait.model_dump() for wait in body.waits]).decode()
             row.metrics = canonical_json(body.metrics).decode()
-        with self.watch.reading() as state:
-            step = self.watch.usable_step(state)
+        state = self.watch.state
+        step = self.watch.usable_step(state)
         expires = self.leases.renew(address, body.slot) if body.slot else None
         return HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires)
 
     def step(self, address: str, body: StepRequest) -> StepResponse:
         """The trainer's report. Raises HttpError 403 for anybody but the owner."""
-        with self.watch.reading() as state:
-            pool = self.watch.pool(state)
-            if pool is None or pool.owner != address:
-                raise HttpError(403, f"{address} is not the owner of pool {self.watch.pool_id}", "sign as the owner")
-            wanted = ((sequence, state.submissions.get((pool.pool, sequence))) for sequence in body.consumed)
-            known = {sequence: sub.sha256.hex() for sequence, sub in wanted if sub is not None}
+        state = self.watch.state
+        pool = self.watch.pool(state)
+        if pool is None or pool.owner != address:
+            raise HttpError(403, f"{address} is not the owner of pool {self.watch.pool_id}", "sign as the owner")
+        wanted = ((sequence, state.submissions.get((pool.pool, sequence))) for sequence in body.consumed)
+        known = {sequence: sub.sha256.hex() for sequence, sub in wanted if sub is not None}
         with self.db.session() as session:
             trained.store(session, body.step, body.consumed, known)
             row = session.get(StepReportRow, body.step)

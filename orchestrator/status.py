@@ -3,19 +3,17 @@
 import json
 
 from chain.records import Pool
-from chain.state import State
 from orchestrator import participant_views, submission_views
 from orchestrator.ledger import escrow, rows
 from orchestrator.liveness import node_state
 from orchestrator.service import Service
 from orchestrator.tables import HeartbeatRow
 from protocol.api.run import (
-    AuditEntry,
     EscrowEntry,
     InFlightEntry,
-    LedgerEntry,
     NodeState,
     PublishedEntry,
+    ReconciliationEntry,
     ReportEntry,
     RewardEntry,
     RunRecord,
@@ -41,48 +39,48 @@ def dashboard(service: Service) -> RunRecord:
 
 
 def record(service: Service) -> RunRecord:
-    """The whole run so far: what `orchestrator/summary.py` and `orchestrator/report.py` are made from."""
+    """The whole run so far: what its summary and report are made from."""
     return _view(service, None)
 
 
 def _view(service: Service, recent: int | None) -> RunRecord:
     now, beats, reports, trained = service.clock(), service.beats(), service.reports(), service.trained()
-    in_flight, audit = service.leases.in_flight(), _audit(service)
+    in_flight, reconciliation = service.leases.in_flight(), _reconciliation(service)
     watch, config = service.watch, service.config
-    with watch.reading() as state:
-        pool = watch.pool(state)
-        step = pool.step if pool and pool.steps else None
-        return RunRecord(
-            name=config.name,
-            model=config.model.source,
-            task=config.task.name,
-            pool=watch.pool_id,
-            owner=pool.owner if pool else None,
-            phase=phase(pool, step, config.train.steps),
-            time=now,
-            started=service.started,
-            head=state.head,
-            chain_error=watch.error,
-            step=step,
-            usable_step=watch.usable_step(state),
-            steps=config.train.steps,
-            in_flight=InFlightEntry.model_validate(in_flight, from_attributes=True),
-            rewards=[RewardEntry(step=one.step, reward=reward_of(one), heldout=one.heldout) for one in reports],
-            reports=reports if recent is None else reports[-recent:],
-            published=[PublishedEntry.model_validate(one, from_attributes=True) for one in pool.steps] if pool else [],
-            nodes=participant_views.nodes(state, pool, beats, now) if pool else [],
-            validators=participant_views.validators(state, watch.pool_id, beats, now),
-            others=participant_views.others(state, watch.pool_id, beats, now),
-            submissions=submission_views.files(state, pool, trained, recent) if pool else [],
-            counts=submission_views.counts(state, watch.pool_id),
-            slashes=submission_views.slashes(state, watch.pool_id),
-            disputes=submission_views.disputes(state, watch.pool_id),
-            canaries=submission_views.canaries(state, watch.pool_id),
-            ledger=_ledger(state, pool, int(now)) if pool else [],
-            escrow=EscrowEntry.model_validate(escrow(state, pool.pool), from_attributes=True) if pool else None,
-            audit=audit,
-            waits=_waits(beats, now),
-        )
+    state = watch.state
+    pool = watch.pool(state)
+    step = pool.step if pool and pool.steps else None
+    return RunRecord(
+        name=config.name,
+        model=config.model.source,
+        task=config.task.name,
+        pool=watch.pool_id,
+        owner=pool.owner if pool else None,
+        phase=phase(pool, step, config.train.steps),
+        time=now,
+        started=service.started,
+        head=state.head,
+        chain_error=watch.error,
+        step=step,
+        usable_step=watch.usable_step(state),
+        steps=config.train.steps,
+        in_flight=InFlightEntry.model_validate(in_flight, from_attributes=True),
+        rewards=[RewardEntry(step=one.step, reward=reward_of(one), heldout=one.heldout) for one in reports],
+        reports=reports if recent is None else reports[-recent:],
+        published=[PublishedEntry.model_validate(one, from_attributes=True) for one in pool.steps] if pool else [],
+        nodes=participant_views.nodes(state, pool, beats, now) if pool else [],
+        validators=participant_views.validators(state, watch.pool_id, beats, now),
+        others=participant_views.others(state, watch.pool_id, beats, now),
+        submissions=submission_views.files(state, pool, trained, recent) if pool else [],
+        counts=submission_views.counts(state, watch.pool_id),
+        slashes=submission_views.slashes(state, watch.pool_id),
+        disputes=submission_views.disputes(state, watch.pool_id),
+        canaries=submission_views.canaries(state, watch.pool_id),
+        ledger=rows(state, pool.pool, int(now)) if pool else [],
+        escrow=EscrowEntry.model_validate(escrow(state, pool.pool), from_attributes=True) if pool else None,
+        reconciliation=reconciliation,
+        waits=_waits(beats, now),
+    )
 
 
 def phase(pool: Pool | None, step: int | None, steps: int) -> str:
@@ -94,21 +92,17 @@ def phase(pool: Pool | None, step: int | None, steps: int) -> str:
     return "finished" if step >= steps else "training"
 
 
-def _audit(service: Service) -> AuditEntry | None:
+def _reconciliation(service: Service) -> ReconciliationEntry | None:
     indexer = service.indexer
     if indexer is None or indexer.reconciliation is None:
         return None
-    return AuditEntry(**indexer.reconciliation.document(), current=indexer.current)
+    return ReconciliationEntry(**vars(indexer.reconciliation), current=indexer.current)
 
 
 def reward_of(report: ReportEntry) -> float | None:
     """The mean task reward of the files a step was trained on."""
     names = ("reward", "task_reward_mean", "task_reward", "reward_mean")
     return next((report.metrics[name] for name in names if name in report.metrics), None)
-
-
-def _ledger(state: State, pool: Pool, now: int) -> list[LedgerEntry]:
-    return [LedgerEntry.model_validate(row, from_attributes=True) for row in rows(state, pool.pool, now)]
 
 
 def _waits(beats: dict[str, HeartbeatRow], now: float) -> list[WaitEntry]:

@@ -2,9 +2,9 @@
 
 from chain.records import Pool, Status, Submission
 from chain.state import State
-from orchestrator.ledger import reason
 from orchestrator.trained import Trained
 from protocol.api.run import CanaryEntry, DisputeEntry, SlashEntry, SubmissionEntry
+from protocol.verdict import Code
 
 RECENT = 60
 
@@ -28,7 +28,7 @@ def _submission(state: State, sub: Submission, trained: Trained) -> SubmissionEn
         time=sub.time,
         decided=sub.decided_time or None,
         status=sub.status.value,
-        reason=reason(sub.code) if sub.code else "",
+        reason=Code(sub.code).label if sub.code else "",
         disputed=(sub.pool, sub.sequence) in state.disputes,
         trained=max(trained.steps(sub), default=None),
         trained_twice=len(trained.steps(sub)) > 1,
@@ -50,7 +50,7 @@ def slashes(state: State, pool: int) -> list[SlashEntry]:
             kind=slash.kind,
             who=slash.who,
             sequence=slash.sequence,
-            reason=reason(slash.code) if slash.code else "minority, withheld or overturned vote",
+            reason=Code(slash.code).label if slash.code else "minority, withheld or overturned vote",
             amount=slash.amount,
             block=slash.block,
             time=slash.time,
@@ -69,7 +69,7 @@ def disputes(state: State, pool: int) -> list[DisputeEntry]:
             time=one.time,
             resolved=one.resolved,
             overturned=one.overturned,
-            outcome=reason(one.code) if one.resolved else "before a jury",
+            outcome=Code(one.code).label if one.resolved else "before a jury",
             reward=one.reward,
         )
         for (of, _), one in state.disputes.items()
@@ -82,7 +82,7 @@ def canaries(state: State, pool: int) -> list[CanaryEntry]:
     return [
         CanaryEntry(
             sequence=one.sequence,
-            reason=reason(one.reason),
+            reason=Code(one.reason).label,
             accused=list(one.accused),
             concluded=one.concluded,
             upheld=one.upheld,

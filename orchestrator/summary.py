@@ -1,10 +1,108 @@
-"""The figures of a run, from its record (`GET /v1/record`): what `summary.json` holds. Pure."""
+"""The measurements of a run, from its record (`GET /v1/record`): what `summary.json` holds. Pure."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from protocol.api.run import RunRecord
-from protocol.api.work import StepRequest
+from pydantic import BaseModel, ConfigDict
+
+from protocol.api.base import Amount
+from protocol.api.run import (
+    CanaryEntry,
+    DisputeEntry,
+    EscrowEntry,
+    LedgerEntry,
+    ReconciliationEntry,
+    ReportEntry,
+    RunRecord,
+    SlashEntry,
+)
+
+REFUSALS = ("rejected", "malformed", "unavailable", "void", "canary")
+
+
+class FileCounts(BaseModel):
+    """Submitted files by outcome; `rejected` counts every refusal, for whatever reason."""
+
+    accepted: int
+    rejected: int
+    pending: int
+    total: int
+
+
+class CheaterSummary(BaseModel):
+    """What became of a node that was meant to cheat; `reason`: why it was ejected, `submissions`: how many files."""
+
+    address: str
+    slashed: bool
+    slashed_grains: Amount
+    ejected: bool
+    reason: str | None
+    rollouts_trained: int
+    submissions: int
+
+
+class ValidatorSummary(BaseModel):
+    """A validator: how many files it `judged`, by which engine, with how many rollouts in a pass."""
+
+    name: str
+    engine: str
+    batch: int
+    judged: int
+
+
+class VerdictDifference(BaseModel):
+    """A submission on which validators differ. `codes`: validator → its code; `differences`: the checks and
+    measurements that differ from the first validator's."""
+
+    submission: int
+    codes: dict[str, str]
+    differences: list[str]
+
+
+class Agreement(BaseModel):
+    """How the verdicts of several validators compare. `compared`: files that two or more of them judged on the same
+    facts; `largest_differences`: of every measurement, over these files."""
+
+    validators: list[ValidatorSummary]
+    compared: int
+    differing: list[VerdictDifference]
+    checks_differing: int
+    largest_differences: dict[str, float]
+
+
+class RunSummary(BaseModel):
+    """A run of `seconds`. Rewards are mean task rewards, the first and the last on held-out problems.
+
+    honest_rejected: files of other nodes than the cheaters that were rejected; accepted_untrained: files that were paid
+    for and never used; agreement: how validators' verdicts compare, null where nobody compared them;
+    ledger_matches_chain, escrow_balanced: true only if compared at the end of the run; trained_then_rejected,
+    trained_twice: sequences of files, which should be none.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    seconds: float
+    seed: int
+    steps: int
+    reward_first: float | None
+    reward_last: float | None
+    rewards: list[float]
+    cheaters: list[CheaterSummary]
+    agreement: Agreement | None
+    honest_rejected: int
+    submissions: FileCounts
+    accepted_untrained: int
+    tokens_verified: int
+    ledger_matches_chain: bool
+    escrow_balanced: bool
+    reconciliation: ReconciliationEntry | None
+    trainer_idle_share: float | None
+    trained_then_rejected: list[int]
+    trained_twice: list[int]
+    slashes: list[SlashEntry]
+    disputes: list[DisputeEntry]
+    canaries: list[CanaryEntry]
+    escrow: EscrowEntry | None
+    ledger: list[LedgerEntry]
 
 
 def build_summary(
@@ -13,68 +111,58 @@ def build_summary(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
-    agreement: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The summary of a run of `seconds`; `cheaters` are the addresses of the nodes that were meant to cheat,
-    `agreement` says how validators' verdicts compare, None where nobody compared them.
-
-    Rewards are mean task rewards, first and last on held-out problems; amounts are grains as decimal strings.
-    """
-    heldout = [one.heldout for one in record.rewards if one.heldout is not None]
-    audit = record.audit if record.audit and record.audit.current else None
-    return {
-        "seconds": round(seconds, 1),
-        "seed": seed,
-        "steps": record.step or 0,
-        "reward_first": heldout[0] if heldout else None,
-        "reward_last": heldout[-1] if heldout else None,
-        "rewards": [one.reward for one in record.rewards if one.reward is not None],
-        "cheaters": [cheater(record, address) for address in cheaters],
-        "agreement": dict(agreement) if agreement is not None else None,
-        **_files(record, set(cheaters)),
-        "ledger_matches_chain": audit is not None and audit.ledger_matches_chain,
-        "escrow_balanced": audit is not None and audit.escrow_balanced,
-        "trainer_idle_share": idle_share(record.reports),
-        **record.model_dump(mode="json", include={"audit", "slashes", "disputes", "canaries", "escrow", "ledger"}),
-    }
-
-
-def _files(record: RunRecord, cheaters: set[str]) -> dict[str, Any]:
-    """What became of the files, by outcome and by whether they were trained on."""
+    agreement: Agreement | None = None,
+) -> RunSummary:
+    """The summary of a run; `cheaters`: addresses of the nodes that were meant to cheat."""
     files, counts = record.submissions, record.counts
-    trained = [one for one in files if one.trained is not None]
-    refused = ("rejected", "malformed", "unavailable", "void", "canary")
-    return {
-        "honest_rejected": sum(one.status == "rejected" and one.node not in cheaters for one in files),
-        "submissions": {
-            "accepted": counts["accepted"],
-            "rejected": sum(counts[status] for status in refused),
-            "pending": counts["pending"],
-            "total": len(files),
-        },
-        "accepted_untrained": sum(one.status == "accepted" and one.trained is None for one in files),
-        "tokens_verified": sum(one.units for one in files if one.status == "accepted"),
-        "trained_then_rejected": [one.sequence for one in trained if one.status not in ("accepted", "pending")],
-        "trained_twice": [one.sequence for one in files if one.trained_twice],
-    }
+    heldout = [one.heldout for one in record.rewards if one.heldout is not None]
+    accepted = [one for one in files if one.status == "accepted"]
+    found = record.reconciliation
+    return RunSummary(
+        seconds=round(seconds, 1),
+        seed=seed,
+        steps=record.step or 0,
+        reward_first=heldout[0] if heldout else None,
+        reward_last=heldout[-1] if heldout else None,
+        rewards=[one.reward for one in record.rewards if one.reward is not None],
+        cheaters=[_cheater(record, address) for address in cheaters],
+        agreement=agreement,
+        honest_rejected=sum(one.status == "rejected" and one.node not in cheaters for one in files),
+        submissions=FileCounts(
+            accepted=counts["accepted"],
+            rejected=sum(counts[status] for status in REFUSALS),
+            pending=counts["pending"],
+            total=len(files),
+        ),
+        accepted_untrained=sum(one.trained is None for one in accepted),
+        tokens_verified=sum(one.units for one in accepted),
+        ledger_matches_chain=found is not None and found.current and found.ledger_matches_chain,
+        escrow_balanced=found is not None and found.current and found.escrow_balanced,
+        trainer_idle_share=_idle_share(record.reports),
+        trained_then_rejected=[one.sequence for one in files if one.trained is not None and one.status in REFUSALS],
+        trained_twice=[one.sequence for one in files if one.trained_twice],
+        **{name: getattr(record, name) for name in _AS_RECORDED},
+    )
 
 
-def cheater(record: RunRecord, address: str) -> dict[str, Any]:
-    """What became of a node: slashed grains, ejection with its reason, rollouts of it that were trained on."""
+_AS_RECORDED = ("reconciliation", "slashes", "disputes", "canaries", "escrow", "ledger")
+
+
+def _cheater(record: RunRecord, address: str) -> CheaterSummary:
     node = next((one for one in record.nodes if one.address.lower() == address.lower()), None)
     files = [one for one in record.submissions if one.node.lower() == address.lower()]
-    return {
-        "address": address,
-        "slashed": node is not None and node.slashed > 0,
-        "slashed_grains": str(node.slashed if node else 0),
-        "ejected": node is not None and node.ejected is not None,
-        "reason": node.ejected if node else None,
-        "rollouts_trained": sum(one.rows for one in files if one.trained is not None),
-        "submissions": len(files),
-    }
+    return CheaterSummary(
+        address=address,
+        slashed=node is not None and node.slashed > 0,
+        slashed_grains=node.slashed if node else 0,
+        ejected=node is not None and node.ejected is not None,
+        reason=node.ejected if node else None,
+        rollouts_trained=sum(one.rows for one in files if one.trained is not None),
+        submissions=len(files),
+    )
 
 
-def idle_share(reports: Sequence[StepRequest]) -> float | None:
+def _idle_share(reports: Sequence[ReportEntry]) -> float | None:
     """Share of the trainer's time that it waited for accepted files (timing `wait`), over all reported timings."""
     waited = sum(report.timings.get("wait", 0.0) for report in reports)
     total = sum(sum(report.timings.values()) for report in reports)

@@ -72,13 +72,13 @@ class Uploads:
         return ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
 
     def _allowed(self, address: str, body: UploadRequest) -> str:
-        with self._watch.reading() as state:
-            if body.kind == "rollouts":
-                why = barred(self._watch.account(state, address), self._watch.pool_id)
-                if why:
-                    raise HttpError(403, why, "join the pool with this node key")
-            elif not any(seat.active for seat in state.seats_of_voter(address)):
-                raise HttpError(403, f"{address} votes for no active seat", "bond a seat with this voting key")
+        state = self._watch.state
+        if body.kind == "rollouts":
+            why = barred(self._watch.account(state, address), self._watch.pool_id)
+            if why:
+                raise HttpError(403, why, "join the pool with this node key")
+        elif not any(seat.active for seat in state.seats_of_voter(address)):
+            raise HttpError(403, f"{address} votes for no active seat", "bond a seat with this voting key")
         limit = self._max_bytes if body.kind == "rollouts" else MAX_VERDICT_BYTES
         if body.size > limit:
             raise HttpError(413, f"{body.size} bytes are too many for {body.kind}: at most {limit}", "send less")

@@ -1,8 +1,5 @@
 """One pool, as the chain shows it now, shared between the indexer's thread and the requests'."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from chain.projection import Projection
 from chain.records import Account, Pool
 from chain.standing import Standing, standing_of
@@ -28,9 +25,10 @@ class Watch:
     def version(self) -> int:
         return self.projection.version
 
-    @contextmanager
-    def reading(self) -> Iterator[State]:
-        yield self.projection.state
+    @property
+    def state(self) -> State:
+        """The newest state; it never changes again."""
+        return self.projection.state
 
     def pool(self, state: State) -> Pool | None:
         return state.pools.get(self.pool_id)
@@ -44,7 +42,7 @@ class Watch:
 
     def knows(self, address: str) -> bool:
         """Whether an address has a part in this pool: joined node, voter or owner of a seat, pool owner."""
-        return self.projection.state.has_part(self.pool_id, address)
+        return self.state.has_part(self.pool_id, address)
 
 
 def barred(account: Account | None, pool: int) -> str:

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.rollouts import Group, Sequence
+from trainer.rollouts import Group, TrainingSample
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Sequences with signal, and how many groups had some or none."""
+    """Samples with signal, and how many groups had some or none."""
 
-    sequences: tuple[Sequence, ...]
+    samples: tuple[TrainingSample, ...]
     used: int
     dropped: int
 
@@ -27,7 +27,7 @@ def advantages(rewards: Iterable[float]) -> list[float]:
 
 def select(groups: Iterable[Group]) -> Selection:
     """Drop groups whose rewards are all equal (they carry no signal) and give the others their advantages."""
-    sequences: list[Sequence] = []
+    samples: list[TrainingSample] = []
     used = dropped = 0
     for group in groups:
         values = advantages(rollout.reward for rollout in group.rollouts)
@@ -36,5 +36,7 @@ def select(groups: Iterable[Group]) -> Selection:
             continue
         used += 1
         pairs = zip(group.rollouts, values, strict=True)
-        sequences.extend(Sequence(rollout.prompt, rollout.output, value, rollout.logprobs) for rollout, value in pairs)
-    return Selection(tuple(sequences), used, dropped)
+        samples.extend(
+            TrainingSample(rollout.prompt, rollout.output, value, rollout.logprobs) for rollout, value in pairs
+        )
+    return Selection(tuple(samples), used, dropped)

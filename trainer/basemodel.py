@@ -10,7 +10,7 @@ from pathlib import Path
 from protocol.config import ModelConfig, TaskConfig
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, first_line
-from protocol.files import user_cache
+from protocol.files import user_cache, write_atomic
 from protocol.locks import locked
 from protocol.tasks import load_task
 from trainer.folders import file_digests, write_folder
@@ -57,7 +57,7 @@ def warmed_up(
             return folder
         loaded = load_task(task)
         write_folder(folder, lambda aside: warm_up(aside, loaded, seed, recipe, progress))
-        write_record(record, file_digests(folder))
+        write_atomic(record, canonical_json(file_digests(folder)))
     return folder
 
 
@@ -66,13 +66,6 @@ def cache_key(task: TaskConfig, seed: int, recipe: Recipe) -> str:
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     parts = [REVISION, dataclasses.asdict(recipe), seed, task.model_dump(mode="json"), list(PHRASES), versions]
     return f"tiny-{sha256_hex(canonical_json(parts))[:24]}"
-
-
-def write_record(record: Path, digests: dict[str, str]) -> None:
-    """Keep a folder's hashes beside it, atomically."""
-    aside = record.with_suffix(".tmp")
-    aside.write_bytes(canonical_json(digests))
-    aside.replace(record)
 
 
 def _intact(folder: Path, record: Path, progress: Callable[[str], None]) -> bool:

@@ -1,20 +1,20 @@
-"""From sequences to tensors: right-padded micro-batches of similar lengths within a budget of tokens."""
+"""From samples to tensors: right-padded micro-batches of similar lengths within a budget of tokens."""
 
-from collections.abc import Sequence as Sequences
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from trainer.rollouts import Sequence
+from trainer.rollouts import TrainingSample
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """B sequences padded to length L, holding N output tokens in all.
+    """B samples padded to length L, holding N output tokens in all.
 
     tokens: [B, L] int64. rows, columns: [N] int64, where the logits that predict output tokens stand (one before each
-    token). targets: [N] int64, those tokens. advantages: [N] float32. index: the sequences' places in the whole
+    token). targets: [N] int64, those tokens. advantages: [N] float32. index: the samples' places in the whole
     batch. Padding is on the right, so causal attention never sees it and no mask is needed.
     """
 
@@ -26,30 +26,30 @@ class MicroBatch:
     index: tuple[int, ...]
 
 
-def micro_batches(sequences: Sequences[Sequence], max_tokens: int, device: torch.device) -> list[MicroBatch]:
+def micro_batches(samples: Sequence[TrainingSample], max_tokens: int, device: torch.device) -> list[MicroBatch]:
     """Split into micro-batches of at most `max_tokens` padded tokens (a longer single sequence gets its own)."""
-    order = sorted(range(len(sequences)), key=lambda place: (sequences[place].length, place))
+    order = sorted(range(len(samples)), key=lambda place: (samples[place].length, place))
     batches: list[MicroBatch] = []
     chosen: list[int] = []
     for place in order:
-        if chosen and sequences[place].length * (len(chosen) + 1) > max_tokens:
-            batches.append(_stack(sequences, chosen, device))
+        if chosen and samples[place].length * (len(chosen) + 1) > max_tokens:
+            batches.append(_stack(samples, chosen, device))
             chosen = []
         chosen.append(place)
     if chosen:
-        batches.append(_stack(sequences, chosen, device))
+        batches.append(_stack(samples, chosen, device))
     return batches
 
 
-def _stack(sequences: Sequences[Sequence], chosen: list[int], device: torch.device) -> MicroBatch:
-    width = max(sequences[place].length for place in chosen)
+def _stack(samples: Sequence[TrainingSample], chosen: list[int], device: torch.device) -> MicroBatch:
+    width = max(samples[place].length for place in chosen)
     tokens = torch.zeros((len(chosen), width), dtype=torch.int64)
     rows: list[int] = []
     columns: list[int] = []
     targets: list[int] = []
     advantages: list[float] = []
     for row, place in enumerate(chosen):
-        item = sequences[place]
+        item = samples[place]
         tokens[row, : item.length] = torch.tensor(item.prompt + item.output)
         first = len(item.prompt) - 1
         rows.extend([row] * len(item.output))

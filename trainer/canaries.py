@@ -1,30 +1,114 @@
-"""Opens the pool owner's canaries: every file of the carrier, after its votes and within its challenge window.
+"""The pool owner's canaries: files planted in secret, committed to before they are drawn, opened after the votes.
 
-An opening accuses the seats that accepted the file, and frees the carrier. It runs in the trainer's process because the
-owner's key must not send from two processes at once.
+Every file that the carrier node submits is a canary: with each policy step the owner publishes the root of a tree of
+sixteen salted leaves, which cover the carrier's next sixteen counters (docs/contracts.md). An opening accuses the seats
+that accepted the file, and frees the carrier.
 """
 
 import logging
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
 
-from chain.contracts.appeals import FailingRollout, Planted
+from chain.contracts.appeals import Canaries, FailingRollout, Planted
 from chain.records import Submission
 from chain.state import State
-from protocol.config import PoolConfig
+from protocol.encoding import tagged_hash
 from protocol.errors import MusterError
+from protocol.rollouts import merkle
 from protocol.rollouts.commitment import inclusion
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
 from protocol.seeds import audit_sample
 from protocol.verdict import Code
+from runtime.pool_client import PoolClient
 from storage.keys import object_key
-from trainer.canary_tree import LEAVES
-from trainer.publisher import StepPublisher
+from trainer.loader import Objects
 
 log = logging.getLogger("muster.trainer")
+LEAVES = 16
 _POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class StepCanaries:
+    """The tree of one step. `secret` 32 bytes; `planted`: up to sixteen (node, counter). Unused leaves look like used
+    ones, and all salts follow from the secret, so that nothing else must be kept."""
+
+    secret: bytes
+    pool: int
+    step: int
+    planted: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.planted) > LEAVES or len(set(self.planted)) < len(self.planted):
+            raise ValueError(f"a step has at most {LEAVES} different canaries")
+
+    @property
+    def root(self) -> bytes:
+        return merkle.root(self._leaves())
+
+    def opening(self, node: str, counter: int) -> Planted | None:
+        """What `Canaries.open` needs for a file; None if it was not planted in this step."""
+        if (node, counter) not in self.planted:
+            return None
+        place = self.planted.index((node, counter))
+        return Planted(self._salt(place), merkle.proof(self._leaves(), place))
+
+    def _leaves(self) -> list[bytes]:
+        leaves = [
+            Canaries.leaf(self._salt(place), self.pool, self.step, node, counter)
+            for place, (node, counter) in enumerate(self.planted)
+        ]
+        padding = range(len(leaves), LEAVES)
+        return leaves + [tagged_hash("muster/canary-padding/1", self.secret, self.pool, self.step, i) for i in padding]
+
+    def _salt(self, place: int) -> bytes:
+        return tagged_hash("muster/canary-salt/1", self.secret, self.pool, self.step, place)
+
+
+def next_counters(carriers: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """(node, counter) pairs to plant, for carriers and the counters of their next files: the leaves shared evenly."""
+    if not carriers:
+        return ()
+    each = LEAVES // len(carriers)
+    return tuple((node, counter + i) for node, counter in carriers for i in range(each))
+
+
+@dataclass(frozen=True)
+class CanaryPlan:
+    """The canaries of every step of a pool. `carrier`: the node whose files are planted; none if empty."""
+
+    secret: bytes
+    pool: int
+    carrier: str
+
+    @classmethod
+    def of(cls, owner: LocalAccount, pool: int, carrier: str) -> "CanaryPlan":
+        """The secret follows from the owner's key: the same after a restart, and known to nobody else."""
+        return cls(tagged_hash("muster/canary-secret/1", bytes(owner.key), pool), pool, carrier)
+
+    def tree(self, step: int, counter: int) -> StepCanaries:
+        """The tree of a step that is published when the carrier's next file has this counter."""
+        planted = next_counters([(self.carrier, counter)]) if self.carrier else ()
+        return StepCanaries(self.secret, self.pool, step, planted)
+
+    def next_root(self, state: State, step: int) -> bytes:
+        """The root to publish now with policy step `step`."""
+        account = state.accounts.get((self.pool, self.carrier))
+        return self.tree(step, account.counter if account else 0).root
+
+    def opening(self, state: State, sub: Submission) -> Planted | None:
+        """The file's place in its step's tree, found by trying the counters that the tree may have begun with."""
+        root = state.pools[self.pool].steps[sub.step].canary_root
+        for first in range(sub.counter, max(-1, sub.counter - LEAVES), -1):
+            tree = self.tree(sub.step, first)
+            if tree.root == root:
+                return tree.opening(sub.node, sub.counter)
+        return None
 
 
 def to_open(state: State, pool: int, carrier: str, now: int, margin: int = 2) -> list[Submission]:
@@ -46,17 +130,17 @@ def unsettled(state: State, pool: int, carrier: str) -> bool:
     )
 
 
-class CanaryKeeper:
-    """A thread that opens. `publisher` holds the owner's secret, bucket and chain link."""
+class CanaryOpener:
+    """A thread that opens the carrier's files. It runs in the trainer's process, because the owner's key must not send
+    from two processes at once."""
 
-    def __init__(self, publisher: StepPublisher, config: PoolConfig) -> None:
-        self._publisher, self._limits = publisher, Limits.of(config.work)
-        self._carrier, self._pool = publisher.carrier, publisher.pool
+    def __init__(self, plan: CanaryPlan, client: PoolClient, bucket: Objects, limits: Limits) -> None:
+        self._plan, self._client, self._bucket, self._limits = plan, client, bucket, limits
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="canaries", daemon=True)
 
     def start(self) -> None:
-        if self._carrier:
+        if self._plan.carrier:
             self._thread.start()
 
     def stop(self) -> None:
@@ -67,32 +151,21 @@ class CanaryKeeper:
     def _run(self) -> None:
         while not self._stop.wait(_POLL_SECONDS):
             try:
-                link = self._publisher.link
-                state = link.state
-                for sub in to_open(state, self._pool, self._carrier, link.client.now()):
+                state = self._client.state
+                for sub in to_open(state, self._plan.pool, self._plan.carrier, self._client.client.now()):
                     self._open(state, sub)
             except MusterError as error:
                 log.info("canary: %s", error)
 
     def _open(self, state: State, sub: Submission) -> None:
-        planted = self._opening(state, sub)
+        planted = self._plan.opening(state, sub)
         if planted is None:
             log.error("file %d of the carrier was not planted with step %d", sub.sequence, sub.step)
             return
-        terms = state.pools[self._pool].terms
-        seed = state.lane_of(sub).round.seed
-        row = audit_sample(seed, sub.sequence, sub.rows, terms.auditRate)[0]
-        data = self._publisher.bucket.get(object_key("rollouts", sub.sha256), self._limits.file_bytes)
+        rate = state.pools[self._plan.pool].terms.auditRate
+        row = audit_sample(state.lane_of(sub).round.seed, sub.sequence, sub.rows, rate)[0]
+        data = self._bucket.get(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         content, proof = inclusion(read(data, self._limits)[1], row)
         failing = FailingRollout(row, keccak(content), proof)
-        self._publisher.link.suite.canaries.open(sub, planted, failing, Code.REJECT_WEIGHTS).send()
+        self._client.suite.canaries.open(sub, planted, failing, Code.REJECT_WEIGHTS).send()
         log.info("opened file %d as a canary", sub.sequence)
-
-    def _opening(self, state: State, sub: Submission) -> Planted | None:
-        """The file's place in its step's tree: found by trying the counters that the tree may have begun with."""
-        root = state.pools[self._pool].steps[sub.step].canary_root
-        for first in range(sub.counter, max(-1, sub.counter - LEAVES), -1):
-            tree = self._publisher.canaries(sub.step, first)
-            if tree.root == root:
-                return tree.opening(sub.node, sub.counter)
-        return None

@@ -1,12 +1,13 @@
 """Folders that are either complete or absent: filled aside, synced, renamed into place."""
 
-import contextlib
 import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from protocol.files import sync_folder
 
 
 def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
@@ -27,7 +28,7 @@ def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
             shutil.rmtree(old, ignore_errors=True)
         else:
             aside.rename(target)
-        sync_directory(target.parent)
+        sync_folder(target.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target
@@ -41,6 +42,12 @@ def remove_leftovers(parent: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+def drop_old(folders: Sequence[Path], keep: int) -> None:
+    """Delete all but the last `keep` of `folders`, which are in order of age, oldest first."""
+    for folder in folders[: max(0, len(folders) - keep)]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def file_digests(folder: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
     """SHA-256 (hex) of each plain file directly in `folder`, by name."""
     out = {}
@@ -51,19 +58,9 @@ def file_digests(folder: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
     return out
 
 
-def sync_directory(path: Path) -> None:
-    """Make renames in `path` durable, where the platform can sync folders."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def _sync(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
-    sync_directory(folder)
+    sync_folder(folder)

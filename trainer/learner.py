@@ -1,7 +1,7 @@
 """GRPO on one device: from groups of rollouts to the next policy step, resumable to the bit."""
 
 import time
-from collections.abc import Sequence as Sequences
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from trainer.checkpoint import LearnerState, read_checkpoint, write_checkpoint
 from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss
 from trainer.optimizer import apply_update, build_optimizer
 from trainer.policy import Policy
-from trainer.rollouts import Group, Sequence
+from trainer.rollouts import Group, TrainingSample
 
 MICRO_BATCH_TOKENS = 8192
 
@@ -70,7 +70,7 @@ class Learner:
         self.step = 0
         self.updates = 0
 
-    def train_step(self, groups: Sequences[Group]) -> StepMetrics:
+    def train_step(self, groups: Sequence[Group]) -> StepMetrics:
         """One step on the rollouts of `groups`, which may come from several policy steps.
 
         ln p_old is recomputed with the trainer's own weights before the first update. Without any group that has
@@ -79,14 +79,14 @@ class Learner:
         start = time.monotonic()
         selection = select(groups)
         totals = _Totals()
-        old = self._old_logprobs(selection.sequences)
+        old = self._old_logprobs(selection.samples)
         norms: list[float] = []
         rate = 0.0
-        parts = self._minibatches(len(selection.sequences))
+        parts = self._minibatches(len(selection.samples))
         # A constant of the batch (Dr. GRPO): tokens of every group, so that a batch with little signal moves little.
         normaliser = sum(len(r.output) for group in groups for r in group.rollouts) / max(1, len(parts))
         for part in parts:
-            norms.append(self._update(selection.sequences, part, normaliser, old, totals))
+            norms.append(self._update(selection.samples, part, normaliser, old, totals))
             rate = self.optimizer.param_groups[0]["lr"]
         self.step += 1
         rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -127,16 +127,16 @@ class Learner:
         return state.extra
 
     @torch.no_grad()
-    def _old_logprobs(self, sequences: Sequences[Sequence]) -> dict[int, Tensor]:
+    def _old_logprobs(self, samples: Sequence[TrainingSample]) -> dict[int, Tensor]:
         out: dict[int, Tensor] = {}
-        for batch in micro_batches(sequences, MICRO_BATCH_TOKENS, self.policy.device):
+        for batch in micro_batches(samples, MICRO_BATCH_TOKENS, self.policy.device):
             logp, _ = self.policy.logprobs(batch, self.temperature)
-            sizes = [len(sequences[place].output) for place in batch.index]
+            sizes = [len(samples[place].output) for place in batch.index]
             out.update(zip(batch.index, torch.split(logp, sizes), strict=True))
         return out
 
     def _minibatches(self, count: int) -> list[list[int]]:
-        """The sequences' numbers, shuffled and cut into `config.minibatches` parts; empty parts are left out."""
+        """The samples' numbers, shuffled and cut into `config.minibatches` parts; empty parts are left out."""
         if count == 0:
             return []
         order = torch.randperm(count, generator=self.generator).tolist()
@@ -145,13 +145,13 @@ class Learner:
 
     def _update(
         self,
-        sequences: Sequences[Sequence],
+        samples: Sequence[TrainingSample],
         part: list[int],
         normaliser: float,
         old: dict[int, Tensor],
         totals: "_Totals",
     ) -> float:
-        chosen = [sequences[place] for place in part]
+        chosen = [samples[place] for place in part]
         for batch in micro_batches(chosen, MICRO_BATCH_TOKENS, self.policy.device):
             logp_old = torch.cat([old[part[place]] for place in batch.index])
             weights = self._weights(batch, chosen, logp_old)
@@ -162,7 +162,7 @@ class Learner:
         self.updates += 1
         return norm
 
-    def _weights(self, batch: MicroBatch, chosen: list[Sequence], logp_old: Tensor) -> Tensor | float:
+    def _weights(self, batch: MicroBatch, chosen: list[TrainingSample], logp_old: Tensor) -> Tensor | float:
         cap = self.config.importance_cap
         if cap == 0 or not all(chosen[place].logprobs for place in batch.index):
             return 1.0

@@ -16,8 +16,9 @@ def run(config_path: Path) -> None:
 
 
 def _build(config: TrainerConfig) -> "Trainer":
+    from trainer.collaborators import Collaborators
     from trainer.daemon import Trainer
     from trainer.threads import quiet_threads
 
     quiet_threads(config.engine.threads)
-    return Trainer(config)
+    return Trainer(config, Collaborators.connect(config))

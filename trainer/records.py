@@ -2,8 +2,13 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
+
+from chain.records import Submission
+from trainer.inbox import file_id
+from trainer.learner import StepMetrics
 
 
 class Records:
@@ -30,6 +35,22 @@ class Records:
 
     def trained_in(self, step: int) -> list[dict[str, Any]]:
         return [entry for entry in self.trained() if entry["step"] == step]
+
+
+def step_record(metrics: StepMetrics, files: list[Submission], waited: float) -> dict[str, Any]:
+    """The line of `metrics.jsonl` for a step trained on `files`, for which the trainer waited so many seconds."""
+    return metrics.as_dict() | {
+        "step": metrics.step,
+        "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
+        "time": round(time.time(), 3),
+        "consumed": [sub.sequence for sub in files],
+        "policy_steps": [sub.step for sub in files],
+    }
+
+
+def file_record(step: int, sub: Submission) -> dict[str, Any]:
+    """The line of `trained.jsonl` for a file that policy step `step` was trained on."""
+    return {"step": step, "sequence": sub.sequence, "sha256": file_id(sub), "node": sub.node, "policy_step": sub.step}
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class TrainingSample:
     """A rollout with its advantage, ready to train on."""
 
     prompt: tuple[int, ...]

@@ -140,15 +140,15 @@ const ESCROW = [["deposited", "funded"], ["+ recovered from stakes", "recovered"
   ["+ fees owed to committees", "owed_fees"], ["+ pay claimed", "claimed"], ["+ fees paid", "fees"], ["+ burnt", "burnt"],
   ["+ returned to the owner", "refunded"]];
 
-function escrow({escrow, audit}) {
+function escrow({escrow, reconciliation}) {
   if (!escrow) return note("The pool is not on chain.");
-  return [table([["part", "wrap"], ["tokens", "n"]], ESCROW.map(([text, name]) => [text, tokens(escrow[name])]), ""), checked(audit)];
+  return [table([["part", "wrap"], ["tokens", "n"]], ESCROW.map(([text, name]) => [text, tokens(escrow[name])]), ""), checked(reconciliation)];
 }
 
-function checked(audit) {
-  if (!audit) return note("The ledger was not compared with the chain.");
-  if (audit.ledger_matches_chain && audit.escrow_balanced && !audit.findings.length)
-    return el("p", {class: "note"}, pill("equal to the chain", "good"), ` to the last grain, compared at block ${audit.block}`);
-  return el("div", {class: "note"}, pill("differs from the chain", "bad"), ` at block ${audit.block}`,
-    el("ul", {}, ...audit.findings.map(line => el("li", {}, line))));
+function checked(found) {
+  if (!found) return note("The ledger was not compared with the chain.");
+  if (found.ledger_matches_chain && found.escrow_balanced && !found.findings.length)
+    return el("p", {class: "note"}, pill("equal to the chain", "good"), ` to the last grain, compared at block ${found.block}`);
+  return el("div", {class: "note"}, pill("differs from the chain", "bad"), ` at block ${found.block}`,
+    el("ul", {}, ...found.findings.map(line => el("li", {}, line))));
 }

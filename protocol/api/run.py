@@ -190,18 +190,22 @@ class CanaryEntry(ResponseBody):
 
 
 class LedgerEntry(ResponseBody):
-    """One account of the pool's ledger."""
+    """One account of the pool's ledger. `payee` receives the money: a node's operator, a seat's owner.
+
+    earned: for everything accepted, or for votes; pending: submitted and undecided; locked: accepted, not vested;
+    vested: can be claimed now; claimed, fees: paid out; slashed: taken from stake or bond.
+    """
 
     address: str
     role: str
     payee: str
-    earned: Amount
-    pending: Amount
-    locked: Amount
-    vested: Amount
-    claimed: Amount
-    fees: Amount
-    slashed: Amount
+    earned: Amount = 0
+    pending: Amount = 0
+    locked: Amount = 0
+    vested: Amount = 0
+    claimed: Amount = 0
+    fees: Amount = 0
+    slashed: Amount = 0
 
 
 class EscrowEntry(ResponseBody):
@@ -221,7 +225,7 @@ class EscrowEntry(ResponseBody):
     held: Amount
 
 
-class AuditEntry(ResponseBody):
+class ReconciliationEntry(ResponseBody):
     """The newest comparison of the ledger with the chain, at `block`. `findings` name what differs; `gifts`: grains
     sent to the contract without funding a pool; `current`: nothing has changed since."""
 
@@ -264,5 +268,5 @@ class RunRecord(ResponseBody):
     canaries: list[CanaryEntry]
     ledger: list[LedgerEntry]
     escrow: EscrowEntry | None
-    audit: AuditEntry | None
+    reconciliation: ReconciliationEntry | None
     waits: list[WaitEntry]

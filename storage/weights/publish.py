@@ -11,7 +11,7 @@ from storage.weights.manifest import Manifest, ManifestScope, seal
 from storage.weights.shards import SHARD_BYTES, read_shards, weight_files
 
 
-class Store(Protocol):
+class ObjectStore(Protocol):
     """Where objects are put; `storage.bucket.Bucket` is one."""
 
     def put(self, key: str, data: bytes) -> bool: ...
@@ -34,7 +34,7 @@ def make_manifest(
 
 def publish(
     folder: Path,
-    store: Store,
+    store: ObjectStore,
     publisher: ManifestScope,
     step: int,
     parent: bytes | None,

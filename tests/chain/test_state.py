@@ -15,7 +15,7 @@ from protocol.rollouts import merkle
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import GRAINS, Deployed
-from trainer.canary_tree import StepCanaries
+from trainer.canaries import StepCanaries
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from demo.agreement import agreement
 from demo.plan import DemoPlan, ValidatorSpec
 from demo.results import problems
+from orchestrator.summary import RunSummary
 from protocol.verdict import Code, Finding, Verdict
 from tests.validator.test_compare import verdict
 
@@ -38,10 +40,10 @@ def test_only_what_two_honest_ones_judged_is_compared(tmp_path: Path) -> None:
     keep(run, "ben", "8-bb", BAD, "vllm")  # other facts: a reorganisation lay between the two
     (run.home("validator-ann") / "chain" / "verdicts" / "9-cc.json").write_bytes(b"{")
     found = agreement(run)
-    assert found["compared"] == 1
-    assert found["differing"] == []
-    assert found["largest_differences"] == {"toploc.mantissa_mean": 0.002}
-    assert found["validators"] == [
+    assert found.compared == 1
+    assert found.differing == []
+    assert found.largest_differences == {"toploc.mantissa_mean": 0.002}
+    assert [one.model_dump() for one in found.validators] == [
         {"name": "ann", "engine": "transformers", "batch": 64, "judged": 1},
         {"name": "ben", "engine": "vllm", "batch": 7, "judged": 1},
     ]
@@ -52,15 +54,15 @@ def test_a_difference_is_told_and_makes_a_run_not_good(tmp_path: Path) -> None:
     keep(run, "ann", "7-aa", GOOD)
     keep(run, "ben", "7-aa", BAD, "vllm")
     found = agreement(run)
-    (one,) = found["differing"]
-    assert one["submission"] == 7
-    assert one["codes"] == {"ann": "accept", "ben": "reject: weights"}
-    assert one["differences"][0] == "toploc.code reject: weights against our accept"
-    fine = {"ledger_matches_chain": True, "escrow_balanced": True, "honest_rejected": 0, "cheaters": []}
-    assert list(problems(fine | {"agreement": found})) == [
+    (one,) = found.differing
+    assert one.submission == 7
+    assert one.codes == {"ann": "accept", "ben": "reject: weights"}
+    assert one.differences[0] == "toploc.code reject: weights against our accept"
+    fine: dict[str, Any] = {"ledger_matches_chain": True, "escrow_balanced": True, "honest_rejected": 0, "cheaters": []}
+    assert list(problems(RunSummary.model_construct(**fine, agreement=found))) == [
         "honest validators differ on file 7: ann says accept, ben says reject: weights"
     ]
 
 
 def test_a_run_without_verdicts_compares_nothing(tmp_path: Path) -> None:
-    assert agreement(plan(tmp_path))["compared"] == 0
+    assert agreement(plan(tmp_path)).compared == 0

@@ -173,9 +173,9 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     game.submit(node, step, work("file"))
     assert slot_of(service, 1).slot != slot.slot
     record = fetch_record(process.url, game.suite.client.head().number, 30)
-    assert record.audit is not None
-    assert record.audit.findings == []
-    assert record.audit.escrow_balanced is True
+    assert record.reconciliation is not None
+    assert record.reconciliation.findings == []
+    assert record.reconciliation.escrow_balanced is True
     assert record.in_flight.model_dump() == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
     service.close()
     assert process.end(signal.SIGTERM) == 0

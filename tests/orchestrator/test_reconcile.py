@@ -27,7 +27,7 @@ def watch(game: Game, tmp_path: Path) -> Watch:
 
 def check(watch: Watch, game: Game) -> Reconciliation:
     watch.refresh()
-    found = reconcile(watch.projection.state, game.pool, game.suite)
+    found = reconcile(watch.state, game.pool, game.suite)
     assert found is not None
     return found
 
@@ -43,26 +43,26 @@ def test_books_balance_through_every_outcome(game: Game, watch: Watch) -> None:
     step = game.publish()
     outcomes = {0: Code.ACCEPT, 1: Code.UNSURE, 2: Code.MALFORMED, 3: Code.UNAVAILABLE, 4: Code.REJECT_WEIGHTS}
     files = [game.submit(node if i < 4 else second, step, work(f"file {i}", 1000 + i)) for i in range(5)]
-    assert check(watch, game).findings == ()
+    assert check(watch, game).findings == []
     game.vote(0, {place: int(code) for place, code in outcomes.items()})
-    assert check(watch, game).findings == ()
+    assert check(watch, game).findings == []
     game.deployed.chain.later(61)
     for place in (2, 3, 4):
         game.suite.pools.finalize(game.state.submissions[game.pool, files[place].sequence]).send()
-        assert check(watch, game).findings == ()
+        assert check(watch, game).findings == []
     close_committee(game, 0)
-    assert check(watch, game).findings == ()
+    assert check(watch, game).findings == []
     hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())
     assert hint is not None
     assert game.suite.pools.claim(hint).send() == 2001 * RATE
     done = check(watch, game)
-    assert (done.ledger_matches_chain, done.escrow_balanced, done.findings) == (True, True, ())
-    with watch.reading() as state:
-        by_node = {row.address: row for row in rows(state, game.pool, 2**40) if row.role == "worker"}
-        assert by_node[node.address].claimed == 2001 * RATE
-        assert by_node[node.address].payee == operator.address
-        assert by_node[second.address].slashed == 100 * 10**9
-        view = escrow(state, game.pool)
+    assert (done.ledger_matches_chain, done.escrow_balanced, done.findings) == (True, True, [])
+    state = watch.state
+    by_node = {row.address: row for row in rows(state, game.pool, 2**40) if row.role == "worker"}
+    assert by_node[node.address].claimed == 2001 * RATE
+    assert by_node[node.address].payee == operator.address
+    assert by_node[second.address].slashed == 100 * 10**9
+    view = escrow(state, game.pool)
     assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
     assert view.fees == 3 * (4 * FEE + FEE // 4)
     assert view.held == view.free == game.suite.pools.pool_of(game.pool).free
@@ -75,9 +75,9 @@ def test_a_void_lane_gives_everything_back(game: Game, watch: Watch) -> None:
     game.deployed.chain.mine(120)
     game.suite.court.settle(game.pool, 0, 0, game.state.files_of(game.state.lanes[game.pool, 0])).send()
     found = check(watch, game)
-    assert found.findings == ()
-    with watch.reading() as state:
-        assert escrow(state, game.pool).free == state.pools[game.pool].funded
+    assert found.findings == []
+    state = watch.state
+    assert escrow(state, game.pool).free == state.pools[game.pool].funded
 
 
 def test_a_gift_to_the_contract_is_named_and_disturbs_nothing(game: Game, watch: Watch) -> None:
@@ -92,12 +92,12 @@ def test_a_missed_payment_is_found(game: Game, watch: Watch) -> None:
     game.submit(node, step, work("file"))
     game.vote(0, {0: Code.ACCEPT})
     watch.refresh()
-    with watch.reading() as state:
-        account = state.accounts[game.pool, node.address]
-        account.units_earned += 1
-        state.pools[game.pool].claimed += 5
-        state.payments.pop() if state.payments else None
-    found = reconcile(watch.projection.state, game.pool, game.suite)
+    state = watch.state
+    account = state.accounts[game.pool, node.address]
+    account.units_earned += 1
+    state.pools[game.pool].claimed += 5
+    state.payments.pop() if state.payments else None
+    found = reconcile(watch.state, game.pool, game.suite)
     assert found is not None
     assert not found.ledger_matches_chain
     assert not found.escrow_balanced
@@ -109,12 +109,12 @@ def test_a_reorganisation_changes_the_books_with_the_chain(game: Game, watch: Wa
     step = game.publish()
     snapshot = game.deployed.chain.rpc("evm_snapshot")
     game.submit(node, step, work("file"))
-    assert check(watch, game).findings == ()
-    with watch.reading() as state:
-        assert escrow(state, game.pool).reserved == 1000 * RATE
+    assert check(watch, game).findings == []
+    state = watch.state
+    assert escrow(state, game.pool).reserved == 1000 * RATE
     assert game.deployed.chain.rpc("evm_revert", snapshot)
     game.deployed.chain.mine(1)
-    assert check(watch, game).findings == ()
-    with watch.reading() as state:
-        assert escrow(state, game.pool).reserved == 0
-        assert state.submissions_of(game.pool) == []
+    assert check(watch, game).findings == []
+    state = watch.state
+    assert escrow(state, game.pool).reserved == 0
+    assert state.submissions_of(game.pool) == []

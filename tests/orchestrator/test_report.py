@@ -11,7 +11,7 @@ import pytest
 from orchestrator.page import report_page
 from orchestrator.status import record
 from orchestrator.summary import build_summary
-from protocol.api.run import AuditEntry, RunRecord
+from protocol.api.run import ReconciliationEntry, RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, VOTER
 from tests.orchestrator.conftest import Desk
@@ -40,11 +40,12 @@ def run(desk: Desk) -> RunRecord:
     timings = {"wait": 3.0, "train": 1.0}
     report = {"step": 1, "consumed": files, "metrics": {"reward": 0.5}, "timings": timings, "heldout": 0.75}
     assert desk.post(OWNER, "/v1/steps", report).status_code == 200
-    return record(desk.service)
+    return RunRecord.model_validate_json(record(desk.service).model_dump_json())
 
 
-def test_the_summary_has_the_figures(run: RunRecord) -> None:
-    summary = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
+def test_the_summary_has_the_measurements(run: RunRecord) -> None:
+    built = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
+    summary = json.loads(built.model_dump_json())
     json.dumps(summary, allow_nan=False)
     assert summary["cheaters"] == [
         {
@@ -60,7 +61,7 @@ def test_the_summary_has_the_figures(run: RunRecord) -> None:
     assert summary["submissions"] == {"accepted": 2, "rejected": 1, "pending": 1, "total": 4}
     assert summary["accepted_untrained"] == 0
     unused = [one.model_copy(update={"trained": None}) for one in run.submissions]
-    assert build_summary(run.model_copy(update={"submissions": unused}), seed=7, seconds=1)["accepted_untrained"] == 2
+    assert build_summary(run.model_copy(update={"submissions": unused}), seed=7, seconds=1).accepted_untrained == 2
     measurements = {
         "seed": 7,
         "seconds": 12.3,
@@ -76,14 +77,15 @@ def test_the_summary_has_the_figures(run: RunRecord) -> None:
         "trained_then_rejected": [],
     }
     assert {key: summary[key] for key in measurements} == measurements
-    assert build_summary(run, seed=7, seconds=1, cheaters=[])["honest_rejected"] == 1
+    assert build_summary(run, seed=7, seconds=1, cheaters=[]).honest_rejected == 1
 
 
-def test_books_count_as_confirmed_only_when_current(run: RunRecord) -> None:
-    audit = AuditEntry(block=1, ledger_matches_chain=True, escrow_balanced=True, findings=[], current=True)
-    assert build_summary(run.model_copy(update={"audit": audit}), seed=1, seconds=1)["ledger_matches_chain"] is True
-    stale = audit.model_copy(update={"current": False})
-    assert build_summary(run.model_copy(update={"audit": stale}), seed=1, seconds=1)["escrow_balanced"] is False
+def test_the_ledger_counts_as_confirmed_only_when_current(run: RunRecord) -> None:
+    found = ReconciliationEntry(block=1, ledger_matches_chain=True, escrow_balanced=True, findings=[], current=True)
+    confirmed = run.model_copy(update={"reconciliation": found})
+    assert build_summary(confirmed, seed=1, seconds=1).ledger_matches_chain is True
+    stale = run.model_copy(update={"reconciliation": found.model_copy(update={"current": False})})
+    assert build_summary(stale, seed=1, seconds=1).escrow_balanced is False
 
 
 def test_the_report_is_self_contained_and_escaped(run: RunRecord) -> None:

@@ -111,8 +111,8 @@ def test_how_files_fared_is_measured_and_survives_a_restart(desk: Desk) -> None:
     desk.restart()
     assert desk.post(NODE, "/v1/slots", {"counter": 1}).status_code == 200
     pace = desk.service.leases.pace()
-    with desk.service.watch.reading() as state:
-        made = state.submissions[1, first].time - (desk.now - 2)
+    state = desk.service.watch.state
+    made = state.submissions[1, first].time - (desk.now - 2)
     assert pace.making == {NODE.address: made}
     assert pace.typical == made
     assert pace.useful == {NODE.address: 1.0}

@@ -1,11 +1,16 @@
-import pytest
+"""Canaries: when they are opened, how an opening is found again, and what their trees give away."""
 
+import pytest
+from eth_utils.address import to_checksum_address
+
+from chain.contracts.appeals import Canaries
 from chain.judging import Canary
-from chain.records import Account, Submission
+from chain.records import Account, Pool, Step, Submission
 from chain.state import State
+from protocol.rollouts import merkle
 from protocol.verdict import Code
-from trainer.canaries import to_open, unsettled
-from trainer.canary_tree import StepCanaries, next_counters
+from tests.chain.game import terms
+from trainer.canaries import LEAVES, CanaryPlan, StepCanaries, next_counters, to_open, unsettled
 
 CARRIER = "0x" + "Aa" * 20
 
@@ -54,10 +59,77 @@ def test_a_run_waits_for_votes_and_not_for_what_is_final() -> None:
     assert not unsettled(state_of(), 1, CARRIER)
 
 
-def test_the_tree_of_a_published_step_is_found_again_from_its_root() -> None:
-    secret, first = b"\5" * 32, 7
-    root = StepCanaries(secret, 1, 3, next_counters([(CARRIER, first)])).root
+def test_the_opening_of_a_published_file_is_found_again_from_its_steps_root() -> None:
+    plan, first = CanaryPlan(b"\5" * 32, 1, CARRIER), 7
+    state = state_of(*(file(sequence, step=3, counter=sequence) for sequence in range(first - 1, first + 17)))
+    steps = [Step(number, bytes(32), bytes(32), 5, 5, 0, "") for number in range(3)]
+    steps.append(Step(3, bytes(32), plan.tree(3, first).root, 5, 5, 0, ""))
+    state.pools[1] = Pool(1, CARRIER, bytes(32), terms(), 0, 0, steps=steps)
     for counter in (first, first + 15):
-        starts = [s for s in range(counter, counter - 16, -1) if s >= 0]
-        found = [s for s in starts if StepCanaries(secret, 1, 3, next_counters([(CARRIER, s)])).root == root]
-        assert found == [first]
+        starts = [start for start in range(counter, counter - 16, -1) if start >= 0]
+        assert [start for start in starts if plan.tree(3, start).root == plan.tree(3, first).root] == [first]
+        assert plan.opening(state, state.submissions[1, counter]) == plan.tree(3, first).opening(CARRIER, counter)
+    assert plan.opening(state, state.submissions[1, first - 1]) is None
+    assert plan.opening(state, state.submissions[1, first + 16]) is None
+
+
+def test_a_step_commits_to_the_carriers_next_files_and_to_nothing_without_a_carrier() -> None:
+    state, plan = state_of(), CanaryPlan(b"\5" * 32, 1, CARRIER)
+    assert plan.next_root(state, 3) == plan.tree(3, 0).root
+    state.accounts[1, CARRIER].counter = 4
+    assert plan.next_root(state, 3) == plan.tree(3, 4).root != plan.tree(3, 0).root
+    assert CanaryPlan(b"\5" * 32, 1, "").tree(3, 4) == StepCanaries(b"\5" * 32, 1, 3, ())
+
+
+# ---- The tree
+
+NODE = to_checksum_address("0x" + "ab" * 20)
+OTHER = to_checksum_address("0x" + "cd" * 20)
+
+
+def tree(**changes: object) -> StepCanaries:
+    values = {"secret": b"\1" * 32, "pool": 1, "step": 3, "planted": next_counters([(NODE, 5)])} | changes
+    return StepCanaries(**values)  # type: ignore[arg-type]
+
+
+def test_every_planted_counter_opens_against_the_root() -> None:
+    canaries = tree()
+    for counter in range(5, 5 + LEAVES):
+        opening = canaries.opening(NODE, counter)
+        assert opening is not None
+        assert len(opening.proof) == 4
+        leaf = Canaries.leaf(opening.salt, 1, 3, NODE, counter)
+        assert merkle.verify(canaries.root, leaf, opening.proof)
+        wrong = Canaries.leaf(opening.salt, 1, 4, NODE, counter)
+        assert not merkle.verify(canaries.root, wrong, opening.proof)
+
+
+def test_other_files_do_not_open() -> None:
+    assert tree().opening(NODE, 4) is None
+    assert tree().opening(NODE, 5 + LEAVES) is None
+    assert tree().opening(OTHER, 5) is None
+
+
+def test_a_root_tells_nothing_without_the_secret_and_is_never_repeated() -> None:
+    roots = {
+        tree().root,
+        tree(secret=b"\2" * 32).root,
+        tree(step=4).root,
+        tree(planted=()).root,
+        tree(planted=(), step=4).root,
+    }
+    assert len(roots) == 5
+
+
+def test_carriers_share_the_leaves() -> None:
+    planted = next_counters([(NODE, 0), (OTHER, 7)])
+    assert planted[:8] == tuple((NODE, i) for i in range(8))
+    assert planted[8:] == tuple((OTHER, 7 + i) for i in range(8))
+    assert next_counters([]) == ()
+
+
+def test_too_many_or_repeated_canaries_are_refused() -> None:
+    with pytest.raises(ValueError, match="at most"):
+        tree(planted=tuple((NODE, i) for i in range(17)))
+    with pytest.raises(ValueError, match="different"):
+        tree(planted=((NODE, 1), (NODE, 1)))

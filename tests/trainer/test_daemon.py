@@ -4,8 +4,7 @@ Chain, bucket and service are kept in memory; files, learner, checkpoints and re
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +12,9 @@ from typing import Any
 import pytest
 from eth_account import Account
 
-import trainer.daemon as daemon
-from chain.records import Pool, Step, Submission, Terms
+from chain.records import Pool, Step, Submission
 from chain.state import State
-from protocol.api.work import StepRequest
+from protocol.api.work import HeartbeatRequest, StepRequest
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.identity import PoolId, WorkId
@@ -27,9 +25,15 @@ from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.tasks.rewards import float32
 from protocol.verdict import Code
+from runtime.process import KeyConfig
 from storage.missing import MissingObjectError
+from storage.settings import S3Settings
+from tests.chain.game import terms
 from tests.trainer.helpers import small_model
 from trainer.checkpoint import checkpoints
+from trainer.collaborators import Collaborators
+from trainer.config import TrainerConfig
+from trainer.daemon import EXIT_DONE, Trainer
 from trainer.offline import DEMO_TASK
 from trainer.tiny_model import tiny_model_config
 
@@ -43,7 +47,7 @@ CONFIG = PoolConfig(
     work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=32),
     train=TrainConfig(steps=3, files_per_step=2, heldout_problems=1),
 )
-TERMS = Terms.of({field.name: 1 for field in fields(Terms)} | {"inviteOnly": False, "configHash": bytes(32)})
+TERMS = terms()
 FILES = 8
 
 
@@ -51,8 +55,9 @@ class Killed(BaseException):
     """A kill -9: nothing catches it."""
 
 
-class World:
-    """Everything outside the trainer; it outlives its kills. `fuse` counts actions down to a kill."""
+class TrainersWorld:
+    """Everything outside the trainer; it outlives its kills. `fuse` counts actions down to a kill, `outages` failures
+    of the bucket."""
 
     def __init__(self, base: Path, home: Path) -> None:
         self.base, self.home = base, home
@@ -61,6 +66,7 @@ class World:
         self.sent: list[int] = []
         self.reports: dict[int, StepRequest] = {}
         self.fuse: int | None = None
+        self.outages = 0
         self.files = [self._file(number) for number in range(FILES)]
         self.head = 1000
 
@@ -88,6 +94,9 @@ class World:
     # ---- Bucket
     def put(self, key: str, data: bytes) -> bool:
         self.act()
+        if self.outages:
+            self.outages -= 1
+            raise UnreachableError("no bucket")
         self.objects[key] = data
         return True
 
@@ -101,6 +110,9 @@ class World:
     def report_step(self, report: StepRequest) -> None:
         self.act()
         self.reports[report.step] = report
+
+    def heartbeat(self, beat: HeartbeatRequest) -> None:
+        pass
 
     def _file(self, number: int) -> Submission:
         book, tokenizer = Environment.of(CONFIG, self.base), load_tokenizer(self.base)
@@ -126,15 +138,54 @@ class World:
         )
 
 
-class Link:
-    """A process's view of the world."""
+class PoolInMemory:
+    """What the trainer uses of a PoolClient; `suite.pools` is the world itself."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: TrainersWorld) -> None:
+        self._world, self.home = world, world.home
+        self.pool_id = PoolId(31337, POOLS, 1)
+        self.suite = SimpleNamespace(pools=world)
 
     @property
     def state(self) -> State:
         return self._world.state()
+
+    def refresh(self) -> State:
+        return self._world.state()
+
+    def pool(self) -> Pool:
+        return self._world.state().pools[1]
+
+    def pool_config(self) -> PoolConfig:
+        return CONFIG
+
+    def close(self) -> None:
+        pass
+
+
+class MortalTrainer(Trainer):
+    """May be killed before and after a checkpoint."""
+
+    def __init__(self, world: TrainersWorld, config: TrainerConfig, outside: Collaborators) -> None:
+        super().__init__(config, outside)
+        self._world = world
+
+    def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> None:
+        self._world.act()
+        super().checkpoint(record, files)
+        self._world.act()
+
+
+def start(world: TrainersWorld, **changes: object) -> Trainer:
+    """A trainer in a world."""
+    config = TrainerConfig(
+        home=world.home, deployment=Path(), rpc=("http://127.0.0.1:1",), pool=1, orchestrator="", cache=Path(),
+        key=KeyConfig(keystore=Path()), s3=S3Settings(endpoint="http://127.0.0.1:1", bucket="pool", credentials=Path()),
+        base=world.base, seed=5, poll_seconds=0.001, heartbeat_seconds=1,
+    )  # fmt: skip
+    fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
+    outside = Collaborators(**fakes, held_out_reward=lambda pool, folder, step: 0.25)
+    return MortalTrainer(world, config.model_copy(update=changes), outside)
 
 
 def vars_of(score: Any) -> tuple[float, float, float]:
@@ -146,60 +197,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
-@pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], daemon.Trainer]:
-    """Starts a trainer in a world."""
-
-    def make(world: World) -> daemon.Trainer:
-        link = Link(world)
-        vars(link).update(
-            home=world.home,
-            config=SimpleNamespace(pool=1),
-            deployment=SimpleNamespace(chain_id=31337),
-            pools=POOLS,
-            pool_id=PoolId(31337, POOLS, 1),
-            suite=SimpleNamespace(pools=world),
-            pool_config=lambda: CONFIG,
-            refresh=world.state,
-            pool=lambda: world.state().pools[1],
-            close=lambda: None,
-        )
-        replaced = {
-            "PoolClient": lambda config, account: link,
-            "Bucket": lambda settings: world,
-            "OrchestratorClient": lambda *args, **options: world,
-            "Heartbeats": lambda *args: SimpleNamespace(start=lambda: None, stop=lambda: None),
-            "make_engine": lambda *args: None,
-            "evaluate": lambda *args: SimpleNamespace(task_reward=0.25),
-        }
-        for name, value in replaced.items():
-            monkeypatch.setattr(daemon, name, value)
-        monkeypatch.setattr(daemon.Trainer, "_checkpoint", _around(world))
-        engine = SimpleNamespace(device="cpu", threads=1)
-        config: Any = SimpleNamespace(
-            key=SimpleNamespace(open=lambda: OWNER), s3=None, carrier="", orchestrator="http://o", base=world.base,
-            seed=5, engine=engine, pool=1,
-            heartbeat_seconds=1, keep_exports=4, poll_seconds=0.001, confirmations=2, name="",
-        )  # fmt: skip
-        return daemon.Trainer(config)
-
-    original = daemon.Trainer._checkpoint
-
-    def _around(world: World) -> Any:
-        def checkpoint(self: Any, *args: Any) -> None:
-            world.act()
-            original(self, *args)
-            world.act()
-
-        return checkpoint
-
-    return make
-
-
-def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Path, start: Any) -> None:
-    world = World(base, tmp_path)
+def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
     made = start(world)
-    assert made.run() == daemon.EXIT_DONE
+    assert made.run() == EXIT_DONE
     assert world.sent == [0, 1, 2, 3]
     assert [one["sequence"] for one in made.records.trained()] == [0, 1, 2, 3, 4, 5]
     assert {step: report.consumed for step, report in world.reports.items()} == {
@@ -215,11 +216,11 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     assert [one["groups_used"] for one in metrics] == [4, 4, 4]
 
 
-def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start: Any) -> None:
-    steady = World(base, tmp_path / "steady")
-    assert start(steady).run() == daemon.EXIT_DONE
+def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> None:
+    steady = TrainersWorld(base, tmp_path / "steady")
+    assert start(steady).run() == EXIT_DONE
     for fuse in range(0, 60, 4):
-        world = World(base, tmp_path / f"fuse-{fuse}")
+        world = TrainersWorld(base, tmp_path / f"fuse-{fuse}")
         world.fuse = fuse
         try:
             start(world).run()
@@ -228,7 +229,7 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start:
             done = False
         world.fuse = None
         again = start(world)
-        assert again.run() == daemon.EXIT_DONE
+        assert again.run() == EXIT_DONE
         assert world.steps == steady.steps, f"after action {fuse}"
         assert world.sent == [0, 1, 2, 3]
         assert [one["sequence"] for one in again.records.trained()] == [0, 1, 2, 3, 4, 5]
@@ -237,75 +238,64 @@ def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path, start:
             break
 
 
-def test_steps_that_the_chain_forgot_are_published_again(base: Path, tmp_path: Path, start: Any) -> None:
-    world = World(base, tmp_path)
+def test_steps_that_the_chain_forgot_are_published_again(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
     made = start(world)
-    assert made.run() == daemon.EXIT_DONE
+    assert made.run() == EXIT_DONE
     steps = list(world.steps)
     del world.steps[2:]
-    assert start(world).run() == daemon.EXIT_DONE
+    assert start(world).run() == EXIT_DONE
     assert world.steps == steps
     assert world.sent == [0, 1, 2, 3, 2, 3]
 
 
-def test_other_weights_on_chain_stop_the_trainer(base: Path, tmp_path: Path, start: Any) -> None:
-    world = World(base, tmp_path)
+def test_other_weights_on_chain_stop_the_trainer(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
     world.steps.append(bytes(32))
     with pytest.raises(IntegrityError, match="not the one this trainer made"):
         start(world).run()
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path, tmp_path: Path, start: Any) -> None:
-    world = World(base, tmp_path)
-    assert start(world).run() == daemon.EXIT_DONE
+def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    assert start(world).run() == EXIT_DONE
     steps = list(world.steps)
     newest = checkpoints(tmp_path / "checkpoints")[-1]
     (newest / "optimizer.pt").write_bytes(b"")
     again = start(world)
     assert again.learner.step == 2
-    assert again.run() == daemon.EXIT_DONE
+    assert again.run() == EXIT_DONE
     assert world.steps == steps
     assert len(again.records.trained()) == 6
 
 
-def test_unusable_files_are_passed_over(
-    base: Path, tmp_path: Path, start: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daemon, "_MISSING_SECONDS", 0.0)
-    world = World(base, tmp_path)
+def test_unusable_files_are_passed_over(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
     first, second = (f"rollouts/{one.sha256.hex()}.parquet" for one in world.files[:2])
     world.objects[first] = b"PAR1 nonsense PAR1"
     del world.objects[second]
-    made = start(world)
-    assert made.run() == daemon.EXIT_DONE
+    made = start(world, missing_seconds=0.0)
+    assert made.run() == EXIT_DONE
     assert [one["sequence"] for one in made.records.trained()] == [2, 3, 4, 5, 6, 7]
-    assert len(made.refused) == 2
+    assert len(made.files.refused) == 2
 
 
-def test_files_not_yet_deep_or_overturned_wait(base: Path, tmp_path: Path, start: Any) -> None:
-    world = World(base, tmp_path)
+def test_files_not_yet_deep_or_overturned_wait(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
     world.files = [replace(one, decided_block=world.head - 1) for one in world.files]
     made = start(world)
-    made._publish({})
-    assert made._due(2) == []
+    made.publish_step()
+    assert made.files.due(1, set()) == []
     world.head += 1
-    assert [one.sequence for one in made._due(2)] == [0, 1]
+    assert [one.sequence for one in made.files.due(1, set())] == [0, 1]
     world.files[0] = replace(world.files[0], code=int(Code.REJECT_WEIGHTS))
-    assert [one.sequence for one in made._due(2)] == [1, 2]
+    assert [one.sequence for one in made.files.due(1, set())] == [1, 2]
 
 
-def test_an_outage_is_waited_out(base: Path, tmp_path: Path, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(base, tmp_path)
+def test_an_outage_is_waited_out(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
     made = start(world)
-    calls = iter(range(100))
-    put = world.put
-
-    def flaky(key: str, data: bytes) -> bool:
-        if next(calls) < 2:
-            raise UnreachableError("no bucket")
-        return put(key, data)
-
-    monkeypatch.setattr(world, "put", flaky)
-    monkeypatch.setattr(made.stopping, "wait", lambda seconds: False)
-    assert made.run() == daemon.EXIT_DONE
+    world.outages = 2
+    assert made.run() == EXIT_DONE
+    assert world.outages == 0
     assert world.sent == [0, 1, 2, 3]

@@ -96,10 +96,10 @@ def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> Non
 def _logp(policy: Policy, group: Group) -> float:
     """Mean ln p of rewarded minus unrewarded outputs."""
     from trainer.batch import micro_batches
-    from trainer.rollouts import Sequence
+    from trainer.rollouts import TrainingSample
 
     sign = {True: 1.0, False: -1.0}
-    rows = [Sequence(r.prompt, r.output, sign[r.reward > 0] / len(r.output)) for r in group.rollouts]
+    rows = [TrainingSample(r.prompt, r.output, sign[r.reward > 0] / len(r.output)) for r in group.rollouts]
     total = 0.0
     with torch.no_grad():
         for batch in micro_batches(rows, 4096, policy.device):

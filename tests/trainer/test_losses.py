@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trainer.advantages import advantages, select
 from trainer.batch import micro_batches
 from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss, token_logprobs
-from trainer.rollouts import Group, Sequence, TrainRollout
+from trainer.rollouts import Group, TrainingSample, TrainRollout
 
 LOGS = st.floats(-12, 0)
 
@@ -86,14 +86,16 @@ def test_groups_without_signal_are_dropped() -> None:
 
     chosen = select([group(1, 1, 1), group(0, 1, 0, 1), group(0.1, 0.1), group()])
     assert (chosen.used, chosen.dropped) == (1, 3)
-    assert [one.advantage for one in chosen.sequences] == [-0.5, 0.5, -0.5, 0.5]
+    assert [one.advantage for one in chosen.samples] == [-0.5, 0.5, -0.5, 0.5]
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 30)), min_size=1, max_size=30), st.integers(1, 200))
 def test_micro_batches_hold_every_token_once(sizes: list[tuple[int, int]], budget: int) -> None:
     dice = random.Random(0)
     rows = [
-        Sequence(tuple(dice.randrange(99) for _ in range(p)), tuple(dice.randrange(99) for _ in range(t)), float(i))
+        TrainingSample(
+            tuple(dice.randrange(99) for _ in range(p)), tuple(dice.randrange(99) for _ in range(t)), float(i)
+        )
         for i, (p, t) in enumerate(sizes)
     ]
     batches = micro_batches(rows, budget, torch.device("cpu"))

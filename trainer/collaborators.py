@@ -1,0 +1,44 @@
+"""What the trainer works with outside its own process."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from eth_account.signers.local import LocalAccount
+
+from engines.factory import make_engine
+from protocol.config import PoolConfig
+from runtime.orchestrator_client import OrchestratorClient
+from runtime.pool_client import PoolClient
+from runtime.process import EngineConfig
+from storage.bucket import Bucket
+from trainer.config import TrainerConfig
+from trainer.evaluate import evaluate
+
+HeldOutReward = Callable[[PoolConfig, Path, int], float]
+"""(pool, folder of a policy, its step) → mean task reward on the pool's held-out problems."""
+
+
+@dataclass(frozen=True)
+class Collaborators:
+    """Chain, bucket and service of the pool, the owner's account, and who measures a policy."""
+
+    client: PoolClient
+    bucket: Bucket
+    account: LocalAccount
+    orchestrator: OrchestratorClient
+    held_out_reward: HeldOutReward
+
+    @classmethod
+    def connect(cls, config: TrainerConfig) -> "Collaborators":
+        """Those that a configuration names. Raises ConfigError or UnreachableError."""
+        account = config.key.open()
+        client = PoolClient(config, account)
+        orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0)
+        return cls(client, Bucket(config.s3), account, orchestrator, partial(_held_out_reward, config.engine))
+
+
+def _held_out_reward(engine: EngineConfig, pool: PoolConfig, folder: Path, step: int) -> float:
+    runner = make_engine("transformers", pool.model.dtype, engine.device, engine.threads)
+    return evaluate(runner, pool, folder, step).task_reward

@@ -1,0 +1,104 @@
+"""From the chain's accepted files to the next step's batch: chosen, fetched, or passed over with a word in the log."""
+
+import logging
+import time
+from collections.abc import Collection
+
+from chain.records import Submission
+from protocol.config import PoolConfig
+from protocol.errors import IntegrityError, MusterError
+from protocol.rollouts.schema import MalformedFile
+from runtime.pool_client import PoolClient
+from storage.missing import MissingObjectError
+from trainer.config import TrainerConfig
+from trainer.inbox import Inbox, file_id, look, overturned
+from trainer.loader import Loader
+from trainer.records import Records
+from trainer.rollouts import Group
+
+Batch = tuple[list[Group], list[Submission]]
+log = logging.getLogger("muster.trainer")
+_REMIND_SECONDS = 10.0
+
+
+class FileCollector:
+    """The files of the next step. `refused`: ids of accepted files that cannot be used; `late`: of those that came when
+    they were too old to be used."""
+
+    def __init__(
+        self, config: TrainerConfig, pool_config: PoolConfig, client: PoolClient, records: Records, loader: Loader
+    ) -> None:
+        self._config, self._train = config, pool_config.train
+        self._client, self._records, self._loader = client, records, loader
+        self.refused: set[str] = set()
+        self.late: set[str] = set()
+        self._overturned: set[str] = set()
+        self._missing: dict[str, float] = {}
+        self._groups: dict[str, list[Group]] = {}
+        self._next_reminder = time.monotonic() + _REMIND_SECONDS
+
+    def batch(self, step: int, consumed: Collection[str]) -> Batch | None:
+        """Groups and files for making policy step `step`, None while there are too few."""
+        files = self.due(step, consumed)
+        for sub in files:
+            if file_id(sub) not in self._groups:
+                self._load(sub)
+        there = [sub for sub in files if file_id(sub) in self._groups]
+        if len(there) < self._train.files_per_step:
+            self._remind(len(there))
+            return None
+        groups = [group for sub in files for group in self._groups[file_id(sub)]]
+        self._groups.clear()
+        return groups, files
+
+    def due(self, step: int, consumed: Collection[str]) -> list[Submission]:
+        """The files to train step `step` on, as many as are there.
+
+        A step that was trained before a kill, but whose checkpoint is gone, takes the files its record names.
+        """
+        state, pool = self._client.refresh(), self._config.pool
+        recorded = self._records.trained_in(step)
+        if recorded:
+            by_id = {file_id(sub): sub for sub in state.submissions_of(pool)}
+            return [by_id[entry["sha256"]] for entry in recorded if entry["sha256"] in by_id]
+        inbox = look(
+            state,
+            pool,
+            step - 1,
+            self._train.async_level,
+            self._config.confirmations,
+            {*consumed, *self.refused},
+            {self._config.carrier} if self._config.carrier else (),
+        )
+        self._tell(inbox, overturned(state, pool, consumed))
+        return list(inbox.files[: self._train.files_per_step])
+
+    def _remind(self, there: int) -> None:
+        if time.monotonic() >= self._next_reminder:
+            self._next_reminder = time.monotonic() + _REMIND_SECONDS
+            log.info("%d of %d accepted files for the next step are there", there, self._train.files_per_step)
+
+    def _load(self, sub: Submission) -> None:
+        """Read a file; one that cannot be used is passed over, one that is absent after a while too."""
+        try:
+            self._groups[file_id(sub)] = self._loader.groups(sub)
+        except MissingObjectError as error:
+            since = self._missing.setdefault(file_id(sub), time.monotonic())
+            if time.monotonic() - since >= self._config.missing_seconds:
+                self._refuse(sub, error)
+        except (MalformedFile, IntegrityError) as error:
+            self._refuse(sub, error)
+
+    def _refuse(self, sub: Submission, error: MusterError) -> None:
+        self.refused.add(file_id(sub))
+        log.warning("accepted file %d of %s is not trained on: %s", sub.sequence, sub.node, error.what)
+
+    def _tell(self, inbox: Inbox, gone: list[Submission]) -> None:
+        for sub in inbox.stale:
+            if file_id(sub) not in self.late:
+                log.warning("file %d of step %d came too late to be trained on", sub.sequence, sub.step)
+        self.late |= {file_id(sub) for sub in inbox.stale}
+        for sub in gone:
+            if file_id(sub) not in self._overturned:
+                log.warning("file %d was trained on and then rejected (trained_then_rejected)", sub.sequence)
+        self._overturned |= {file_id(sub) for sub in gone}

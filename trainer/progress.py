@@ -1,0 +1,60 @@
+"""How far a run has come: the learner, and what must be exactly as old as its weights, in checkpoints on disk."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import IntegrityError
+from trainer.checkpoint import checkpoint_path, checkpoints
+from trainer.folders import drop_old, remove_leftovers
+from trainer.learner import Learner
+from trainer.records import Records
+
+log = logging.getLogger("muster.trainer")
+_KEPT_CHECKPOINTS = 3
+
+
+class Progress:
+    """Starts from the newest intact checkpoint in `folder`, or from a fresh learner at policy step 0.
+
+    `consumed`: ids of the files trained on. `manifests`: digests of the policy steps published so far. `document`: the
+    record of the learner's own step, empty for step 0: a restart must not report that step as empty.
+    """
+
+    def __init__(self, folder: Path, make_learner: Callable[[], Learner], records: Records) -> None:
+        self._folder, self._records = folder, records
+        self.consumed: set[str] = set()
+        self.manifests: list[bytes] = []
+        self.document: dict[str, Any] = {}
+        remove_leftovers(folder)
+        self.learner = make_learner()
+        found = checkpoints(folder)
+        if found and not any(map(self._resume, reversed(found))):
+            self.learner = make_learner()  # a damaged checkpoint may have left some of its weights
+
+    def keep(self, document: dict[str, Any], files: list[dict[str, Any]]) -> None:
+        """Write the checkpoint of the step just trained, with what the records are to say of it."""
+        self.document = document
+        extra = {
+            "consumed": sorted(self.consumed),
+            "manifests": [digest.hex() for digest in self.manifests],
+            "document": document,
+            "files": files,
+        }
+        self.learner.save_checkpoint(checkpoint_path(self._folder, self.learner.step), extra)
+        drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
+
+    def _resume(self, path: Path) -> bool:
+        try:
+            extra = self.learner.load_checkpoint(path)
+        except IntegrityError as error:
+            log.warning("%s", error)
+            return False
+        self.consumed = set(extra["consumed"])
+        self.manifests = [bytes.fromhex(digest) for digest in extra["manifests"]]
+        self.document = extra["document"]
+        if self.document:
+            self._records.write(self.document, extra["files"])
+        log.info("resumed at policy step %d with %d consumed files", self.learner.step, len(self.consumed))
+        return True
