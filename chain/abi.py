@@ -1,7 +1,7 @@
 """The suite's ABIs (contracts/abi/*.json): encoding of calls, decoding of answers, logs and errors.
 
 Values: integers, checksum addresses, bytes, booleans, strings, tuples and lists; structs are tuples going in and dicts
-coming out.
+coming out. The codec is eth_abi's, as in web3; why not web3's contract classes is in docs/architecture.md.
 """
 
 import hashlib
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
-from eth_abi.abi import encode
-from eth_abi.codec import ABIDecoder
+from eth_abi.codec import ABICodec
 from eth_abi.decoding import StringDecoder
 from eth_abi.exceptions import DecodingError, EncodingError
 from eth_abi.registry import registry
+from eth_utils.abi import collapse_if_tuple
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 
@@ -27,78 +27,93 @@ CONTRACTS = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juri
 Json = dict[str, Any]
 
 
-def _lenient() -> ABIDecoder:
-    """A decoder that never fails on text: contracts emit what strangers pass as `string` unread, and an event that no
+def _lenient() -> ABICodec:
+    """A codec that never fails on text: contracts emit what strangers pass as `string` unread, and an event that no
     program can decode would stop every program that follows the chain."""
     own = registry.copy()  # type: ignore[no-untyped-call]
     own.unregister_decoder("string")
     text = StringDecoder(handle_string_errors="replace")  # type: ignore[no-untyped-call]
     own.register_decoder("string", text)
-    return ABIDecoder(own)
+    return ABICodec(own)
 
 
-_DECODER = _lenient()
+_CODEC = _lenient()
+
+
+class Parameters:
+    """Values that travel as one ABI tuple; `where` names them in errors, e.g. `Pools.submit`."""
+
+    def __init__(self, where: str, components: list[Json]) -> None:
+        self.where = where
+        self.components = components
+        self.types = [collapse_if_tuple(one) for one in components]
+
+    def encode(self, values: tuple[Any, ...]) -> bytes:
+        """Raises ValueError when a value does not fit its type."""
+        if len(values) != len(self.types):
+            raise ValueError(f"{self.where} takes {len(self.types)} arguments, not {len(values)}")
+        try:
+            return _CODEC.encode(self.types, values)
+        except (EncodingError, TypeError, OverflowError) as error:
+            raise ValueError(f"{self.where}: {error}") from None
+
+    def decode(self, data: bytes) -> list[Any]:
+        """Raises ConfigError for data of other types."""
+        try:
+            values = _CODEC.decode(self.types, data)
+        except (DecodingError, OverflowError, ValueError) as error:
+            why = f"{self.where} does not decode ({error})"
+            raise ConfigError(why, "the contract's ABI differs from this version's: check the deployment") from None
+        return [_nice(one, value) for one, value in zip(self.components, values, strict=True)]
+
+    def named(self, data: bytes) -> Json:
+        """Decoded values by name, or by place where one has no name."""
+        values = enumerate(zip(self.components, self.decode(data), strict=True))
+        return {one["name"] or str(place): value for place, (one, value) in values}
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a contract; `outputs` and `inputs` are ABI parameter descriptions."""
+    """A function of a contract."""
 
     contract: str
     name: str
-    inputs: tuple[Json, ...] = field(hash=False)
-    outputs: tuple[Json, ...] = field(hash=False)
+    inputs: Parameters = field(hash=False)
+    outputs: Parameters = field(hash=False)
     selector: bytes = b""
 
     def encode(self, *args: Any) -> bytes:
         """Call data. Raises ValueError naming the function when an argument does not fit its type."""
-        if len(args) != len(self.inputs):
-            raise ValueError(f"{self.contract}.{self.name} takes {len(self.inputs)} arguments, not {len(args)}")
-        try:
-            return self.selector + encode([canonical_type(i) for i in self.inputs], args)
-        except (EncodingError, TypeError, OverflowError) as error:
-            raise ValueError(f"{self.contract}.{self.name}: {error}") from None
+        return self.selector + self.inputs.encode(args)
 
     def decode(self, data: bytes) -> Any:
         """The returned value, or a tuple of them when there are several; None when there is none."""
-        values = _decode(self.outputs, data, f"{self.contract}.{self.name}")
-        if not self.outputs:
-            return None
-        return values[0] if len(values) == 1 else values
+        values = self.outputs.decode(data)
+        return tuple(values) if len(values) > 1 else next(iter(values), None)
 
 
 @dataclass(frozen=True)
 class EventType:
-    """An event of a contract; `topic` is its first topic."""
+    """An event of a contract; `topic` is its first topic. Indexed parameters of this suite are static words, so the
+    further topics decode like one tuple."""
 
     contract: str
     name: str
-    inputs: tuple[Json, ...] = field(hash=False)
+    indexed: Parameters = field(hash=False)
+    plain: Parameters = field(hash=False)
     topic: bytes = b""
 
     def decode(self, topics: list[bytes], data: bytes) -> Json:
         """Arguments by name."""
-        indexed = tuple(i for i in self.inputs if i["indexed"])
-        plain = tuple(i for i in self.inputs if not i["indexed"])
-        where = f"{self.contract}.{self.name}"
-        values = dict(zip((i["name"] for i in plain), _decode(plain, data, where), strict=True))
-        # Indexed parameters of this suite are static words, so the topics decode like one tuple.
-        words = _decode(indexed, b"".join(topics[1:]), where)
-        return values | dict(zip((i["name"] for i in indexed), words, strict=True))
+        return self.plain.named(data) | self.indexed.named(b"".join(topics[1:]))
 
 
 @dataclass(frozen=True)
 class ErrorType:
-    """A custom error."""
+    """A custom error; its arguments follow the selector."""
 
-    contract: str
     name: str
-    inputs: tuple[Json, ...] = field(hash=False)
-
-    def decode(self, data: bytes) -> Json:
-        """Arguments by name; `data` without the selector."""
-        values = _decode(self.inputs, data, self.name)
-        return {i["name"] or str(n): v for n, (i, v) in enumerate(zip(self.inputs, values, strict=True))}
+    inputs: Parameters = field(hash=False)
 
 
 @dataclass(frozen=True)
@@ -126,8 +141,7 @@ def load(contract: str) -> Abi:
     path = abi_folder() / f"{contract}.json"
     try:
         data = path.read_bytes()
-        entries = json.loads(data)
-        return parse(contract, entries, hashlib.sha256(data).hexdigest())
+        return parse(contract, json.loads(data), hashlib.sha256(data).hexdigest())
     except OSError as error:
         raise ConfigError(f"cannot read the ABI {path}: {error.strerror}", "run make contracts") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -136,19 +150,21 @@ def load(contract: str) -> Abi:
 
 def parse(contract: str, entries: list[Json], sha256: str = "") -> Abi:
     """An ABI from its JSON entries."""
-    functions: dict[str, Function] = {}
-    events: dict[bytes, EventType] = {}
-    errors: dict[bytes, ErrorType] = {}
+    abi = Abi(contract, sha256, {}, {}, {})
     for entry in entries:
-        kind, name, inputs = entry["type"], entry.get("name", ""), tuple(entry.get("inputs", ()))
-        digest = keccak(text=f"{name}({','.join(canonical_type(i) for i in inputs)})")
+        kind, name, components = entry["type"], entry.get("name", ""), entry.get("inputs", [])
+        where = f"{contract}.{name}"
+        inputs = Parameters(where, components)
+        digest = keccak(text=f"{name}({','.join(inputs.types)})")
         if kind == "function":
-            functions[name] = Function(contract, name, inputs, tuple(entry["outputs"]), digest[:4])
+            outputs = Parameters(where, entry["outputs"])
+            abi.functions[name] = Function(contract, name, inputs, outputs, digest[:4])
         elif kind == "event" and not entry.get("anonymous"):
-            events[digest] = EventType(contract, name, inputs, digest)
+            indexed, plain = ([one for one in components if one["indexed"] is wanted] for wanted in (True, False))
+            abi.events[digest] = EventType(contract, name, Parameters(where, indexed), Parameters(where, plain), digest)
         elif kind == "error":
-            errors[digest[:4]] = ErrorType(contract, name, inputs)
-    return Abi(contract, sha256, functions, events, errors)
+            abi.errors[digest[:4]] = ErrorType(name, inputs)
+    return abi
 
 
 @cache
@@ -157,31 +173,13 @@ def all_errors() -> dict[bytes, ErrorType]:
     return {selector: error for name in CONTRACTS for selector, error in load(name).errors.items()}
 
 
-def canonical_type(parameter: Json) -> str:
-    """The type as it enters a signature: structs spelt out."""
-    kind = str(parameter["type"])
-    if not kind.startswith("tuple"):
-        return kind
-    return f"({','.join(canonical_type(c) for c in parameter['components'])}){kind[5:]}"
-
-
-def _decode(parameters: tuple[Json, ...], data: bytes, where: str) -> tuple[Any, ...]:
-    try:
-        values = _DECODER.decode([canonical_type(p) for p in parameters], data)
-    except (DecodingError, OverflowError, ValueError) as error:
-        raise ConfigError(
-            f"{where} does not decode ({error})", "the contract's ABI differs from this version's: check the deployment"
-        ) from None
-    return tuple(_nice(p, v) for p, v in zip(parameters, values, strict=True))
-
-
-def _nice(parameter: Json, value: Any) -> Any:
-    kind = str(parameter["type"])
+def _nice(component: Json, value: Any) -> Any:
+    kind: str = component["type"]
     if kind.endswith("]"):
-        inner = {**parameter, "type": kind[: kind.rindex("[")]}
-        return [_nice(inner, v) for v in value]
+        inner = {**component, "type": kind[: kind.rindex("[")]}
+        return [_nice(inner, one) for one in value]
     if kind == "tuple":
-        return {c["name"]: _nice(c, v) for c, v in zip(parameter["components"], value, strict=True)}
+        return {one["name"]: _nice(one, part) for one, part in zip(component["components"], value, strict=True)}
     return checksum(value) if kind == "address" else value
 
 

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-from eth_abi.abi import encode
-
 from chain import abi
 from chain.resources import artifacts_folder
 from protocol.errors import ConfigError
@@ -42,8 +40,8 @@ class Artifact:
 
     def encode_arguments(self, *arguments: Any) -> bytes:
         constructors = [e for e in self._document["abi"] if e["type"] == "constructor"]
-        inputs: list[dict[str, Any]] = constructors[0]["inputs"] if constructors else []
-        return encode([abi.canonical_type(i) for i in inputs], arguments)
+        inputs = constructors[0]["inputs"] if constructors else []
+        return abi.Parameters(f"{self.contract}'s constructor", inputs).encode(arguments)
 
     def gas_limit(self, init_code: bytes) -> int:
         """Enough gas to create the contract: call data, init code, stored code, and the constructor's own writes."""

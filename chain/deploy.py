@@ -18,9 +18,9 @@ from chain import abi
 from chain.artifacts import Artifact
 from chain.client import ChainClient
 from chain.deployment import Deployment, Placed, TokenInfo
+from chain.jsonrpc import number
 from chain.network import NetworkConfig
-from chain.rpc import number
-from chain.sender import Call
+from chain.transactions import Call
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
@@ -162,7 +162,7 @@ def _settled_nonce(client: ChainClient) -> int:
     def ready() -> tuple[int] | None:
         latest, pending = (
             number(c)
-            for c in client.rpc.batch([("eth_getTransactionCount", [client.address, t]) for t in ("latest", "pending")])
+            for c in client.batch([("eth_getTransactionCount", [client.address, t]) for t in ("latest", "pending")])
         )
         return (latest,) if latest == pending else None
 
@@ -176,7 +176,7 @@ def _plan(client: ChainClient, network: NetworkConfig, progress: Progress) -> De
     if network.suite.token is not None:
         addresses["MusterToken"] = network.suite.token
     arguments = _arguments(network, addresses, network.suite.governance or progress.deployer)
-    codes = client.rpc.batch([("eth_getCode", [addresses[n], "latest"]) for n in names])
+    codes = client.batch([("eth_getCode", [addresses[n], "latest"]) for n in names])
     creations = []
     for name, code in zip(names, codes, strict=True):
         artifact = Artifact.load(name)
@@ -188,7 +188,7 @@ def _plan(client: ChainClient, network: NetworkConfig, progress: Progress) -> De
     if todo:
         _check_nonce(client, todo[0])
     gas = sum(s.gas for s in todo)
-    return DeploymentPlan(creations, gas, gas * number(client.rpc.call("eth_gasPrice")), not todo)
+    return DeploymentPlan(creations, gas, gas * client.number("eth_gasPrice", lambda eth: eth.gas_price), not todo)
 
 
 def _check_nonce(client: ChainClient, first: Creation) -> None:

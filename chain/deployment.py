@@ -106,14 +106,14 @@ class Deployment(_DeploymentModel):
         genesis = client.block(0)
         if genesis is not None and "0x" + genesis.hash.hex() != self.genesis:
             raise ConfigError(
-                f"{client.rpc.url} serves another chain with id {self.chain_id} than the one deployed to",
+                f"{client.url} serves another chain with id {self.chain_id} than the one deployed to",
                 "name its RPC URL, or deploy again (a fresh local chain starts empty)",
             )
         names = list(self.contracts)
-        codes = client.rpc.batch([("eth_getCode", [self.contracts[n].address, "latest"]) for n in names])
+        codes = client.batch([("eth_getCode", [self.contracts[n].address, "latest"]) for n in names])
         for name, code in zip(names, codes, strict=True):
             if not isinstance(code, str) or len(code) <= 2:
                 raise ConfigError(
-                    f"there is no {name} at {self.contracts[name].address} on {client.rpc.url}",
+                    f"there is no {name} at {self.contracts[name].address} on {client.url}",
                     "check the deployment file and the RPC URL",
                 )

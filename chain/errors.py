@@ -24,7 +24,7 @@ class ContractError(MusterError):
         self.name, self.arguments = decode_revert(data)
         self.call, self.data, self.tx_hash = call, data, tx_hash
         mined = f" (mined in {tx_hash})" if tx_hash else ""
-        super().__init__(f"{call} was refused: {describe(self.name, self.arguments)}{mined}", mend_of(self.name))
+        super().__init__(f"{call} was refused: {_render(self.name, self.arguments)}{mined}", _HINTS.get(self.name, ""))
 
 
 class TransactionError(MusterError):
@@ -48,20 +48,21 @@ def decode_revert(data: bytes) -> tuple[str, dict[str, Any]]:
             return "Panic", {"reason": _PANICS.get(code, hex(code))}
         known = abi.all_errors().get(selector)
         if known is not None:
-            return known.name, known.decode(body)
+            return known.name, known.inputs.named(body)
     except (DecodingError, MusterError, ValueError, OverflowError):
         pass
     return "Unknown", {"data": "0x" + data[:64].hex()}
 
 
-def describe(name: str, arguments: dict[str, Any]) -> str:
+def _render(name: str, arguments: dict[str, Any]) -> str:
     if not name:
         return "it reverted without a reason"
     inner = ", ".join(f"{k}={'0x' + v.hex() if isinstance(v, bytes) else v}" for k, v in arguments.items())
     return f"{name}({inner})"
 
 
-_MENDS = {
+_HINTS = {
+    # What to do about a custom error, where that can be said in general.
     "ERC20InsufficientAllowance": "approve the contract for at least that many grains first",
     "ERC20InsufficientBalance": "get more tokens: on a test network, from the faucet",
     "StakeTooLow": "deposit more stake",
@@ -78,8 +79,3 @@ _MENDS = {
     "TooFewSeats": "more validators have to bond seats first",
     "Paused": "governance paused new entries: try later",
 }
-
-
-def mend_of(name: str) -> str:
-    """What to do about a custom error, where that can be said in general."""
-    return _MENDS.get(name, "")

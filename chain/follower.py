@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from chain.client import Block, ChainClient, parse_block
 from chain.deployment import Deployment
 from chain.events import Batch, Event
+from chain.jsonrpc import RpcError
 from chain.logs import decode_logs
-from chain.rpc import RpcError
+from chain.reader import Block, ChainReader
 from chain.store import EventStore
 from protocol.errors import ConfigError, MusterError, UnreachableError
 
@@ -37,7 +37,7 @@ class Follower:
     Raises ConfigError when the chain or the file belongs to another deployment.
     """
 
-    def __init__(self, client: ChainClient, deployment: Deployment, path: Path, confirmations: int = 0) -> None:
+    def __init__(self, client: ChainReader, deployment: Deployment, path: Path, confirmations: int = 0) -> None:
         self._client = client
         self._deployment = deployment
         self._confirmations = confirmations
@@ -96,9 +96,7 @@ class Follower:
                 return batch
             except _Moved:
                 log.info("the chain reorganised while being read; looking again")
-        raise UnreachableError(
-            f"{self._client.rpc.url} changes its mind faster than it can be read", "check the endpoint"
-        )
+        raise UnreachableError(f"{self._client.url} changes its mind faster than it can be read", "check the endpoint")
 
     def close(self) -> None:
         self._store.close()
@@ -108,12 +106,9 @@ class Follower:
     def _target(self) -> tuple[Block | None, int | None]:
         """(block to follow up to, fork point if the stored end is no longer on the chain)."""
         cursor = self._store.cursor
-        calls: list[tuple[str, list[Any]]] = [("eth_getBlockByNumber", ["latest", False])]
-        if cursor is not None:
-            calls.append(("eth_getBlockByNumber", [hex(cursor), False]))
-        latest, *at_cursor = [parse_block(raw) for raw in self._client.rpc.batch(calls)]
+        latest, *at_cursor = self._client.blocks(["latest"] if cursor is None else ["latest", cursor])
         if latest is None:
-            raise UnreachableError(f"{self._client.rpc.url} has no latest block", "wait until the node has synced")
+            raise UnreachableError(f"{self._client.url} has no latest block", "wait until the node has synced")
         fork = None
         if cursor is not None and not self._holds(cursor, at_cursor[0], latest):
             if self._lagging(cursor, latest):
@@ -133,7 +128,7 @@ class Follower:
 
     def _lagging(self, cursor: int, latest: Block) -> bool:
         """With several endpoints, one may simply be behind the one we read from before: give it a moment."""
-        if len(self._client.rpc.urls) == 1 or latest.number >= cursor:
+        if len(self._client.provider.urls) == 1 or latest.number >= cursor:
             return False
         now = time.monotonic()
         self._behind_since = self._behind_since or now
@@ -152,9 +147,8 @@ class Follower:
         width = 4
         while known:
             part, known = known[:width], known[width:]
-            answers = self._client.rpc.batch([("eth_getBlockByNumber", [hex(n), False]) for n, _ in part])
-            for (number, block_hash), raw in zip(part, answers, strict=True):
-                block = parse_block(raw)
+            blocks = self._client.blocks([number for number, _ in part])
+            for (number, block_hash), block in zip(part, blocks, strict=True):
                 if block is not None and block.hash == block_hash:
                     return number
             width = min(width * 4, 100)
@@ -164,7 +158,7 @@ class Follower:
         genesis = self._client.block(0)
         if genesis is not None and "0x" + genesis.hash.hex() != self._deployment.genesis:
             raise ConfigError(
-                f"{self._client.rpc.url} serves another chain with id {self._client.chain_id} than the deployment's",
+                f"{self._client.url} serves another chain with id {self._deployment.chain_id} than the deployment's",
                 "name the right RPC URL, or deploy again and start with an empty data folder",
             )
 
@@ -181,11 +175,11 @@ class Follower:
             query: dict[str, Any] = {"blockHash": "0x" + end.hash.hex()}
         else:
             query = {"fromBlock": hex(first), "toBlock": hex(last)}
-        (answer,) = self._client.rpc.batch([("eth_getLogs", [query | {"address": self._addresses}])])
+        (answer,) = self._client.batch([("eth_getLogs", [query | {"address": self._addresses}])])
         if isinstance(answer, RpcError):
             return self._smaller(answer, first, last)
         if not isinstance(answer, list):
-            raise UnreachableError(f"{self._client.rpc.url} answers {type(answer).__name__} for logs", "check it")
+            raise UnreachableError(f"{self._client.url} answers {type(answer).__name__} for logs", "check it")
         if first != last:
             again = self._client.block(last)
             if again is None or again.hash != end.hash:
@@ -195,11 +189,9 @@ class Follower:
         try:
             events = decode_logs(raw, self._deployment, {})
             if any(not first <= event.block <= last for event in events):
-                raise UnreachableError(
-                    f"{self._client.rpc.url} returns logs of other blocks than asked for", "check it"
-                )
+                raise UnreachableError(f"{self._client.url} returns logs of other blocks than asked for", "check it")
         except UnreachableError as error:
-            self._client.rpc.distrust(error.what)
+            self._client.provider.distrust(error.what)
             raise
         self._store.append(raw, last, end.hash)
         return events
@@ -211,13 +203,13 @@ class Follower:
             if end is None or "not found" in error.message.lower() or "unknown block" in error.message.lower():
                 raise _Moved from None
             raise MusterError(
-                f"{self._client.rpc.url} gives no logs of block {last}: {error.message}",
+                f"{self._client.url} gives no logs of block {last}: {error.message}",
                 "an endpoint with the chain's full history is needed",
             )
         self._range = max(1, (last - first + 1) // 4)
         log.info(
             "%s refuses %d blocks of logs (%s); asking for %d",
-            self._client.rpc.url,
+            self._client.url,
             last - first + 1,
             error.message,
             self._range,
@@ -230,7 +222,7 @@ class Follower:
         times: dict[str, tuple[str, str]] = {}
         for start in range(0, len(missing), 100):
             part = missing[start : start + 100]
-            for raw in self._client.rpc.batch([("eth_getBlockByNumber", [n, False]) for n in part]):
+            for raw in self._client.batch([("eth_getBlockByNumber", [n, False]) for n in part]):
                 if isinstance(raw, dict):
                     times[raw["number"]] = (raw["hash"], raw["timestamp"])
         for entry in logs:

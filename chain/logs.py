@@ -6,7 +6,7 @@ from typing import Any
 from chain import abi
 from chain.deployment import Deployment
 from chain.events import Event
-from chain.rpc import number
+from chain.jsonrpc import number
 from protocol.errors import ConfigError, UnreachableError
 
 

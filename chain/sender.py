@@ -1,4 +1,4 @@
-"""Transactions: priced, signed, sent, nursed until they are mined, and their receipts checked.
+"""Transactions: priced, signed, sent, tracked until they are mined, and their receipts checked.
 
 A transaction may be dropped, stuck behind a gap, outbid, or mined in a block that a reorganisation removes before we
 look. While its receipt is awaited all of these are looked for and mended; a nonce taken by somebody else makes the call
@@ -12,16 +12,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eth_account.signers.local import LocalAccount
+from web3.types import BlockParams
 
 from chain.errors import ContractError, TransactionError
+from chain.jsonrpc import Request, RpcError, number
 from chain.nonce import Nonces
-from chain.rpc import Rpc, RpcError, number
-from chain.transactions import Call, PendingTransaction, Price, Receipt, price_of
+from chain.reader import ChainReader
+from chain.transactions import Call, PendingTransaction, Price, Receipt, price_of, receipt_of
 from protocol.errors import MusterError
 from protocol.waits import WAITS
 
 log = logging.getLogger("muster.chain")
-__all__ = ["Call", "Receipt", "Sender"]
 _CHECK_EVERY = 2.0
 _LOW_BALANCE = 20
 
@@ -32,8 +33,8 @@ class Sender:
     `bump_after`: seconds until a transaction that is not mined is outbid by our own replacement.
     """
 
-    def __init__(self, rpc: Rpc, account: LocalAccount, *, poll: float = 0.2, bump_after: float = 20.0) -> None:
-        self._rpc = rpc
+    def __init__(self, chain: ChainReader, account: LocalAccount, *, poll: float, bump_after: float) -> None:
+        self._chain = chain
         self._account = account
         self._poll = poll
         self._bump_after = bump_after
@@ -47,37 +48,37 @@ class Sender:
         mined within `timeout` seconds (it may still be later), UnreachableError when no endpoint answers.
         """
         limit, price = self._prepare(call, gas)
-        flight = self._launch(call, limit, price)
+        pending = self._launch(call, limit, price)
         try:
             with WAITS.on(f"{call.label} to be mined"):
-                return self._await(flight, timeout)
+                return self._await(pending, timeout)
         finally:
-            self._nonces.done(flight.nonce)
+            self._nonces.done(pending.nonce)
 
     def send_all(self, calls: Sequence[tuple[Call, int]], timeout: float = 300.0) -> Iterator[Receipt]:
         """Send calls with given gas limits one right after the other, then yield their receipts in order. For calls
         that depend on one another only by their order; the first failure is raised when its turn comes."""
         _, price = self._prepare(calls[0][0], sum(gas for _, gas in calls))
-        flights = [self._launch(call, gas, price) for call, gas in calls]
+        all_pending = [self._launch(call, gas, price) for call, gas in calls]
         try:
-            for flight in flights:
-                with WAITS.on(f"{flight.call.label} to be mined"):
-                    yield self._await(flight, timeout)
+            for pending in all_pending:
+                with WAITS.on(f"{pending.call.label} to be mined"):
+                    yield self._await(pending, timeout)
         finally:
-            for flight in flights:
-                self._nonces.done(flight.nonce)
+            for pending in all_pending:
+                self._nonces.done(pending.nonce)
 
     # ---- Before
 
     def _prepare(self, call: Call, gas: int | None) -> tuple[int, Price]:
-        requests: list[tuple[str, list[Any]]] = [
+        requests: list[Request] = [
             ("eth_getBlockByNumber", ["latest", False]),
             ("eth_maxPriorityFeePerGas", []),
             ("eth_getBalance", [self._account.address, "latest"]),
         ]
         if gas is None:
             requests.append(("eth_estimateGas", [call.fields(self._account.address)]))
-        block, tip, balance, *estimate = self._rpc.batch(requests)
+        block, tip, balance, *estimate = self._chain.batch(requests)
         price = price_of(block, tip)
         if estimate:
             if isinstance(estimate[0], RpcError):
@@ -105,7 +106,7 @@ class Sender:
             )
 
     def _refusal(self, call: Call, error: RpcError) -> MusterError:
-        if error.data or "revert" in error.message.lower():
+        if error.reverted:
             return ContractError(call.label, error.data)
         if "insufficient funds" in error.message.lower():
             return TransactionError(f"{self._account.address} has too little ETH for gas", "send some ETH to it")
@@ -133,7 +134,7 @@ class Sender:
     def _sign(self, call: Call, gas: int, price: Price, nonce: int) -> tuple[bytes, str]:
         fields: dict[str, Any] = {
             "type": 2,
-            "chainId": self._rpc.chain_id,
+            "chainId": self._chain.provider.chain_id,
             "nonce": nonce,
             "value": call.value,
             "data": call.data,
@@ -150,14 +151,14 @@ class Sender:
         """Hand over; False when the nonce belongs to another transaction. A lost answer followed by a retry looks like
         one of our own transactions being known already, so the hash decides."""
         try:
-            self._rpc.call("eth_sendRawTransaction", "0x" + raw.hex())
+            self._chain.ask("eth_sendRawTransaction", lambda eth: eth.send_raw_transaction(raw))
             return True
         except RpcError as error:
             text = error.message.lower()
             if "already known" in text or "already imported" in text or "known transaction" in text:
                 return True
             if "nonce too low" in text or "underpriced" in text or "nonce is too low" in text:
-                return self._rpc.call("eth_getTransactionByHash", tx_hash) is not None
+                return isinstance(self._chain.batch([("eth_getTransactionByHash", [tx_hash])])[0], dict)
             if "insufficient funds" in text:
                 raise TransactionError(
                     f"{self._account.address} has too little ETH for gas", "send some ETH to it"
@@ -166,86 +167,76 @@ class Sender:
 
     # ---- Until mined
 
-    def _await(self, flight: PendingTransaction, timeout: float) -> Receipt:
-        deadline = flight.started + timeout
-        next_check, next_log = flight.started + _CHECK_EVERY, flight.started + 10.0
+    def _await(self, pending: PendingTransaction, timeout: float) -> Receipt:
+        deadline = pending.started + timeout
+        next_check, next_log = pending.started + _CHECK_EVERY, pending.started + 10.0
         while True:
-            receipt = self._receipt(flight)
+            receipt = self._receipt(pending)
             if receipt is not None:
-                return self._checked(flight, receipt)
+                return self._checked(pending, receipt)
             now = time.monotonic()
             if now > deadline:
                 raise TransactionError(
-                    f"{flight.call.label} was not mined within {timeout:.0f} s ({flight.hashes[-1]})",
+                    f"{pending.call.label} was not mined within {timeout:.0f} s ({pending.hashes[-1]})",
                     "it may be later: look before sending it again",
-                    flight.hashes[-1],
+                    pending.hashes[-1],
                 )
             if now >= next_check:
-                self._nurse(flight)
+                self._track(pending)
                 next_check = now + _CHECK_EVERY
-            if now - flight.priced > self._bump_after:
-                self._bump(flight)
+            if now - pending.priced > self._bump_after:
+                self._bump(pending)
             if now >= next_log:
-                log.info("waiting for %s to be mined (%s)", flight.call.label, flight.hashes[-1])
+                log.info("waiting for %s to be mined (%s)", pending.call.label, pending.hashes[-1])
                 next_log = now + 10.0
             time.sleep(self._poll)
 
-    def _receipt(self, flight: PendingTransaction) -> dict[str, Any] | None:
-        for answer in self._rpc.batch([("eth_getTransactionReceipt", [h]) for h in flight.hashes]):
+    def _receipt(self, pending: PendingTransaction) -> dict[str, Any] | None:
+        for answer in self._chain.batch([("eth_getTransactionReceipt", [h]) for h in pending.hashes]):
             if isinstance(answer, dict):
                 return answer
         return None
 
-    def _checked(self, flight: PendingTransaction, receipt: dict[str, Any]) -> Receipt:
-        tx_hash = receipt["transactionHash"]
-        if number(receipt["status"]) != 1:
-            raise self._why(flight, receipt)
-        used = number(receipt["gasUsed"])
-        return Receipt(
-            tx_hash,
-            number(receipt["blockNumber"]),
-            bytes.fromhex(receipt["blockHash"][2:]),
-            used,
-            used * number(receipt.get("effectiveGasPrice", "0x0")) + number(receipt.get("l1Fee") or "0x0"),
-            receipt.get("contractAddress"),
-            receipt["logs"],
-        )
+    def _checked(self, pending: PendingTransaction, raw: dict[str, Any]) -> Receipt:
+        receipt, succeeded = receipt_of(raw)
+        if not succeeded:
+            raise self._why(pending, receipt)
+        return receipt
 
-    def _why(self, flight: PendingTransaction, receipt: dict[str, Any]) -> ContractError:
+    def _why(self, pending: PendingTransaction, receipt: Receipt) -> ContractError:
         """The reason of a mined revert, by running the call again on the state around its block."""
-        mined = number(receipt["blockNumber"])
-        fields = flight.call.fields(self._account.address) | {"gas": hex(flight.gas)}
-        for block in (mined - 1, mined):
-            answer = self._rpc.batch([("eth_call", [fields, hex(block)])])[0]
+        fields = pending.call.fields(self._account.address) | {"gas": hex(pending.gas)}
+        for block in (receipt.block - 1, receipt.block):
+            answer = self._chain.batch([("eth_call", [fields, hex(block)])])[0]
             if isinstance(answer, RpcError) and answer.data:
-                return ContractError(flight.call.label, answer.data, receipt["transactionHash"])
-        return ContractError(flight.call.label, b"", receipt["transactionHash"])
+                return ContractError(pending.call.label, answer.data, receipt.tx_hash)
+        return ContractError(pending.call.label, b"", receipt.tx_hash)
 
-    def _nurse(self, flight: PendingTransaction) -> None:
+    def _track(self, pending: PendingTransaction) -> None:
         """Mend what keeps a transaction from being mined."""
-        count, known = self._rpc.batch(
+        count, known = self._chain.batch(
             [
                 ("eth_getTransactionCount", [self._account.address, "latest"]),
-                ("eth_getTransactionByHash", [flight.hashes[-1]]),
+                ("eth_getTransactionByHash", [pending.hashes[-1]]),
             ]
         )
         if isinstance(count, RpcError) or isinstance(known, RpcError):
             return
-        if number(count) > flight.nonce:
+        if number(count) > pending.nonce:
             # Mined between two looks, or its nonce went to another transaction: look once more before concluding.
-            flight.orphaned += 1
-            if known is None and flight.orphaned >= 2 and self._receipt(flight) is None:
-                self._relaunch(flight)
+            pending.orphaned += 1
+            if known is None and pending.orphaned >= 2 and self._receipt(pending) is None:
+                self._relaunch(pending)
             return
-        flight.orphaned = 0
+        pending.orphaned = 0
         with self._nonces.lock:
-            for nonce in range(max(number(count), flight.nonce - 16), flight.nonce):
-                self._refill(nonce, flight.price)
+            for nonce in range(max(number(count), pending.nonce - 16), pending.nonce):
+                self._refill(nonce, pending.price)
             if known is None:
-                log.warning("%s was dropped by the chain; sending it again", flight.call.label)
-                raw = self._nonces.remembered(flight.nonce)
+                log.warning("%s was dropped by the chain; sending it again", pending.call.label)
+                raw = self._nonces.remembered(pending.nonce)
                 if raw is not None:
-                    self._broadcast(raw, flight.hashes[-1])
+                    self._broadcast(raw, pending.hashes[-1])
 
     def _refill(self, nonce: int, price: Price) -> None:
         """A nonce below a waiting one that nobody waits for: without it the waiting one can never be mined."""
@@ -255,23 +246,23 @@ class Sender:
         if raw is None:
             raw, _ = self._sign(Call(self._account.address, b"", "filler"), 21_000, price, nonce)
         try:
-            self._rpc.call("eth_sendRawTransaction", "0x" + raw.hex())
-        except RpcError as error:
-            log.debug("nonce %d: %s", nonce, error.message)
+            self._chain.ask("eth_sendRawTransaction", lambda eth: eth.send_raw_transaction(raw))
+        except (ContractError, RpcError) as error:
+            log.debug("nonce %d: %s", nonce, error.what)
 
-    def _relaunch(self, flight: PendingTransaction) -> None:
-        log.warning("nonce %d went to another transaction; sending %s again", flight.nonce, flight.call.label)
-        self._nonces.done(flight.nonce)
-        limit, price = self._prepare(flight.call, None)
-        again = self._launch(flight.call, limit, price)
-        flight.nonce, flight.hashes, flight.gas, flight.price = again.nonce, again.hashes, limit, price
-        flight.orphaned, flight.priced = 0, time.monotonic()
+    def _relaunch(self, pending: PendingTransaction) -> None:
+        log.warning("nonce %d went to another transaction; sending %s again", pending.nonce, pending.call.label)
+        self._nonces.done(pending.nonce)
+        limit, price = self._prepare(pending.call, None)
+        again = self._launch(pending.call, limit, price)
+        pending.nonce, pending.hashes, pending.gas, pending.price = again.nonce, again.hashes, limit, price
+        pending.orphaned, pending.priced = 0, time.monotonic()
 
-    def _bump(self, flight: PendingTransaction) -> None:
-        block, tip = self._rpc.batch([("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])])
-        price = flight.price.raised(price_of(block, tip))
-        raw, tx_hash = self._sign(flight.call, flight.gas, price, flight.nonce)
-        flight.priced = time.monotonic()
+    def _bump(self, pending: PendingTransaction) -> None:
+        block, tip = self._chain.batch([("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])])
+        price = pending.price.raised(price_of(block, tip))
+        raw, tx_hash = self._sign(pending.call, pending.gas, price, pending.nonce)
+        pending.priced = time.monotonic()
         with self._nonces.lock:
             try:
                 accepted = self._broadcast(raw, tx_hash)
@@ -279,10 +270,12 @@ class Sender:
                 log.debug("fee bump refused: %s", error)
                 return
             if accepted:
-                log.info("%s is not mined; offering %.3f gwei per gas", flight.call.label, price.most / 1e9)
-                self._nonces.sent(flight.nonce, raw)
-                flight.price = price
-                flight.hashes.append(tx_hash)
+                log.info("%s is not mined; offering %.3f gwei per gas", pending.call.label, price.most / 1e9)
+                self._nonces.sent(pending.nonce, raw)
+                pending.price = price
+                pending.hashes.append(tx_hash)
 
-    def _count(self, block: str) -> int:
-        return number(self._rpc.call("eth_getTransactionCount", self._account.address, block))
+    def _count(self, block: BlockParams) -> int:
+        return self._chain.number(
+            "eth_getTransactionCount", lambda eth: eth.get_transaction_count(self._account.address, block)
+        )

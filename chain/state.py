@@ -104,3 +104,8 @@ class State:
             and (not account.barrier or sub.final_time <= account.barrier)
         ]
         return max(vested, key=lambda sub: sub.cumulative, default=None)
+
+    def claimable_units(self, pool: int, node: str, now: int) -> int:
+        """Output tokens that a claim by the node would pay at chain time `now`."""
+        hint = self.claim_hint(pool, node, now)
+        return hint.cumulative - self.accounts[pool, node].units_drawn if hint else 0

@@ -1,10 +1,14 @@
 """What is sent and what comes back: calls, prices, receipts."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from chain.errors import TransactionError
-from chain.rpc import RpcError, number
+from chain.jsonrpc import RpcError, number
+from protocol.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from web3.types import TxParams
 
 
 @dataclass(frozen=True)
@@ -16,15 +20,15 @@ class Call:
     label: str
     value: int = 0
 
-    def fields(self, sender: str | None = None) -> dict[str, str]:
-        out = {"data": "0x" + self.data.hex(), "value": hex(self.value)}
-        out |= {"to": self.to} if self.to else {}
-        return out | ({"from": sender} if sender else {})
+    def fields(self, sender: str) -> "TxParams":
+        """As an RPC wants it."""
+        to = {"to": self.to} if self.to else {}
+        return cast("TxParams", to | {"data": "0x" + self.data.hex(), "value": hex(self.value), "from": sender})
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """A successful transaction. `logs` as the RPC gives them; `fee` in wei."""
+    """A mined transaction. `logs` as the RPC gives them; `fee` in wei."""
 
     tx_hash: str
     block: int
@@ -60,6 +64,19 @@ class PendingTransaction:
     started: float
     priced: float
     orphaned: int = 0
+
+
+def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
+    """A receipt of JSON-RPC, and whether its transaction succeeded. Raises UnreachableError for a malformed one."""
+    try:
+        used = number(raw["gasUsed"])
+        fee = used * number(raw.get("effectiveGasPrice", "0x0")) + number(raw.get("l1Fee") or "0x0")
+        block_hash = bytes.fromhex(raw["blockHash"][2:])
+        made, logs = raw.get("contractAddress"), list(raw["logs"])
+        receipt = Receipt(raw["transactionHash"], number(raw["blockNumber"]), block_hash, used, fee, made, logs)
+        return receipt, number(raw["status"]) == 1
+    except (KeyError, TypeError, ValueError):
+        raise UnreachableError("the chain's endpoint returns a malformed receipt", "check the endpoint") from None
 
 
 def price_of(block: Any, tip: Any) -> Price:

@@ -13,7 +13,7 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.contracts.base import ContractCall
-    from chain.sender import Receipt
+    from chain.transactions import Receipt
     from cli.session import Session
 
 

@@ -98,7 +98,7 @@ def open_session(
     suite.check_chain(reader)
     if keystore is None:
         return Session(Suite(reader, suite, check=False))
-    urls = reader.rpc.urls
+    urls = reader.provider.urls
     reader.close()
     account = open_key(keystore, password_file)
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))

@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from web3.types import RPCEndpoint
+
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.suite import Suite
@@ -38,9 +40,9 @@ class Onboarding:
 
     def give_gas(self) -> None:
         """Ether for everybody, which a local chain creates on request (a public test network has faucets)."""
-        rpc = self.client("deployer").rpc
+        manager = self.client("deployer").w3.manager
         for name in names(self.plan):
-            rpc.call("anvil_setBalance", self.ring[name].address, hex(100 * ETHER))
+            manager.request_blocking(RPCEndpoint("anvil_setBalance"), [self.ring[name].address, hex(100 * ETHER)])
 
     def give_tokens(self) -> None:
         """Test tokens minted by governance: stakes, bonds, the pool's budget, and some to spare."""

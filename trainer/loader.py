@@ -13,7 +13,7 @@ from storage.keys import object_key
 from trainer.rollouts import Group, TrainRollout
 
 
-class Objects(Protocol):
+class ObjectReader(Protocol):
     """Where objects are read; `storage.bucket.Bucket` is one."""
 
     def get(self, key: str, limit: int = ...) -> bytes: ...
@@ -23,7 +23,7 @@ class Loader:
     """Reads files of one pool. Tokenizer and EOS come from `folder`, any policy step of it; `vocabulary` is the
     model's, which may be larger than the tokenizer's."""
 
-    def __init__(self, config: PoolConfig, bucket: Objects, folder: Path, vocabulary: int) -> None:
+    def __init__(self, config: PoolConfig, bucket: ObjectReader, folder: Path, vocabulary: int) -> None:
         self._bucket, self._limits, self._vocabulary = bucket, Limits.of(config.work), vocabulary
         self._environment = Environment.of(config, folder)
 

@@ -1,4 +1,4 @@
-"""What a trainer leaves for people and for its own restart: one line per step, written once."""
+"""The trainer's logs on disk, read by people and by its own restart; every line is written once."""
 
 import json
 import os
@@ -17,7 +17,7 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self.metrics_path, self.trained_path = folder / "metrics.jsonl", folder / "trained.jsonl"
         for path in (self.metrics_path, self.trained_path):
-            _mend(path)
+            _drop_unfinished_line(path)
 
     def write(self, document: dict[str, Any], files: list[dict[str, Any]]) -> None:
         """Append a step's records unless they are there; `files` before `document`, whose presence means all is."""
@@ -66,8 +66,8 @@ def _append(path: Path, entries: list[dict[str, Any]]) -> None:
         os.fsync(file.fileno())
 
 
-def _mend(path: Path) -> None:
-    """Cut off a line that a kill left unfinished."""
+def _drop_unfinished_line(path: Path) -> None:
+    """Remove what a kill left of the line that was being written."""
     if path.exists():
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 
-from chain.sender import Receipt
+from chain.transactions import Receipt
 from protocol.errors import MusterError
 
 log = logging.getLogger("muster.validator")

@@ -9,8 +9,8 @@ from chain.contracts.court import Court, Juries
 from chain.errors import ContractError
 from chain.judging import Lane, Round, Trial
 from chain.records import Submission
-from chain.sender import Receipt
 from chain.suite import Suite
+from chain.transactions import Receipt
 from protocol.verdict import pack
 from validator.ballots import Ballot
 from validator.judge_queue import LaneVerdict

@@ -10,7 +10,7 @@ from chain.contracts.base import ContractCall, bytes32
 from chain.contracts.pools import Pools
 from chain.contracts.token import Params, TokenTaker
 from chain.records import Submission
-from chain.sender import Receipt
+from chain.transactions import Receipt
 
 
 class Appeals(TokenTaker):

@@ -10,7 +10,7 @@ from chain.client import ChainClient, View
 from chain.deployment import Deployment
 from chain.events import Event
 from chain.logs import decode_logs
-from chain.sender import Call, Receipt
+from chain.transactions import Call, Receipt
 from protocol.errors import ConfigError
 from protocol.eip712 import Domain, checked_address
 

@@ -9,7 +9,7 @@ from eth_utils.crypto import keccak
 from chain.contracts.base import Contract, ContractCall, bytes32, integer
 from chain.errors import ContractError
 from chain.records import Submission
-from chain.sender import Receipt
+from chain.transactions import Receipt
 
 _UINT64 = (1 << 64) - 1
 _NOT_YET = frozenset({"SeedNotMined", "NoSuchLane", "NoSuchTrial"})

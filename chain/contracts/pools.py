@@ -10,7 +10,7 @@ from chain.contracts.base import UINT24, UINT32, ContractCall, address, bytes32,
 from chain.contracts.token import TokenTaker
 from chain.errors import ContractError
 from chain.records import Submission, Terms
-from chain.sender import Receipt
+from chain.transactions import Receipt
 from protocol.errors import ConfigError
 from protocol import eip712
 

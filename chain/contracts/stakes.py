@@ -6,7 +6,7 @@ from eth_account.signers.local import LocalAccount
 
 from chain.contracts.base import UINT56, ContractCall, address, integer, record
 from chain.contracts.token import Permit, TokenTaker
-from chain.sender import Receipt
+from chain.transactions import Receipt
 from protocol import eip712
 
 CONSENT = "Consent(address node,address operator,uint256 expiry)"

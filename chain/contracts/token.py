@@ -9,7 +9,7 @@ from eth_account.signers.local import LocalAccount
 from chain.client import ChainClient
 from chain.contracts.base import Contract, ContractCall, address, integer
 from chain.deployment import Deployment
-from chain.sender import Receipt
+from chain.transactions import Receipt
 from protocol import eip712
 
 MAX_UINT256 = (1 << 256) - 1

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from chain.contracts.base import ContractCall
     from chain.contracts.pools import Pools
     from chain.records import Terms
-    from chain.sender import Receipt
+    from chain.transactions import Receipt
     from protocol.config import PoolConfig
 
 app = typer.Typer(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)

@@ -12,8 +12,8 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.contracts.stakes import SeatView
-    from chain.sender import Receipt
     from chain.state import State
+    from chain.transactions import Receipt
     from cli.session import Session
 
 app = typer.Typer(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)

@@ -33,10 +33,11 @@ const tiles = (record, summary) => (summary ? reportTiles(summary) : liveTiles(r
   el("div", {class: "tile"}, el("b", {class: tone}, value), el("span", {}, text)));
 
 function rewards(record, summary, width) {
+  const last = Math.max(summary ? summary.steps : record.steps, most(record.rewards.map(one => one.step)));
   const points = name => record.rewards.filter(one => one[name] != null).map(one => [one.step, one[name]]);
   const series = [{label: "trained on", kind: "blue", points: points("reward"), joined: true},
     {label: "held-out problems", kind: "green", points: points("heldout")}];
-  return curves("Task reward per policy step", series, summary ? summary.steps : record.steps, width);
+  return curves("Task reward per policy step", series, last, width);
 }
 
 function waits({waits, time}) {

@@ -1,6 +1,7 @@
 """A small pool with eight seats, played on a real chain: what tests of state, follower and facades share."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,7 +100,7 @@ class Game:
         done = self.deployed.suite(node).pools.submit(self.pool, step, counter, item).send()
         return self.state.submissions[self.pool, done.sequence]
 
-    def vote(self, lane: int, codes: dict[int, int], round: int = 0) -> None:
+    def vote(self, lane: int, codes: Mapping[int, int], round: int = 0) -> None:
         """Draw, commit, reveal and settle; `codes`: place → code that every member votes."""
         record = self.state.lanes[self.pool, lane]
         self.mine_to(record.rounds[round].seed_block + 1)

@@ -23,7 +23,7 @@ class Proxy:
         self.calls: list[str] = []
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Misbehaving(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 status, data = outer.answer(body)
@@ -38,7 +38,7 @@ class Proxy:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Misbehaving)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 

@@ -5,7 +5,7 @@ import threading
 import time
 from pathlib import Path
 
-from chain.sender import Call
+from chain.transactions import Call
 from tests.conftest import Chain
 
 SELF = "0x000000000000000000000000000000000000bEEF"

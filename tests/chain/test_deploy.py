@@ -92,7 +92,7 @@ def test_a_nonce_used_in_between_is_named(chain: Chain, tmp_path: Path) -> None:
     network = local(chain)
     progress = deploy._progress(client, network, tmp_path, False)
     progress.save(tmp_path)
-    from chain.sender import Call
+    from chain.transactions import Call
 
     client.send(Call(owner.address, b"", "transfer"))
     with pytest.raises(ConfigError, match=r"nonce 0 .* is gone \(next is 1\).*--fresh"):

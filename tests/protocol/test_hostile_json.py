@@ -15,8 +15,10 @@ from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
 
 from chain.deployment import Deployment
+from chain.jsonrpc import RpcError, number
 from chain.network import NetworkConfig
-from chain.rpc import Rpc, RpcError, number
+from chain.provider import FailoverProvider
+from chain.reader import ChainReader
 from cli import authorisations
 from cli.doctor.services import get_json
 from cli.terms import load_terms
@@ -279,11 +281,11 @@ def test_a_true_receipt_for_something_else_is_refused(name: str) -> None:
         service.upload_rollouts(b"file")
 
 
-def rpc_answering(data: bytes) -> Rpc:
-    rpc = Rpc(["http://chain"], 1, patience=0.1)
-    rpc._verified.add("http://chain")
-    rpc._http = httpx.Client(transport=answering(data))
-    return rpc
+def chain_answering(data: bytes) -> FailoverProvider:
+    provider = FailoverProvider(["http://chain"], 1, patience=0.1)
+    provider._verified.add("http://chain")
+    provider._http = httpx.Client(transport=answering(data))
+    return provider
 
 
 @pytest.mark.parametrize(
@@ -298,14 +300,17 @@ def rpc_answering(data: bytes) -> Rpc:
 )
 def test_nonsense_of_a_chain_counts_as_no_answer(data: bytes) -> None:
     with pytest.raises(UnreachableError):
-        rpc_answering(data).call("eth_chainId")
+        chain_answering(data).batch([("eth_chainId", [])])
 
 
 @pytest.mark.parametrize("code", [b"[]", b"{}", b"1" * 4000, b'"x"', b"null"])
 def test_odd_errors_of_a_chain_are_errors(code: bytes) -> None:
     data = b'{"id": 1, "error": {"code": ' + code + b', "message": "no", "data": {"data": []}}}'
+    (error,) = chain_answering(data).batch([("eth_chainId", [])])
+    assert isinstance(error, RpcError)
+    assert "no" in str(error)
     with pytest.raises(RpcError, match="no"):
-        rpc_answering(data).call("eth_chainId")
+        ChainReader(chain_answering(data)).ask("eth_chainId", lambda eth: eth.chain_id)
 
 
 @pytest.mark.parametrize("value", ["0x" + "f" * 5000, "zz", None, [], 7, ["1"] * 3])

@@ -1,0 +1,174 @@
+"""The event follower through reorganisations, lost ends and kills: what it keeps is one branch, nothing twice."""
+
+import gzip
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chain.client import ChainClient
+from chain.follower import Follower
+from chain.projection import Projection
+from chain.reducers import replay
+from protocol.errors import UnreachableError
+from tests.chain.following import ALICE, amounts, follow, mint
+from tests.chain.proxy import Proxy
+from tests.conftest import Deployed
+
+
+def test_a_reorganisation_is_rolled_back(deployed: Deployed, tmp_path: Path) -> None:
+    follower = follow(deployed, tmp_path)
+    mint(deployed, 1)
+    projection = Projection(follower)
+    projection.refresh()
+    stable = follower.head
+    for grains in (10, 20):
+        mint(deployed, grains)
+        assert projection.refresh()
+    assert projection.state.balances[ALICE] == 31
+    deployed.chain.rpc("anvil_reorg", 2, [])
+    assert projection.refresh()
+    assert projection.generation == 1
+    assert follower.generation == 1
+    assert projection.state.balances[ALICE] == 1
+    assert projection.state.head == stable + 2
+    mint(deployed, 5)
+    projection.refresh()
+    assert projection.state.balances[ALICE] == 6
+    again = replay(follower.history())
+    again.head = projection.state.head
+    assert again == projection.state
+
+
+def test_a_reorganisation_while_it_was_stopped(deployed: Deployed, tmp_path: Path) -> None:
+    mint(deployed, 1)
+    follower = follow(deployed, tmp_path)
+    follower.poll()
+    mint(deployed, 10)
+    follower.poll()
+    follower.close()
+    deployed.chain.rpc("anvil_reorg", 1, [])
+    deployed.chain.mine(3)
+    follower = follow(deployed, tmp_path)
+    batch = follower.poll()
+    assert batch.rollback_to == batch.head - 4
+    assert amounts(list(follower.history())) == [1]
+
+
+def test_a_chain_that_lost_its_end(deployed: Deployed, tmp_path: Path) -> None:
+    chain = deployed.chain
+    mint(deployed, 1)
+    follower = follow(deployed, tmp_path)
+    projection = Projection(follower)
+    projection.refresh()
+    snapshot = chain.rpc("evm_snapshot")
+    before = follower.head
+    mint(deployed, 10)
+    mint(deployed, 20)
+    projection.refresh()
+    chain.rpc("evm_revert", snapshot)
+    assert projection.refresh()
+    assert (follower.head, projection.state.balances[ALICE]) == (before, 1)
+    mint(deployed, 7)
+    projection.refresh()
+    assert projection.state.balances[ALICE] == 8
+
+
+def test_the_chain_is_killed_and_comes_back_from_its_last_save(deployed: Deployed, tmp_path: Path) -> None:
+    chain = deployed.chain
+    mint(deployed, 1)
+    state = tmp_path / "state.json"
+    state.write_bytes(gzip.decompress(bytes.fromhex(chain.rpc("anvil_dumpState", True)[2:])))
+    follower = follow(deployed, tmp_path)
+    projection = Projection(follower)
+    mint(deployed, 10)
+    projection.refresh()
+    assert projection.state.balances[ALICE] == 11
+    chain.kill()
+    with pytest.raises(UnreachableError):
+        Projection(Follower(chain.client(patience=0.3), deployed.deployment, tmp_path / "other.db"))
+    chain.state = state
+    chain.start()
+    assert projection.refresh()
+    assert projection.state.balances[ALICE] == 1
+    deployed.deployment.check_chain(chain.client())
+    mint(deployed, 3)
+    projection.refresh()
+    assert projection.state.balances[ALICE] == 4
+    late = Projection(Follower(chain.client(), deployed.deployment, tmp_path / "late.db"))
+    late.refresh()
+    assert late.state == projection.state
+
+
+def test_a_reorganisation_during_a_poll_leaves_one_branch(deployed: Deployed, proxy: Proxy, tmp_path: Path) -> None:
+    for grains in (1, 2, 4, 8):
+        mint(deployed, grains)
+    moved = [False]
+
+    def rule(request: dict[str, Any]) -> dict[str, Any] | None:
+        # After the logs of a range were read, the chain changes under the reader.
+        if request["method"] == "eth_getBlockByNumber" and proxy.calls[-2:-1] == ["eth_getLogs"] and not moved[0]:
+            moved[0] = True
+            deployed.chain.rpc("anvil_reorg", 2, [])
+        return None
+
+    proxy.rule = rule
+    follower = Follower(ChainClient([proxy.url], 31337), deployed.deployment, tmp_path / "events.db")
+    events = follower.poll().events
+    assert moved[0]
+    assert amounts(events) == amounts(list(follower.history())) == [1, 2]
+
+
+_CHILD = """
+import sys
+from pathlib import Path
+from chain.client import ChainClient
+from chain.deployment import Deployment
+from chain.follower import Follower
+from chain.transactions import Call
+{extra}
+folder = Path(sys.argv[1])
+client = ChainClient([sys.argv[2]], 31337)
+follower = Follower(client, Deployment.load(Path(sys.argv[3])), folder / "events.db")
+follower._range = 1
+print("ready", flush=True)
+while True:
+    follower.poll()
+"""
+
+
+def test_kill_9_at_any_moment_loses_nothing(deployed: Deployed, tmp_path: Path) -> None:
+    """A child follows block by block and is killed again and again while the chain grows and reorganises."""
+    chain = deployed.chain
+    extra = "import snap" if "snap" in sys.modules else ""
+    command = [sys.executable, "-c", _CHILD.format(extra=extra), str(tmp_path), chain.url]
+    command.append(str(deployed.folder / "deployment.json"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    total = 0
+    for attempt in range(4):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n", child.communicate()[1].decode()
+        for grains in range(1, 8):
+            mint(deployed, grains)
+            total += grains
+        if attempt == 2:
+            chain.rpc("anvil_reorg", 1, [])
+            total -= 7
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate()
+    with sqlite3.connect(tmp_path / "events.db") as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    projection = Projection(follow(deployed, tmp_path))
+    projection.refresh()
+    assert projection.state.balances[ALICE] == total
+    fresh = Follower(chain.client(), deployed.deployment, tmp_path / "fresh.db")
+    fresh.poll()
+    assert [(*e.key, e.block_hash, e.log_index) for e in fresh.history()] == [
+        (*e.key, e.block_hash, e.log_index) for e in projection.source.history()
+    ]
