@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from eth_account.signers.local import LocalAccount
 
+from chain.errors import ContractError
 from chain.records import Status, Submission
-from chain.suite import ContractError
 from protocol.verdict import Code
 from tests.chain.game import Game, begin, work
 from tests.chain.test_state import compare

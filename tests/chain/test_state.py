@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from eth_utils.crypto import keccak
 
+from chain.contracts.appeals import FailingRollout
+from chain.contracts.pools import WorkItem
+from chain.errors import ContractError
 from chain.records import Status
 from chain.reducers import replay
 from chain.state import State
-from chain.suite import ContractError, FailingRollout, WorkItem
 from protocol.rollouts import merkle
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
