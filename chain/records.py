@@ -76,6 +76,10 @@ class Terms:
         """In ABI order."""
         return tuple(getattr(self, f.name) for f in fields(self))
 
+    @property
+    def audit_fraction(self) -> float:
+        return self.auditRate / 65536
+
 
 @dataclass(frozen=True)
 class Step:
