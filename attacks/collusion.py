@@ -2,53 +2,41 @@
 
 import dataclasses
 import logging
-from concurrent.futures import Future
 
 from chain.records import Pool
 from protocol.verdict import Code
-from validator.ballots import Ballot
-from validator.config import ValidatorConfig
-from validator.daemon import Validator, VotingRound
-from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict
+from validator.collaborators import ValidatorCollaborators
+from validator.judge_queue import LaneVerdict
+from validator.publishing import VerdictPublisher
+from validator.voting import Voting, VotingRound
 
 log = logging.getLogger("muster.validator")
 
 
-class _BentQueue:
-    """Passes on the honest queue's verdicts, but turns one accept of a captured lane into a reject, once."""
+class OneLie:
+    """Turns one accept into a reject, in the first lane where it can, for all seats of that lane alike."""
 
-    def __init__(self, honest: JudgeQueue) -> None:
-        self._honest = honest
-        self.captured: set[str] = set()
-        self.lies: dict[str, Future[LaneVerdict]] = {}
+    def __init__(self) -> None:
+        self._told: dict[str, LaneVerdict] = {}
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._honest, name)
-
-    def ask(self, task: JudgeTask) -> "Future[LaneVerdict]":
-        answer = self._honest.ask(task)
-        if not answer.done() or answer.exception() is not None or task.where not in self.captured:
-            return answer
-        verdict = answer.result()
-        if not self.lies and Code.ACCEPT in verdict.codes:
-            place = verdict.codes.index(Code.ACCEPT)
-            codes = (*verdict.codes[:place], Code.REJECT_WEIGHTS, *verdict.codes[place + 1 :])
-            self.lies[task.where] = Future()
-            self.lies[task.where].set_result(dataclasses.replace(verdict, codes=codes))
-            log.info("%s: lying about submission %d", task.where, task.facts[place].sequence)
-        return self.lies.get(task.where, answer)
+    def bend(self, where: str, honest: LaneVerdict, captured: bool) -> LaneVerdict:
+        if captured and not self._told and Code.ACCEPT in honest.codes:
+            place = honest.codes.index(Code.ACCEPT)
+            codes = (*honest.codes[:place], Code.REJECT_WEIGHTS, *honest.codes[place + 1 :])
+            self._told[where] = dataclasses.replace(honest, codes=codes)
+            log.info("%s: lying about the file at place %d", where, place)
+        return self._told.get(where, honest) if captured else honest
 
 
-class Colluder(Validator):
+class CollusiveVoting(Voting):
     """Lies once, about one file, where it has the majority of the committee's votes; honest before and after."""
 
-    def __init__(self, config: ValidatorConfig) -> None:
-        super().__init__(config)
-        self.bent = _BentQueue(self.bench)
-        self.bench = self.bent  # type: ignore[assignment]
+    def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
+        super().__init__(collaborators, publisher)
+        self._lie = OneLie()
 
-    def _judged_ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str) -> Ballot | None:
-        ours = len(list(voting.bench.ours(self.voters)))
-        if voting.where.startswith("lane-") and 2 * ours > len(voting.bench.seats):
-            self.bent.captured.add(voting.where)
-        return super()._judged_ballot(pool, voting, seat, voter)
+    def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
+        honest = super().verdict(pool, voting)
+        ours = len(list(voting.committee.ours(self.voters)))
+        captured = voting.where.startswith("lane-") and 2 * ours > len(voting.committee.seats)
+        return honest and self._lie.bend(voting.where, honest, captured)

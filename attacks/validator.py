@@ -38,13 +38,14 @@ def always(code: Code) -> Callable[..., Verdict]:
 
 
 def _build(attack: str, config: ValidatorConfig) -> "Validator":
+    from attacks.collusion import CollusiveVoting
+    from validator.collaborators import ValidatorCollaborators
     from validator.daemon import Validator
+    from validator.pipeline import judge
 
     if attack == "colluder":
-        from attacks.collusion import Colluder
-
-        return Colluder(config)
-    return Validator(config, always(_FIXED[attack]))
+        return Validator(config, ValidatorCollaborators.connect(config, judge), CollusiveVoting)
+    return Validator(config, ValidatorCollaborators.connect(config, always(_FIXED[attack])))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -76,10 +76,6 @@ class State:
         """The lane's submissions in order of their places."""
         return [self.submissions[lane.pool, sequence] for sequence in lane.sequences]
 
-    def open_lanes(self, pool: int) -> list[Lane]:
-        """Lanes whose newest round is not settled."""
-        return [lane for (of, _), lane in self.lanes.items() if of == pool and not lane.decided]
-
     def seats_of_voter(self, voter: str) -> list[Seat]:
         return [seat for seat in self.seats.values() if seat.voter == voter and not seat.closed]
 
@@ -104,3 +100,8 @@ class State:
             and (not account.barrier or sub.final_time <= account.barrier)
         ]
         return max(vested, key=lambda sub: sub.cumulative, default=None)
+
+    def claimable_units(self, pool: int, node: str, now: int) -> int:
+        """Output tokens that a claim by the node would pay at chain time `now`."""
+        hint = self.claim_hint(pool, node, now)
+        return hint.cumulative - self.accounts[pool, node].units_drawn if hint else 0

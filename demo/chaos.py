@@ -16,11 +16,12 @@ class Chaos:
     interval: float
     say: Callable[[str], None]
     random: Random = field(default_factory=SystemRandom)
+    clock: Callable[[], float] = time.monotonic
     killed: list[str] = field(default_factory=list)
     _next: float = 0.0
 
     def tick(self) -> None:
-        now = time.monotonic()
+        now = self.clock()
         if not self._next:
             self._next = now + self.interval
         if now < self._next:

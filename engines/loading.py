@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from protocol.errors import ConfigError, IntegrityError, first_line
-from protocol.models.documents import MEND, check_documents, read_document
+from protocol.models.documents import REFETCH, check_documents, read_document
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MAX_CONFIG_BYTES = 1 << 20
@@ -22,8 +22,13 @@ def torch_dtype(name: str) -> torch.dtype:
     return DTYPES[name]
 
 
-def warm_up() -> None:
-    """Call torch's vector mathematics once, alone: its first call can race (pytorch issue 188792)."""
+def set_threads(threads: int) -> None:
+    """How many threads torch uses, in the whole process. Several multi-threaded torch processes on few cores run many
+    times slower together than one alone.
+
+    Also calls torch's vector mathematics once, alone: its first call can race (pytorch issue 188792).
+    """
+    torch.set_num_threads(threads)
     one = torch.ones(1)
     for function in (torch.cos, torch.sin, torch.exp, torch.log, torch.sqrt):
         function(one)
@@ -38,7 +43,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     config = read_document(path, MAX_CONFIG_BYTES)
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise IntegrityError(f"{path} names no model_type", MEND)
+        raise IntegrityError(f"{path} names no model_type", REFETCH)
     if "auto_map" in config:
         raise IntegrityError(
             f"{path} asks to run code of its own (auto_map)", "use a model of the transformers library"
@@ -53,7 +58,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a folder, sorted. Raises IntegrityError if there is none."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise IntegrityError(f"{folder} holds no safetensors file", MEND)
+        raise IntegrityError(f"{folder} holds no safetensors file", REFETCH)
     return files
 
 
@@ -67,7 +72,7 @@ def read_weights(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
                 for name in file.keys():  # noqa: SIM118 (not a dictionary)
                     yield name, file.get_tensor(name)
         except Exception as error:  # safetensors' own class is not exported to type checkers
-            raise IntegrityError(f"{path} cannot be read: {first_line(error)}", MEND) from None
+            raise IntegrityError(f"{path} cannot be read: {first_line(error)}", REFETCH) from None
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -80,7 +85,7 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
             with safe_open(str(path), framework="pt") as file:
                 shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         except Exception as error:  # safetensors' own class is not exported to type checkers
-            raise IntegrityError(f"{path} cannot be read: {first_line(error)}", MEND) from None
+            raise IntegrityError(f"{path} cannot be read: {first_line(error)}", REFETCH) from None
     return shapes
 
 
@@ -109,11 +114,11 @@ def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
             output_loading_info=True,
         )
     except Exception as error:  # a hostile folder can make the library raise anything
-        raise IntegrityError(f"{folder} is not a usable model: {first_line(error)}", MEND) from None
+        raise IntegrityError(f"{folder} is not a usable model: {first_line(error)}", REFETCH) from None
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if report.get(kind):
             first = sorted(map(str, report[kind]))[0]
-            raise IntegrityError(f"the weights in {folder} do not fit their config: {kind} {first}", MEND)
+            raise IntegrityError(f"the weights in {folder} do not fit their config: {kind} {first}", REFETCH)
     return model.to(device).eval().requires_grad_(False)
 
 
@@ -127,14 +132,16 @@ def reload_weights(model: Any, folder: Path) -> None:
     fresh: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for name, tensor in read_weights(folder):
         if name not in own:
-            raise IntegrityError(f"the weights in {folder} hold an unknown tensor {name[:100]!r}", MEND)
+            raise IntegrityError(f"the weights in {folder} hold an unknown tensor {name[:100]!r}", REFETCH)
         target = own[name]
         if target.shape != tensor.shape:
-            raise IntegrityError(f"{name} in {folder} has shape {list(tensor.shape)}, not {list(target.shape)}", MEND)
+            raise IntegrityError(
+                f"{name} in {folder} has shape {list(tensor.shape)}, not {list(target.shape)}", REFETCH
+            )
         fresh[id(target)] = (target, tensor)
     missing = sorted(name for name, target in own.items() if id(target) not in fresh)
     if missing:
-        raise IntegrityError(f"the weights in {folder} lack {missing[0]}", MEND)
+        raise IntegrityError(f"the weights in {folder} lack {missing[0]}", REFETCH)
     with torch.no_grad():
         for target, tensor in fresh.values():
             target.copy_(tensor)

@@ -1,4 +1,4 @@
-"""Leases in the database: they survive restarts, and tell afterwards how long each node took."""
+"""Leases in the database: they survive restarts, and show afterwards how long each node took."""
 
 from collections.abc import Callable
 

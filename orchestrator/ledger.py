@@ -4,7 +4,7 @@ Pure functions of the projected state, which follows from events alone. `orchest
 results with the contracts' own accounts and with token balances.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from chain.records import Account, Pool, Status, Submission
@@ -73,12 +73,6 @@ def _committee_share(pool: Pool, sub: Submission) -> int:
     return (pool.terms.fee >> 2 if attempt else pool.terms.fee) * pool.terms.committee
 
 
-def vested_units(state: State, account: Account, now: int) -> int:
-    """Units that a claim would pay at chain time `now`."""
-    hint = state.claim_hint(account.pool, account.node, now)
-    return hint.cumulative - account.units_drawn if hint else 0
-
-
 def rows(state: State, pool_id: int, now: int) -> list[LedgerEntry]:
     """One row per node that joined the pool, then one per seat owner; `now` is chain time."""
     pool = state.pools[pool_id]
@@ -88,7 +82,7 @@ def rows(state: State, pool_id: int, now: int) -> list[LedgerEntry]:
 
 def _worker(state: State, pool: Pool, account: Account, now: int) -> LedgerEntry:
     rate = pool.terms.rate
-    vested = vested_units(state, account, now)
+    vested = state.claimable_units(account.pool, account.node, now)
     return LedgerEntry(
         address=account.node,
         role="worker",
@@ -103,17 +97,22 @@ def _worker(state: State, pool: Pool, account: Account, now: int) -> LedgerEntry
 
 
 def _validators(state: State, pool_id: int) -> list[LedgerEntry]:
-    fees: dict[str, int] = defaultdict(int)
-    slashed: dict[str, int] = defaultdict(int)
-    for payment in state.payments:
-        if payment.kind in ("fee", "jury") and payment.pool == pool_id:
-            fees[payment.to] += payment.amount
+    fees, slashed = fees_paid(state, pool_id), Counter[str]()
     for seat in state.seats.values():
         slashed[seat.owner] += seat.penalised
     return [
         LedgerEntry(address=one, role="validator", payee=one, earned=fees[one], fees=fees[one], slashed=slashed[one])
         for one in sorted({*slashed, *fees})
     ]
+
+
+def fees_paid(state: State, pool_id: int) -> Counter[str]:
+    """Owner of seats → grains that it was paid for votes in committees and juries of the pool."""
+    fees = Counter[str]()
+    for payment in state.payments:
+        if payment.kind in ("fee", "jury") and payment.pool == pool_id:
+            fees[payment.to] += payment.amount
+    return fees
 
 
 def received(state: State) -> dict[str, int]:

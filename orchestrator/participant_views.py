@@ -1,10 +1,12 @@
-"""Who takes part, as the status and dashboard routes tell: nodes, validators, other processes."""
+"""Who takes part in a run, for its public documents: nodes, validators, other processes."""
 
 import json
+from collections import Counter
 from typing import Any
 
 from chain.records import Account, Pool, Seat, Status
 from chain.state import State
+from orchestrator.ledger import fees_paid
 from orchestrator.liveness import node_state
 from orchestrator.tables import HeartbeatRow
 from protocol.api.run import NodeEntry, NodeState, OtherEntry, SeatEntry, ValidatorEntry
@@ -45,11 +47,7 @@ def _account_state(account: Account, beat: HeartbeatRow | None, now: float) -> N
 
 def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[ValidatorEntry]:
     """Every owner of seats, with the votes, fees and penalties in this pool."""
-    votes = _votes(state, pool)
-    fees: dict[str, int] = {}
-    for payment in state.payments:
-        if payment.kind in ("fee", "jury") and payment.pool == pool:
-            fees[payment.to] = fees.get(payment.to, 0) + payment.amount
+    votes, fees = _votes(state, pool), fees_paid(state, pool)
     out = []
     for owner in sorted({seat.owner for seat in state.seats.values()}):
         seats = [seat for seat in state.seats.values() if seat.owner == owner]
@@ -59,8 +57,8 @@ def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: flo
                 address=owner,
                 state=node_state(beat.last_seen if beat else None, now, left=all(not s.active for s in seats)),
                 seats=[_seat(seat) for seat in seats],
-                votes=sum(votes.get(seat.seat, 0) for seat in seats),
-                fees=fees.get(owner, 0),
+                votes=sum(votes[seat.seat] for seat in seats),
+                fees=fees[owner],
                 penalised=sum(seat.penalised for seat in seats),
                 **_beat(beat),
             )
@@ -76,13 +74,13 @@ def _seat(seat: Seat) -> SeatEntry:
     return SeatEntry(seat=seat.seat, voter=seat.voter, bond=seat.bond, active=seat.active)
 
 
-def _votes(state: State, pool: int) -> dict[int, int]:
+def _votes(state: State, pool: int) -> Counter[int]:
     """Seat → files it revealed a vote on."""
-    votes: dict[int, int] = {}
+    votes = Counter[int]()
     for (of, _), lane in state.lanes.items():
         for one in lane.rounds if of == pool else ():
             for member in one.reveals:
-                votes[one.seats[member]] = votes.get(one.seats[member], 0) + len(lane.sequences)
+                votes[one.seats[member]] += len(lane.sequences)
     return votes
 
 

@@ -1,4 +1,4 @@
-"""What stays of a run: its record, summary and report, written from a running orchestrator's own account."""
+"""What is kept of a run: its record, summary and report, written from the answers of a running orchestrator."""
 
 import time
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def save_results(
     """Write `record.json`, `summary.json` and `report.html` into `folder`; returns the summary.
 
     Waits until the orchestrator at `url` has followed the chain to `block` and compared its ledger with it; when that
-    does not happen within `timeout` seconds, the summary says that the books were not confirmed.
+    does not happen within `timeout` seconds, the summary says that the ledger was not confirmed.
     """
     record = fetch_record(url, block, timeout)
     summary = build_summary(record, seed=seed, seconds=seconds, cheaters=cheaters, agreement=agreement)

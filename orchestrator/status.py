@@ -1,4 +1,4 @@
-"""What the public views tell: status, dashboard and record, from the chain's state, heartbeats and reports."""
+"""The public documents of a run: status, dashboard and record, from the chain's state, heartbeats and reports."""
 
 import json
 

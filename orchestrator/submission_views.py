@@ -1,4 +1,4 @@
-"""What became of files, as the status and dashboard routes tell: submissions, slashes, disputes, canaries."""
+"""What became of files, for the public documents of a run: submissions, slashes, disputes, canaries."""
 
 from chain.records import Pool, Status, Submission
 from chain.state import State

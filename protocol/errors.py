@@ -1,4 +1,7 @@
-"""Errors meant for people: what was wrong, and how to mend it, in one line."""
+"""Errors meant for people: what was wrong, and how to fix it, in one line.
+
+At the bottom, because every room raises them; imports nothing.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

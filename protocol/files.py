@@ -1,5 +1,7 @@
-"""Small durable files (written beside, synced, then renamed, so that a reader never sees half of one) and where the
-user's caches are. At the bottom, because chain and storage need it: imports nothing of muster."""
+"""Durable small files, which a reader never sees half-written, and the place of the user's caches.
+
+At the bottom, because chain and storage need them; imports nothing of muster.
+"""
 
 import os
 import secrets
@@ -9,7 +11,7 @@ import platformdirs
 
 
 def user_cache(part: str) -> Path:
-    """The user's folder for what can be made again, `~/.cache/muster/<part>` on Linux; it need not exist."""
+    """The user's folder for what can be recomputed, `~/.cache/muster/<part>` on Linux; it may not exist yet."""
     return platformdirs.user_cache_path("muster") / part
 
 

@@ -1,4 +1,8 @@
-"""Bounded waits that say what they wait for: nothing in muster hangs silently."""
+"""Bounded waits that say what they wait for: nothing in muster hangs silently.
+
+One of the helpers at the bottom, with errors.py, files.py and locks.py: chain, storage and engines need them too, and
+may not import runtime.
+"""
 
 import logging
 import threading

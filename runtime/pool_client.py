@@ -27,16 +27,20 @@ from storage.weights.cache import KEPT_VERSIONS
 from storage.weights.fetch import fetch
 from storage.weights.manifest import ManifestScope
 
-log = logging.getLogger("muster.link")
+log = logging.getLogger("muster.pool")
 _MAX_CONFIG_BYTES = 1 << 20
 _PATIENCE = 20.0
 
 
 class PoolClient:
-    """The pool `config.pool` as this process sees it. `suite` sends as `account`, if there is one.
+    """What every daemon shares of its work for the pool `config.pool`: reading the chain, sending to it, fetching.
 
-    Not for several threads, except `state`, `pool`, `suite`, `objects` and `weights`. Raises ConfigError for a wrong
-    deployment or chain, UnreachableError when no RPC endpoint answers.
+    `suite`: the contracts; transactions are sent as `account`, if there is one. `state`: the newest state projected
+    from events; `refresh` advances it. `objects`: the pool's files, from the orchestrator or a mirror. `home`: this
+    process's folder for state that is valid on this chain only.
+
+    Only `state`, `pool`, `suite`, `objects` and `weights` may be used from several threads. The constructor raises
+    ConfigError for a wrong deployment or chain, UnreachableError when no RPC endpoint answers.
     """
 
     def __init__(self, config: ProcessConfig, account: LocalAccount | None) -> None:
@@ -44,7 +48,7 @@ class PoolClient:
         self.deployment = Deployment.load(config.deployment)
         self.client = ChainClient(config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
         self.suite = Suite(self.client, self.deployment)
-        # State belongs to one chain: another genesis or court never meets old files.
+        # A chain that was started anew, or contracts deployed again, must not find the state of the former ones.
         self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
         make_home(self.home)
         self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
@@ -55,7 +59,7 @@ class PoolClient:
 
     @property
     def state(self) -> State:
-        """The newest state; it never changes, its successors do (`chain.projection`)."""
+        """The newest snapshot of the chain; a snapshot never changes (`chain.projection`)."""
         return self.projection.state
 
     @property

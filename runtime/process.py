@@ -1,4 +1,4 @@
-"""A daemon's life: its configuration file is read, its process prepared, it serves until a signal, it ends."""
+"""The life of a daemon: read its configuration file, prepare the process, run until a signal, exit with its code."""
 
 import logging
 import os
@@ -47,7 +47,7 @@ class EngineConfig(ProcessSection):
 
 
 class DaemonConfig(ProcessSection):
-    """Every daemon keeps its state in a folder of its own, `home`."""
+    """`home` is the folder where the daemon keeps its state."""
 
     home: Path
 
@@ -89,7 +89,7 @@ def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float 
     """Run the daemon that `build` makes from the configuration file at `path`, and end the process with its exit code.
 
     `build` must be the first to import torch: its environment is set before. `grace`: see `serve`. Raises MusterError,
-    before the daemon serves, for what a user can mend.
+    before the daemon runs, for what a user can fix.
     """
     start_logging()
     config = load_process(path, kind)
@@ -103,8 +103,8 @@ def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float 
 def serve(daemon: Daemon, grace: float | None = _GRACE_SECONDS) -> NoReturn:
     """Run `daemon`, with SIGINT and SIGTERM calling its `stop`, then end the process with its exit code.
 
-    One that has not ended `grace` seconds after a signal is ended with exit code 0: only for daemons that have
-    everything that matters on disk before anybody hears of it. None waits for as long as it takes.
+    A daemon that is still running `grace` seconds after a signal is killed, with exit code 0; it must therefore write
+    whatever matters to disk before it tells anybody. With None it may take as long as it needs.
     """
 
     def ask(*_: object) -> None:
@@ -134,7 +134,7 @@ def make_home(path: Path) -> None:
 
 
 def load_process(path: Path, kind: type[T]) -> T:
-    """A process configuration from JSON or (by its suffix) TOML. Raises ConfigError naming the field to mend."""
+    """A process configuration from JSON or (by its suffix) TOML. Raises ConfigError naming the wrong field."""
     try:
         raw = path.read_bytes()
     except OSError as error:

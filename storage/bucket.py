@@ -154,7 +154,7 @@ class Bucket:
             raise _StatusError(f"{where} does not {what} ({status} {code})", status, code) from None
         except (BotoCoreError, OSError) as error:
             words = " ".join(str(error).split())[:200]
-            raise UnreachableError(f"{where} does not answer: {words}", "start it or mend the endpoint") from None
+            raise UnreachableError(f"{where} does not answer: {words}", "start it or correct the endpoint") from None
 
 
 class _StatusError(MusterError):

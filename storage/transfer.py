@@ -1,4 +1,4 @@
-"""What uploads and downloads share: one HTTP client's settings, bounded tries, errors in plain words."""
+"""What uploads and downloads share: the HTTP client's settings, bounded retries, and one-line errors."""
 
 import time
 from collections.abc import Callable
@@ -27,20 +27,20 @@ def http_client(reach: Reach = PUBLIC) -> httpx.Client:
 
 
 class Again(Exception):
-    """A try that failed in a way that may pass: another is worth it."""
+    """A failure that may be gone at the next attempt."""
 
 
-_PASSING = (Again, httpx.HTTPError, httpx.StreamError)
+_TEMPORARY = (Again, httpx.HTTPError, httpx.StreamError)
 
 
 def tries(what: str, url: str, attempt: Callable[[], T], deadline: float, count: int = TRIES) -> T:
-    """`attempt` up to `count` times, with growing pauses, until `deadline` (monotonic seconds).
+    """Call `attempt` up to `count` times, with growing pauses, until `deadline` (monotonic seconds).
 
-    Retried are Again and httpx's transport errors. Raises UnreachableError naming host and last reason.
+    Again and httpx's transport errors are retried. Raises UnreachableError naming the host and the last reason.
     """
     left = max(0.0, deadline - time.monotonic())
     retrying = Retrying(
-        retry=retry_if_exception_type(_PASSING),
+        retry=retry_if_exception_type(_TEMPORARY),
         wait=wait_exponential_jitter(multiplier=_PAUSE, jitter=_PAUSE),
         stop=stop_after_attempt(count) | stop_before_delay(left),
         reraise=True,
@@ -52,7 +52,7 @@ def tries(what: str, url: str, attempt: Callable[[], T], deadline: float, count:
 
     try:
         return retrying(once)
-    except _PASSING as error:
+    except _TEMPORARY as error:
         reason = str(error) or type(error).__name__
     raise UnreachableError(f"cannot {what} at {host(url)}: {reason}", "check that it runs and can be reached")
 
@@ -63,7 +63,7 @@ def host(url: str) -> str:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"[:200]
     except ValueError:
-        return "a URL that is none"
+        return "a malformed URL"
 
 
 def check_url(url: str) -> str:

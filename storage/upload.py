@@ -10,7 +10,7 @@ from protocol.api.uploads import UploadTicket
 from protocol.errors import IntegrityError, MusterError
 from storage.transfer import Again, check_url, host, http_client, tries
 
-_MEND_EXPIRED = "ask for a new upload ticket"
+_ASK_AGAIN = "ask for a new upload ticket"
 
 
 class TicketRefusedError(MusterError):
@@ -38,8 +38,8 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client | None = None
         if answer.status_code in (408, 409, 425, 429) or answer.status_code >= 500:
             raise Again(reason)
         if ticket.expires < time.time():
-            raise TicketRefusedError(f"the upload ticket for {host(ticket.url)} has expired", _MEND_EXPIRED)
-        raise TicketRefusedError(f"{host(ticket.url)} refuses the upload: {reason}", _MEND_EXPIRED)
+            raise TicketRefusedError(f"the upload ticket for {host(ticket.url)} has expired", _ASK_AGAIN)
+        raise TicketRefusedError(f"{host(ticket.url)} refuses the upload: {reason}", _ASK_AGAIN)
 
     try:
         return tries("upload", ticket.url, attempt, deadline)
@@ -54,6 +54,6 @@ def check_ticket(ticket: UploadTicket, data: bytes) -> None:
     headers = {name.lower(): value for name, value in ticket.headers.items()}
     checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
     if headers.get("content-length") != str(len(data)) or headers.get("x-amz-checksum-sha256") != checksum:
-        raise IntegrityError("the upload ticket is for another file", _MEND_EXPIRED)
+        raise IntegrityError("the upload ticket is for another file", _ASK_AGAIN)
     if set(headers) - {"content-length", "content-type", "if-none-match", "x-amz-checksum-sha256"}:
-        raise IntegrityError("the upload ticket asks for headers it should not need", _MEND_EXPIRED)
+        raise IntegrityError("the upload ticket asks for headers it should not need", _ASK_AGAIN)

@@ -26,7 +26,7 @@ from protocol.seeds import audit_sample
 from protocol.verdict import Code
 from runtime.pool_client import PoolClient
 from storage.keys import object_key
-from trainer.loader import Objects
+from trainer.loader import ObjectReader
 
 log = logging.getLogger("muster.trainer")
 LEAVES = 16
@@ -134,7 +134,7 @@ class CanaryOpener:
     """A thread that opens the carrier's files. It runs in the trainer's process, because the owner's key must not send
     from two processes at once."""
 
-    def __init__(self, plan: CanaryPlan, client: PoolClient, bucket: Objects, limits: Limits) -> None:
+    def __init__(self, plan: CanaryPlan, client: PoolClient, bucket: ObjectReader, limits: Limits) -> None:
         self._plan, self._client, self._bucket, self._limits = plan, client, bucket, limits
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="canaries", daemon=True)

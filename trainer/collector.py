@@ -1,4 +1,4 @@
-"""From the chain's accepted files to the next step's batch: chosen, fetched, or passed over with a word in the log."""
+"""From the chain's accepted files to the next step's batch: chosen, fetched, or skipped with a warning."""
 
 import logging
 import time
@@ -70,7 +70,7 @@ class FileCollector:
             {*consumed, *self.refused},
             {self._config.carrier} if self._config.carrier else (),
         )
-        self._tell(inbox, overturned(state, pool, consumed))
+        self._warn(inbox, overturned(state, pool, consumed))
         return list(inbox.files[: self._train.files_per_step])
 
     def _remind(self, there: int) -> None:
@@ -79,7 +79,7 @@ class FileCollector:
             log.info("%d of %d accepted files for the next step are there", there, self._train.files_per_step)
 
     def _load(self, sub: Submission) -> None:
-        """Read a file; one that cannot be used is passed over, one that is absent after a while too."""
+        """Read a file; one that cannot be used is skipped, and so is one that stays absent."""
         try:
             self._groups[file_id(sub)] = self._loader.groups(sub)
         except MissingObjectError as error:
@@ -93,7 +93,7 @@ class FileCollector:
         self.refused.add(file_id(sub))
         log.warning("accepted file %d of %s is not trained on: %s", sub.sequence, sub.node, error.what)
 
-    def _tell(self, inbox: Inbox, gone: list[Submission]) -> None:
+    def _warn(self, inbox: Inbox, gone: list[Submission]) -> None:
         for sub in inbox.stale:
             if file_id(sub) not in self.late:
                 log.warning("file %d of step %d came too late to be trained on", sub.sequence, sub.step)

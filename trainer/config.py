@@ -12,7 +12,7 @@ class TrainerConfig(ProcessConfig):
     """`key` is the pool owner's: it signs manifests, publishes steps and opens canaries. `base` is the folder of policy
     step 0; without it the pool configuration's `model.source` is used (`seed` for the demo's own model).
     `carrier`: a node of the owner's whose every file is a canary. `keep_exports`: policy folders kept on disk. An
-    accepted file that the bucket lacks for `missing_seconds` is passed over."""
+    accepted file that the bucket lacks for `missing_seconds` is skipped."""
 
     key: KeyConfig
     s3: S3Settings

@@ -26,7 +26,7 @@ from trainer.folders import drop_old
 from trainer.inbox import file_id
 from trainer.learner import Learner
 from trainer.loader import Loader
-from trainer.progress import Progress
+from trainer.progress import TrainingProgress
 from trainer.publisher import StepPublisher
 from trainer.records import Records, file_record, step_record
 from trainer.reports import Reports
@@ -46,9 +46,9 @@ class Trainer:
         self.records = Records(self.home)
         self.reports = Reports(outside.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.task, config.seed)
-        self.progress = Progress(self.home / "checkpoints", partial(self._make_learner, base), self.records)
+        self.progress = TrainingProgress(self.home / "checkpoints", partial(self._make_learner, base), self.records)
         self.reports.catch_up()
-        loader = Loader(pool, outside.bucket, base, self.learner.policy.vocabulary)
+        loader = Loader(pool, outside.bucket, base)
         self.files = FileCollector(config, pool, outside.client, self.records, loader)
         self.canaries = CanaryPlan.of(outside.account, config.pool, config.carrier)
         self.publisher = StepPublisher(outside.client, outside.bucket, outside.account, pool.model.dtype, self.canaries)
@@ -116,7 +116,7 @@ class Trainer:
         )  # fmt: skip
 
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> None:
-        """What a kill after this does not undo: the weights, and what the records are to say of their step."""
+        """Save the weights with the records of their step: a kill after this loses neither."""
         self.progress.keep(record, files)
 
     def _next_batch(self) -> Batch | None:
@@ -150,8 +150,8 @@ class Trainer:
         return self.home / "policies" / f"step-{step:06d}"
 
     def _confirmed(self) -> bool | None:
-        """Whether the last step is `confirmations` blocks deep and every canary is concluded; what a reorganisation
-        takes until then is published again."""
+        """Whether the last step is `confirmations` blocks deep and every canary is concluded. Steps that a
+        reorganisation removes until then are published again."""
         client, manifests = self.outside.client, self.progress.manifests
         self.publisher.ensure(manifests)
         pool, deep = client.pool(), client.state.head - self.config.confirmations
@@ -170,8 +170,8 @@ class Trainer:
         self.reports.measured(step, reward)
 
     def _until(self, what: str, attempt: Callable[[], T | None]) -> T | None:
-        """Repeat `attempt` until it gives something; None if asked to stop first. While chain, bucket or service fail
-        in a way that may pass, it is said and tried again."""
+        """Repeat `attempt` until it returns something; None if asked to stop first. Failures of chain, bucket or
+        service that may be temporary are logged and retried."""
         self._phase = what
         with WAITS.on(what):
             while not self.stopping.is_set():

@@ -15,7 +15,7 @@ log = logging.getLogger("muster.trainer")
 _KEPT_CHECKPOINTS = 3
 
 
-class Progress:
+class TrainingProgress:
     """Starts from the newest intact checkpoint in `folder`, or from a fresh learner at policy step 0.
 
     `consumed`: ids of the files trained on. `manifests`: digests of the policy steps published so far. `document`: the
@@ -34,7 +34,7 @@ class Progress:
             self.learner = make_learner()  # a damaged checkpoint may have left some of its weights
 
     def keep(self, document: dict[str, Any], files: list[dict[str, Any]]) -> None:
-        """Write the checkpoint of the step just trained, with what the records are to say of it."""
+        """Write the checkpoint of the step just trained, with its lines for the records."""
         self.document = document
         extra = {
             "consumed": sorted(self.consumed),

@@ -8,7 +8,7 @@ from eth_account.signers.local import LocalAccount
 from protocol.errors import IntegrityError
 from runtime.pool_client import PoolClient
 from storage.weights.manifest import ManifestScope
-from storage.weights.publish import ObjectStore, publish
+from storage.weights.publish import ObjectWriter, publish
 from trainer.canaries import CanaryPlan
 
 log = logging.getLogger("muster.trainer")
@@ -18,7 +18,7 @@ class StepPublisher:
     """Publishes as the pool's owner, with each step the root of its canaries."""
 
     def __init__(
-        self, client: PoolClient, bucket: ObjectStore, account: LocalAccount, dtype: str, canaries: CanaryPlan
+        self, client: PoolClient, bucket: ObjectWriter, account: LocalAccount, dtype: str, canaries: CanaryPlan
     ) -> None:
         self._client, self._bucket, self._account, self._dtype = client, bucket, account, dtype
         self._canaries = canaries

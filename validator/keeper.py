@@ -21,7 +21,7 @@ class Keeper:
     seconds and step in only if it did not."""
 
     def __init__(self, suite: Suite, pool: int, tasks: TransactionTasks) -> None:
-        self._suite, self._pool, self._errands = suite, pool, tasks
+        self._suite, self._pool, self._tasks = suite, pool, tasks
         self._due: dict[Hashable, float] = {}
 
     def settle(self, state: State, lane: Lane, files: list[Submission], seats: set[int], now: int) -> None:
@@ -45,7 +45,7 @@ class Keeper:
         what = f"trial {trial.trial} is concluded"
         self._do((selectors.trial_place(trial), "conclude"), state, what, conclude(file).send, wait)
 
-    def keep_house(self, state: State, now: int) -> None:
+    def finish_overdue(self, state: State, now: int) -> None:
         """Finalise refusals, resolve disputes and canaries whose time is up."""
         suite = self._suite
         for file in selectors.to_finalize(state, self._pool, now):
@@ -71,4 +71,4 @@ class Keeper:
     def _do(self, key: Hashable, state: State, what: str, task: Callable[[], Any], wait: float | None = None) -> None:
         delay = random.uniform(0, _MEMBERS_WAIT) if wait is None else wait + random.uniform(0, 0.3) * (wait > 0)
         if time.monotonic() >= self._due.setdefault(key, time.monotonic() + delay):
-            self._errands.run(key, state.head, what, task, quiet=True)
+            self._tasks.run(key, state.head, what, task, quiet=True)

@@ -16,6 +16,8 @@ def run(config_path: Path) -> None:
 
 
 def _build(config: ValidatorConfig) -> "Validator":
+    from validator.collaborators import ValidatorCollaborators
     from validator.daemon import Validator
+    from validator.pipeline import judge
 
-    return Validator(config)
+    return Validator(config, ValidatorCollaborators.connect(config, judge))

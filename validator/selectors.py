@@ -1,7 +1,6 @@
 """Which rounds and trials need us, and what of them: pure functions of the projected state."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
 from math import comb
 
 from eth_utils.crypto import keccak
@@ -15,26 +14,6 @@ from protocol.seeds import Work
 from protocol.verdict import Code, code_at
 from validator.context import SubmissionFacts
 from validator.rounds import RoundView
-
-
-@dataclass(frozen=True)
-class DrawnCommittee:
-    """Members of a round or trial: `seats[j]` votes with `voters[j]`; `seed` is the draw's."""
-
-    seats: tuple[int, ...]
-    voters: tuple[str, ...]
-    seed: bytes
-
-    def ours(self, voters: Mapping[str, object]) -> Iterator[tuple[int, int, str]]:
-        """(member, seat, voter) of those whose keys we hold."""
-        for member, (seat, voter) in enumerate(zip(self.seats, self.voters, strict=True)):
-            if voter in voters:
-                yield member, seat, voter
-
-
-def drawn_committee(state: State, seats: tuple[int, ...], seed: bytes) -> DrawnCommittee:
-    """The bench of a drawn round; a voting key replaced since then counts at once, as on chain."""
-    return DrawnCommittee(seats, tuple(state.seats[seat].voter for seat in seats), seed)
 
 
 def _bitmap(members: Mapping[int, object]) -> int:
@@ -100,12 +79,17 @@ def all_final(files: list[Submission], now: int) -> bool:
     return all(file.is_final(now) for file in files)
 
 
-def chance(state: State, ours: int, committee: int) -> float:
-    """Probability that a committee yet to be drawn has at least one of our `ours` seats."""
-    seats = sum(seat.active for seat in state.seats.values())
-    if seats < committee:
+def seats_of(state: State, voters: Container[str]) -> set[int]:
+    """Numbers of the seats that vote with these keys."""
+    return {seat.seat for seat in state.seats.values() if seat.voter in voters}
+
+
+def chance(state: State, voters: Container[str], committee: int) -> float:
+    """Probability that a committee yet to be drawn has at least one seat that votes with these keys."""
+    active = [seat.voter in voters for seat in state.seats.values() if seat.active]
+    if len(active) < committee:
         return 0.0
-    return 1.0 - comb(max(0, seats - ours), committee) / comb(seats, committee)
+    return 1.0 - comb(active.count(False), committee) / comb(len(active), committee)
 
 
 def lanes_in_order(state: State, pool: int, done: Callable[[Lane], bool]) -> list[Lane]:

@@ -37,8 +37,7 @@ def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
     """Units and grains of one node in one pool. `earned`: accepted so far; `pending`: submitted, not judged;
     `vesting`: accepted, not claimable yet; `claimable`: what `claim` would pay now."""
     rate = state.pools[account.pool].terms.rate
-    hint = state.claim_hint(account.pool, account.node, now)
-    units = hint.cumulative - account.units_drawn if hint else 0
+    units = state.claimable_units(account.pool, account.node, now)
     unclaimed = max(account.units_earned - account.units_drawn - units, 0)
     subs = state.submissions_of(account.pool, account.node)
     return {

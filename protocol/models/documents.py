@@ -10,7 +10,7 @@ from protocol.encoding import parse_json
 from protocol.errors import IntegrityError
 
 MAX_JSON_BYTES = 64 << 20
-MEND = "fetch the weights again"
+REFETCH = "fetch the weights again"
 
 
 def check_documents(folder: Path) -> None:
@@ -23,10 +23,10 @@ def read_document(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
     """What a JSON file holds. Raises IntegrityError if it is missing, larger than `limit` bytes, or not JSON."""
     try:
         if path.stat().st_size > limit:
-            raise IntegrityError(f"{path} is larger than {limit >> 10} KiB", MEND)
+            raise IntegrityError(f"{path} is larger than {limit >> 10} KiB", REFETCH)
         return parse_json(path.read_bytes())
     except OSError as error:
         what = f"{path.parent} is not a model folder: {error.strerror or error} ({path.name})"
-        raise IntegrityError(what, MEND) from None
+        raise IntegrityError(what, REFETCH) from None
     except ValueError as error:
-        raise IntegrityError(f"{path} is not JSON: {str(error)[:200]}", MEND) from None
+        raise IntegrityError(f"{path} is not JSON: {str(error)[:200]}", REFETCH) from None

@@ -11,7 +11,7 @@ from storage.weights.manifest import Manifest, ManifestScope, seal
 from storage.weights.shards import SHARD_BYTES, read_shards, weight_files
 
 
-class ObjectStore(Protocol):
+class ObjectWriter(Protocol):
     """Where objects are put; `storage.bucket.Bucket` is one."""
 
     def put(self, key: str, data: bytes) -> bool: ...
@@ -34,7 +34,7 @@ def make_manifest(
 
 def publish(
     folder: Path,
-    store: ObjectStore,
+    store: ObjectWriter,
     publisher: ManifestScope,
     step: int,
     parent: bytes | None,

@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from demo.chaos import Chaos
 from demo.supervisor import Child, Supervisor
 
@@ -20,14 +18,13 @@ def dead(child: Child) -> bool:
         return False
 
 
-def test_every_process_is_killed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_process_is_killed_once(tmp_path: Path) -> None:
     said: list[str] = []
     supervisor, now = Supervisor(lambda _: None), 100.0
     for name in ("one", "two", "three"):
         code = "import time; time.sleep(60)"
         supervisor.start(Child(name, [sys.executable, "-c", code], tmp_path / name, env=dict(os.environ)))
-    monkeypatch.setattr("demo.chaos.time.monotonic", lambda: now)
-    chaos = Chaos(supervisor, 10.0, said.append, Random(1))
+    chaos = Chaos(supervisor, 10.0, said.append, Random(1), lambda: now)
     chaos.tick()
     assert said == [], "the first kill comes after an interval"
     for _ in range(3):

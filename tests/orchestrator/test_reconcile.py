@@ -37,7 +37,7 @@ def close_committee(game: Game, lane: int) -> None:
         game.suite.court.close_member(game.pool, lane, 0, member).send()
 
 
-def test_books_balance_through_every_outcome(game: Game, watch: Watch) -> None:
+def test_the_ledger_equals_the_chain_through_every_outcome(game: Game, watch: Watch) -> None:
     operator, node = game.node()
     _, second = game.node()
     step = game.publish()
@@ -104,7 +104,7 @@ def test_a_missed_payment_is_found(game: Game, watch: Watch) -> None:
     assert any("earned is 1000 on chain, 1001 by the ledger" in line for line in found.findings)
 
 
-def test_a_reorganisation_changes_the_books_with_the_chain(game: Game, watch: Watch) -> None:
+def test_a_reorganisation_changes_the_ledger_with_the_chain(game: Game, watch: Watch) -> None:
     _, node = game.node()
     step = game.publish()
     snapshot = game.deployed.chain.rpc("evm_snapshot")

@@ -18,14 +18,14 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 def mirror(answer: Answer) -> Iterator[str]:
     """Base URL of a server that answers every GET with `answer`."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class MirrorHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(self)
 
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), MirrorHandler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:

@@ -1,7 +1,6 @@
 """What the judge queue does first, what it waits for, what it forgets."""
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
@@ -11,63 +10,15 @@ from typing import TypeVar
 import pytest
 
 from attacks.base import other
-from protocol.errors import MusterError, UnreachableError
+from protocol.errors import UnreachableError
 from protocol.seeds import AUDIT_EVERYTHING, Work
-from protocol.verdict import Code, Verdict
+from protocol.verdict import Code
 from storage.missing import MissingObjectError
 from tests.validator import tiny
-from validator.context import SubmissionFacts, verdict_on
+from tests.validator.scripted import ScriptedJudge, ScriptedObjects, queue_of
 from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict
-from validator.judging import FileJudge
-from validator.sources import Sources
-from validator.verdict_store import VerdictStore
 
 T = TypeVar("T")
-
-
-class Source:
-    """Objects that fail in a given way some times, then are there."""
-
-    def __init__(self, failures: list[MusterError], data: bytes) -> None:
-        self.failures, self.data = failures, data
-
-    def __call__(self, key: str, limit: int) -> bytes:
-        if self.failures:
-            raise self.failures.pop(0)
-        return self.data
-
-
-class ScriptedJudge:
-    """Accepts whatever is there, and remembers what it was given; `gate`, if closed, makes it wait."""
-
-    def __init__(self) -> None:
-        self.sequences: list[int] = []
-        self.data: list[bytes | None] = []
-        self.gate = threading.Event()
-        self.gate.set()
-
-    def __call__(self, facts: SubmissionFacts, data: bytes | None, *rest: object) -> Verdict:
-        self.sequences.append(facts.sequence)
-        self.data.append(data)
-        assert self.gate.wait(20)
-        return verdict_on(facts, tiny.CONFIG, Code.ACCEPT if data else Code.UNAVAILABLE, {})
-
-
-def weights(_: Work) -> Path:
-    return tiny.model_folder()
-
-
-def queue_of(
-    tmp_path: Path,
-    source: Source,
-    judge: ScriptedJudge,
-    patience: float = 0.0,
-    weights: Callable[[Work], Path] = weights,
-) -> JudgeQueue:
-    kept = VerdictStore(tmp_path, b"c" * 32)
-    sources = Sources(source)  # type: ignore[arg-type]
-    file_judge = FileJudge(tiny.CONFIG, tiny.engine(1), sources, weights, kept, judge)
-    return JudgeQueue(file_judge, kept, patience)
 
 
 def answer(queue: JudgeQueue, task: JudgeTask) -> LaneVerdict:
@@ -97,7 +48,7 @@ def task_of(seed: bytes, *sequences: int, audit_rate: int = AUDIT_EVERYTHING) ->
     return JudgeTask(("lane-1-0-0", seed, bytes([len(sequences)])), files, ((),) * len(sequences))
 
 
-def judged(tmp_path: Path, source: Source, patience: float = 30.0) -> tuple[LaneVerdict, list[bytes | None]]:
+def judged(tmp_path: Path, source: ScriptedObjects, patience: float = 30.0) -> tuple[LaneVerdict, list[bytes | None]]:
     judge = ScriptedJudge()
     queue = queue_of(tmp_path, source, judge, patience)
     queue.start()
@@ -107,25 +58,25 @@ def judged(tmp_path: Path, source: Source, patience: float = 30.0) -> tuple[Lane
 
 
 def test_a_file_that_comes_late_is_judged(tmp_path: Path) -> None:
-    verdict, seen = judged(tmp_path, Source([MissingObjectError("not there")], b"bytes"))
+    verdict, seen = judged(tmp_path, ScriptedObjects([MissingObjectError("not there")], b"bytes"))
     assert verdict.codes == (Code.ACCEPT,)
     assert seen == [b"bytes"]
 
 
 def test_a_file_that_no_source_has_is_unavailable(tmp_path: Path) -> None:
-    verdict, _ = judged(tmp_path, Source([MissingObjectError("not there")] * 99, b""), patience=0.0)
+    verdict, _ = judged(tmp_path, ScriptedObjects([MissingObjectError("not there")] * 99, b""), patience=0.0)
     assert verdict.codes == (Code.UNAVAILABLE,)
 
 
 def test_silent_sources_never_count_against_a_file(tmp_path: Path) -> None:
-    verdict, seen = judged(tmp_path, Source([UnreachableError("down")] * 2, b"bytes"), patience=0.0)
+    verdict, seen = judged(tmp_path, ScriptedObjects([UnreachableError("down")] * 2, b"bytes"), patience=0.0)
     assert verdict.codes == (Code.ACCEPT,)
     assert seen == [b"bytes"]
 
 
 def test_what_was_judged_before_the_draw_is_not_judged_again(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    queue = queue_of(tmp_path, Source([], b"bytes"), judge)
+    queue = queue_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
     queue.start()
     queue.prepare(task_of(b"", 0))
     queue.prepare(task_of(b"", 0, 1))
@@ -140,7 +91,7 @@ def test_what_was_judged_before_the_draw_is_not_judged_again(tmp_path: Path) -> 
 
 def test_what_is_asked_for_comes_first(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    queue = queue_of(tmp_path, Source([], b"bytes"), judge)
+    queue = queue_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
     queue.prepare(task_of(b"", 0, 1, 2))
     asked = task_of(b"s" * 32, 9)
     queue.ask(asked)
@@ -152,7 +103,7 @@ def test_what_is_asked_for_comes_first(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_yet_is_not_judged_before_the_draw(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    queue = queue_of(tmp_path, Source([MissingObjectError("not there")], b"bytes"), judge)
+    queue = queue_of(tmp_path, ScriptedObjects([MissingObjectError("not there")], b"bytes"), judge)
     queue.start()
     queue.prepare(task_of(b"", 0))
     until(lambda: judge.sequences)
@@ -169,7 +120,7 @@ def test_where_the_draw_decides_what_is_looked_at_only_weights_are_fetched_befor
         fetched.append(work.id.counter)
         return tmp_path
 
-    queue = queue_of(tmp_path, Source([], b"bytes"), judge, weights=weights)
+    queue = queue_of(tmp_path, ScriptedObjects([], b"bytes"), judge, weights=weights)
     queue.start()
     queue.prepare(task_of(b"", 0, 1, audit_rate=20000))
     until(lambda: fetched == [0, 1])
@@ -179,7 +130,7 @@ def test_where_the_draw_decides_what_is_looked_at_only_weights_are_fetched_befor
 
 def test_work_ahead_gives_way_to_what_is_asked_for_and_is_not_taken_up_again(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    queue = queue_of(tmp_path, Source([], b"bytes"), judge)
+    queue = queue_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
     judge.gate.clear()
     queue.start()
     queue.prepare(task_of(b"", 0, 1, 2))
@@ -194,7 +145,7 @@ def test_work_ahead_gives_way_to_what_is_asked_for_and_is_not_taken_up_again(tmp
 
 def test_requests_that_nobody_wants_any_more_are_neither_judged_nor_remembered(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    queue = queue_of(tmp_path, Source([], b"bytes"), judge)
+    queue = queue_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
     judge.gate.clear()
     queue.start()
     running = queue.ask(task_of(b"s" * 32, 0, 1))
@@ -215,7 +166,7 @@ def test_requests_that_nobody_wants_any_more_are_neither_judged_nor_remembered(t
 
 def test_what_is_remembered_does_not_grow_with_the_lanes_that_were_judged(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    queue = queue_of(tmp_path, Source([], b"bytes"), judge)
+    queue = queue_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
     queue.start()
     for number in range(50):
         task = task_of(bytes([number]) * 32, number)
@@ -230,7 +181,7 @@ def test_what_is_remembered_does_not_grow_with_the_lanes_that_were_judged(tmp_pa
 
 def test_a_file_that_nobody_waits_for_any_more_is_not_called_unavailable(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    source = Source([MissingObjectError("not there")] * 99, b"")
+    source = ScriptedObjects([MissingObjectError("not there")] * 99, b"")
     queue = queue_of(tmp_path, source, judge, patience=60.0)
     queue.start()
     asked = queue.ask(task_of(b"s" * 32, 0))

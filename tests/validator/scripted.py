@@ -1,0 +1,60 @@
+"""A judge that answers by script, and the parts around it, for tests of what surrounds the pipeline."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from protocol.errors import MusterError
+from protocol.seeds import Work
+from protocol.verdict import Code, Verdict
+from tests.validator import tiny
+from validator.context import SubmissionFacts, verdict_on
+from validator.judge_queue import JudgeQueue
+from validator.judging import FileJudge
+from validator.sources import Sources
+from validator.verdict_store import VerdictStore
+
+
+class ScriptedObjects:
+    """Objects that fail in a given way some times, then are there."""
+
+    def __init__(self, failures: list[MusterError], data: bytes) -> None:
+        self.failures, self.data = failures, data
+
+    def __call__(self, key: str, limit: int) -> bytes:
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.data
+
+
+class ScriptedJudge:
+    """Accepts whatever is there, and remembers what it was given; `gate`, if closed, makes it wait."""
+
+    def __init__(self) -> None:
+        self.sequences: list[int] = []
+        self.data: list[bytes | None] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, facts: SubmissionFacts, data: bytes | None, *rest: object) -> Verdict:
+        self.sequences.append(facts.sequence)
+        self.data.append(data)
+        assert self.gate.wait(20)
+        return verdict_on(facts, tiny.CONFIG, Code.ACCEPT if data else Code.UNAVAILABLE, {})
+
+
+def tiny_weights(_: Work) -> Path:
+    return tiny.model_folder()
+
+
+def queue_of(
+    folder: Path,
+    objects: ScriptedObjects,
+    judge: ScriptedJudge,
+    patience: float = 0.0,
+    weights: Callable[[Work], Path] = tiny_weights,
+) -> JudgeQueue:
+    """A judge queue that keeps its verdicts in `folder`; not started."""
+    kept = VerdictStore(folder, b"c" * 32)
+    sources = Sources(objects)  # type: ignore[arg-type]
+    return JudgeQueue(FileJudge(tiny.CONFIG, tiny.engine(1), sources, weights, kept, judge), kept, patience)

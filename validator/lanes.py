@@ -1,0 +1,41 @@
+"""Lanes from the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect."""
+
+from functools import partial
+
+from chain.contracts.court import Court
+from chain.judging import Lane
+from chain.records import Pool, Submission
+from chain.state import State
+from validator import selectors
+from validator.committees import drawn_or_forecast
+from validator.fees import FeeCollection
+from validator.keeper import Keeper
+from validator.votes import LaneVote
+from validator.voting import Voting, VotingRound
+
+_LIKELY = 0.5
+
+
+class LaneHandler:
+    def __init__(self, court: Court, voting: Voting, fees: FeeCollection, keeper: Keeper) -> None:
+        self._court, self._voting, self._fees, self._keeper = court, voting, fees, keeper
+
+    def advance(self, state: State, pool: Pool, now: int) -> None:
+        """Do what is due in every lane of the pool that may still need us, oldest first."""
+        seats = selectors.seats_of(state, self._voting.voters)
+        for lane in selectors.lanes_in_order(state, pool.pool, self._fees.is_closed):
+            files = state.files_of(lane)
+            if not lane.round.settled:
+                self._vote(state, pool, lane, files, now)
+            self._keeper.settle(state, lane, files, seats, now)
+            self._fees.collect_lane(state, lane, files, now)
+
+    def _vote(self, state: State, pool: Pool, lane: Lane, files: list[Submission], now: int) -> None:
+        current, where = lane.round, selectors.lane_place(lane, lane.round.round)
+        forecast = partial(self._court.committee_of, lane.pool, lane.lane, current.round)
+        committee = drawn_or_forecast(state, current, forecast)
+        if committee is not None:
+            vote = LaneVote(self._court, lane, current, files)
+            self._voting.advance(state, pool, VotingRound(where, committee, files, vote, committee.seed), now)
+        elif selectors.chance(state, self._voting.voters, pool.terms.committee) >= _LIKELY:
+            self._voting.look_ahead(pool, where, files)

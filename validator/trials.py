@@ -1,0 +1,40 @@
+"""Trials: vote where our seats are jurors, have the jury's verdict recorded, collect the fees."""
+
+from functools import partial
+
+from chain.contracts.court import Juries
+from chain.judging import Trial
+from chain.records import Pool
+from chain.state import State
+from validator import selectors
+from validator.committees import drawn_or_forecast
+from validator.fees import FeeCollection
+from validator.keeper import Keeper
+from validator.votes import TrialVote
+from validator.voting import Voting, VotingRound
+
+
+class TrialHandler:
+    def __init__(self, juries: Juries, voting: Voting, fees: FeeCollection, keeper: Keeper) -> None:
+        self._juries, self._voting, self._fees, self._keeper = juries, voting, fees, keeper
+
+    def advance(self, state: State, pool: Pool, now: int) -> None:
+        """Do what is due in every trial of the pool."""
+        for trial in state.trials.values():
+            if trial.pool == pool.pool:
+                self._advance(state, pool, trial, now)
+
+    def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
+        files = [state.submissions[trial.pool, trial.sequence]]
+        jury = drawn_or_forecast(state, trial, partial(self._juries.jury_of, trial.trial))
+        if jury is None:
+            return
+        if trial.concluded:
+            self._fees.collect_trial(state, trial, jury)
+            return
+        # Jurors look at the rollouts that the committee looked at.
+        audit_seed = selectors.deciding_round(state, files[0]).seed
+        voting = VotingRound(selectors.trial_place(trial), jury, files, TrialVote(self._juries, trial), audit_seed)
+        self._voting.advance(state, pool, voting, now)
+        if trial.drawn and (len(trial.reveals) == len(trial.seats) or now >= trial.reveal_until):
+            self._keeper.conclude(state, trial, files[0], selectors.seats_of(state, self._voting.voters))

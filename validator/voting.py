@@ -1,0 +1,122 @@
+"""Votes with our seats: judge, commit, reveal; the same for a lane's round and for a trial.
+
+Votes it never casts: on files that it did not judge. A file counts as unavailable only when sources answer that they
+have none; when no source answers, or checks are not done in time, the seat stays silent rather than guess.
+"""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+from chain.records import Pool, Submission
+from chain.state import State
+from chain.transactions import Receipt
+from validator import selectors
+from validator.ballots import Ballot, new_salt
+from validator.collaborators import ValidatorCollaborators
+from validator.committees import DrawnCommittee
+from validator.judge_queue import JudgeTask, LaneVerdict, TaskKey
+from validator.publishing import VerdictPublisher
+from validator.rounds import SeatAction, member_action
+from validator.votes import Vote
+
+log = logging.getLogger("muster.validator")
+_UNDRAWN = bytes(32)
+
+
+@dataclass(frozen=True)
+class VotingRound:
+    """A round or trial in which our seats may vote. `audit_seed` draws the audit sample of its files."""
+
+    where: str
+    committee: DrawnCommittee
+    files: list[Submission]
+    vote: Vote
+    audit_seed: bytes
+
+    @property
+    def digest(self) -> bytes:
+        return selectors.files_digest(self.files)
+
+
+class Voting:
+    """Casts the votes of our seats. What is not voted on from one turn to the next is not judged any further."""
+
+    def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
+        self.voters = collaborators.voters
+        self._pool_client, self._ballots = collaborators.pool_client, collaborators.ballots
+        self._queue, self._tasks, self._publisher = collaborators.queue, collaborators.tasks, publisher
+        self._wanted: set[TaskKey] = set()
+        self._lost: set[tuple[str, int]] = set()
+
+    def advance(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
+        """Start the next action of each of our seats."""
+        where, committee, vote = voting.where, voting.committee, voting.vote
+        for member, seat, voter in committee.ours(self.voters):
+            ready = self._ballots.ready(where, seat, committee.seed, voting.digest)
+            committed = vote.commitment(member)
+            matching = self._ballots.committed(where, seat, committed) if committed else None
+            view = selectors.round_view(vote.current, True)
+            action = member_action(view, member, ready is not None, matching is not None, now)
+            if action is SeatAction.JUDGE:
+                ready = self._judged_ballot(pool, voting, seat, voter)
+            if action in (SeatAction.JUDGE, SeatAction.COMMIT) and ready is not None:
+                commit = partial(vote.commit, self.voters[voter], member, ready)
+                self._tasks.run((where, seat, "commit"), state.head, f"{where} seat {seat} commits", commit)
+            elif action is SeatAction.REVEAL and matching is not None:
+                reveal = partial(self._reveal, vote, voter, member, matching)
+                self._tasks.run((where, seat, "reveal"), state.head, f"{where} seat {seat} reveals", reveal)
+            elif action is SeatAction.LOST and (where, seat) not in self._lost:
+                self._lost.add((where, seat))
+                log.error("%s: seat %d committed a vote that is not in its ballot box", where, seat)
+
+    def look_ahead(self, pool: Pool, where: str, files: list[Submission]) -> None:
+        """Judge what will be voted on before its draw: the draw then waits for nothing."""
+        task = self._task(pool, where, files, b"", _UNDRAWN)
+        if task is not None:
+            self._wanted.add(task.key)
+            self._queue.prepare(task)
+
+    def end_turn(self) -> None:
+        """All rounds were looked at: what none of them asked for is forgotten."""
+        self._queue.retain(self._wanted)
+        self._wanted.clear()
+
+    def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
+        """What we vote; None while it is being judged, and where it cannot be judged yet."""
+        task = self._task(pool, voting.where, voting.files, voting.committee.seed, voting.audit_seed)
+        if task is None:
+            return None
+        self._wanted.add(task.key)
+        answer = self._queue.ask(task)
+        return answer.result() if answer.done() and answer.exception() is None else None
+
+    def _judged_ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str) -> Ballot | None:
+        """A ballot on disk before anybody hears of it."""
+        verdict = self.verdict(pool, voting)
+        if verdict is None:
+            return None
+        codes, digest, salt = voting.vote.codes(verdict), verdict.verdict_hash, new_salt()
+        commitment = voting.vote.hash(voter, codes, digest, salt)
+        seed = voting.committee.seed
+        ballot = Ballot(voting.where, seat, voter, seed, voting.digest, codes, digest, salt, commitment)
+        self._ballots.keep(ballot)
+        return ballot
+
+    def _reveal(self, vote: Vote, voter: str, member: int, ballot: Ballot) -> Receipt:
+        receipt = vote.reveal(self.voters[voter], member, ballot)
+        self._publisher.publish(ballot.verdict_hash)
+        return receipt
+
+    def _task(
+        self, pool: Pool, where: str, files: list[Submission], seed: bytes, audit_seed: bytes
+    ) -> JudgeTask | None:
+        """What is to be judged; None while a policy step's seed is not confirmed."""
+        client, facts = self._pool_client, []
+        for file in files:
+            step_seed = client.seed(pool.steps[file.step])
+            if step_seed is None:
+                return None
+            facts.append(selectors.submission_facts(client.pool_id, pool, file, step_seed, audit_seed))
+        mirrors = tuple(tuple(file.mirrors) for file in files)
+        return JudgeTask((where, seed, selectors.files_digest(files)), tuple(facts), mirrors)
