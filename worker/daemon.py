@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from chain.contracts.pools import WorkItem
 from chain.errors import ContractError, TransactionError
-from chain.suite import WorkItem
 from engines.base import Engine
 from engines.factory import make_engine
 from protocol.amounts import show_tokens
