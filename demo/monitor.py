@@ -1,6 +1,5 @@
 """Follows a run from the outside, through the chain and the trainer's records, and prints what happens."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,23 +12,9 @@ from chain.state import State
 from protocol.amounts import show_tokens
 from protocol.errors import MusterError
 from protocol.verdict import Code
+from trainer.records import read_records
 
 SILENCE_SECONDS = 6.0
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a JSON-lines file; a line cut by a kill is left out."""
-    try:
-        text = path.read_text()
-    except OSError:
-        return []
-    out = []
-    for line in text.splitlines():
-        try:
-            out.append(json.loads(line))
-        except ValueError:
-            continue
-    return out
 
 
 @dataclass
@@ -64,7 +49,7 @@ class RunMonitor:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The trainer's records, one per step (the last one written counts), in its home folder."""
-        found = [record for path in self.home.glob("*/metrics.jsonl") for record in read_lines(path)]
+        found = [record for path in self.home.glob("*/metrics.jsonl") for record in read_records(path)]
         by_step = {record["step"]: record for record in found if "step" in record}
         return [by_step[step] for step in sorted(by_step)]
 

@@ -4,11 +4,13 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chain.records import Submission
 from trainer.inbox import file_id
-from trainer.learner import StepMetrics
+
+if TYPE_CHECKING:  # the demo reads these logs without PyTorch
+    from trainer.learner import StepMetrics
 
 
 class Records:
@@ -28,16 +30,16 @@ class Records:
             _append(self.metrics_path, [document])
 
     def metrics(self) -> list[dict[str, Any]]:
-        return _read(self.metrics_path)
+        return read_records(self.metrics_path)
 
     def trained(self) -> list[dict[str, Any]]:
-        return _read(self.trained_path)
+        return read_records(self.trained_path)
 
     def trained_in(self, step: int) -> list[dict[str, Any]]:
         return [entry for entry in self.trained() if entry["step"] == step]
 
 
-def step_record(metrics: StepMetrics, files: list[Submission], waited: float) -> dict[str, Any]:
+def step_record(metrics: "StepMetrics", files: list[Submission], waited: float) -> dict[str, Any]:
     """The line of `metrics.jsonl` for a step trained on `files`, for which the trainer waited so many seconds."""
     return metrics.as_dict() | {
         "step": metrics.step,
@@ -53,8 +55,10 @@ def file_record(step: int, sub: Submission) -> dict[str, Any]:
     return {"step": step, "sequence": sub.sequence, "sha256": file_id(sub), "node": sub.node, "policy_step": sub.step}
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a log, also while its trainer writes it; none where there is no file."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def _append(path: Path, entries: list[dict[str, Any]]) -> None:

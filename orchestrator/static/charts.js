@@ -36,8 +36,8 @@ function curves(name, series, last, width, height = 260) {
   const parts = [...horizontals(y, low, high, width),
     ...roundTicks(last).map(tick => label(x(tick), height - 8, "middle", tick))];
   for (const {label: what, kind, points, joined} of series) {
-    if (joined && points.length > 1)
-      parts.push(draw("polyline", {class: `line ${kind}`, points: points.map(([px, py]) => `${x(px)},${y(py)}`).join(" ")}));
+    const path = points.map(([px, py]) => `${x(px)},${y(py)}`).join(" ");
+    if (joined && points.length > 1) parts.push(draw("polyline", {class: `line ${kind}`, points: path}));
     for (const [px, py] of points)
       parts.push(titled("circle", {class: `fill ${kind}`, cx: x(px), cy: y(py), r: joined ? 2.5 : 5},
         `${what}, step ${px}: ${decimals(py)}`));

@@ -5,7 +5,8 @@ let shown = null;
 
 function show(record, summary) {
   shown = [record, summary];
-  const seconds = summary ? ` · ${summary.seconds} s` : "", trouble = record.chain_error ? ` · ${record.chain_error}` : "";
+  const seconds = summary ? ` · ${summary.seconds} s` : "";
+  const trouble = record.chain_error ? ` · ${record.chain_error}` : "";
   $("name").textContent = summary ? `${record.name}: run with seed ${summary.seed}` : record.name;
   document.title = summary ? $("name").textContent : `${record.name} · muster`;
   $("subtitle").textContent =

@@ -58,11 +58,11 @@ function outcomes({submissions}, _summary, width) {
 
 // What is known of the making of a policy step: [what, start, end], Unix seconds.
 function spans(published, files, report) {
-  const sent = files.map(one => one.time).sort((a, b) => a - b);
-  const done = files.filter(one => one.status === "accepted" && one.decided).map(one => one.decided).sort((a, b) => a - b);
+  const sent = files.map(one => one.time);
+  const done = files.filter(one => one.status === "accepted" && one.decided).map(one => one.decided);
   const found = [];
-  if (sent.length) found.push(["generate", published, sent[0]], ["submit", sent[0], sent.at(-1)]);
-  if (done.length) found.push(["check and accept", done[0], done.at(-1)]);
+  if (sent.length) found.push(["generate", published, least(sent)], ["submit", least(sent), most(sent)]);
+  if (done.length) found.push(["check and accept", least(done), most(done)]);
   if (report?.timings.train != null) found.push(["train", published - report.timings.train, published]);
   return found;
 }
@@ -82,14 +82,16 @@ function steps({published, submissions, reports}, _summary, width) {
 
 function cheaters(_record, summary) {
   if (!summary?.cheaters.length) return null;
-  return table([["node"], ["reason"], ["slashed"], ["tokens", "n"], ["ejected"], ["files", "n"], ["rollouts trained", "n"]],
+  return table([["node"], ["reason"], ["slashed"], ["tokens", "n"], ["ejected"], ["files", "n"],
+    ["rollouts trained", "n"]],
     summary.cheaters.map(one => [address(one.address), one.reason, yes(one.slashed), tokens(one.slashed_grains),
       yes(one.ejected), one.submissions, one.rollouts_trained]), "");
 }
 
 function nodes({nodes, time}) {
   return table([["node"], ["name", "wrap"], ["state"], ["engine", "wrap"], ["doing", "wrap"], ["accepted", "n"],
-    ["rejected", "n"], ["pending", "n"], ["units", "n"], ["earned", "n"], ["claimed", "n"], ["slashed", "n"], ["heartbeat"]],
+    ["rejected", "n"], ["pending", "n"], ["units", "n"], ["earned", "n"], ["claimed", "n"], ["slashed", "n"],
+    ["heartbeat"]],
     nodes.map(one => [address(one.address), one.name || "–", pill(one.state), one.engine || "–",
       one.ejected ? pill(one.ejected, "bad") : one.phase || "–", one.accepted, one.rejected, one.pending, one.units,
       tokens(one.earned), tokens(one.claimed), tokens(one.slashed), ago(one.last_seen, time)]), "No node has joined.");
@@ -114,14 +116,17 @@ function slashes({slashes, nodes, time}) {
 }
 
 function validators({validators}) {
-  return table([["owner"], ["name", "wrap"], ["state"], ["seats"], ["files voted on", "n"], ["fees", "n"], ["penalised", "n"]],
-    validators.map(one => [address(one.address), one.name || "–", pill(one.state), one.seats.map(seat => seat.seat).join(", "),
-      one.votes, tokens(one.fees), tokens(one.penalised)]), "No seat was bonded.");
+  return table([["owner"], ["name", "wrap"], ["state"], ["seats"], ["files voted on", "n"], ["fees", "n"],
+    ["penalised", "n"]],
+    validators.map(one => [address(one.address), one.name || "–", pill(one.state),
+      one.seats.map(seat => seat.seat).join(", "), one.votes, tokens(one.fees), tokens(one.penalised)]),
+    "No seat was bonded.");
 }
 
 function disputes({disputes, canaries}) {
   const decided = (over, won, word) => !over ? "open" : won ? word : `not ${word}`;
-  const lost = slashed => Object.entries(slashed).map(([seat, amount]) => ` · seat ${seat} lost ${tokens(amount)}`).join("");
+  const lost = slashed =>
+    Object.entries(slashed).map(([seat, amount]) => ` · seat ${seat} lost ${tokens(amount)}`).join("");
   const rows = disputes.map(one => ["dispute", file(one.sequence), address(one.disputer), one.outcome,
     decided(one.resolved, one.overturned, "overturned")]);
   rows.push(...canaries.map(one => ["canary", file(one.sequence), `seats ${one.accused.join(", ")}`, one.reason,
@@ -143,13 +148,14 @@ const ESCROW = [["deposited", "funded"], ["+ recovered from stakes", "recovered"
 
 function escrow({escrow, reconciliation}) {
   if (!escrow) return note("The pool is not on chain.");
-  return [table([["part", "wrap"], ["tokens", "n"]], ESCROW.map(([text, name]) => [text, tokens(escrow[name])]), ""), checked(reconciliation)];
+  const parts = ESCROW.map(([text, name]) => [text, tokens(escrow[name])]);
+  return [table([["part", "wrap"], ["tokens", "n"]], parts, ""), checked(reconciliation)];
 }
 
 function checked(found) {
   if (!found) return note("The ledger was not compared with the chain.");
   if (found.ledger_matches_chain && found.escrow_balanced && !found.findings.length)
-    return el("p", {class: "note"}, pill("equal to the chain", "good"), ` to the last grain, compared at block ${found.block}`);
+    return el("p", {class: "note"}, pill("equal to the chain", "good"), ` to the last grain, at block ${found.block}`);
   return el("div", {class: "note"}, pill("differs from the chain", "bad"), ` at block ${found.block}`,
     el("ul", {}, ...found.findings.map(line => el("li", {}, line))));
 }
