@@ -14,7 +14,7 @@ from runtime.pool_client import PoolClient
 from runtime.process import EngineConfig
 from storage.bucket import Bucket
 from trainer.config import TrainerConfig
-from trainer.evaluate import evaluate
+from trainer.evaluate import held_out_reward
 
 HeldOutReward = Callable[[PoolConfig, Path, int], float]
 """(pool, folder of a policy, its step) → mean task reward on the pool's held-out problems."""
@@ -41,4 +41,4 @@ class Collaborators:
 
 def _held_out_reward(engine: EngineConfig, pool: PoolConfig, folder: Path, step: int) -> float:
     runner = make_engine("transformers", pool.model.dtype, engine.device, engine.threads)
-    return evaluate(runner, pool, folder, step).task_reward
+    return held_out_reward(runner, pool, folder, step)

@@ -48,7 +48,7 @@ class Trainer:
         base = config.base or base_model(pool.model, pool.task, config.seed)
         self.progress = TrainingProgress(self.home / "checkpoints", partial(self._make_learner, base), self.records)
         self.reports.catch_up()
-        loader = Loader(pool, outside.bucket, base, self.learner.policy.vocabulary)
+        loader = Loader(pool, outside.bucket, base)
         self.files = FileCollector(config, pool, outside.client, self.records, loader)
         self.canaries = CanaryPlan.of(outside.account, config.pool, config.carrier)
         self.publisher = StepPublisher(outside.client, outside.bucket, outside.account, pool.model.dtype, self.canaries)

@@ -4,8 +4,8 @@ import logging
 import threading
 import time
 
+from chain.contracts.pools import WorkItem
 from chain.errors import ContractError, TransactionError
-from chain.suite import WorkItem
 from protocol.amounts import show_tokens
 from protocol.errors import MusterError
 from worker.collaborators import WorkerCollaborators
