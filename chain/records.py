@@ -1,7 +1,7 @@
 """The records of the projected state: plain data, filled by `chain.reducers` from events only.
 
-Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings. `sequence`, `lane`, `place` and the
-codes are those of docs/contracts.md. Who judges is in `chain.judging`.
+Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's. Who
+judges is in `chain.judging`.
 """
 
 from dataclasses import dataclass, field, fields
