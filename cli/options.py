@@ -137,3 +137,13 @@ def key_path(keystore: Path | None) -> Path:
     if keystore is None:
         raise ConfigError("no key file is named", "pass --keystore FILE (or set MUSTER_KEYSTORE)")
     return keystore
+
+
+def parse_address(text: str, what: str) -> str:
+    """A checksum address. Raises ConfigError."""
+    from protocol.eip712 import checked_address
+
+    try:
+        return checked_address(text.strip())
+    except ValueError as error:
+        raise ConfigError(f"{what}: {error}", "copy it again, with its checksum") from None

@@ -8,7 +8,7 @@ import torch
 
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
 from engines.decoding import Wave
-from engines.loading import load_model, read_config, reload_weights, torch_dtype, warm_up
+from engines.loading import load_model, read_config, reload_weights, set_threads, torch_dtype
 from engines.prefill import Sequences, prefill_hidden, windows
 from protocol.errors import MusterError
 
@@ -31,8 +31,7 @@ class TransformersEngine:
         # Imported here, before a caller starts threads: two of them importing transformers at once can break it.
         import transformers
 
-        torch.set_num_threads(threads)
-        warm_up()
+        set_threads(threads)
         self.dtype, self.device, self.max_batch = dtype, device, max_batch
         self.info = EngineInfo("transformers", transformers.__version__, dtype, device)
         self._model: Any = None

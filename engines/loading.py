@@ -22,8 +22,13 @@ def torch_dtype(name: str) -> torch.dtype:
     return DTYPES[name]
 
 
-def warm_up() -> None:
-    """Call torch's vector mathematics once, alone: its first call can race (pytorch issue 188792)."""
+def set_threads(threads: int) -> None:
+    """How many threads torch uses, in the whole process. Several multi-threaded torch processes on few cores run many
+    times slower together than one alone.
+
+    Also calls torch's vector mathematics once, alone: its first call can race (pytorch issue 188792).
+    """
+    torch.set_num_threads(threads)
     one = torch.ones(1)
     for function in (torch.cos, torch.sin, torch.exp, torch.log, torch.sqrt):
         function(one)

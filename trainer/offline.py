@@ -7,6 +7,7 @@ step k − async_level. Prints one line a step and one JSON object at the end.
 """
 
 import argparse
+import itertools
 import json
 import tempfile
 import time
@@ -15,19 +16,16 @@ from pathlib import Path
 
 from engines.base import Request, Sampling
 from engines.factory import make_engine
+from engines.loading import set_threads
 from protocol.config import PoolConfig, TaskConfig, TrainConfig
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
-from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.seeds import Work, assignments, noise_key
-from protocol.tasks import load_task
-from protocol.tasks.prompts import completion_text, prompt_tokens
-from protocol.tasks.rewards import length_penalty, reward, task_reward
+from protocol.tasks.environment import Environment
 from trainer.basemodel import base_model
-from trainer.evaluate import evaluate
+from trainer.evaluate import held_out_reward
 from trainer.learner import Learner
 from trainer.rollouts import Group, TrainRollout
-from trainer.threads import quiet_threads
 from trainer.tiny_model import tiny_model_config
 
 NODES = ("0x" + "11" * 20, "0x" + "22" * 20)
@@ -48,29 +46,32 @@ class Rollouts:
     def __init__(self, config: PoolConfig, base: Path) -> None:
         self.config = config
         self.engine = make_engine("transformers", max_batch=128)
-        self.task, self.tokenizer, self.ends = load_task(config.task), load_tokenizer(base), eos_ids(base)
+        self.environment = Environment.of(config, base)
 
     def groups(self, weights: Path, work: Work) -> list[Group]:
         """One file's groups, generated with `weights`."""
-        shape, model = self.config.work, self.config.model
+        shape, environment = self.config.work, self.environment
         self.engine.load(weights)
-        slots, requests = [], []
-        for slot in assignments(work, shape.problems_per_file, shape.targets):
-            problem = self.task.problem(slot.problem_seed)
-            prompt = prompt_tokens(self.tokenizer, model, problem, slot.target_length)
-            slots.append((slot, problem, prompt))
-            for sample in range(shape.samples_per_problem):
-                requests.append(Request(prompt, noise_key(work, slot.slot, sample), shape.max_new_tokens))
-        completions = iter(self.engine.generate(requests, Sampling(shape.temperature, self.ends)))
+        slots = assignments(work, shape.problems_per_file, shape.targets)
+        requests = [
+            Request(
+                environment.prompt(slot.problem_seed, slot.target_length),
+                noise_key(work, slot.slot, sample),
+                shape.max_new_tokens,
+            )
+            for slot in slots
+            for sample in range(shape.samples_per_problem)
+        ]
+        completions = self.engine.generate(requests, Sampling(shape.temperature, environment.eos_ids))
+        made = zip(requests, completions, strict=True)
         groups = []
-        for slot, problem, prompt in slots:
+        for slot in slots:
             rollouts = []
-            for _ in range(shape.samples_per_problem):
-                made = next(completions)
-                text = completion_text(self.tokenizer, made.tokens, self.ends, model.answer_after)
-                score = task_reward(self.task, problem, text)
-                penalty = length_penalty(shape.length_alpha, slot.target_length, len(made.tokens))
-                rollouts.append(TrainRollout(prompt, made.tokens, reward(score, penalty), score, made.logprobs))
+            for request, done in itertools.islice(made, shape.samples_per_problem):
+                score = environment.score(slot.problem_seed, slot.target_length, done.tokens)
+                rollouts.append(
+                    TrainRollout(request.prompt, done.tokens, score.reward, score.task_reward, done.logprobs)
+                )
             groups.append(Group(tuple(rollouts), work.id.step))
         return groups
 
@@ -79,13 +80,13 @@ def run(
     seed: int, config: PoolConfig, cache: Path | None = None, say: Callable[[str], None] = print, luck: int = 0
 ) -> dict[str, object]:
     """Train for `config.train.steps` steps; returns first and last held-out reward and the rewards of each step."""
-    quiet_threads()
+    set_threads(1)
     start = time.monotonic()
     base = base_model(config.model, config.task, seed, cache, say)
     learner = Learner(base, config.train, config.work.temperature, config.model.dtype, seed=seed)
     source = Rollouts(config, base)
-    first = evaluate(source.engine, config, base, 0)
-    say(f"held-out task reward before: {first.task_reward:.3f}")
+    first = held_out_reward(source.engine, config, base, 0)
+    say(f"held-out task reward before: {first:.3f}")
     rewards = []
     with tempfile.TemporaryDirectory(prefix="muster-offline-") as temporary:
         steps = [base]
@@ -105,13 +106,13 @@ def run(
                 f"{metrics.grad_norm:.3f}, groups {metrics.groups_used}, tokens {metrics.tokens}, "
                 f"generated in {generated:.2f} s, trained in {metrics.seconds:.2f} s"
             )
-        last = evaluate(source.engine, config, steps[-1], config.train.steps)
-    say(f"held-out task reward after: {last.task_reward:.3f}")
+        last = held_out_reward(source.engine, config, steps[-1], config.train.steps)
+    say(f"held-out task reward after: {last:.3f}")
     return {
         "seed": seed,
         "steps": config.train.steps,
-        "reward_first": first.task_reward,
-        "reward_last": last.task_reward,
+        "reward_first": first,
+        "reward_last": last,
         "rewards": rewards,
         "seconds": round(time.monotonic() - start, 1),
     }

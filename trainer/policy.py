@@ -38,11 +38,6 @@ class Policy:
         self.model = load_model(folder).to(self.device)
         self.model.train()
 
-    @property
-    def vocabulary(self) -> int:
-        """Rows of the embedding: every token id must be below."""
-        return int(self.model.get_input_embeddings().weight.shape[0])
-
     def logprobs(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """ln p and entropy of a micro-batch's output tokens, [N] float32 each, at the sampling temperature."""
         with self._compute():

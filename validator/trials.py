@@ -2,10 +2,10 @@
 
 from functools import partial
 
+from chain.contracts.court import Juries
 from chain.judging import Trial
 from chain.records import Pool
 from chain.state import State
-from chain.suite import Juries
 from validator import selectors
 from validator.committees import drawn_or_forecast
 from validator.fees import FeeCollection

@@ -5,10 +5,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from chain.contracts.court import Court, Juries
 from chain.errors import ContractError
 from chain.judging import Lane, Round, Trial
 from chain.records import Submission
-from chain.suite import Court, Juries, Suite
+from chain.suite import Suite
 from chain.transactions import Receipt
 from protocol.verdict import pack
 from validator.ballots import Ballot

@@ -115,9 +115,6 @@ class Seats(TokenTaker):
     def bond(self) -> int:
         return int(self.read("bond"))
 
-    def min_bond(self) -> int:
-        return int(self.read("minBond"))
-
     def epoch_blocks(self) -> int:
         return int(self.read("epochBlocks"))
 

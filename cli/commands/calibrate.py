@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import KeyOptions, grouped, key_path
+from cli.options import KeyOptions, grouped, key_path, parse_address
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
 
@@ -86,7 +86,7 @@ def calibrate(
         if measure.pool_config or measure.weights or measure.out or measure.worker or measure.verifier:
             raise ConfigError("--verify checks a document, it measures nothing", "leave the measuring options out")
         document = Calibration.load(verify)
-        document.check(_address(signer))
+        document.check(None if signer is None else parse_address(signer, "--signer"))
     if apply is not None:
         apply_to(document, apply)
     summary = _summary(document) | ({"applied": str(apply)} if apply else {})
@@ -115,15 +115,6 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
     document = calibrate(plan, budget, open_key(key_path(key.keystore), key.password_file))
     write(asked.out, document.canonical() + b"\n")
     return document
-
-
-def _address(text: str | None) -> str | None:
-    from protocol.eip712 import checked_address
-
-    try:
-        return None if text is None else checked_address(text)
-    except ValueError as error:
-        raise ConfigError(f"--signer: {error}", "copy it again, with its checksum") from None
 
 
 def _check_writable(path: Path) -> None:

@@ -10,8 +10,10 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Acting, JsonOption, KeyOptions, KeystoreOption, Reading, grouped, key_path
+from cli.options import Acting, JsonOption, KeyOptions, KeystoreOption, Reading, grouped, key_path, parse_address
 from cli.output import emit
+from cli.plan import PlannedTransaction, act
+from protocol.amounts import parse_tokens, show_tokens
 from protocol.errors import ConfigError
 
 app = typer.Typer(help="Encrypted key files.", no_args_is_help=True)
@@ -87,8 +89,6 @@ def balance(
     who: Annotated[str | None, typer.Option("--address", help="An address instead of a key file.")] = None,
 ) -> None:
     """Tokens, and ether for gas, of a key or an address; needs no password."""
-    from cli.session import parse_address
-    from protocol.amounts import show_tokens
     from runtime import keystore as keys
 
     found = parse_address(who, "--address") if who else keys.address_of(key_path(keystore))
@@ -105,9 +105,6 @@ def faucet(
     amount: Annotated[str, typer.Option("--amount", help='Tokens, such as "1000", the most per day.')] = "1000",
 ) -> None:
     """Get test tokens (once a day per key), on deployments with the test token."""
-    from cli.plan import PlannedTransaction, act
-    from protocol.amounts import parse_tokens, show_tokens
-
     grains = parse_tokens(amount, "--amount")
     session = by.open()
     if not session.deployment.token.ours:

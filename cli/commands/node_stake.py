@@ -16,12 +16,15 @@ from cli.options import (
     Paying,
     grouped,
     key_path,
+    parse_address,
 )
 from cli.output import clock, emit, fields
+from cli.plan import PlannedTransaction, act
+from protocol.amounts import parse_tokens, show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.suite import NodeView
+    from chain.contracts.stakes import NodeView
     from cli.authorisations import Consent
     from cli.session import Session
 
@@ -74,7 +77,7 @@ def consent(
     import time
 
     from cli import authorisations
-    from cli.session import load_deployment, parse_address
+    from cli.session import load_deployment
     from runtime.keystore import open_key
 
     suite = load_deployment(deployment)
@@ -100,9 +103,6 @@ def register(
     approve: ApproveOption = False,
 ) -> None:
     """Register a node under your operator key (--keystore) and stake for it, with the node key's consent."""
-    from cli.plan import PlannedTransaction, act
-    from protocol.amounts import parse_tokens, show_tokens
-
     grains = parse_tokens(stake, "--stake")
     session = by.open()
     consent = _node_consent(session, node_keystore, node_password_file, consent_file)
@@ -149,10 +149,6 @@ def _node_consent(
 @grouped
 def stake(node: NodeOption, amount: AmountOption, by: Paying) -> None:
     """Add stake to a node; in a pool, its limit of work in flight grows with it."""
-    from cli.plan import PlannedTransaction, act
-    from cli.session import parse_address
-    from protocol.amounts import parse_tokens, show_tokens
-
     grains, address = parse_tokens(amount, "--amount"), parse_address(node, "--node")
     session = by.open()
     pool = session.suite.stakes.node_of(address).pool
@@ -171,10 +167,6 @@ def withdraw(
     amount: Annotated[str | None, typer.Option("--amount", help='Tokens, such as "12.5"; all if missing.')] = None,
 ) -> None:
     """Take stake out, to the operator, once the node is in no pool and its unbonding time is over."""
-    from cli.plan import PlannedTransaction, act
-    from cli.session import parse_address
-    from protocol.amounts import parse_tokens, show_tokens
-
     address = parse_address(node, "--node")
     session = by.open()
     stakes = session.suite.stakes

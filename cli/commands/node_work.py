@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Acting, NodeOption, Paying, PoolOption, Reading, grouped
+from cli.options import Acting, NodeOption, Paying, PoolOption, Reading, grouped, parse_address
 from cli.output import clock, emit, seconds
+from cli.plan import PlannedTransaction, act
+from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,9 +25,6 @@ EvidenceOption = Annotated[
 def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = None) -> None:
     """Join a pool with a registered node (as its operator or the node itself); closed pools need an invite."""
     from cli import authorisations
-    from cli.plan import PlannedTransaction, act
-    from cli.session import parse_address
-    from protocol.amounts import show_tokens
 
     address = parse_address(node, "--node")
     session = by.open()
@@ -58,7 +57,6 @@ def status(
 ) -> None:
     """Stake, pools, what was earned, what is pending or claimable, and why any submission was rejected."""
     from cli.evidence import explain
-    from cli.session import parse_address
     from cli.views.nodes import node_view
     from cli.views.texts import node_text
 
@@ -80,10 +78,6 @@ def status(
 @grouped
 def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
     """Pay out everything that has vested, to the node's operator. Any key may send it."""
-    from cli.plan import PlannedTransaction, act
-    from cli.session import parse_address
-    from protocol.amounts import show_tokens
-
     address = parse_address(node, "--node")
     session = by.open()
     state, now = session.state(), session.client.now()
@@ -117,9 +111,6 @@ def _next_vesting(state: "State", pool: int, node: str) -> str:
 @grouped
 def dispute(pool: PoolOption, file: FileOption, by: Paying) -> None:
     """Bring a committee's outcome before a jury, while it can be challenged. The deposit returns to who is right."""
-    from cli.plan import PlannedTransaction, act
-    from protocol.amounts import show_tokens
-
     session = by.open()
     sub = session.state().submissions.get((pool, file))
     if sub is None:
@@ -138,7 +129,6 @@ def announce(
 ) -> None:
     """As the node: tell validators where else a submitted file is, when the pool's own storage does not serve it."""
     from chain.reducers.pools import MAX_MIRROR
-    from cli.plan import PlannedTransaction, act
     from storage.transfer import check_url
 
     session = by.open()
@@ -164,9 +154,6 @@ def announce(
 @grouped
 def leave(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Leave a pool: no more submissions; the stake unlocks after the pool's unbonding time."""
-    from cli.plan import PlannedTransaction, act
-    from cli.session import parse_address
-
     address = parse_address(node, "--node")
     session = by.open()
     unbonding = session.pool(pool).unbonding

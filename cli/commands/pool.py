@@ -20,14 +20,17 @@ from cli.options import (
     RpcOption,
     grouped,
     key_path,
+    parse_address,
 )
 from cli.output import clock, emit, fields, seconds
+from cli.plan import PlannedTransaction, act
+from protocol.amounts import parse_tokens, show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.contracts.base import ContractCall
+    from chain.contracts.pools import Pools
     from chain.records import Terms
-    from chain.suite import Pools
     from chain.transactions import Receipt
     from protocol.config import PoolConfig
 
@@ -44,9 +47,7 @@ def create(
     by: Paying,
 ) -> None:
     """Create an open pool and escrow its budget. Configuration and terms can never change."""
-    from cli.plan import PlannedTransaction, act
     from cli.terms import load_terms
-    from protocol.amounts import parse_tokens, show_tokens
     from protocol.config import PoolConfig
 
     grains, document = parse_tokens(budget, "--budget"), PoolConfig.load(config)
@@ -67,7 +68,6 @@ def create(
 
 
 def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
-    from protocol.amounts import show_tokens
 
     return fields(
         {
@@ -90,9 +90,6 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
 @grouped
 def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
     """Add to a pool's budget."""
-    from cli.plan import PlannedTransaction, act
-    from protocol.amounts import parse_tokens, show_tokens
-
     grains = parse_tokens(amount, "--amount")
     session = by.open()
     session.pool(pool)
@@ -130,7 +127,7 @@ def invite(
 ) -> None:
     """Sign an invite for a node into a file; costs nothing, sends nothing. Hand the file to the node's operator."""
     from cli import authorisations
-    from cli.session import open_session, parse_address
+    from cli.session import open_session
 
     address, period = parse_address(node, "--node"), parse_period(valid, "--for")
     session = open_session(deployment, rpc, key_path(key.keystore), key.password_file)
@@ -195,9 +192,6 @@ def settle(pool: PoolOption, by: Acting) -> None:
 @grouped
 def remove_node(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Keep a node from any later submission; its stake and its work so far are untouched."""
-    from cli.plan import PlannedTransaction, act
-    from cli.session import parse_address
-
     address = parse_address(node, "--node")
     session = by.open()
     session.pool(pool)
@@ -208,8 +202,6 @@ def remove_node(pool: PoolOption, node: NodeOption, by: Paying) -> None:
 
 def _change(change: "Callable[[Pools], ContractCall[Any]]", words: str, pool: int, by: Acting) -> None:
     """A step in the pool's life: one call of its owner."""
-    from cli.plan import PlannedTransaction, act
-
     session = by.open()
     session.pool(pool)
     planned = PlannedTransaction(f"{words} {pool}", change(session.suite.pools), ask=True)

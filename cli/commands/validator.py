@@ -4,15 +4,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Acting, Paying, Reading, grouped
+from cli.options import Acting, Paying, Reading, grouped, parse_address
 from cli.output import clock, emit, seconds
+from cli.plan import PlannedTransaction, act
+from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
+    from chain.contracts.stakes import SeatView
     from chain.state import State
-    from chain.suite import SeatView
     from chain.transactions import Receipt
-    from cli.plan import PlannedTransaction
     from cli.session import Session
 
 app = typer.Typer(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
@@ -28,10 +29,6 @@ OwnerOption = Annotated[str, typer.Option("--address", help="Address that owns o
 @grouped
 def bond(by: Paying, voter: VoterOption = None) -> None:
     """Open one seat per voting key; your key (--keystore) pays the bond, owns the seats and gets the fees."""
-    from cli.plan import PlannedTransaction, act
-    from cli.session import parse_address
-    from protocol.amounts import show_tokens
-
     voters = [parse_address(text, "--voter") for text in voter or []]
     session = by.open()
     seats, owner = session.suite.seats, session.client.address
@@ -56,7 +53,6 @@ def status(
     look: Reading,
 ) -> None:
     """Seats, votes, fees earned and due, and every penalty with its cause."""
-    from cli.session import parse_address
     from cli.views.seats import seat_view, seats_of
     from cli.views.texts import seats_text
 
@@ -75,7 +71,6 @@ def claim(
     seat: Annotated[int | None, typer.Option("--seat", min=0, help="Only this seat; all of yours if missing.")] = None,
 ) -> None:
     """Settle every membership and jury duty that is due: fees go to the seat's owner, penalties are taken."""
-    from cli.plan import act
     from cli.views.seats import seats_of
 
     session = by.open()
@@ -87,14 +82,11 @@ def claim(
     before = session.suite.token.balance_of(session.client.address)
     act(session, planned, by.mode, seats=seats)
     if not by.dry_run and not by.json:
-        from protocol.amounts import show_tokens
-
         after = session.suite.token.balance_of(session.client.address)
         typer.echo(f"balance: {show_tokens(before)} → {show_tokens(after)} tokens")
 
 
 def _dues(session: "Session", state: "State", seat: int, now: int) -> list["PlannedTransaction"]:
-    from cli.plan import PlannedTransaction
     from cli.views.seats import due, jury_duties
 
     court, juries = session.suite.court, session.suite.juries
@@ -115,9 +107,6 @@ def set_voter(
     by: Paying,
 ) -> None:
     """Give a seat another voting key. Not while a vote is committed and still hidden: neither key could reveal it."""
-    from cli.plan import PlannedTransaction, act
-    from cli.session import parse_address
-
     key = parse_address(voter, "--voter")
     session = by.open()
     call = session.suite.seats.set_voter(seat, key)
@@ -134,9 +123,6 @@ def set_voter(
 @grouped
 def top_up(seat: SeatOption, by: Paying) -> None:
     """Fill a seat's bond up again after penalties; below the least bond a seat has to leave."""
-    from cli.plan import PlannedTransaction, act
-    from protocol.amounts import show_tokens
-
     session = by.open()
     call = session.suite.seats.top_up(seat)
     if not call.grains:
@@ -152,8 +138,6 @@ def leave(
     by: Paying,
 ) -> None:
     """Leave with a seat: it is drawn for the last time in the next epoch. Keep voting until then, then withdraw."""
-    from cli.plan import PlannedTransaction, act
-
     session = by.open()
     planned = PlannedTransaction(f"seat {seat} leaves", session.suite.seats.leave_seat(seat), ask=True)
     act(session, [planned], by.mode, seat=seat)
@@ -166,8 +150,6 @@ def withdraw(
     by: Acting,
 ) -> None:
     """After leaving: start the unbonding period, or take the bond once it is over."""
-    from cli.plan import PlannedTransaction, act
-
     session = by.open()
     seats = session.suite.seats
     view = seats.seat_of(seat)

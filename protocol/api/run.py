@@ -1,10 +1,11 @@
 """A run as the orchestrator shows it to everybody: status, dashboard, record. Times in Unix seconds."""
 
 from enum import Enum
+from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, Strict
 
-from protocol.api.base import Amount, ResponseBody
+from protocol.api.base import Amount, Metrics, ResponseBody, Rows, at_most
 from protocol.api.work import StepRequest
 
 
@@ -18,6 +19,10 @@ class NodeState(Enum):
     DEAD = "dead"
     LEFT = "left"
     EJECTED = "ejected"
+
+
+State = Annotated[NodeState, Strict(False)]
+States = Annotated[dict[str, State], at_most(100_000)]
 
 
 class Health(ResponseBody):
@@ -56,11 +61,11 @@ class RunStatus(ResponseBody):
     steps: int
     head: int
     time: float
-    waits: list[WaitEntry]
+    waits: Rows[WaitEntry]
     in_flight: InFlightEntry
     chain_error: str
-    nodes: dict[str, NodeState]
-    validators: dict[str, NodeState]
+    nodes: States
+    validators: States
 
 
 class RewardEntry(ResponseBody):
@@ -90,14 +95,14 @@ class ParticipantEntry(ResponseBody):
     """Somebody and what its newest heartbeat says; `last_seen` is null before the first."""
 
     address: str
-    state: NodeState
+    state: State
     name: str = ""
     engine: str = ""
     version: str = ""
     phase: str = ""
     at_step: int | None = None
     last_seen: float | None = None
-    metrics: dict[str, float] = Field(default_factory=dict)
+    metrics: Metrics = Field(default_factory=dict)
 
 
 class NodeEntry(ParticipantEntry):
@@ -124,7 +129,7 @@ class SeatEntry(ResponseBody):
 class ValidatorEntry(ParticipantEntry):
     """An owner of seats, with the votes revealed, fees and penalties in this pool."""
 
-    seats: list[SeatEntry]
+    seats: Rows[SeatEntry]
     votes: int
     fees: Amount
     penalised: Amount
@@ -182,10 +187,10 @@ class CanaryEntry(ResponseBody):
 
     sequence: int
     reason: str
-    accused: list[int]
+    accused: Rows[int]
     concluded: bool
     upheld: bool
-    slashed: dict[str, Amount]
+    slashed: Annotated[dict[str, Amount], at_most(1000)]
     time: int
 
 
@@ -232,7 +237,7 @@ class ReconciliationEntry(ResponseBody):
     block: int
     ledger_matches_chain: bool
     escrow_balanced: bool
-    findings: list[str]
+    findings: Rows[str]
     gifts: int = 0
     current: bool
 
@@ -255,18 +260,18 @@ class RunRecord(ResponseBody):
     usable_step: int | None
     steps: int
     in_flight: InFlightEntry
-    rewards: list[RewardEntry]
-    reports: list[ReportEntry]
-    published: list[PublishedEntry]
-    nodes: list[NodeEntry]
-    validators: list[ValidatorEntry]
-    others: list[OtherEntry]
-    submissions: list[SubmissionEntry]
-    counts: dict[str, int]
-    slashes: list[SlashEntry]
-    disputes: list[DisputeEntry]
-    canaries: list[CanaryEntry]
-    ledger: list[LedgerEntry]
+    rewards: Rows[RewardEntry]
+    reports: Rows[ReportEntry]
+    published: Rows[PublishedEntry]
+    nodes: Rows[NodeEntry]
+    validators: Rows[ValidatorEntry]
+    others: Rows[OtherEntry]
+    submissions: Rows[SubmissionEntry]
+    counts: Annotated[dict[str, int], at_most(100)]
+    slashes: Rows[SlashEntry]
+    disputes: Rows[DisputeEntry]
+    canaries: Rows[CanaryEntry]
+    ledger: Rows[LedgerEntry]
     escrow: EscrowEntry | None
     reconciliation: ReconciliationEntry | None
-    waits: list[WaitEntry]
+    waits: Rows[WaitEntry]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
+from chain.contracts.pools import WorkItem
 from chain.follower import Follower
 from chain.projection import Projection
 from chain.records import Submission, Terms
 from chain.state import State
-from chain.suite import Suite, WorkItem
+from chain.suite import Suite
 from tests.conftest import GRAINS, Deployed
 
 RATE, FEE = 1000, 50_000_000

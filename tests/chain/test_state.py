@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from eth_utils.crypto import keccak
 
+from chain.contracts.appeals import FailingRollout
+from chain.contracts.pools import WorkItem
+from chain.errors import ContractError
 from chain.records import Status
 from chain.reducers import replay
 from chain.state import State
-from chain.suite import ContractError, FailingRollout, WorkItem
 from protocol.rollouts import merkle
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
@@ -200,7 +202,7 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     lane = state.lanes[game.pool, 0]
     assert [r.round for r in lane.rounds] == [0, 1]
     assert not lane.decided
-    assert state.open_lanes(game.pool) == [lane]
+    assert [one for one in state.lanes.values() if not one.decided] == [lane]
     game.vote(0, {0: Code.ACCEPT}, round=1)
     state = compare(game)
     assert state.submissions[game.pool, 0].status == Status.ACCEPTED

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from engines.loading import set_threads
 from protocol.config import TrainConfig
 from protocol.errors import IntegrityError
 from protocol.models.tokenizer import eos_ids, load_tokenizer
@@ -15,14 +16,13 @@ from trainer.learner import Learner
 from trainer.optimizer import learning_rate
 from trainer.policy import Policy, load_model
 from trainer.rollouts import Group
-from trainer.threads import quiet_threads
 
 CONFIG = TrainConfig(minibatches=2, kl_coefficient=1e-3, entropy_coefficient=1e-3)
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    quiet_threads()
+    set_threads(1)
     return small_model(tmp_path_factory.mktemp("model") / "base")
 
 
