@@ -75,7 +75,8 @@ class TransformersEngine:
             states = prefill_hidden(sequences[window], self._forward, self._cache, self.device, self.max_batch)
             for part in windows(sequences[window], LOGITS_BYTES // (4 * self._vocabulary)):
                 logits = self._head(torch.cat(states[part]))
-                for hidden, own in zip(states[part], logits.split([len(rows) for rows in states[part]]), strict=True):
+                lengths = [len(rows) for rows in states[part]]
+                for hidden, own in zip(states[part], torch.split(logits, lengths), strict=True):
                     yield Prefilled(hidden.to(torch.bfloat16), own)
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> Any:
