@@ -21,7 +21,7 @@ HeldOutReward = Callable[[PoolConfig, Path, int], float]
 
 
 @dataclass(frozen=True)
-class Collaborators:
+class TrainerCollaborators:
     """Chain, bucket and service of the pool, the owner's account, and who measures a policy."""
 
     client: PoolClient
@@ -31,7 +31,7 @@ class Collaborators:
     held_out_reward: HeldOutReward
 
     @classmethod
-    def connect(cls, config: TrainerConfig) -> "Collaborators":
+    def connect(cls, config: TrainerConfig) -> "TrainerCollaborators":
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
         account = config.key.open()
         client = PoolClient(config, account)

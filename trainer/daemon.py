@@ -19,7 +19,7 @@ from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.basemodel import base_model
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
-from trainer.collaborators import Collaborators
+from trainer.collaborators import TrainerCollaborators
 from trainer.collector import Batch, FileCollector
 from trainer.config import TrainerConfig
 from trainer.folders import drop_old
@@ -39,7 +39,7 @@ EXIT_DONE, EXIT_STOPPED = 0, 4
 class Trainer:
     """One pool's training run. `run` returns 0 when the last step is published, 4 when stopped before."""
 
-    def __init__(self, config: TrainerConfig, outside: Collaborators) -> None:
+    def __init__(self, config: TrainerConfig, outside: TrainerCollaborators) -> None:
         self.config, self.outside = config, outside
         self.pool_config = pool = outside.client.pool_config()
         self.home = outside.client.home

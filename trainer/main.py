@@ -17,8 +17,8 @@ def run(config_path: Path) -> None:
 
 def _build(config: TrainerConfig) -> "Trainer":
     from engines.loading import set_threads
-    from trainer.collaborators import Collaborators
+    from trainer.collaborators import TrainerCollaborators
     from trainer.daemon import Trainer
 
     set_threads(config.engine.threads)
-    return Trainer(config, Collaborators.connect(config))
+    return Trainer(config, TrainerCollaborators.connect(config))

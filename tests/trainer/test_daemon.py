@@ -31,7 +31,7 @@ from storage.settings import S3Settings
 from tests.chain.game import terms
 from tests.trainer.helpers import small_model
 from trainer.checkpoint import checkpoints
-from trainer.collaborators import Collaborators
+from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
 from trainer.daemon import EXIT_DONE, Trainer
 from trainer.offline import DEMO_TASK
@@ -166,7 +166,7 @@ class PoolInMemory:
 class MortalTrainer(Trainer):
     """May be killed before and after a checkpoint."""
 
-    def __init__(self, world: TrainersWorld, config: TrainerConfig, outside: Collaborators) -> None:
+    def __init__(self, world: TrainersWorld, config: TrainerConfig, outside: TrainerCollaborators) -> None:
         super().__init__(config, outside)
         self._world = world
 
@@ -184,7 +184,7 @@ def start(world: TrainersWorld, **changes: object) -> Trainer:
         base=world.base, seed=5, poll_seconds=0.001, heartbeat_seconds=1,
     )  # fmt: skip
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    outside = Collaborators(**fakes, held_out_reward=lambda pool, folder, step: 0.25)
+    outside = TrainerCollaborators(**fakes, held_out_reward=lambda pool, folder, step: 0.25)
     return MortalTrainer(world, config.model_copy(update=changes), outside)
 
 
