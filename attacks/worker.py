@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def _build(attack: str, config: WorkerConfig) -> "Worker":
+    from worker.collaborators import WorkerCollaborators
     from worker.daemon import Worker
 
     cheat, strength = find(attack)
@@ -27,7 +28,7 @@ def _build(attack: str, config: WorkerConfig) -> "Worker":
     def producer(pool: PoolConfig, engine: Engine) -> Producer:
         return cheat.build(pool, engine, strength)
 
-    return Worker(config, producer)
+    return Worker(config, WorkerCollaborators.connect(config, producer))
 
 
 def main(argv: Sequence[str]) -> int:
