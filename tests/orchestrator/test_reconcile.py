@@ -7,8 +7,9 @@ import pytest
 from chain.follower import Follower
 from chain.projection import Projection
 from orchestrator.ledger import escrow, rows
-from orchestrator.reconcile import Reconciliation, reconcile
+from orchestrator.reconcile import reconcile
 from orchestrator.watch import Watch
+from protocol.api.run import Reconciliation
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import Deployed
