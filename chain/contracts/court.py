@@ -130,7 +130,6 @@ class Juries(Contract):
         return self._call("reveal", trial, juror, code, verdict_hash, salt)
 
     def draw(self, trial: int) -> ContractCall[Receipt]:
-        """Keeper: fix the jury, once its seed block is mined and while its seats are known."""
         return self._call("draw", trial)
 
     def close_juror(self, trial: int, juror: int) -> ContractCall[int]:
