@@ -40,6 +40,7 @@ class ChainReader:
     def __init__(self, provider: FailoverProvider) -> None:
         self.provider = provider
         self.w3 = Web3(provider, middleware=[])
+        self.batch = provider.batch
 
     @property
     def url(self) -> str:
@@ -72,12 +73,6 @@ class ChainReader:
             return value
 
         return self.ask(label, checked)
-
-    def batch(
-        self, requests: Sequence[Request], read: Callable[[list[Any]], list[Any]] = lambda answers: answers
-    ) -> list[Any]:
-        """Raw results of several requests in one exchange; see `FailoverProvider.batch`."""
-        return self.provider.batch(requests, read)
 
     def block(self, which: int | str = "latest") -> Block | None:
         """A block by number or tag; None when it does not exist (yet)."""

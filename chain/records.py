@@ -33,12 +33,8 @@ def status_of(code: int) -> Status:
         return Status.ACCEPTED
     if value.is_reject:
         return Status.REJECTED
-    return {
-        Code.MALFORMED: Status.MALFORMED,
-        Code.UNAVAILABLE: Status.UNAVAILABLE,
-        Code.VOID: Status.VOID,
-        Code.CANARY: Status.CANARY,
-    }.get(value, Status.PENDING)
+    named = (Code.MALFORMED, Code.UNAVAILABLE, Code.VOID, Code.CANARY)
+    return Status[value.name] if value in named else Status.PENDING
 
 
 @dataclass(frozen=True)

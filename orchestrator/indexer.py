@@ -9,9 +9,10 @@ from sqlalchemy import delete
 from chain.suite import Suite
 from orchestrator.db import Database
 from orchestrator.ledger import rows
-from orchestrator.reconcile import Reconciliation, reconcile
+from orchestrator.reconcile import reconcile
 from orchestrator.tables import LedgerRow
 from orchestrator.watch import Watch
+from protocol.api.run import Reconciliation
 from protocol.errors import MusterError
 from protocol.waits import WAITS
 

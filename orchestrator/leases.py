@@ -15,10 +15,11 @@ from orchestrator.lease_store import LeaseStore
 from orchestrator.ledger import escrow
 from orchestrator.pace import MEMORY_SECONDS, Pace, measure
 from orchestrator.scheduler import Decision, Grant, Keep, Requester, Wait, decide, renew
-from orchestrator.supply import FileState, InFlight, Lease, QueuedFile, Rule, Supply, in_flight
+from orchestrator.supply import FileState, Lease, QueuedFile, Rule, Supply, in_flight
 from orchestrator.tables import StepReportRow
 from orchestrator.trained import Trained, load
 from orchestrator.watch import Watch, barred
+from protocol.api.run import InFlightEntry
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Leases:
             self._store.extend(lease_id, expires)
             return expires
 
-    def in_flight(self) -> InFlight:
+    def in_flight(self) -> InFlightEntry:
         """What is in flight now."""
         now = self._clock()
         with self._lock:

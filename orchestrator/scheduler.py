@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.supply import FileState, InFlight, Lease, Rule, Supply, in_flight, live_leases, oldest_step
+from orchestrator.supply import FileState, Lease, Rule, Supply, in_flight, live_leases, oldest_step
+from protocol.api.run import InFlightEntry
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _whole(places: float) -> int:
     return math.floor(places + 1e-6)
 
 
-def _full(rule: Rule, supply: Supply, count: InFlight, room: int) -> Wait:
+def _full(rule: Rule, supply: Supply, count: InFlightEntry, room: int) -> Wait:
     if count.needed - count.expected < 1:
         why = f"the {count.needed} files that the last training steps need are in the making"
         return Wait(2.0, why, queued=True)

@@ -9,8 +9,6 @@ from orchestrator.liveness import node_state
 from orchestrator.service import Service
 from orchestrator.tables import HeartbeatRow
 from protocol.api.run import (
-    EscrowEntry,
-    InFlightEntry,
     NodeState,
     PublishedEntry,
     ReconciliationEntry,
@@ -64,7 +62,7 @@ def _view(service: Service, recent: int | None) -> RunRecord:
         step=step,
         usable_step=watch.usable_step(state),
         steps=config.train.steps,
-        in_flight=InFlightEntry.model_validate(in_flight, from_attributes=True),
+        in_flight=in_flight,
         rewards=[RewardEntry(step=one.step, reward=reward_of(one), heldout=one.heldout) for one in reports],
         reports=reports if recent is None else reports[-recent:],
         published=[PublishedEntry.model_validate(one, from_attributes=True) for one in pool.steps] if pool else [],
@@ -77,7 +75,7 @@ def _view(service: Service, recent: int | None) -> RunRecord:
         disputes=submission_views.disputes(state, watch.pool_id),
         canaries=submission_views.canaries(state, watch.pool_id),
         ledger=rows(state, pool.pool, int(now)) if pool else [],
-        escrow=EscrowEntry.model_validate(escrow(state, pool.pool), from_attributes=True) if pool else None,
+        escrow=escrow(state, pool.pool) if pool else None,
         reconciliation=reconciliation,
         waits=_waits(beats, now),
     )

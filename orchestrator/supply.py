@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from orchestrator.pace import Pace
+from protocol.api.run import InFlightEntry
 
 
 class FileState(Enum):
@@ -85,29 +86,12 @@ class Supply:
     pace: Pace = field(default_factory=Pace)
 
 
-@dataclass(frozen=True)
-class InFlight:
-    """Files in flight: open leases, waiting for a verdict, accepted and still to be trained on."""
-
-    leased: int
-    pending: int
-    accepted: int
-    needed: int
-    """Files that the training steps still to come can use at most."""
-    expected: float = 0.0
-    """How many of those in flight will be of use, by how recent files of the same nodes fared."""
-
-    @property
-    def total(self) -> int:
-        return self.leased + self.pending + self.accepted
-
-
 def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
     """Those that have not run out at `now`."""
     return [lease for lease in leases if lease.expires > now]
 
 
-def in_flight(rule: Rule, supply: Supply, now: float) -> InFlight:
+def in_flight(rule: Rule, supply: Supply, now: float) -> InFlightEntry:
     """Count what is in flight.
 
     The trainer's reports may lag behind the chain: step k was made of k × files_per_step files altogether, and those
@@ -127,7 +111,9 @@ def in_flight(rule: Rule, supply: Supply, now: float) -> InFlight:
     coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, supply.pace, lease.node)]
     needed = max(0, rule.steps - made) * rule.files_per_step
     expected = len(fresh) + sum(supply.pace.share(node) for node in pending + coming)
-    return InFlight(len(leased), len(pending), len(fresh), needed, expected)
+    return InFlightEntry(
+        leased=len(leased), pending=len(pending), accepted=len(fresh), needed=needed, expected=expected
+    )
 
 
 def _patience(rule: Rule, pace: Pace, node: str) -> float:

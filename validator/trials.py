@@ -27,6 +27,8 @@ class TrialHandler:
     def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
         files = [state.submissions[trial.pool, trial.sequence]]
         jury = drawn_or_forecast(state, trial, partial(self._juries.jury_of, trial.trial))
+        if not trial.drawn and not trial.concluded:
+            self._keeper.draw_or_dismiss(state, trial, files[0], selectors.seats_of(state, self._voting.voters))
         if jury is None:
             return
         if trial.concluded:

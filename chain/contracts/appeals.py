@@ -83,11 +83,6 @@ class Canaries(TokenTaker):
             int(reason),
         )
 
-    def contest(self, pool: int, sequence: int) -> ContractCall[int]:
-        """Ask a jury to look; returns its trial number."""
-        deposit = int(self.read("contestDepositOf", pool))
-        return self._returning(self._taking(deposit, "contest", pool, sequence), "CanaryContested", "trial")
-
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
-        """Keeper: after the contest window, or after the jury."""
+        """Keeper: after the jury, or at once when nobody is accused."""
         return self._call("conclude", submission.pool, submission.sequence, submission.file_data)

@@ -9,6 +9,7 @@ import {Epochs} from "./libraries/Epochs.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Tally} from "./libraries/Tally.sol";
 import {Suite} from "./libraries/Types.sol";
+import {Voting} from "./libraries/Voting.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
@@ -26,6 +27,8 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         bool concluded;
         uint32 fee;
         uint32 commitWindow;
+        bool replacement;
+        bool discharged;
         // next word
         uint32 revealWindow;
         uint32 seedBlock;
@@ -91,13 +94,40 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         t.fee = uint32(fee);
         t.commitWindow = uint32(commitWindow);
         t.revealWindow = uint32(revealWindow);
-        uint256 seedBlock = block.number + 2;
-        t.seedBlock = uint32(seedBlock);
         t.pool = uint32(pool);
         t.sequence = uint32(sequence);
         t.excludedOwner = excludedOwner;
         t.excluded = excluded;
-        emit JurySummoned(trial, pool, sequence, size, seedBlock);
+        _call(trial, t);
+    }
+
+    /// @inheritdoc IJuries
+    function replace(uint256 trial) external onlyBench(trial) returns (uint256 next) {
+        Trial storage old = _trials[trial];
+        if (old.concluded) revert AlreadyConcluded();
+        old.concluded = true;
+        emit JuryConcluded(trial, Codes.NONE, 0);
+        if (old.replacement || old.time == 0) return 0;
+        next = ++trialCount;
+        Trial storage t = _trials[next];
+        (t.bench, t.size, t.fee, t.replacement) = (old.bench, old.size, old.fee, true);
+        (t.commitWindow, t.revealWindow, t.pool, t.sequence) =
+        (old.commitWindow, old.revealWindow, old.pool, old.sequence);
+        (t.excludedOwner, t.excluded) = (old.excludedOwner, old.excluded);
+        emit JuryReplaced(trial, next);
+        _call(next, t);
+    }
+
+    /// @inheritdoc IJuries
+    function discharge(uint256 trial) external onlyBench(trial) returns (uint256 used) {
+        Trial storage t = _trials[trial];
+        if (t.concluded) revert AlreadyConcluded();
+        (t.concluded, t.discharged, t.feePaid) = (true, true, t.fee);
+        for (uint256 i = 0; i < t.seats.length; ++i) {
+            if (t.revealed & (1 << i) != 0) used += t.fee;
+        }
+        emit JuryDischarged(trial);
+        emit JuryConcluded(trial, Codes.NONE, t.fee);
     }
 
     /// @inheritdoc IJuries
@@ -112,10 +142,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         if (t.time == 0) _draw(trial);
         if (t.concluded) revert AlreadyConcluded();
         uint256 seat = _onlyVoter(t, juror);
-        if (t.committed & (1 << juror) != 0) revert AlreadyCommitted();
-        if (commitment == 0) revert EmptyCommitment();
-        uint256 until = uint256(t.time) + t.commitWindow;
-        if (block.timestamp >= until) revert CommitOver(until);
+        Voting.checkCommit(_body(t), juror, commitment);
         t.committed |= uint16(1 << juror);
         _ballots[(trial << 4) | juror] = commitment;
         emit JurorCommitted(trial, seat, juror, commitment);
@@ -126,19 +153,14 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         Trial storage t = _trials[trial];
         if (t.time == 0) revert NotDrawn();
         if (t.concluded) revert AlreadyConcluded();
-        uint256 seat = _onlyVoter(t, juror);
-        if (t.committed & (1 << juror) == 0) revert NotCommitted();
-        if (t.revealed & (1 << juror) != 0) revert AlreadyRevealed();
-        uint256 opens = uint256(t.time) + t.commitWindow;
-        if (t.committed != (1 << t.seats.length) - 1 && block.timestamp < opens) revert RevealNotOpen(opens);
-        if (block.timestamp >= opens + t.revealWindow) revert RevealOver(opens + t.revealWindow);
+        Voting.checkReveal(_body(t), juror);
         if (!Codes.isVote(code)) revert BadCode();
         if (_ballots[(trial << 4) | juror] != ballotHash(trial, msg.sender, code, verdictHash, salt)) {
             revert WrongReveal();
         }
         t.revealed |= uint16(1 << juror);
         _ballots[(trial << 4) | juror] = bytes32(code);
-        emit JurorRevealed(trial, seat, juror, code, verdictHash);
+        emit JurorRevealed(trial, t.seats[juror], juror, code, verdictHash);
     }
 
     /// @inheritdoc IJuries
@@ -162,23 +184,9 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         if (juror >= t.seats.length || t.closed & (1 << juror) != 0) revert AlreadyClosed();
         t.closed |= uint16(1 << juror);
         uint256 seat = t.seats[juror];
-        uint256 kind = Codes.kind(t.code);
-        uint256 paid;
-        uint256 penalty;
-        if (t.revealed & (1 << juror) == 0) {
-            if (t.committed != 0) penalty = params.values().withheldPenalty;
-        } else {
-            uint256 vote = Codes.kind(uint256(_ballots[(trial << 4) | juror]));
-            if (vote == kind) {
-                paid = t.feePaid;
-            } else if (kind == Codes.KIND_ACCEPT || kind == Codes.KIND_REJECT || kind == Codes.KIND_MALFORMED) {
-                // a case without majority, or dismissed because the file could not be had, blames nobody
-                if ((vote == Codes.KIND_ACCEPT) != (kind == Codes.KIND_ACCEPT)) {
-                    penalty = params.values().minorityPenalty;
-                }
-            }
-        }
-        if (penalty != 0) penalty = seats.penalise(seat, penalty, SuiteLib.SINK);
+        seats.release(seat);
+        (uint256 paid, uint256 penalty) = _due(trial, t, juror);
+        if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
         emit JurorClosed(trial, seat, paid, penalty);
         if (paid != 0) token.safeTransfer(seats.ownerOf(seat), paid);
     }
@@ -200,8 +208,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         c.concluded = t.concluded;
         c.code = t.code;
         if (t.time == 0) {
-            uint256 effective = Epochs.effective(t.seedBlock, epochBlocks, block.number);
-            c.seedBlock = effective == 0 ? t.seedBlock : effective;
+            c.seedBlock = t.seedBlock;
         } else {
             c.seats = _seats(t);
             c.commitUntil = uint256(t.time) + t.commitWindow;
@@ -233,18 +240,14 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     /// @inheritdoc IJuries
     function verdictOf(uint256 trial) public view returns (bool done, uint256 code) {
         Trial storage t = _trials[trial];
-        if (t.time == 0) return (false, 0);
-        uint256 size = t.seats.length;
-        if (t.revealed != (1 << size) - 1) {
-            uint256 until = uint256(t.time) + t.commitWindow;
-            if (t.committed != t.revealed) until += t.revealWindow;
-            if (block.timestamp < until) return (false, 0);
-        }
-        uint256[] memory votes = new uint256[](size);
-        for (uint256 i = 0; i < size; ++i) {
+        // Never drawn, and no longer to be drawn: a later seed would be a second try for whoever waited.
+        if (t.time == 0) return (t.size != 0 && Epochs.over(t.seedBlock, epochBlocks, block.number), Codes.NONE);
+        if (block.timestamp < Voting.countableFrom(_body(t))) return (false, Codes.NONE);
+        uint256[] memory votes = new uint256[](t.size);
+        for (uint256 i = 0; i < t.size; ++i) {
             votes[i] = _vote(trial, t, i);
         }
-        code = Tally.outcome(votes, 0, size);
+        code = Tally.outcome(votes, 0, t.size);
         return (true, code == Codes.UNDECIDED ? Codes.NONE : code);
     }
 
@@ -291,6 +294,7 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         t.seed = uint64(uint256(seed));
         for (uint256 i = 0; i < jurors.length; ++i) {
             t.seats.push(uint16(jurors[i]));
+            seats.freeze(jurors[i]);
         }
         emit JuryDrawn(trial, seedBlock, seed, jurors);
     }
@@ -298,12 +302,31 @@ contract Juries is IJuries, ReentrancyGuardTransient {
     function _drawn(uint256 trial) private view returns (uint256[] memory jurors, bytes32 seed, uint256 seedBlock) {
         Trial storage t = _trials[trial];
         if (t.size == 0) revert NoSuchTrial();
-        seedBlock = Epochs.effective(t.seedBlock, epochBlocks, block.number);
-        bytes32 hash = seedBlock == 0 ? bytes32(0) : Epochs.hashOf(seedBlock);
-        if (hash == 0) revert SeedNotMined(t.seedBlock);
+        seedBlock = t.seedBlock;
+        if (Epochs.over(seedBlock, epochBlocks, block.number)) revert Lapsed();
+        bytes32 hash = block.number > seedBlock ? Epochs.hashOf(seedBlock) : bytes32(0);
+        if (hash == 0) revert SeedNotMined(seedBlock);
         hash = keccak256(abi.encode(SEED_TAG, hash, trial));
         seed = bytes32(uint256(uint64(uint256(hash))));
         jurors = seats.draw(hash, seedBlock / epochBlocks, t.size, t.excluded, t.excludedOwner);
+        if (jurors.length < t.size) revert TooFewSeats(jurors.length);
+    }
+
+    /// @dev The seed is the next but one block's hash; nobody knows it yet.
+    function _call(uint256 trial, Trial storage t) private {
+        t.seedBlock = uint32(block.number + 2);
+        emit JurySummoned(trial, t.pool, t.sequence, t.size, t.seedBlock);
+    }
+
+    /// @dev What a juror of a concluded case is paid and owes.
+    function _due(uint256 trial, Trial storage t, uint256 juror) private view returns (uint256 paid, uint256 penalty) {
+        bool revealed = t.revealed & (1 << juror) != 0;
+        if (t.discharged) return (revealed ? t.feePaid : 0, 0);
+        if (!revealed) return (0, params.valuesAt(t.time).withheldPenalty);
+        uint256 vote = _vote(trial, t, juror);
+        // a case without majority, or dismissed because the file could not be had, blames nobody
+        if (t.code != Codes.NONE && Codes.kind(vote) == Codes.kind(t.code)) return (t.feePaid, 0);
+        return (0, Codes.contradict(vote, t.code) ? params.valuesAt(t.time).minorityPenalty : 0);
     }
 
     /// @dev Jurors who voted the kind of `code`.
@@ -313,6 +336,10 @@ contract Juries is IJuries, ReentrancyGuardTransient {
         for (uint256 i = 0; i < t.seats.length; ++i) {
             if (Codes.kind(_vote(trial, t, i)) == kind) ++count;
         }
+    }
+
+    function _body(Trial storage t) private view returns (Voting.Body memory) {
+        return Voting.Body(t.size, t.committed, t.revealed, t.time, t.commitWindow, t.revealWindow);
     }
 
     function _vote(uint256 trial, Trial storage t, uint256 juror) private view returns (uint256) {

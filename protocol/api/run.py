@@ -41,14 +41,19 @@ class WaitEntry(ResponseBody):
 
 
 class InFlightEntry(ResponseBody):
-    """Files in flight: open leases, waiting for a verdict, accepted and not yet trained on. `needed`: what the steps
-    still to come can use at most; `expected`: how many of those in flight will be of use."""
+    """Files in flight: open leases, waiting for a verdict, accepted and not yet trained on. `needed`: what the training
+    steps still to come can use at most; `expected`: how many of those in flight will be of use, by how recent files of
+    the same nodes fared."""
 
     leased: int
     pending: int
     accepted: int
     needed: int
     expected: float
+
+    @property
+    def total(self) -> int:
+        return self.leased + self.pending + self.accepted
 
 
 class RunStatus(ResponseBody):
@@ -214,8 +219,12 @@ class LedgerEntry(ResponseBody):
 
 
 class EscrowEntry(ResponseBody):
-    """The pool's escrow: funded + recovered = free + reserved + unpaid + owed_fees + claimed + fees + burnt + refunded;
-    `held` is what the contract must hold."""
+    """Grains of one pool, by the events: deposits (funded + recovered from erring stakes) = free + reserved + unpaid +
+    owed_fees + claimed + fees + burnt + refunded.
+
+    reserved: pay of files without a final outcome; unpaid: accepted and not claimed; owed_fees: of committees that were
+    not closed yet; free: what must be left of the budget; held: what the contract must hold for the pool.
+    """
 
     funded: Amount
     recovered: Amount
@@ -230,15 +239,25 @@ class EscrowEntry(ResponseBody):
     held: Amount
 
 
-class ReconciliationEntry(ResponseBody):
-    """The newest comparison of the ledger with the chain, at `block`. `findings` name what differs; `gifts`: grains
-    sent to the contract without funding a pool; `current`: nothing has changed since."""
+class Reconciliation(ResponseBody):
+    """The ledger compared with the chain at `block`.
+
+    `ledger_matches_chain`: accounts in the contract, token balances and transfers equal what the events say.
+    `escrow_balanced`: the contract holds exactly what all pools need, and this pool's free budget is what is left after
+    everything owed. `findings` name what differs. `gifts`: grains that somebody sent to the contract without funding a
+    pool; nobody can take them.
+    """
 
     block: int
     ledger_matches_chain: bool
     escrow_balanced: bool
     findings: Rows[str]
     gifts: int = 0
+
+
+class ReconciliationEntry(Reconciliation):
+    """The newest comparison; `current`: nothing has changed since."""
+
     current: bool
 
 

@@ -171,6 +171,11 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     lane = state.lanes[game.pool, 1]
     game.mine_to(lane.rounds[0].seed_block + 101)
     game.suite.court.settle(game.pool, 1, 0, state.files_of(lane)).send()
+    # Nobody drew its committee: a second one may judge it, and is not drawn either.
+    again = game.state.lanes[game.pool, 1]
+    assert compare(game).submissions[game.pool, c.sequence].status == Status.PENDING
+    game.mine_to(again.rounds[1].seed_block + 101)
+    game.suite.court.settle(game.pool, 1, 1, state.files_of(lane)).send()
     assert compare(game).submissions[game.pool, c.sequence].status == Status.VOID
 
 
@@ -224,7 +229,7 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     canary = state.canaries[game.pool, sub.sequence]
     assert sorted(canary.accused) == sorted(state.lanes[game.pool, 0].round.seats)
     assert all(state.seats[seat].frozen for seat in canary.accused)
-    game.deployed.chain.later(31)
+    game.try_case(canary.trial, Code.REJECT_WEIGHTS)
     game.suite.canaries.conclude(state.submissions[game.pool, sub.sequence]).send()
     state = compare(game)
     canary = state.canaries[game.pool, sub.sequence]
