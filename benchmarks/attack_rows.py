@@ -149,7 +149,7 @@ def policies(offline: OfflinePool, rate: float) -> list[Path]:
 
 
 def _train(offline: OfflinePool, rate: float, target: Path) -> list[Path]:
-    """AdamW on a policy gradient over the offline's own rollouts, with random advantages (what matters here is how far an
+    """AdamW on a policy gradient over the pool's own rollouts, with random advantages (what matters here is how far an
     optimiser step moves the weights, not where to)."""
     import torch
     from transformers import AutoModelForCausalLM
