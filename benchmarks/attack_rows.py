@@ -11,6 +11,7 @@ from typing import Any
 
 from attacks.registry import REGISTRY
 from benchmarks.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Progress, interval, work_of
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.encoding import canonical_json, sha256_hex
 from worker.produce import Producer
 
