@@ -15,9 +15,10 @@ from typing import Any
 
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
 from engines.hf import TransformersEngine
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
-from protocol.seeds import AUDIT_EVERYTHING, Work
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_model_config
