@@ -9,7 +9,6 @@ from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.projection import Projection
 from chain.suite import Suite
-from protocol import eip712
 from protocol.errors import ConfigError
 from protocol.files import user_cache
 from runtime.keystore import open_key
@@ -103,11 +102,3 @@ def open_session(
     reader.close()
     account = open_key(keystore, password_file)
     return Session(Suite(ChainClient(urls, suite.chain_id, account, patience=_PATIENCE), suite, check=False))
-
-
-def parse_address(text: str, what: str) -> str:
-    """A checksum address. Raises ConfigError."""
-    try:
-        return eip712.checked_address(text.strip())
-    except ValueError as error:
-        raise ConfigError(f"{what}: {error}", "copy it again, with its checksum") from None

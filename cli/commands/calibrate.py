@@ -13,65 +13,48 @@ from protocol.errors import ConfigError
 if TYPE_CHECKING:
     from calibration.document import Calibration
 
-PoolConfigOption = Annotated[Path | None, typer.Option("--pool-config", help="Pool configuration to measure.")]
-WeightsOption = Annotated[Path | None, typer.Option("--weights", help="Model folder with the pool's weights.")]
-WorkerOption = Annotated[
-    list[str] | None,
-    typer.Option("--worker", help="ENGINE:DTYPE:DEVICE that makes files; repeat, one --verifier each."),
-]
-VerifierOption = Annotated[
-    list[str] | None, typer.Option("--verifier", help="ENGINE:DTYPE:DEVICE that checks them; repeat for more pairs.")
-]
-FilesOption = Annotated[int, typer.Option("--files", min=8, max=100_000, help="Honest files per pair.")]
-BatchOption = Annotated[
-    list[int] | None, typer.Option("--batch", min=1, max=4096, help="Decode batch size; repeat. Default 1, 8 and 64.")
-]
-FalseOption = Annotated[
-    float, typer.Option("--false-reject", help="Probability of refusing an honest file, all figures together.")
-]
-SafetyOption = Annotated[
-    float, typer.Option("--safety", min=1.0, max=100.0, help="Factor on every measured bound, for other machines.")
-]
-AuditOption = Annotated[
-    int, typer.Option("--audit-rate", min=1, max=65536, help="The pool's audit rate, of 65536 (65536: every rollout).")
-]
-SeedOption = Annotated[str, typer.Option("--seed", help="What the honest files' randomness is made from.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", min=1, max=1024, help="Threads of each engine.")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="File to write the signed calibration to.")]
-VerifyOption = Annotated[
-    Path | None, typer.Option("--verify", help="Check a calibration: signature, and that its thresholds follow.")
-]
-SignerOption = Annotated[str | None, typer.Option("--signer", help="With --verify: whose signature it must be.")]
-ApplyOption = Annotated[
-    Path | None, typer.Option("--apply", help="Pool configuration to write the thresholds into (its `checks`).")
-]
-
 
 @dataclass(frozen=True)
 class MeasureOptions:
     """Options of a measurement."""
 
-    pool_config: PoolConfigOption = None
-    weights: WeightsOption = None
-    worker: WorkerOption = None
-    verifier: VerifierOption = None
-    files: FilesOption = 64
-    batch: BatchOption = None
-    false_reject: FalseOption = 1e-6
-    safety: SafetyOption = 1.5
-    audit_rate: AuditOption = 65536
-    seed: SeedOption = "1"
-    threads: ThreadsOption = 1
-    out: OutOption = None
+    pool_config: Annotated[Path | None, typer.Option(help="Pool configuration to measure.")] = None
+    weights: Annotated[Path | None, typer.Option(help="Model folder with the pool's weights.")] = None
+    worker: Annotated[
+        list[str] | None, typer.Option(help="ENGINE:DTYPE:DEVICE that makes files; repeat, one --verifier each.")
+    ] = None
+    verifier: Annotated[
+        list[str] | None, typer.Option(help="ENGINE:DTYPE:DEVICE that checks them; repeat for more pairs.")
+    ] = None
+    files: Annotated[int, typer.Option(min=8, max=100_000, help="Honest files per pair.")] = 64
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, max=4096, help="Decode batch size; repeat. Default 1, 8 and 64.")
+    ] = None
+    false_reject: Annotated[
+        float, typer.Option(help="Probability of refusing an honest file, all figures together.")
+    ] = 1e-6
+    safety: Annotated[
+        float, typer.Option(min=1.0, max=100.0, help="Factor on every measured bound, for other machines.")
+    ] = 1.5
+    audit_rate: Annotated[
+        int, typer.Option(min=1, max=65536, help="The pool's audit rate, of 65536 (65536: every rollout).")
+    ] = 65536
+    seed: Annotated[str, typer.Option(help="What the honest files' randomness is made from.")] = "1"
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of each engine.")] = 1
+    out: Annotated[Path | None, typer.Option(help="File to write the signed calibration to.")] = None
 
 
 @grouped
 def calibrate(
     measure: MeasureOptions,
     key: KeyOptions,
-    verify: VerifyOption = None,
-    signer: SignerOption = None,
-    apply: ApplyOption = None,
+    verify: Annotated[
+        Path | None, typer.Option(help="Check a calibration: signature, and that its thresholds follow.")
+    ] = None,
+    signer: Annotated[str | None, typer.Option(help="With --verify: whose signature it must be.")] = None,
+    apply: Annotated[
+        Path | None, typer.Option(help="Pool configuration to write the thresholds into (its `checks`).")
+    ] = None,
 ) -> None:
     """Measure honest files of a pool and sign the thresholds that follow; or --verify such a document, and --apply it
     to a pool configuration that is not on chain yet."""

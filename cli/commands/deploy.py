@@ -10,18 +10,14 @@ from cli.output import emit
 from cli.plan import confirm
 from protocol.errors import ConfigError
 
-NetworkOption = Annotated[str, typer.Option("--network", help="local, base-sepolia, or a TOML file.")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for the deployment file and explorer inputs.")]
-FreshOption = Annotated[bool, typer.Option("--fresh", help="Start over with new addresses.")]
-
 
 def deploy(
-    network: NetworkOption = "local",
+    network: Annotated[str, typer.Option(help="local, base-sepolia, or a TOML file.")] = "local",
     rpc: RpcOption = None,
     keystore: KeystoreOption = None,
     password_file: PasswordFileOption = None,
-    out: OutOption = None,
-    fresh: FreshOption = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the deployment file and explorer inputs.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over with new addresses.")] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     json: JsonOption = False,

@@ -13,14 +13,12 @@ if TYPE_CHECKING:
 
 _ESCROW = ("held", "free", "reserved", "unpaid", "claimed", "fees", "burnt")
 
-UrlOption = Annotated[str | None, typer.Option("--orchestrator", help="URL of a pool's orchestrator.")]
-
 
 def status(
-    orchestrator: UrlOption = None,
+    orchestrator: Annotated[str | None, typer.Option(help="URL of a pool's orchestrator.")] = None,
     deployment: DeploymentOption = None,
     rpc: RpcOption = None,
-    pool: Annotated[int | None, typer.Option("--pool", min=0, help="Only this pool.")] = None,
+    pool: Annotated[int | None, typer.Option(min=0, help="Only this pool.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Phase, step, nodes, escrow, and what is waited for since when."""

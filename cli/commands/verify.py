@@ -14,35 +14,26 @@ if TYPE_CHECKING:
     from runtime.process import EngineConfig
     from validator.replay import Opened, Replayed
 
-OrchestratorOption = Annotated[
-    str, typer.Option("--orchestrator", help="The pool's service, or another source of files.")
-]
-SequencesArgument = Annotated[list[int] | None, typer.Argument(help="Submissions; all decided ones if none is named.")]
-CacheOption = Annotated[Path | None, typer.Option("--cache", help="Folder for weights and chain events.")]
-EngineOption = Annotated[str, typer.Option("--engine", help="transformers, vllm, or auto: vLLM where it is installed.")]
-BatchOption = Annotated[int, typer.Option("--batch", min=1, max=65536, help="Rollouts in one pass of the model.")]
-DtypeOption = Annotated[str, typer.Option("--dtype", help="float32 or bfloat16, as the pool's thresholds want it.")]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", min=1, max=1024, help="Threads that compute.")]
-
-PrivateOption = Annotated[
-    bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
-]
-
 
 def verify(
-    orchestrator: OrchestratorOption,
-    sequences: SequencesArgument = None,
-    engine: EngineOption = "transformers",
-    batch: BatchOption = 64,
-    dtype: DtypeOption = "float32",
-    device: DeviceOption = "cpu",
-    threads: ThreadsOption = 1,
+    orchestrator: Annotated[str, typer.Option(help="The pool's service, or another source of files.")],
+    sequences: Annotated[
+        list[int] | None, typer.Argument(help="Submissions; all decided ones if none is named.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="transformers, vllm, or auto: vLLM where it is installed.")
+    ] = "transformers",
+    batch: Annotated[int, typer.Option(min=1, max=65536, help="Rollouts in one pass of the model.")] = 64,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16, as the pool's thresholds want it.")] = "float32",
+    device: Annotated[str, typer.Option(help="Where the model runs: cpu or cuda.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads that compute.")] = 1,
     deployment: DeploymentOption = None,
     pool: PoolOption = 1,
     rpc: RpcOption = None,
-    cache: CacheOption = None,
-    allow_private_sources: PrivateOption = False,
+    cache: Annotated[Path | None, typer.Option(help="Folder for weights and chain events.")] = None,
+    allow_private_sources: Annotated[
+        bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Replay verdicts from public data alone; no key is needed. Exit code 1 if any outcome differs from ours."""
@@ -85,10 +76,9 @@ def _engine(name: str, dtype: str, device: str, threads: int, batch: int) -> "En
 
     from runtime.process import EngineConfig
 
+    given = {"name": name, "dtype": dtype, "device": device, "threads": threads, "batch": batch}
     try:
-        return EngineConfig.model_validate(
-            {"name": name, "dtype": dtype, "device": device, "threads": threads, "batch": batch}
-        )
+        return EngineConfig.model_validate(given)
     except ValidationError as error:
         field, problem = first_problem(error.errors())
         raise ConfigError(f"--{'engine' if field == 'name' else field}: {problem}", "choose another value") from None
