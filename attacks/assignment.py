@@ -18,6 +18,11 @@ class _Reassigned(Cheat):
         assignment = replace(planned.assignment, problem_seed=seed, target_length=target)
         return replace(planned, assignment=assignment, prompt=self.environment.prompt(seed, target))
 
+    def with_right_prompts(self, rows: list[Rollout]) -> list[Rollout]:
+        """Rows that report the assigned prompts, whatever they were computed on."""
+        right = self.environment.prompt
+        return [replace(row, prompt_tokens=right(row.problem_seed, row.target_length)) for row in rows]
+
 
 @attack("chosen-problems", "works on problems of its own choice")
 class ChosenProblems(_Reassigned):
@@ -47,35 +52,24 @@ class WrongTarget(_Reassigned):
 
 
 @attack("truncated-prompt", "leaves out the middle of every prompt")
-class TruncatedPrompt(Cheat):
+class TruncatedPrompt(_Reassigned):
     def plan(self, work: Work) -> list[Planned]:
         return [replace(p, prompt=p.prompt[: len(p.prompt) // 2] + p.prompt[-2:]) for p in super().plan(work)]
 
 
 @attack("altered-prompt", "changes one token of every prompt; strength 1: reports the right prompt all the same")
-class AlteredPrompt(Cheat):
+class AlteredPrompt(_Reassigned):
     def plan(self, work: Work) -> list[Planned]:
         rng = random.Random(work.seed)
-        return [replace(planned, prompt=self._altered(planned.prompt, rng)) for planned in super().plan(work)]
+        plan = super().plan(work)
+        return [replace(p, prompt=self.with_other_token(p.prompt, rng.randrange(len(p.prompt)), rng)) for p in plan]
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         rows = super().score(plan, completions)
-        if self.strength < 1:
-            return rows
-        return [
-            replace(row, prompt_tokens=self.environment.prompt(row.problem_seed, row.target_length)) for row in rows
-        ]
-
-    def _altered(self, prompt: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
-        place, banned = rng.randrange(len(prompt)), self.environment.eos_ids
-        other = [token for token in range(self.environment.vocabulary) if token not in (prompt[place], *banned)]
-        return (*prompt[:place], rng.choice(other), *prompt[place + 1 :])
+        return rows if self.strength < 1 else self.with_right_prompts(rows)
 
 
 @attack("hidden-prompt", "computes on a shortened prompt and reports the right one")
 class HiddenPrompt(TruncatedPrompt):
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        rows = super().score(plan, completions)
-        return [
-            replace(row, prompt_tokens=self.environment.prompt(row.problem_seed, row.target_length)) for row in rows
-        ]
+        return self.with_right_prompts(super().score(plan, completions))

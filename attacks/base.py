@@ -1,5 +1,6 @@
 """What an attack is: a producer that cheats in one stage and is honest in the others (attacks/registry.py has all)."""
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -7,7 +8,7 @@ from typing import ClassVar
 from engines.base import Completion, Engine
 from protocol.config import PoolConfig
 from protocol.seeds import Work
-from worker.produce import Producer
+from worker.produce import Planned, Producer
 
 Build = Callable[[PoolConfig, Engine, float], Producer]
 
@@ -31,6 +32,17 @@ class Cheat(Producer):
     def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
         super().__init__(config, engine)
         self.strength = strength
+
+    def reproved(self, plan: Sequence[Planned], done: Sequence[Completion]) -> list[Completion]:
+        """The same text with honest proofs and log-probabilities, as if it had been chosen so."""
+        pairs = [(p.prompt, c.tokens) for p, c in zip(plan, done, strict=True)]
+        return reprove(self.engine, pairs, [c.finish for c in done], self.config.work.temperature)
+
+    def with_other_token(self, tokens: tuple[int, ...], place: int, rng: random.Random) -> tuple[int, ...]:
+        """The text with another token at `place` that does not end it."""
+        banned = (tokens[place], *self.environment.eos_ids)
+        others = [token for token in range(self.environment.vocabulary) if token not in banned]
+        return (*tokens[:place], rng.choice(others), *tokens[place + 1 :])
 
 
 def attack(name: str, help: str, default: float = 0.0) -> Callable[[type[Cheat]], type[Cheat]]:
@@ -58,10 +70,6 @@ def reprove(
             chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
             done.append(Completion(output, chosen, ended, tuple(build(prefilled.hidden))))
     return done
-
-
-def changed(completion: Completion, **changes: object) -> Completion:
-    return replace(completion, **changes)  # type: ignore[arg-type]
 
 
 def other(work: Work, **changes: object) -> Work:

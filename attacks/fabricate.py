@@ -4,11 +4,12 @@ import random
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from attacks.base import Cheat, attack, reprove
 from attacks.weights import altered_copy, int8, smaller_copy
-from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request
+from engines.base import FINISH_LENGTH, Completion, Request
 from protocol.seeds import Work
 from worker.produce import Planned
 
@@ -20,15 +21,8 @@ class Fabricate(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         rng = random.Random(work.seed)
         keys = [(rng.getrandbits(64), rng.getrandbits(64), rng.getrandbits(64)) for _ in plan]
-        texts = [
-            c.tokens
-            for c in super().complete(
-                work, [Planned(p.assignment, p.sample, p.prompt, key) for p, key in zip(plan, keys, strict=True)]
-            )
-        ]
-        finish = [FINISH_EOS if t[-1] in self.environment.eos_ids else FINISH_LENGTH for t in texts]
-        pairs = [(p.prompt, text) for p, text in zip(plan, texts, strict=True)]
-        return reprove(self.engine, pairs, finish, self.config.work.temperature)
+        lucky = [replace(p, noise_key=key) for p, key in zip(plan, keys, strict=True)]
+        return self.reproved(plan, super().complete(work, lucky))
 
 
 class _Ghostwritten(Cheat, ABC):
@@ -52,8 +46,7 @@ class _Ghostwritten(Cheat, ABC):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         limit = self.config.work.max_new_tokens
         texts = self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
-        pairs = [(p.prompt, text.tokens) for p, text in zip(plan, texts, strict=True)]
-        return reprove(self.engine, pairs, [text.finish for text in texts], self.config.work.temperature)
+        return self.reproved(plan, texts)
 
 
 @attack("ghostwriter", "lets a model without its last layer write, then prefills the text with the true model")

@@ -43,9 +43,7 @@ class OwnOldStep(Cheat):
 class OldCompletions(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         before = _earlier_step(work)
-        old = super().complete(before, self.plan(before))
-        pairs = [(planned.prompt, done.tokens) for planned, done in zip(plan, old, strict=True)]
-        return reprove(self.engine, pairs, [done.finish for done in old], self.config.work.temperature)
+        return self.reproved(plan, super().complete(before, self.plan(before)))
 
 
 @attack("other-lane", "hands in what another node made of the same problems at an earlier step, in another lane")
@@ -54,9 +52,8 @@ class OtherLane(Cheat):
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         theirs = _victims(_earlier_step(work))
-        return super().complete(
-            work, [replace(p, noise_key=noise_key(theirs, p.assignment.slot, p.sample)) for p in plan]
-        )
+        other_noise = [replace(p, noise_key=noise_key(theirs, p.assignment.slot, p.sample)) for p in plan]
+        return super().complete(work, other_noise)
 
 
 @attack("relabelled-file", "hands in another node's rollouts under its own header")
@@ -76,16 +73,17 @@ class EditedCopy(Cheat):
         for planned, row in zip(self.plan(work), stolen, strict=True):
             task = planned.assignment
             score = self.environment.score(task.problem_seed, task.target_length, row.output_tokens)
-            changes = replace(
-                row,
-                problem_seed=task.problem_seed,
-                target_length=task.target_length,
-                prompt_tokens=planned.prompt,
-                task_reward=score.task_reward,
-                length_penalty=score.length_penalty,
-                reward=score.reward,
+            rows.append(
+                replace(
+                    row,
+                    problem_seed=task.problem_seed,
+                    target_length=task.target_length,
+                    prompt_tokens=planned.prompt,
+                    task_reward=score.task_reward,
+                    length_penalty=score.length_penalty,
+                    reward=score.reward,
+                )
             )
-            rows.append(changes)
         if self.strength >= 1:
             pairs = [(row.prompt_tokens, row.output_tokens) for row in rows]
             proven = reprove(self.engine, pairs, [row.finish for row in rows], self.config.work.temperature)

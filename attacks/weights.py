@@ -67,11 +67,11 @@ class _Altered(Cheat, ABC):
     """Loads a changed copy of the weights and removes it afterwards."""
 
     @abstractmethod
-    def change(self, tensors: Tensors) -> Tensors:
-        """The weights that are really used."""
+    def altered(self, weights: Path) -> Path:
+        """A temporary folder with the weights that are really used."""
 
     def load(self, weights: Path) -> None:
-        folder = altered_copy(weights, self.change)
+        folder = self.altered(weights)
         try:
             super().load(folder)
         finally:
@@ -80,20 +80,26 @@ class _Altered(Cheat, ABC):
 
 @attack("weights-noise", "adds Gaussian noise to the weights; strength: share of each tensor's root mean square", 0.02)
 class WeightsNoise(_Altered):
-    def change(self, tensors: Tensors) -> Tensors:
-        return noisy(tensors, self.strength)
+    def altered(self, weights: Path) -> Path:
+        return altered_copy(weights, lambda tensors: noisy(tensors, self.strength))
 
 
 @attack("weights-int8", "computes with weights rounded to 8 bits")
 class WeightsInt8(_Altered):
-    def change(self, tensors: Tensors) -> Tensors:
-        return int8(tensors)
+    def altered(self, weights: Path) -> Path:
+        return altered_copy(weights, int8)
 
 
 @attack("weights-bf16", "computes with weights rounded to bfloat16")
 class WeightsBf16(_Altered):
-    def change(self, tensors: Tensors) -> Tensors:
-        return {name: tensor.bfloat16().to(tensor.dtype) for name, tensor in tensors.items()}
+    def altered(self, weights: Path) -> Path:
+        return altered_copy(weights, lambda tensors: {n: t.bfloat16().to(t.dtype) for n, t in tensors.items()})
+
+
+@attack("weights-small", "serves a model without its last layer")
+class WeightsSmall(_Altered):
+    def altered(self, weights: Path) -> Path:
+        return smaller_copy(weights)
 
 
 @attack("weights-stale", "serves the weights of an older step; strength: how many steps behind", 1)
@@ -109,13 +115,3 @@ class WeightsStale(Cheat):
         while len(self._seen) > int(self.strength) + 1:
             shutil.rmtree(self._seen.pop(0), ignore_errors=True)
         super().load(self._seen[0])
-
-
-@attack("weights-small", "serves a model without its last layer")
-class WeightsSmall(Cheat):
-    def load(self, weights: Path) -> None:
-        folder = smaller_copy(weights)
-        try:
-            super().load(folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)

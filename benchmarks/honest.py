@@ -17,14 +17,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from benchmarks.attack_bed import work_of
+from benchmarks.bare import bare_case, bare_rollout
 from calibration.means import Design
-from calibration.sample import FileSample, RowSample
+from calibration.process import row_samples
+from calibration.sample import FileSample
 from calibration.summary import file_measurements, summarise
 from calibration.thresholds import thresholds
 from engines.base import Engine, Request, Sampling
@@ -35,7 +36,7 @@ from protocol.rollouts.schema import Rollout
 from protocol.seeds import noise_key
 from validator.checks import CHECKS
 from validator.checks.base import Cost
-from validator.context import CheckContext, RowMeasurements
+from validator.context import CheckContext
 from validator.measurements import measure
 
 VOCABULARY, EOS = 265, 263
@@ -133,8 +134,8 @@ def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Mea
         source = random.Random(f"{seed} {number}")
         case = _case(worker, source, number)
         measurements = measure(case, judge)
-        rows = tuple(_row(case.rollouts[found.row], found) for found in measurements)
-        yield Measured(replace(case, measurements=measurements), FileSample(1, rows))
+        sample = FileSample(1, row_samples(case.rollouts, measurements))
+        yield Measured(replace(case, measurements=measurements), sample)
 
 
 def _case(worker: Engine, source: random.Random, number: int) -> CheckContext:
@@ -148,39 +149,9 @@ def _case(worker: Engine, source: random.Random, number: int) -> CheckContext:
     rollouts: list[Rollout] = []
     while len(rollouts) < len(asked):
         part = asked[len(rollouts) : len(rollouts) + source.choice([1, 3, 8, 17, 64])]
-        for (slot, sample, request), done in zip(
-            part, worker.generate([request for _, _, request in part], SAMPLING), strict=True
-        ):
-            rollouts.append(
-                Rollout(
-                    slot=slot,
-                    sample=sample,
-                    problem_seed=0,
-                    target_length=0,
-                    prompt_tokens=request.prompt,
-                    output_tokens=done.tokens,
-                    finish=done.finish,
-                    logprobs=done.logprobs,
-                    task_reward=0.0,
-                    length_penalty=0.0,
-                    reward=0.0,
-                    proofs=done.proofs,
-                )
-            )
-    facts, environment = SimpleNamespace(work=work), SimpleNamespace(eos_ids=(EOS,))
-    return _Bare(cast(Any, facts), CONFIG, cast(Any, environment), b"", cast(Any, None), tuple(rollouts))
-
-
-class _Bare(CheckContext):
-    """A case without a chain's facts or a file's bytes; every rollout is audited."""
-
-    @property
-    def audited(self) -> list[int]:
-        return list(range(len(self.rollouts)))
-
-
-def _row(rollout: Rollout, found: RowMeasurements) -> RowSample:
-    return RowSample.of(rollout.slot, found.mismatches, found.mantissas, found.gaps, rollout.logprobs, found.logprobs)
+        made = worker.generate([request for _, _, request in part], SAMPLING)
+        rollouts += [bare_rollout(*planned, done) for planned, done in zip(part, made, strict=True)]
+    return bare_case(work, CONFIG, (EOS,), rollouts, range(ROWS))
 
 
 if __name__ == "__main__":

@@ -11,23 +11,24 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from benchmarks.attack_bed import work_of
+from benchmarks.bare import bare_case, bare_rollout
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
-from protocol.rollouts.schema import Rollout
 from protocol.seeds import noise_key
 from validator import measurements
-from validator.context import CheckContext
 
 GROUP = 8
 PROMPT = 64
 WORK = work_of(1)
+CONFIG = PoolConfig(
+    name="b", model=ModelConfig(source="random"), task=TaskConfig(name="none"), work=WorkConfig(max_new_tokens=4096)
+)
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -38,14 +39,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
         for dtype, batch in cases:
             runs.append(_case(Path(folder), dtype, batch, 16 if quick else 128))
             progress(str(runs[-1]))
-    first = runs[0]
-    return {
-        "ratio": first["ratio"],
-        "ratio_quarter": first["ratio_quarter"],
-        "dtype": first["dtype"],
-        "batch": first["batch"],
-        "runs": runs,
-    }
+    return {name: runs[0][name] for name in ("ratio", "ratio_quarter", "dtype", "batch")} | {"runs": runs}
 
 
 def save_half_billion(folder: Path, layers: int) -> None:
@@ -105,23 +99,8 @@ def _verify(
     engine: TransformersEngine, asked: list[Request], got: list[Completion], rows: list[int], parts: dict[str, float]
 ) -> float:
     """Processor seconds of the validator's figures over `rows`; `parts` receives the seconds of each part."""
-    rollouts = tuple(
-        Rollout(n // GROUP, n % GROUP, 0, 0, r.prompt, c.tokens, c.finish, c.logprobs, 0.0, 0.0, 0.0, c.proofs)
-        for n, (r, c) in enumerate(zip(asked, got, strict=True))
-    )
-    config = PoolConfig(
-        name="b", model=ModelConfig(source="random"), task=TaskConfig(name="none"), work=WorkConfig(max_new_tokens=4096)
-    )
-    case = cast(
-        CheckContext,
-        SimpleNamespace(
-            rollouts=rollouts,
-            audited=rows,
-            config=config,
-            facts=SimpleNamespace(work=WORK),
-            environment=SimpleNamespace(eos_ids=(151643,)),
-        ),
-    )
+    rollouts = [bare_rollout(n // GROUP, n % GROUP, r, c) for n, (r, c) in enumerate(zip(asked, got, strict=True))]
+    case = bare_case(WORK, CONFIG, (151643,), rollouts, rows)
     with _timed(parts):
         start = time.process_time()
         measured = measurements.measure(case, engine)

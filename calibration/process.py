@@ -5,7 +5,7 @@ A process has one engine, because vLLM keeps global state.
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,13 @@ from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
 from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
+from protocol.rollouts.schema import Limits, Rollout
 from protocol.seeds import AUDIT_EVERYTHING, Work
 from protocol.tasks.environment import Environment
 from worker.produce import Producer
 
 if TYPE_CHECKING:
-    from validator.context import CheckContext
+    from validator.context import CheckContext, RowMeasurements
 
 log = logging.getLogger("muster.calibrate")
 
@@ -73,11 +73,14 @@ def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
 
 
 def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
+    from validator.measurements import measure
+
     environment = Environment.of(config, job.weights)
     files = []
     for number in range(job.files):
         data = (job.folder / f"{number}.parquet").read_bytes()
-        rows = file_rows(case_of(work_of(job.seed, number), data, config, environment), engine)
+        case = case_of(work_of(job.seed, number), data, config, environment)
+        rows = row_samples(case.rollouts, measure(case, engine))
         files.append(FileSample(job.batches[number % len(job.batches)], rows))
         log.info("%s: measured file %d of %d", job.engine, number + 1, job.files)
     return Done(engine=engine.info, files=tuple(files))
@@ -99,20 +102,12 @@ def case_of(work: Work, data: bytes, config: PoolConfig, environment: Environmen
     return case
 
 
-def file_rows(case: "CheckContext", engine: Engine) -> tuple[RowSample, ...]:
-    """What each rollout of a case contributes, by the validator's own prefill and figures."""
-    from validator.measurements import measure
-
+def row_samples(rollouts: Sequence[Rollout], measured: "Iterable[RowMeasurements]") -> tuple[RowSample, ...]:
+    """What each rollout contributes, by the validator's own figures."""
+    rows = ((rollouts[found.row], found) for found in measured)
     return tuple(
-        RowSample.of(
-            case.rollouts[found.row].slot,
-            found.mismatches,
-            found.mantissas,
-            found.gaps,
-            case.rollouts[found.row].logprobs,
-            found.logprobs,
-        )
-        for found in measure(case, engine)
+        RowSample.of(row.slot, found.mismatches, found.mantissas, found.gaps, row.logprobs, found.logprobs)
+        for row, found in rows
     )
 
 

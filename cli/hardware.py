@@ -4,10 +4,9 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 GIB = 1 << 30
 
@@ -31,9 +30,6 @@ class Hardware:
     disk_free: int
     gpus: tuple[Gpu, ...]
     engines: dict[str, bool]
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
 
     def problems(self) -> list[str]:
         """What keeps this machine from being a node, one line each; empty when nothing does."""

@@ -5,44 +5,14 @@ results with the contracts' own accounts and with token balances.
 """
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 
 from chain.records import Account, Pool, Status, Submission
 from chain.state import State
-from protocol.api.run import LedgerEntry
+from protocol.api.run import EscrowEntry, LedgerEntry
 
 
-@dataclass(frozen=True)
-class Escrow:
-    """Grains of one pool. deposits (funded + recovered from erring stakes) =
-    free + reserved + unpaid + owed_fees + claimed + fees + burnt + refunded."""
-
-    funded: int
-    recovered: int
-    reserved: int
-    """Pay of files without a final outcome."""
-    unpaid: int
-    """Accepted and not claimed."""
-    owed_fees: int
-    """Fees of committees that were not closed yet."""
-    claimed: int
-    fees: int
-    burnt: int
-    refunded: int
-
-    @property
-    def held(self) -> int:
-        """What the contract must hold for the pool."""
-        return self.funded + self.recovered - self.claimed - self.fees - self.burnt - self.refunded
-
-    @property
-    def free(self) -> int:
-        """What must be left of the budget, by the events; the contract keeps its own account of it."""
-        return self.held - self.reserved - self.unpaid - self.owed_fees
-
-
-def escrow(state: State, pool_id: int) -> Escrow:
-    """The pool's escrow; KeyError if the pool is not in the state."""
+def escrow(state: State, pool_id: int) -> EscrowEntry:
+    """The pool's escrow by the events (the contract keeps its own account); KeyError if there is no such pool."""
     pool = state.pools[pool_id]
     reserved = unpaid = fees = 0
     for sub in state.submissions_of(pool_id):
@@ -52,16 +22,21 @@ def escrow(state: State, pool_id: int) -> Escrow:
         elif not sub.finalized and sub.status is not Status.VOID:
             reserved += pay
         fees += _committee_share(pool, sub)
-    return Escrow(
+    unpaid -= pool.claimed
+    owed = fees - pool.fees_paid - pool.fees_burnt
+    held = pool.funded + pool.from_stakes - pool.claimed - pool.fees_paid - pool.fees_burnt - pool.leftover
+    return EscrowEntry(
         funded=pool.funded,
         recovered=pool.from_stakes,
         reserved=reserved,
-        unpaid=unpaid - pool.claimed,
-        owed_fees=fees - pool.fees_paid - pool.fees_burnt,
+        unpaid=unpaid,
+        owed_fees=owed,
         claimed=pool.claimed,
         fees=pool.fees_paid,
         burnt=pool.fees_burnt,
         refunded=pool.leftover,
+        free=held - reserved - unpaid - owed,
+        held=held,
     )
 
 

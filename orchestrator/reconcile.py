@@ -7,26 +7,10 @@ from chain.records import Account
 from chain.state import State
 from chain.suite import Suite
 from orchestrator.ledger import escrow, received, rows
+from protocol.api.run import ReconciliationEntry
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 MOST_FINDINGS = 20
-
-
-@dataclass(frozen=True)
-class Reconciliation:
-    """The ledger compared with the chain at `block`.
-
-    `ledger_matches_chain`: accounts in the contract, token balances and transfers equal what the events say.
-    `escrow_balanced`: the contract holds exactly what all pools need, and this pool's free budget is what is left after
-    everything owed. `findings` name what differs. `gifts`: grains that somebody sent to the contract without funding a
-    pool; nobody can take them.
-    """
-
-    block: int
-    ledger_matches_chain: bool
-    escrow_balanced: bool
-    findings: list[str]
-    gifts: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,7 +22,7 @@ class _Expected:
     value: dict[str, int] | int
 
 
-def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
+def reconcile(state: State, pool: int, suite: Suite) -> ReconciliationEntry | None:
     """Compare the state with the chain at the state's block; None if the pool is not on chain yet.
 
     Raises UnreachableError, or MusterError when the endpoint no longer has that block's state.
@@ -52,7 +36,14 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     wrong_ledger = _unmatched_payments(state, _sent(state, suite.pools.address))
     wrong_ledger += _differences(suite.client, _expected_ledger(state, pool, suite), state.head)
     findings = (wrong_escrow + wrong_ledger)[:MOST_FINDINGS]
-    return Reconciliation(state.head, not wrong_ledger, not wrong_escrow, findings, gifts)
+    return ReconciliationEntry(
+        block=state.head,
+        ledger_matches_chain=not wrong_ledger,
+        escrow_balanced=not wrong_escrow,
+        findings=findings,
+        gifts=gifts,
+        current=True,
+    )
 
 
 def _expected_escrow(state: State, pool: int, suite: Suite, gifts: int) -> list[_Expected]:
@@ -88,7 +79,7 @@ def _account(account: Account) -> dict[str, int]:
 def _negative_amounts(state: State, pool: int, gifts: int) -> list[str]:
     view = escrow(state, pool)
     parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
-    parts["free"] = view.free
+    parts |= {"free": view.free}
     return [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
 
 

@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.supply import FileState, InFlight, Lease, Rule, Supply, in_flight, live_leases, oldest_step
+from chain.records import Status
+from orchestrator.supply import Lease, Rule, Supply, in_flight, live_leases, oldest_step
+from protocol.api.run import InFlightEntry
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def _whole(places: float) -> int:
     return math.floor(places + 1e-6)
 
 
-def _full(rule: Rule, supply: Supply, count: InFlight, room: int) -> Wait:
+def _full(rule: Rule, supply: Supply, count: InFlightEntry, room: int) -> Wait:
     if count.needed - count.expected < 1:
         why = f"the {count.needed} files that the last training steps need are in the making"
         return Wait(2.0, why, queued=True)
@@ -180,7 +182,7 @@ def _turn(rule: Rule, supply: Supply, node: Requester, free: int, now: float) ->
 def _load(rule: Rule, supply: Supply, now: float) -> Counter[str]:
     oldest = oldest_step(rule, supply)
     load = Counter(lease.node for lease in live_leases(supply.leases, now))
-    load.update(f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest)
+    load.update(f.node for f in supply.files if f.status is Status.PENDING and f.step >= oldest)
     return load
 
 

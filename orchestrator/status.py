@@ -9,11 +9,8 @@ from orchestrator.liveness import node_state
 from orchestrator.service import Service
 from orchestrator.tables import HeartbeatRow
 from protocol.api.run import (
-    EscrowEntry,
-    InFlightEntry,
     NodeState,
     PublishedEntry,
-    ReconciliationEntry,
     ReportEntry,
     RewardEntry,
     RunRecord,
@@ -45,7 +42,7 @@ def record(service: Service) -> RunRecord:
 
 def _view(service: Service, recent: int | None) -> RunRecord:
     now, beats, reports, trained = service.clock(), service.beats(), service.reports(), service.trained()
-    in_flight, reconciliation = service.leases.in_flight(), _reconciliation(service)
+    in_flight, indexer = service.leases.in_flight(), service.indexer
     watch, config = service.watch, service.config
     state = watch.state
     pool = watch.pool(state)
@@ -64,7 +61,7 @@ def _view(service: Service, recent: int | None) -> RunRecord:
         step=step,
         usable_step=watch.usable_step(state),
         steps=config.train.steps,
-        in_flight=InFlightEntry.model_validate(in_flight, from_attributes=True),
+        in_flight=in_flight,
         rewards=[RewardEntry(step=one.step, reward=reward_of(one), heldout=one.heldout) for one in reports],
         reports=reports if recent is None else reports[-recent:],
         published=[PublishedEntry.model_validate(one, from_attributes=True) for one in pool.steps] if pool else [],
@@ -77,8 +74,8 @@ def _view(service: Service, recent: int | None) -> RunRecord:
         disputes=submission_views.disputes(state, watch.pool_id),
         canaries=submission_views.canaries(state, watch.pool_id),
         ledger=rows(state, pool.pool, int(now)) if pool else [],
-        escrow=EscrowEntry.model_validate(escrow(state, pool.pool), from_attributes=True) if pool else None,
-        reconciliation=reconciliation,
+        escrow=escrow(state, pool.pool) if pool else None,
+        reconciliation=indexer.reconciliation if indexer else None,
         waits=_waits(beats, now),
     )
 
@@ -90,13 +87,6 @@ def phase(pool: Pool | None, step: int | None, steps: int) -> str:
     if step is None:
         return "waiting for the first policy step"
     return "finished" if step >= steps else "training"
-
-
-def _reconciliation(service: Service) -> ReconciliationEntry | None:
-    indexer = service.indexer
-    if indexer is None or indexer.reconciliation is None:
-        return None
-    return ReconciliationEntry(**vars(indexer.reconciliation), current=indexer.current)
 
 
 def reward_of(report: ReportEntry) -> float | None:

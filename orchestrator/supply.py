@@ -3,17 +3,10 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
+from chain.records import Status
 from orchestrator.pace import Pace
-
-
-class FileState(Enum):
-    """A submission as the scheduler sees it: waiting for its outcome, accepted, or of no use (any other outcome)."""
-
-    PENDING = "pending"
-    ACCEPTED = "accepted"
-    DEAD = "dead"
+from protocol.api.run import InFlightEntry
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,7 @@ class QueuedFile:
     sequence: int
     node: str
     step: int
-    state: FileState
+    status: Status
 
 
 @dataclass(frozen=True)
@@ -85,29 +78,12 @@ class Supply:
     pace: Pace = field(default_factory=Pace)
 
 
-@dataclass(frozen=True)
-class InFlight:
-    """Files in flight: open leases, waiting for a verdict, accepted and still to be trained on."""
-
-    leased: int
-    pending: int
-    accepted: int
-    needed: int
-    """Files that the training steps still to come can use at most."""
-    expected: float = 0.0
-    """How many of those in flight will be of use, by how recent files of the same nodes fared."""
-
-    @property
-    def total(self) -> int:
-        return self.leased + self.pending + self.accepted
-
-
 def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
     """Those that have not run out at `now`."""
     return [lease for lease in leases if lease.expires > now]
 
 
-def in_flight(rule: Rule, supply: Supply, now: float) -> InFlight:
+def in_flight(rule: Rule, supply: Supply, now: float) -> InFlightEntry:
     """Count what is in flight.
 
     The trainer's reports may lag behind the chain: step k was made of k × files_per_step files altogether, and those
@@ -117,17 +93,19 @@ def in_flight(rule: Rule, supply: Supply, now: float) -> InFlight:
     oldest = oldest_step(rule, supply)
     made = max(published, supply.trained)
     accepted = sorted(
-        (f for f in supply.files if f.state is FileState.ACCEPTED and f.sequence not in supply.consumed),
+        (f for f in supply.files if f.status is Status.ACCEPTED and f.sequence not in supply.consumed),
         key=lambda f: f.sequence,
     )
     unnamed = max(0, published * rule.files_per_step - len(supply.consumed))
     fresh = [f for f in accepted[unnamed:] if f.step >= oldest]
-    pending = [f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest]
+    pending = [f.node for f in supply.files if f.status is Status.PENDING and f.step >= oldest]
     leased = [lease for lease in live_leases(supply.leases, now) if lease.step >= oldest]
     coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, supply.pace, lease.node)]
     needed = max(0, rule.steps - made) * rule.files_per_step
     expected = len(fresh) + sum(supply.pace.share(node) for node in pending + coming)
-    return InFlight(len(leased), len(pending), len(fresh), needed, expected)
+    return InFlightEntry(
+        leased=len(leased), pending=len(pending), accepted=len(fresh), needed=needed, expected=expected
+    )
 
 
 def _patience(rule: Rule, pace: Pace, node: str) -> float:

@@ -64,7 +64,7 @@ def circles(sources: Iterable[SourceFile]) -> list[str]:
     for module, source in by_module.items():
         targets = {f"{of}.{name}" if f"{of}.{name}" in by_module else of for _, of, name in imports(source)}
         graph[module] = sorted(targets & by_module.keys())
-    found = []
+    found: list[str] = []
     while True:
         try:
             TopologicalSorter(graph).prepare()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import KeyOptions, grouped, key_path
+from cli.options import KeyOptions, address_option, grouped, key_path
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
 
@@ -51,7 +51,7 @@ def calibrate(
     verify: Annotated[
         Path | None, typer.Option(help="Check a calibration: signature, and that its thresholds follow.")
     ] = None,
-    signer: Annotated[str | None, typer.Option(help="With --verify: whose signature it must be.")] = None,
+    signer: Annotated[str | None, address_option("--signer", "With --verify: whose signature it must be.")] = None,
     apply: Annotated[
         Path | None, typer.Option(help="Pool configuration to write the thresholds into (its `checks`).")
     ] = None,
@@ -69,7 +69,7 @@ def calibrate(
         if measure.pool_config or measure.weights or measure.out or measure.worker or measure.verifier:
             raise ConfigError("--verify checks a document, it measures nothing", "leave the measuring options out")
         document = Calibration.load(verify)
-        document.check(_address(signer))
+        document.check(signer)
     if apply is not None:
         apply_to(document, apply)
     summary = _summary(document) | ({"applied": str(apply)} if apply else {})
@@ -100,15 +100,6 @@ def _measured(asked: MeasureOptions, key: KeyOptions, apply: Path | None) -> "Ca
     return document
 
 
-def _address(text: str | None) -> str | None:
-    from protocol.eip712 import checked_address
-
-    try:
-        return None if text is None else checked_address(text)
-    except ValueError as error:
-        raise ConfigError(f"--signer: {error}", "copy it again, with its checksum") from None
-
-
 def _check_writable(path: Path) -> None:
     import os
 
@@ -123,29 +114,17 @@ def _summary(document: "Calibration") -> dict[str, Any]:
     from calibration.thresholds import blind
 
     heldout, over = document.heldout()
-    return {
-        "signer": document.signer,
-        "time": document.time,
-        "method": document.method,
-        "pool": document.pool,
-        "weights": document.weights,
-        "false_reject": document.false_reject,
-        "safety": document.safety,
-        "audit_rate": document.audit_rate,
-        "thresholds": document.thresholds,
+    whole = {"signer", "time", "method", "pool", "weights", "false_reject", "safety", "audit_rate", "thresholds"}
+    counts = {"files", "rollouts", "tokens", "chunks"}
+    pairs = [
+        pair.model_dump(include=counts)
+        | {"pair": pair.name, "largest": {name: spread.largest for name, spread in pair.spread.items()}}
+        for pair in document.pairs
+    ]
+    return document.model_dump(include=whole) | {
         "sees_nothing": blind(document.thresholds),
         "heldout": {"files": heldout, "over": over, "bound": 3 / heldout},
-        "pairs": [
-            {
-                "pair": pair.name,
-                "files": pair.files,
-                "rollouts": pair.rollouts,
-                "tokens": pair.tokens,
-                "chunks": pair.chunks,
-                "largest": {name: spread.largest for name, spread in pair.spread.items()},
-            }
-            for pair in document.pairs
-        ],
+        "pairs": pairs,
     }
 
 
@@ -176,5 +155,5 @@ def _text(document: "Calibration", summary: dict[str, Any], applied: Path | None
         f"{p.name}: {p.files} files, {p.rollouts} rollouts, {p.tokens} tokens, {p.chunks} chunks"
         for p in document.pairs
     )
-    parts = [head, counts, body, *([f"{applied}: thresholds written; its hash has changed"] if applied else [])]
-    return "\n\n".join(parts)
+    done = [f"{applied}: thresholds written; its hash has changed"] if applied else []
+    return "\n\n".join([head, counts, body, *done])

@@ -1,5 +1,6 @@
 """`muster doctor`: every prerequisite, one line each, with what to do about those that are missing."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,6 @@ def doctor(
         rpc, chain_id = rpc or named_rpc, chain_id or named_chain
     prerequisites += services.look(rpc, chain_id, s3, orchestrator)
     prerequisites += files.look(keystore or [], cache or [], pool_config or [])
-    emit([p.document() for p in prerequisites], json, lambda: "\n".join(p.line() for p in prerequisites))
+    emit(list(map(asdict, prerequisites)), json, lambda: "\n".join(p.line() for p in prerequisites))
     if any(p.state == "failed" for p in prerequisites):
         raise typer.Exit(1)

@@ -1,5 +1,6 @@
 """`muster node check, consent, register, stake, withdraw`: the machine, the node's key, and the stake behind it."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,7 +51,7 @@ def check(
         "engines": ", ".join(name for name, there in found.engines.items() if there) or "none",
         "verdict": "; ".join(problems) or "fit to be a node",
     }
-    emit({**found.document(), "problems": problems}, json, lambda: fields(lines))
+    emit({**asdict(found), "problems": problems}, json, lambda: fields(lines))
     if problems:
         raise typer.Exit(1)
 

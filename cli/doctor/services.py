@@ -28,18 +28,12 @@ def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: s
         yield judged("orchestrator", lambda: _orchestrator(orchestrator))
 
 
-def chain_id_at(rpc: str) -> int:
-    """The chain id that the RPC answers with. Raises UnreachableError if it does not answer, ConfigError if what
-    answers is no Ethereum RPC."""
+def _chain(rpc: str, expected: int | None) -> str:
     answer = get_json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}, "the RPC")
     try:
-        return int(answer["result"], 16)
+        found = int(answer["result"], 16)
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"{rpc} is not an Ethereum RPC", "check the URL") from None
-
-
-def _chain(rpc: str, expected: int | None) -> str:
-    found = chain_id_at(rpc)
     if expected is not None and found != expected:
         raise ConfigError(f"{rpc} is chain {found}, expected {expected}", "name the RPC of the right chain")
     return f"{rpc} answers, chain {found}"

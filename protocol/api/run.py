@@ -37,13 +37,18 @@ class WaitEntry(ResponseBody):
 
 class InFlightEntry(ResponseBody):
     """Files in flight: open leases, waiting for a verdict, accepted and not yet trained on. `needed`: what the steps
-    still to come can use at most; `expected`: how many of those in flight will be of use."""
+    still to come can use at most; `expected`: how many of those in flight will be of use, by how recent files of the
+    same nodes fared."""
 
     leased: int
     pending: int
     accepted: int
     needed: int
     expected: float
+
+    @property
+    def total(self) -> int:
+        return self.leased + self.pending + self.accepted
 
 
 class RunStatus(ResponseBody):
@@ -209,8 +214,11 @@ class LedgerEntry(ResponseBody):
 
 
 class EscrowEntry(ResponseBody):
-    """The pool's escrow: funded + recovered = free + reserved + unpaid + owed_fees + claimed + fees + burnt + refunded;
-    `held` is what the contract must hold."""
+    """The pool's escrow: funded + recovered = free + reserved + unpaid + owed_fees + claimed + fees + burnt + refunded.
+
+    recovered: from erring stakes; reserved: pay of files without a final outcome; unpaid: accepted and not claimed;
+    owed_fees: of committees that were not closed yet; held: what the contract must hold.
+    """
 
     funded: Amount
     recovered: Amount
@@ -226,8 +234,13 @@ class EscrowEntry(ResponseBody):
 
 
 class ReconciliationEntry(ResponseBody):
-    """The newest comparison of the ledger with the chain, at `block`. `findings` name what differs; `gifts`: grains
-    sent to the contract without funding a pool; `current`: nothing has changed since."""
+    """The newest comparison of the ledger with the chain, at `block`.
+
+    ledger_matches_chain: accounts in the contract, token balances and transfers equal what the events say;
+    escrow_balanced: the contract holds exactly what all pools need, and this pool's free budget is what is left after
+    everything owed. `findings` name what differs; `gifts`: grains sent to the contract without funding a pool, which
+    nobody can take; `current`: nothing has changed since.
+    """
 
     block: int
     ledger_matches_chain: bool

@@ -7,8 +7,9 @@ import pytest
 from chain.follower import Follower
 from chain.projection import Projection
 from orchestrator.ledger import escrow, rows
-from orchestrator.reconcile import Reconciliation, reconcile
+from orchestrator.reconcile import reconcile
 from orchestrator.watch import Watch
+from protocol.api.run import ReconciliationEntry
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import Deployed
@@ -25,7 +26,7 @@ def watch(game: Game, tmp_path: Path) -> Watch:
     return Watch(Projection(follower), game.pool, 1)
 
 
-def check(watch: Watch, game: Game) -> Reconciliation:
+def check(watch: Watch, game: Game) -> ReconciliationEntry:
     watch.refresh()
     found = reconcile(watch.state, game.pool, game.suite)
     assert found is not None
