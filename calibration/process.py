@@ -53,36 +53,36 @@ class Sliced:
 
 def run(job: Job) -> Done:
     """Do a job. Raises MusterError."""
-    config = PoolConfig.load(job.pool_config)
+    config = PoolConfig.load(job.plan.pool_config)
     spec = job.engine
-    engine = make_engine(spec.name, spec.dtype, spec.device, job.threads, max(job.batches))
-    engine.load(job.weights)
+    engine = make_engine(spec.name, spec.dtype, spec.device, job.plan.threads, max(job.plan.batches))
+    engine.load(job.plan.weights)
     return (_produce if job.do == "produce" else _measure)(job, config, engine)
 
 
 def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
-    sliced = Sliced(engine, job.batches[0])
+    sliced = Sliced(engine, job.plan.batches[0])
     producer = Producer(config, sliced)
-    producer.load(job.weights)
-    for number in range(job.files):
-        sliced.size = job.batches[number % len(job.batches)]
-        made = producer.make(work_of(job.seed, number))
+    producer.load(job.plan.weights)
+    for number in range(job.plan.files):
+        sliced.size = job.plan.batches[number % len(job.plan.batches)]
+        made = producer.make(work_of(job.plan.seed, number))
         (job.folder / f"{number}.parquet").write_bytes(made.data)
-        log.info("%s: made file %d of %d", job.engine, number + 1, job.files)
+        log.info("%s: made file %d of %d", job.engine, number + 1, job.plan.files)
     return Done(engine=engine.info)
 
 
 def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
     from validator.measurements import measure
 
-    environment = Environment.of(config, job.weights)
+    environment = Environment.of(config, job.plan.weights)
     files = []
-    for number in range(job.files):
+    for number in range(job.plan.files):
         data = (job.folder / f"{number}.parquet").read_bytes()
-        case = case_of(work_of(job.seed, number), data, config, environment)
+        case = case_of(work_of(job.plan.seed, number), data, config, environment)
         rows = row_samples(case.rollouts, measure(case, engine))
-        files.append(FileSample(job.batches[number % len(job.batches)], rows))
-        log.info("%s: measured file %d of %d", job.engine, number + 1, job.files)
+        files.append(FileSample(job.plan.batches[number % len(job.plan.batches)], rows))
+        log.info("%s: measured file %d of %d", job.engine, number + 1, job.plan.files)
     return Done(engine=engine.info, files=tuple(files))
 
 

@@ -89,15 +89,12 @@ class KeyOptions:
 
 
 @dataclass(frozen=True)
-class Acting:
+class Acting(KeyOptions):
     """Options of a command that sends something as a key, and need not ask first."""
 
-    keystore: KeystoreOption = None
-    password_file: PasswordFileOption = None
     deployment: DeploymentOption = None
     rpc: RpcOption = None
     dry_run: DryRunOption = False
-    json: JsonOption = False
 
     def open(self) -> "Session":
         """Connect as the key. Raises ConfigError, UnreachableError."""

@@ -27,9 +27,11 @@ class PlannedTransaction:
     call: "ContractCall[Any]"
     after: bool = False
 
+    @property
     def words(self) -> str:
         return f"{self.title} ({self.call.label})"
 
+    @property
     def forecast(self) -> str:
         """What a dry run that reached the end says of it."""
         return "needs the transactions before it" if self.after else "would succeed"
@@ -58,7 +60,10 @@ def act(
         for planned in plan:
             if not planned.after:
                 session.client.simulate(planned.call)
-        emit({"dry_run": True, "plan": [_planned(p) for p in plan], **facts}, by.json, lambda: _plan_text(plan))
+        lines = [f"would send: {p.words}: {p.forecast}" for p in plan]
+        shown = [{"title": p.title, "call": p.call.label, "grains": p.call.grains, "result": p.forecast} for p in plan]
+        document = {"dry_run": True, "plan": shown, **facts}
+        emit(document, by.json, lambda: "\n".join([*lines, "dry run: nothing was sent"]))
         return
     if not by.agreed:
         titles = "".join(f"\n  {planned.title}" for planned in plan)
@@ -66,7 +71,18 @@ def act(
     receipts = [_send(session, planned, by) for planned in plan]
     more, text = outcome(receipts[-len(transactions) :]) if outcome else ({}, "")
     if by.json:
-        emit({"sent": list(map(_sent, plan, receipts)), **facts, **more}, True, str)
+        sent = [
+            {
+                "title": p.title,
+                "call": p.call.label,
+                "tx": r.tx_hash,
+                "block": r.block,
+                "gas": r.gas_used,
+                "fee_wei": r.fee,
+            }
+            for p, r in zip(plan, receipts, strict=True)
+        ]
+        emit({"sent": sent, **facts, **more}, True, str)
     elif text:
         typer.echo(text)
 
@@ -103,29 +119,5 @@ def _with_approval(session: "Session", transactions: Sequence[PlannedTransaction
 def _send(session: "Session", planned: PlannedTransaction, by: Acting) -> "Receipt":
     receipt = session.client.send(planned.call)
     if not by.json:
-        typer.echo(f"{planned.words()}: block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}")
+        typer.echo(f"{planned.words}: block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}")
     return receipt
-
-
-def _planned(planned: PlannedTransaction) -> dict[str, Any]:
-    return {
-        "title": planned.title,
-        "call": planned.call.label,
-        "grains": planned.call.grains,
-        "result": planned.forecast(),
-    }
-
-
-def _sent(planned: PlannedTransaction, receipt: "Receipt") -> dict[str, Any]:
-    return {
-        "title": planned.title,
-        "call": planned.call.label,
-        "tx": receipt.tx_hash,
-        "block": receipt.block,
-        "gas": receipt.gas_used,
-        "fee_wei": receipt.fee,
-    }
-
-
-def _plan_text(plan: Sequence[PlannedTransaction]) -> str:
-    return "\n".join([*(f"would send: {p.words()}: {p.forecast()}" for p in plan), "dry run: nothing was sent"])

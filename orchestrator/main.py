@@ -131,8 +131,7 @@ def check_pool(watch: Watch, config: PoolConfig, owner: str) -> None:
         raise ConfigError(f"pool {watch.pool_id} belongs to {pool.owner}, not {owner}", "mend `owner`")
 
 
-@contextlib.contextmanager
-def bound(host: str, port: int) -> Iterator[socket.socket]:
+def bound(host: str, port: int) -> socket.socket:
     """A listening socket, taken before anything else, so that a second instance stops at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -142,8 +141,6 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
         listener.listen(256)
     except OSError as error:
         listener.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}", "stop what uses it, or change `port`"
-        ) from None
-    with listener:
-        yield listener
+        what = f"cannot listen on {host}:{port}: {error.strerror}"
+        raise ConfigError(what, "stop what uses it, or change `port`") from None
+    return listener

@@ -114,12 +114,8 @@ class Service:
         known = {sequence: sub.sha256.hex() for sequence, sub in wanted if sub is not None}
         with self.db.session() as session:
             trained.store(session, body.step, body.consumed, known)
-            row = session.get(StepReportRow, body.step)
-            if row is None:
-                row = StepReportRow(step=body.step)
-                session.add(row)
-            row.reported = self.clock()
-            row.body = canonical_json(body.model_dump()).decode()
+            document = canonical_json(body.model_dump()).decode()
+            session.merge(StepReportRow(step=body.step, reported=self.clock(), body=document))
         self.leases.read_reports()
         log.info("step %d: reward %s", body.step, body.metrics.get("reward"))
         return StepResponse(step=body.step)
