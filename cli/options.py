@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -119,7 +119,23 @@ class Paying(Acting):
         return self.yes
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+class Commands(typer.Typer):
+    """Commands whose parameters may be groups of options."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
+        register = super().command(name, **settings)
+
+        def add(command: Command) -> Command:
+            register(_grouped(command))
+            return command
+
+        return add
+
+
+def _grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command with every parameter whose type is a group replaced by the group's options, for typer to see; its own
     options come first."""
     groups: dict[str, type[Any]] = {}

@@ -71,17 +71,7 @@ def act(
     receipts = [_send(session, planned, by) for planned in plan]
     more, text = outcome(receipts[-len(transactions) :]) if outcome else ({}, "")
     if by.json:
-        sent = [
-            {
-                "title": p.title,
-                "call": p.call.label,
-                "tx": r.tx_hash,
-                "block": r.block,
-                "gas": r.gas_used,
-                "fee_wei": r.fee,
-            }
-            for p, r in zip(plan, receipts, strict=True)
-        ]
+        sent = [{"title": p.title, "call": p.call.label, **_costs(r)} for p, r in zip(plan, receipts, strict=True)]
         emit({"sent": sent, **facts, **more}, True, str)
     elif text:
         typer.echo(text)
@@ -121,3 +111,7 @@ def _send(session: "Session", planned: PlannedTransaction, by: Acting) -> "Recei
     if not by.json:
         typer.echo(f"{planned.words}: block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}")
     return receipt
+
+
+def _costs(receipt: "Receipt") -> dict[str, Any]:
+    return {"tx": receipt.tx_hash, "block": receipt.block, "gas": receipt.gas_used, "fee_wei": receipt.fee}

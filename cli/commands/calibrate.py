@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import KeyOptions, address_option, grouped, key_path
+from cli.options import KeyOptions, address_option, key_path
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
 
@@ -44,7 +44,6 @@ class MeasureOptions:
     out: Annotated[Path | None, typer.Option(help="File to write the signed calibration to.")] = None
 
 
-@grouped
 def calibrate(
     measure: MeasureOptions,
     key: KeyOptions,

@@ -10,19 +10,18 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Acting, JsonOption, KeyOptions, KeystoreOption, Reading, address_option, grouped, key_path
+from cli.options import Acting, Commands, JsonOption, KeyOptions, KeystoreOption, Reading, address_option, key_path
 from cli.output import emit
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import parse_tokens, show_tokens
 from protocol.errors import ConfigError
 
-app = typer.Typer(help="Encrypted key files.", no_args_is_help=True)
+app = Commands(help="Encrypted key files.", no_args_is_help=True)
 _KEY = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
 _ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
 @app.command()
-@grouped
 def create(key: KeyOptions) -> None:
     """Make a new key, encrypted with a password, in a new file that only you can read."""
     from runtime import keystore as keys
@@ -33,7 +32,6 @@ def create(key: KeyOptions) -> None:
 
 
 @app.command("import")
-@grouped
 def import_key(key: KeyOptions) -> None:
     """Encrypt a private key you already have; it is asked for on the terminal, or read as one line of a pipe."""
     from runtime import keystore as keys
@@ -55,7 +53,6 @@ def address(keystore: KeystoreOption = None, json: JsonOption = False) -> None:
 
 
 @app.command("change-password")
-@grouped
 def change_password(
     key: KeyOptions,
     new_password_file: Annotated[
@@ -82,7 +79,6 @@ def change_password(
 
 
 @app.command()
-@grouped
 def balance(
     look: Reading,
     keystore: KeystoreOption = None,
@@ -99,7 +95,6 @@ def balance(
 
 
 @app.command()
-@grouped
 def faucet(
     by: Acting,
     amount: Annotated[str, typer.Option(help='Tokens, such as "1000", the most per day.')] = "1000",

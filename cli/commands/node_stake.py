@@ -16,7 +16,6 @@ from cli.options import (
     OutFileOption,
     Paying,
     address_option,
-    grouped,
     key_path,
     tokens_option,
 )
@@ -56,7 +55,6 @@ def check(
         raise typer.Exit(1)
 
 
-@grouped
 def consent(
     operator: Annotated[str, address_option("--operator", "Address of the operator.")],
     out: OutFileOption,
@@ -83,7 +81,6 @@ def consent(
     )
 
 
-@grouped
 def register(
     stake: Annotated[int, tokens_option("--stake")],
     by: Paying,
@@ -135,7 +132,6 @@ def _node_consent(
     )
 
 
-@grouped
 def stake(node: NodeOption, amount: AmountOption, by: Paying) -> None:
     """Add stake to a node; in a pool, its limit of work in flight grows with it."""
     session = by.open()
@@ -148,7 +144,6 @@ def stake(node: NodeOption, amount: AmountOption, by: Paying) -> None:
     act(session, transactions, by, node=node, added=amount)
 
 
-@grouped
 def withdraw(
     node: NodeOption,
     by: Acting,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Acting, NodeOption, Paying, PoolOption, Reading, grouped
+from cli.options import Acting, NodeOption, Paying, PoolOption, Reading
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 FileOption = Annotated[int, typer.Option("--file", min=0, help="Number of the submission in the pool.")]
 
 
-@grouped
 def join(
     pool: PoolOption,
     node: NodeOption,
@@ -49,7 +48,6 @@ def join(
     act(session, [PlannedTransaction(f"node {node} joins pool {pool}", call)], by, pool=pool, node=node)
 
 
-@grouped
 def status(
     node: NodeOption,
     look: Reading,
@@ -78,7 +76,6 @@ def status(
     emit(view, look.json, lambda: node_text(view, last))
 
 
-@grouped
 def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
     """Pay out everything that has vested, to the node's operator. Any key may send it."""
     session = by.open()
@@ -101,7 +98,6 @@ def _next_vesting(state: "State", pool: int, node: str) -> str:
     return f"the next pay vests at {clock(min(times))}" if times else "see: muster node status"
 
 
-@grouped
 def dispute(pool: PoolOption, file: FileOption, by: Paying) -> None:
     """Bring a committee's outcome before a jury, while it can be challenged. The deposit returns to who is right."""
     session = by.open()
@@ -111,7 +107,6 @@ def dispute(pool: PoolOption, file: FileOption, by: Paying) -> None:
     act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.grains)
 
 
-@grouped
 def announce(
     pool: PoolOption,
     file: FileOption,
@@ -140,7 +135,6 @@ def _submission(session: "Session", pool: int, file: int) -> "Submission":
     return sub
 
 
-@grouped
 def leave(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Leave a pool: no more submissions; the stake unlocks after the pool's unbonding time."""
     session = by.open()

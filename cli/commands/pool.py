@@ -10,6 +10,7 @@ import typer
 from cli.options import (
     Acting,
     AmountOption,
+    Commands,
     DeploymentOption,
     KeyOptions,
     NodeOption,
@@ -18,7 +19,6 @@ from cli.options import (
     PoolOption,
     Reading,
     RpcOption,
-    grouped,
     key_path,
     tokens_option,
 )
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from chain.transactions import Receipt
     from protocol.config import PoolConfig
 
-app = typer.Typer(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
+app = Commands(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @app.command()
-@grouped
 def create(
     config: Annotated[Path, typer.Option(help="Pool configuration (JSON): model, task, work, checks.")],
     terms: Annotated[Path, typer.Option(help="Terms (TOML): pay, stakes, committee, windows.")],
@@ -87,7 +86,6 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
 
 
 @app.command()
-@grouped
 def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
     """Add to a pool's budget."""
     title = f"add {show_tokens(amount)} tokens to pool {pool}"
@@ -95,7 +93,6 @@ def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
 
 
 @app.command()
-@grouped
 def status(pool: PoolOption, look: Reading) -> None:
     """Phase, step, money, nodes, files, and what everything waits for."""
     from cli.views.pools import pool_view
@@ -111,7 +108,6 @@ def status(pool: PoolOption, look: Reading) -> None:
 
 
 @app.command()
-@grouped
 def invite(
     pool: PoolOption,
     node: NodeOption,
@@ -151,28 +147,24 @@ def parse_period(text: str, what: str) -> int:
 
 
 @app.command()
-@grouped
 def pause(pool: PoolOption, by: Acting) -> None:
     """No new joins or submissions until resumed; votes, pay and disputes go on."""
     _change(lambda pools: pools.pause_pool(pool), f"pause pool {pool}", by, pool=pool)
 
 
 @app.command()
-@grouped
 def resume(pool: PoolOption, by: Acting) -> None:
     """Open a paused pool again."""
     _change(lambda pools: pools.resume_pool(pool), f"resume pool {pool}", by, pool=pool)
 
 
 @app.command()
-@grouped
 def close(pool: PoolOption, by: Paying) -> None:
     """Close a pool for good: no more joins, steps or submissions. The rest of the budget follows with `settle`."""
     _change(lambda pools: pools.close_pool(pool), f"close for good pool {pool}", by, pool=pool)
 
 
 @app.command()
-@grouped
 def settle(pool: PoolOption, by: Acting) -> None:
     """After a closed pool's last window: take the free budget back."""
     from cli.session import open_session
@@ -185,7 +177,6 @@ def settle(pool: PoolOption, by: Acting) -> None:
 
 
 @app.command("remove-node")
-@grouped
 def remove_node(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Keep a node from any later submission; its stake and its work so far are untouched."""
     title = f"remove node {node} from pool {pool} for good"

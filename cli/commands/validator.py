@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Acting, Paying, Reading, address_option, grouped
+from cli.options import Acting, Commands, Paying, Reading, address_option
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from chain.transactions import Receipt
     from cli.session import Session
 
-app = typer.Typer(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
+app = Commands(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
 
 SeatOption = Annotated[int, typer.Option("--seat", min=0, help="Number of the seat.")]
 
 
 @app.command()
-@grouped
 def bond(
     by: Paying,
     voter: Annotated[
@@ -47,7 +46,6 @@ def bond(
 
 
 @app.command()
-@grouped
 def status(
     address: Annotated[str, address_option("--address", "Address that owns or votes for the seats.")],
     look: Reading,
@@ -64,7 +62,6 @@ def status(
 
 
 @app.command()
-@grouped
 def claim(
     by: Acting,
     seat: Annotated[int | None, typer.Option(min=0, help="Only this seat; all of yours if missing.")] = None,
@@ -99,7 +96,6 @@ def _dues(session: "Session", state: "State", seat: int, now: int) -> list[Plann
 
 
 @app.command("set-voter")
-@grouped
 def set_voter(
     seat: SeatOption,
     voter: Annotated[str, address_option("--voter", "Address of the seat's new voting key.")],
@@ -112,7 +108,6 @@ def set_voter(
 
 
 @app.command("top-up")
-@grouped
 def top_up(seat: SeatOption, by: Paying) -> None:
     """Fill a seat's bond up again after penalties; below the least bond a seat has to leave."""
     session = by.open()
@@ -124,7 +119,6 @@ def top_up(seat: SeatOption, by: Paying) -> None:
 
 
 @app.command()
-@grouped
 def leave(seat: SeatOption, by: Paying) -> None:
     """Leave with a seat: it is drawn for the last time in the next epoch. Keep voting until then, then withdraw."""
     session = by.open()
@@ -133,7 +127,6 @@ def leave(seat: SeatOption, by: Paying) -> None:
 
 
 @app.command()
-@grouped
 def withdraw(seat: SeatOption, by: Acting) -> None:
     """After leaving: start the unbonding period, or take the bond once it is over."""
     session = by.open()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import PoolOption, Reading, grouped
+from cli.options import PoolOption, Reading
 from cli.output import emit, table
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
 
@@ -43,7 +43,6 @@ class EngineOptions:
             ) from None
 
 
-@grouped
 def verify(
     engine: EngineOptions,
     look: Reading,
