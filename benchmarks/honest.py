@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +77,6 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
     return out
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A file as checks see it, and what it gives a calibration."""
-
-    case: CheckContext
-    sample: FileSample
-
-
 def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         save_tiny(Path(folder))
@@ -93,19 +85,19 @@ def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str,
         judge.load(Path(folder))
         seed = f"{names[0]} {names[1]} {dtype}"
         # The last quarter of a calibration's files only judges its thresholds.
-        mine = [file.sample for file in _files(worker, judge, f"{seed} calibrate", own)]
+        mine = [sample for _, sample in _files(worker, judge, f"{seed} calibrate", own)]
         kept = own - max(1, own // 4)
         summary = summarise(worker.info, judge.info, mine[:kept], mine[kept:])
         bounds = thresholds([summary], Design(PROBLEMS, SAMPLES, 1.0), FALSE_REJECT, SAFETY)
         calibrated = ChecksConfig().model_copy(update=bounds)
         out: dict[str, Any] = {"rollouts": 0, "files": fresh, "rejected": 0, "rejected_default": 0, "tokens": 0}
         samples = []
-        for file in _files(worker, judge, f"{seed} fresh", fresh):
-            samples.append(file.sample)
-            out["rollouts"] += len(file.sample.rows)
-            out["tokens"] += sum(row.tokens for row in file.sample.rows)
-            out["rejected"] += _rejected(file.case, calibrated)
-            out["rejected_default"] += dtype == "float32" and _rejected(file.case, ChecksConfig())
+        for case, sample in _files(worker, judge, f"{seed} fresh", fresh):
+            samples.append(sample)
+            out["rollouts"] += len(sample.rows)
+            out["tokens"] += sum(row.tokens for row in sample.rows)
+            out["rejected"] += _rejected(case, calibrated)
+            out["rejected_default"] += dtype == "float32" and _rejected(case, ChecksConfig())
     largest = {name: float(f"{max(values):.4g}") for name, values in file_measurements(samples).items()}
     return out | {"calibration_files": own, "thresholds": bounds, "largest": largest}
 
@@ -129,13 +121,14 @@ def save_tiny(folder: Path) -> None:
     made(config).save_pretrained(str(folder))
 
 
-def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Measured]:
+def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[tuple[CheckContext, FileSample]]:
+    """Files as checks see them, and what each gives a calibration."""
     for number in range(count):
         source = random.Random(f"{seed} {number}")
         case = _case(worker, source, number)
         measurements = measure(case, judge)
         sample = FileSample(1, row_samples(case.rollouts, measurements))
-        yield Measured(replace(case, measurements=measurements), sample)
+        yield replace(case, measurements=measurements), sample
 
 
 def _case(worker: Engine, source: random.Random, number: int) -> CheckContext:
