@@ -11,10 +11,13 @@ if TYPE_CHECKING:
 
 
 def _build(attack: str, config: WorkerConfig) -> "Worker":
+    from worker.collaborators import WorkerCollaborators
     from worker.daemon import Worker
 
     cheat, strength = find(attack)
-    return Worker(config, lambda pool, engine: cheat.build(pool, engine, strength))
+
+    collaborators = WorkerCollaborators.connect(config, lambda pool, engine: cheat.build(pool, engine, strength))
+    return Worker(config, collaborators)
 
 
 if __name__ == "__main__":

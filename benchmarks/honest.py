@@ -5,7 +5,7 @@ of 1 to 40 tokens, outputs of 1 to 96 tokens, one-token outputs included, decode
 pair come from files of their own (calibration, one false reject in a million files asked for); fresh files are
 then judged by them with the validator's own checks, and in fp32 by the default thresholds of `ChecksConfig` too.
 Keys: rollouts, rejected (fresh files, by either), pairs {pair: {rollouts, files, rejected, rejected_default, tokens,
-calibration_files, thresholds, and the largest figures of fresh files}}.
+calibration_files, thresholds, and the largest measurements of fresh files}}.
 """
 
 import json
@@ -15,14 +15,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.attack_bed import work_of
-from benchmarks.bare import bare_case, bare_rollout
+from benchmarks.offline_pool import work_of
+from benchmarks.rollouts import BareContext, unscored
 from calibration.means import Design
 from calibration.process import row_samples
 from calibration.sample import FileSample
@@ -77,6 +77,14 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
     return out
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A file as checks see it, and what it gives a calibration."""
+
+    context: CheckContext
+    sample: FileSample
+
+
 def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         save_tiny(Path(folder))
@@ -85,26 +93,26 @@ def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str,
         judge.load(Path(folder))
         seed = f"{names[0]} {names[1]} {dtype}"
         # The last quarter of a calibration's files only judges its thresholds.
-        mine = [sample for _, sample in _files(worker, judge, f"{seed} calibrate", own)]
+        mine = [file.sample for file in _files(worker, judge, f"{seed} calibrate", own)]
         kept = own - max(1, own // 4)
         summary = summarise(worker.info, judge.info, mine[:kept], mine[kept:])
         bounds = thresholds([summary], Design(PROBLEMS, SAMPLES, 1.0), FALSE_REJECT, SAFETY)
         calibrated = ChecksConfig().model_copy(update=bounds)
         out: dict[str, Any] = {"rollouts": 0, "files": fresh, "rejected": 0, "rejected_default": 0, "tokens": 0}
         samples = []
-        for case, sample in _files(worker, judge, f"{seed} fresh", fresh):
-            samples.append(sample)
-            out["rollouts"] += len(sample.rows)
-            out["tokens"] += sum(row.tokens for row in sample.rows)
-            out["rejected"] += _rejected(case, calibrated)
-            out["rejected_default"] += dtype == "float32" and _rejected(case, ChecksConfig())
+        for file in _files(worker, judge, f"{seed} fresh", fresh):
+            samples.append(file.sample)
+            out["rollouts"] += len(file.sample.rows)
+            out["tokens"] += sum(row.tokens for row in file.sample.rows)
+            out["rejected"] += _rejected(file.context, calibrated)
+            out["rejected_default"] += dtype == "float32" and _rejected(file.context, ChecksConfig())
     largest = {name: float(f"{max(values):.4g}") for name, values in file_measurements(samples).items()}
     return out | {"calibration_files": own, "thresholds": bounds, "largest": largest}
 
 
-def _rejected(case: CheckContext, checks: ChecksConfig) -> bool:
+def _rejected(context: CheckContext, checks: ChecksConfig) -> bool:
     """Whether a check on the prefill gives a reject code."""
-    judged = replace(case, config=CONFIG.model_copy(update={"checks": checks}))
+    judged = replace(context, config=CONFIG.model_copy(update={"checks": checks}))
     return any(check.judge(judged).code.is_reject for check in CHECKS if check.cost is Cost.PREFILL)
 
 
@@ -121,17 +129,16 @@ def save_tiny(folder: Path) -> None:
     made(config).save_pretrained(str(folder))
 
 
-def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[tuple[CheckContext, FileSample]]:
-    """Files as checks see them, and what each gives a calibration."""
+def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Measured]:
     for number in range(count):
         source = random.Random(f"{seed} {number}")
-        case = _case(worker, source, number)
-        measurements = measure(case, judge)
-        sample = FileSample(1, row_samples(case.rollouts, measurements))
-        yield replace(case, measurements=measurements), sample
+        context = _context(worker, source, number)
+        measurements = measure(context, judge)
+        rows = row_samples(context.rollouts, measurements)
+        yield Measured(replace(context, measurements=measurements), FileSample(1, rows))
 
 
-def _case(worker: Engine, source: random.Random, number: int) -> CheckContext:
+def _context(worker: Engine, source: random.Random, number: int) -> CheckContext:
     """Rollouts of random prompts and lengths, in batches of random sizes; only what `measure` reads is there."""
     work = replace(work_of(number), step_seed=source.randbytes(32))
     asked = []
@@ -142,9 +149,11 @@ def _case(worker: Engine, source: random.Random, number: int) -> CheckContext:
     rollouts: list[Rollout] = []
     while len(rollouts) < len(asked):
         part = asked[len(rollouts) : len(rollouts) + source.choice([1, 3, 8, 17, 64])]
-        made = worker.generate([request for _, _, request in part], SAMPLING)
-        rollouts += [bare_rollout(*planned, done) for planned, done in zip(part, made, strict=True)]
-    return bare_case(work, CONFIG, (EOS,), rollouts, range(ROWS))
+        for (slot, sample, request), done in zip(
+            part, worker.generate([request for _, _, request in part], SAMPLING), strict=True
+        ):
+            rollouts.append(unscored(slot, sample, request, done))
+    return BareContext.of(work, CONFIG, EOS, rollouts)
 
 
 if __name__ == "__main__":

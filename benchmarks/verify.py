@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.attack_bed import work_of
-from benchmarks.bare import bare_case, bare_rollout
+from benchmarks.offline_pool import work_of
+from benchmarks.rollouts import BareContext, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
@@ -26,9 +26,6 @@ from validator import measurements
 GROUP = 8
 PROMPT = 64
 WORK = work_of(1)
-CONFIG = PoolConfig(
-    name="b", model=ModelConfig(source="random"), task=TaskConfig(name="none"), work=WorkConfig(max_new_tokens=4096)
-)
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -39,7 +36,14 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
         for dtype, batch in cases:
             runs.append(_case(Path(folder), dtype, batch, 16 if quick else 128))
             progress(str(runs[-1]))
-    return {name: runs[0][name] for name in ("ratio", "ratio_quarter", "dtype", "batch")} | {"runs": runs}
+    first = runs[0]
+    return {
+        "ratio": first["ratio"],
+        "ratio_quarter": first["ratio_quarter"],
+        "dtype": first["dtype"],
+        "batch": first["batch"],
+        "runs": runs,
+    }
 
 
 def save_half_billion(folder: Path, layers: int) -> None:
@@ -98,12 +102,15 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
 def _verify(
     engine: TransformersEngine, asked: list[Request], got: list[Completion], rows: list[int], parts: dict[str, float]
 ) -> float:
-    """Processor seconds of the validator's figures over `rows`; `parts` receives the seconds of each part."""
-    rollouts = [bare_rollout(n // GROUP, n % GROUP, r, c) for n, (r, c) in enumerate(zip(asked, got, strict=True))]
-    case = bare_case(WORK, CONFIG, (151643,), rollouts, rows)
+    """Processor seconds of the validator's measurements over `rows`; `parts` receives the seconds of each part."""
+    made = [unscored(n // GROUP, n % GROUP, *pair) for n, pair in enumerate(zip(asked, got, strict=True))]
+    config = PoolConfig(
+        name="b", model=ModelConfig(source="random"), task=TaskConfig(name="none"), work=WorkConfig(max_new_tokens=4096)
+    )
+    context = BareContext.of(WORK, config, 151643, [made[row] for row in rows])
     with _timed(parts):
         start = time.process_time()
-        measured = measurements.measure(case, engine)
+        measured = measurements.measure(context, engine)
         seconds = time.process_time() - start
     if max(max(row.mismatches) for row in measured) > 40 or max(max(row.gaps) for row in measured) > 1:
         raise AssertionError("an honest rollout does not verify")

@@ -79,15 +79,15 @@ def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
     files = []
     for number in range(job.plan.files):
         data = (job.folder / f"{number}.parquet").read_bytes()
-        case = case_of(work_of(job.plan.seed, number), data, config, environment)
-        rows = row_samples(case.rollouts, measure(case, engine))
+        context = context_of(work_of(job.plan.seed, number), data, config, environment)
+        rows = row_samples(context.rollouts, measure(context, engine))
         files.append(FileSample(job.plan.batches[number % len(job.plan.batches)], rows))
         log.info("%s: measured file %d of %d", job.engine, number + 1, job.plan.files)
     return Done(engine=engine.info, files=tuple(files))
 
 
-def case_of(work: Work, data: bytes, config: PoolConfig, environment: Environment) -> "CheckContext":
-    """The case of an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
+def context_of(work: Work, data: bytes, config: PoolConfig, environment: Environment) -> "CheckContext":
+    """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
     from protocol.rollouts.commitment import commit
     from validator.checks import CHECKS
     from validator.checks.base import Cost
@@ -95,15 +95,15 @@ def case_of(work: Work, data: bytes, config: PoolConfig, environment: Environmen
 
     header, rollouts = read(data, Limits.of(config.work))
     facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, bytes(32), AUDIT_EVERYTHING)
-    case = CheckContext(facts, config, environment, data, header, tuple(rollouts))
+    context = CheckContext(facts, config, environment, data, header, tuple(rollouts))
     for check in CHECKS:
-        if check.cost is Cost.FILE and not (finding := check.judge(case)).code.is_accept:
+        if check.cost is Cost.FILE and not (finding := check.judge(context)).code.is_accept:
             raise IntegrityError(f"an honest file fails {check.name}: {finding.note}", "check pool config and weights")
-    return case
+    return context
 
 
 def row_samples(rollouts: Sequence[Rollout], measured: "Iterable[RowMeasurements]") -> tuple[RowSample, ...]:
-    """What each rollout contributes, by the validator's own figures."""
+    """What each rollout contributes, by the validator's own measurements."""
     rows = ((rollouts[found.row], found) for found in measured)
     return tuple(
         RowSample.of(row.slot, found.mismatches, found.mantissas, found.gaps, row.logprobs, found.logprobs)

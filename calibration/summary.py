@@ -32,7 +32,7 @@ class Machine(DocumentPart):
 
 
 class Spread(DocumentPart):
-    """How a figure of a whole file, as checks judge it, is spread over the files."""
+    """How a measurement of a whole file, as checks judge it, is spread over the files."""
 
     median: float
     p90: float
@@ -55,7 +55,7 @@ class Stratum(DocumentPart):
 
 
 class Heldout(DocumentPart):
-    """Files that no threshold was computed from: how many, and the largest figure of any."""
+    """Files that no threshold was computed from: how many, and the largest measurement of any."""
 
     files: Count
     largest: dict[str, float]
@@ -81,7 +81,7 @@ class PairMeasurements(DocumentPart):
         means = set(self.ratios) == set(MEANS) and all(set(one.sums) == set(MEANS) for one in self.strata)
         every = set(self.spread) == set(self.heldout.largest) == set(MEASUREMENTS)
         if not means or not every or set(self.extremes) != set(EXTREMES):
-            raise ValueError("figures are missing, or unknown ones are there")
+            raise ValueError("measurements are missing, or unknown ones are there")
         return self
 
     @property
@@ -115,7 +115,7 @@ def summarise(
 
 
 def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
-    """Every figure of every file, as the validator's checks compute it with each rollout audited."""
+    """Every measurement of every file, as the validator's checks compute it with each rollout audited."""
     out = {name: [mean.of_file(file.rows) for file in files] for name, mean in MEANS.items()}
     return out | {name: [extreme.of_file(file.rows) for file in files] for name, extreme in EXTREMES.items()}
 

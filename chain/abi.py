@@ -109,14 +109,6 @@ class EventType:
 
 
 @dataclass(frozen=True)
-class ErrorType:
-    """A custom error; its arguments follow the selector."""
-
-    name: str
-    inputs: Parameters = field(hash=False)
-
-
-@dataclass(frozen=True)
 class Abi:
     """One contract's ABI. `sha256` is that of the committed file's bytes."""
 
@@ -124,7 +116,7 @@ class Abi:
     sha256: str
     functions: dict[str, Function] = field(hash=False)
     events: dict[bytes, EventType] = field(hash=False)
-    errors: dict[bytes, ErrorType] = field(hash=False)
+    errors: dict[bytes, Parameters] = field(hash=False)
 
     def __getitem__(self, function: str) -> Function:
         try:
@@ -163,12 +155,12 @@ def parse(contract: str, entries: list[Json], sha256: str = "") -> Abi:
             indexed, plain = ([one for one in components if one["indexed"] is wanted] for wanted in (True, False))
             abi.events[digest] = EventType(contract, name, Parameters(where, indexed), Parameters(where, plain), digest)
         elif kind == "error":
-            abi.errors[digest[:4]] = ErrorType(name, inputs)
+            abi.errors[digest[:4]] = Parameters(name, components)
     return abi
 
 
 @cache
-def all_errors() -> dict[bytes, ErrorType]:
+def all_errors() -> dict[bytes, Parameters]:
     """Custom errors of all contracts by selector; a call may revert with an error of a contract further down."""
     return {selector: error for name in CONTRACTS for selector, error in load(name).errors.items()}
 

@@ -48,7 +48,7 @@ def decode_revert(data: bytes) -> tuple[str, dict[str, Any]]:
             return "Panic", {"reason": _PANICS.get(code, hex(code))}
         known = abi.all_errors().get(selector)
         if known is not None:
-            return known.name, known.inputs.named(body)
+            return known.where, known.named(body)
     except (DecodingError, MusterError, ValueError, OverflowError):
         pass
     return "Unknown", {"data": "0x" + data[:64].hex()}

@@ -15,7 +15,7 @@ from typing import Any
 from chain.deployment import Deployment
 from chain.events import Batch, Event
 from chain.jsonrpc import RpcError
-from chain.logs import decode_logs
+from chain.logs import Log, accepted, decode_logs, place_of
 from chain.reader import Block, ChainReader
 from chain.store import EventStore
 from protocol.errors import ConfigError, MusterError, UnreachableError
@@ -73,13 +73,13 @@ class Follower:
 
     def history(self) -> Iterator[Event]:
         """All stored events in chain order."""
-        chunk: list[dict[str, Any]] = []
+        chunk: list[Log] = []
         for raw in self._store.logs():
             chunk.append(raw)
             if len(chunk) == 1000:
-                yield from decode_logs(chunk, self._deployment, {})
+                yield from decode_logs(chunk, self._deployment)
                 chunk = []
-        yield from decode_logs(chunk, self._deployment, {})
+        yield from decode_logs(chunk, self._deployment)
 
     def poll(self) -> Batch:
         """Catch up with the chain. Raises UnreachableError when it does not answer; nothing stored is lost."""
@@ -178,22 +178,18 @@ class Follower:
         (answer,) = self._client.batch([("eth_getLogs", [query | {"address": self._addresses}])])
         if isinstance(answer, RpcError):
             return self._smaller(answer, first, last)
-        if not isinstance(answer, list):
-            raise UnreachableError(f"{self._client.url} answers {type(answer).__name__} for logs", "check it")
         if first != last:
             again = self._client.block(last)
             if again is None or again.hash != end.hash:
                 raise _Moved
             self._range = min(self._range * 2, _RANGE)
-        raw = self._stamped([r for r in answer if not r.get("removed")])
         try:
-            events = decode_logs(raw, self._deployment, {})
-            if any(not first <= event.block <= last for event in events):
-                raise UnreachableError(f"{self._client.url} returns logs of other blocks than asked for", "check it")
+            logs = self._stamped(accepted(answer, first, last, end.hash))
+            events = decode_logs(logs, self._deployment)
         except UnreachableError as error:
             self._client.provider.distrust(error.what)
             raise
-        self._store.append(raw, last, end.hash)
+        self._store.append(logs, last, end.hash)
         return events
 
     def _smaller(self, error: RpcError, first: int, last: int) -> list[Event]:
@@ -216,19 +212,17 @@ class Follower:
         )
         return []
 
-    def _stamped(self, logs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _stamped(self, logs: list[Log]) -> list[Log]:
         """Logs with their block's time, which some nodes leave out."""
-        missing = sorted({entry["blockNumber"] for entry in logs if entry.get("blockTimestamp") is None})
-        times: dict[str, tuple[str, str]] = {}
+        missing = sorted({place_of(log)[0] for log in logs if "blockTimestamp" not in log})
+        found: dict[int, Block] = {}
         for start in range(0, len(missing), 100):
-            part = missing[start : start + 100]
-            for raw in self._client.batch([("eth_getBlockByNumber", [n, False]) for n in part]):
-                if isinstance(raw, dict):
-                    times[raw["number"]] = (raw["hash"], raw["timestamp"])
-        for entry in logs:
-            if entry.get("blockTimestamp") is None:
-                block_hash, stamp = times.get(entry["blockNumber"], ("", ""))
-                if block_hash != entry["blockHash"]:
+            blocks = self._client.blocks(missing[start : start + 100])
+            found |= {block.number: block for block in blocks if block is not None}
+        for log in logs:
+            if "blockTimestamp" not in log:
+                block = found.get(place_of(log)[0])
+                if block is None or "0x" + block.hash.hex() != log["blockHash"].lower():
                     raise _Moved
-                entry["blockTimestamp"] = stamp
+                log["blockTimestamp"] = hex(block.time)
         return logs

@@ -4,6 +4,7 @@ Nothing here trusts the shape of an answer, which web3's own formatters do: they
 another type than the specification says.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,8 @@ from protocol.errors import MusterError, UnreachableError
 
 _BUSY_CODES = frozenset({-32005, -32097, 429})
 _MAX_MESSAGE = 2000
-_MAX_HEX = 66
+_MAX_SHOWN = 66
+_NUMBER = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
 Request = tuple[str, list[Any]]
 """Method and parameters."""
@@ -81,12 +83,9 @@ def revert_data(data: Any) -> bytes:
 
 def number(value: Any) -> int:
     """An integer below 2²⁵⁶ from JSON-RPC's hex. Raises UnreachableError if it is none."""
-    try:
-        if len(value) <= _MAX_HEX:
-            return int(value, 16)
-    except (TypeError, ValueError):
-        pass
-    shown_value = repr(value)[:_MAX_HEX]
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return int(value, 16)
+    shown_value = repr(value)[:_MAX_SHOWN]
     raise UnreachableError(f"the chain's endpoint answers {shown_value} for a number", "check the endpoint")
 
 

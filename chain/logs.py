@@ -1,6 +1,10 @@
-"""Raw JSON-RPC logs to events."""
+"""Raw JSON-RPC logs: what of an endpoint's answer is believed, and the events that they are.
 
-from collections.abc import Iterable, Mapping
+An answer is stored as it was accepted here, and decoded from the store ever after.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from chain import abi
@@ -9,37 +13,79 @@ from chain.events import Event
 from chain.jsonrpc import number
 from protocol.errors import ConfigError, UnreachableError
 
+Log = dict[str, Any]
+_HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})*")
+_LENGTHS = {"address": 42, "blockHash": 66, "transactionHash": 66}
+_MOST = 1 << 62
 
-def decode_logs(logs: Iterable[dict[str, Any]], deployment: Deployment, times: Mapping[bytes, int]) -> list[Event]:
-    """Events of the suite among `logs`, in their order. Block times come from the log itself where the node gives
-    them, else from `times` by block hash (0 when neither knows)."""
+
+def accepted(answer: Any, first: int, last: int, last_hash: bytes) -> list[Log]:
+    """The logs of blocks `first` to `last` that an endpoint answered, each reduced to the members that are used.
+
+    Raises UnreachableError for an answer that no honest node gives: malformed, unordered, of other blocks, or of
+    another block in the place of `last`.
+    """
+    if not isinstance(answer, list):
+        raise _malformed(f"{type(answer).__name__} for logs")
+    logs = [_log(one) for one in answer if not (isinstance(one, dict) and one.get("removed"))]
+    places = [place_of(one) for one in logs]
+    if places != sorted(set(places)):
+        raise _malformed("logs twice or out of order")
+    for (block, _), one in zip(places, logs, strict=True):
+        if not first <= block <= last or (block == last and bytes.fromhex(one["blockHash"][2:]) != last_hash):
+            raise _malformed("logs of other blocks than asked for")
+    return logs
+
+
+def place_of(log: Log) -> tuple[int, int]:
+    """Block number, and the log's number in that block."""
+    return number(log["blockNumber"]), number(log["logIndex"])
+
+
+def decode_logs(logs: Iterable[Log], deployment: Deployment) -> list[Event]:
+    """Events of the suite among `logs`, in their order. Raises UnreachableError for malformed ones."""
     names = {address.lower(): name for address, name in deployment.names().items()}
-    events = []
+    return list(_events(logs, names))
+
+
+def _events(logs: Iterable[Log], names: dict[str, str]) -> Iterator[Event]:
     for log in logs:
         try:
             contract = names.get(log["address"].lower())
-            event = _decode(log, contract, times) if contract else None
+            event = _decode(log, contract) if contract else None
         except (AttributeError, ConfigError, KeyError, TypeError, ValueError) as error:
-            raise UnreachableError(f"the chain's endpoint returns a malformed log ({error})", "check it") from None
+            raise _malformed(f"a malformed log ({error})") from None
         if event is not None:
-            events.append(event)
-    return events
+            yield event
 
 
-def _decode(log: dict[str, Any], contract: str, times: Mapping[bytes, int]) -> Event | None:
+def _decode(log: Log, contract: str) -> Event | None:
     topics = [bytes.fromhex(topic[2:]) for topic in log["topics"]]
     kind = abi.load(contract).events.get(topics[0]) if topics else None
     if kind is None:
         return None
-    block_hash = bytes.fromhex(log["blockHash"][2:])
-    stamp = log.get("blockTimestamp")
-    return Event(
-        number(log["blockNumber"]),
-        block_hash,
-        log["transactionHash"],
-        number(log["logIndex"]),
-        contract,
-        kind.name,
-        kind.decode(topics, bytes.fromhex(log["data"][2:])),
-        number(stamp) if stamp is not None else times.get(block_hash, 0),
-    )
+    args = kind.decode(topics, bytes.fromhex(log["data"][2:]))
+    block, index = place_of(log)
+    block_hash, stamp = bytes.fromhex(log["blockHash"][2:]), log.get("blockTimestamp")
+    time = number(stamp) if stamp is not None else 0
+    return Event(block, block_hash, log["transactionHash"], index, contract, kind.name, args, time)
+
+
+def _log(raw: Any) -> Log:
+    """A log with the members that are used and no others, all of the right shape."""
+    try:
+        log: Log = {name: raw[name] for name in (*_LENGTHS, "blockNumber", "logIndex", "data")}
+        log["topics"] = list(raw["topics"])
+        texts = [log["data"], *log["topics"], *(log[name] for name in _LENGTHS)]
+        sound = all(_HEX.fullmatch(text) for text in texts) and all(len(log[name]) == n for name, n in _LENGTHS.items())
+        stamp = raw.get("blockTimestamp")
+        numbers = [*place_of(log), number(stamp) if stamp is not None else 0]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise _malformed(f"a malformed log ({error})") from None
+    if not sound or not all(0 <= one < _MOST for one in numbers):
+        raise _malformed("a malformed log")
+    return log | ({"blockTimestamp": stamp} if stamp is not None else {})
+
+
+def _malformed(what: str) -> UnreachableError:
+    return UnreachableError(f"the chain's endpoint returns {what}", "check the endpoint")

@@ -40,6 +40,7 @@ class ChainReader:
     def __init__(self, provider: FailoverProvider) -> None:
         self.provider = provider
         self.w3 = Web3(provider, middleware=[])
+        self.batch = provider.batch
 
     @property
     def url(self) -> str:
@@ -73,12 +74,6 @@ class ChainReader:
 
         return self.ask(label, checked)
 
-    def batch(
-        self, requests: Sequence[Request], read: Callable[[list[Any]], list[Any]] = lambda answers: answers
-    ) -> list[Any]:
-        """Raw results of several requests in one exchange; see `FailoverProvider.batch`."""
-        return self.provider.batch(requests, read)
-
     def block(self, which: int | str = "latest") -> Block | None:
         """A block by number or tag; None when it does not exist (yet)."""
         return self.blocks([which])[0]
@@ -86,7 +81,8 @@ class ChainReader:
     def blocks(self, which: Sequence[int | str]) -> list[Block | None]:
         """Several blocks in one exchange."""
         at = [hex(one) if isinstance(one, int) else one for one in which]
-        return [_block(raw) for raw in self.batch([("eth_getBlockByNumber", [one, False]) for one in at])]
+        requests: list[Request] = [("eth_getBlockByNumber", [one, False]) for one in at]
+        return self.batch(requests, lambda answers: [_block(raw) for raw in answers])
 
     def head(self) -> Block:
         """The latest block."""
@@ -126,11 +122,18 @@ def _rpc_error(label: str, error: Web3RPCError) -> MusterError:
 
 
 def _block(raw: Any) -> Block | None:
-    """A block of JSON-RPC; None for null."""
+    """A block of JSON-RPC; None for null. Raises BadAnswer."""
     if raw is None or isinstance(raw, RpcError):
         return None
     try:
-        hashes = bytes.fromhex(raw["hash"][2:]), bytes.fromhex(raw["parentHash"][2:])
-        return Block(number(raw["number"]), *hashes, number(raw["timestamp"]))
-    except (KeyError, TypeError, ValueError):
-        raise UnreachableError("the chain's endpoint returns a malformed block", "check the endpoint") from None
+        found = Block(
+            number(raw["number"]),
+            bytes.fromhex(raw["hash"][2:]),
+            bytes.fromhex(raw["parentHash"][2:]),
+            number(raw["timestamp"]),
+        )
+    except (KeyError, TypeError, UnreachableError, ValueError):
+        raise BadAnswer("a malformed block") from None
+    if max(found.number, found.time) >= 1 << 62 or len(found.hash) != 32:
+        raise BadAnswer("a malformed block")
+    return found

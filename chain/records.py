@@ -1,7 +1,7 @@
 """The records of the projected state: plain data, filled by `chain.reducers` from events only.
 
-Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings. `sequence`, `lane`, `place` and the
-codes are those of docs/contracts.md. Who judges is in `chain.judging`.
+Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's. Who
+judges is in `chain.judging`.
 """
 
 from dataclasses import dataclass, field, fields
@@ -33,12 +33,8 @@ def status_of(code: int) -> Status:
         return Status.ACCEPTED
     if value.is_reject:
         return Status.REJECTED
-    return {
-        Code.MALFORMED: Status.MALFORMED,
-        Code.UNAVAILABLE: Status.UNAVAILABLE,
-        Code.VOID: Status.VOID,
-        Code.CANARY: Status.CANARY,
-    }.get(value, Status.PENDING)
+    named = (Code.MALFORMED, Code.UNAVAILABLE, Code.VOID, Code.CANARY)
+    return Status[value.name] if value in named else Status.PENDING
 
 
 @dataclass(frozen=True)

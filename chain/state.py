@@ -76,10 +76,6 @@ class State:
         """The lane's submissions in order of their places."""
         return [self.submissions[lane.pool, sequence] for sequence in lane.sequences]
 
-    def open_lanes(self, pool: int) -> list[Lane]:
-        """Lanes whose newest round is not settled."""
-        return [lane for (of, _), lane in self.lanes.items() if of == pool and not lane.decided]
-
     def seats_of_voter(self, voter: str) -> list[Seat]:
         return [seat for seat in self.seats.values() if seat.voter == voter and not seat.closed]
 

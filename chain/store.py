@@ -3,14 +3,16 @@
 Every change is one transaction, so that a process killed at any moment leaves a consistent file.
 """
 
-import fcntl
 import json
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from filelock import FileLock, Timeout
+
+from chain.logs import Log, place_of
 from protocol.errors import ConfigError
 
 _KEPT_HEADS = 20_000
@@ -22,8 +24,6 @@ CREATE TABLE IF NOT EXISTS logs (
   PRIMARY KEY (block, log_index)) WITHOUT ROWID;
 """
 
-Log = dict[str, Any]
-
 
 class EventStore:
     """One process at a time may open a file (ConfigError otherwise). Thread-safe."""
@@ -32,11 +32,10 @@ class EventStore:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._mutex = threading.RLock()
-        self._lock_file = path.with_name(path.name + ".lock").open("wb")
+        self._lock_file = FileLock(path.with_name(path.name + ".lock"), thread_local=False)
         try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock_file.close()
+            self._lock_file.acquire(blocking=False)
+        except Timeout:
             raise ConfigError(f"another process uses {path}", "stop it, or name another data folder") from None
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
@@ -45,7 +44,7 @@ class EventStore:
             self._db.executescript(_SCHEMA)
             self._identify(identity)
         except sqlite3.DatabaseError as error:
-            self._lock_file.close()
+            self._lock_file.release()
             raise ConfigError(f"{path} is damaged ({error})", "delete it: it is rebuilt from the chain") from None
         except ConfigError:
             self.close()
@@ -88,15 +87,7 @@ class EventStore:
 
     def append(self, logs: Sequence[Log], block: int, block_hash: bytes) -> None:
         """Store the logs of the blocks after the cursor up to `block`, and move the cursor there."""
-        rows = [
-            (
-                int(log["blockNumber"], 16),
-                int(log["logIndex"], 16),
-                bytes.fromhex(log["blockHash"][2:]),
-                json.dumps(log),
-            )
-            for log in logs
-        ]
+        rows = [(*place_of(log), bytes.fromhex(log["blockHash"][2:]), json.dumps(log)) for log in logs]
         with self._mutex, self._transaction():
             self._db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?)", rows)
             self._db.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?)", (block, block_hash))
@@ -130,7 +121,7 @@ class EventStore:
     def close(self) -> None:
         with self._mutex:
             self._db.close()
-            self._lock_file.close()
+            self._lock_file.release()
 
     def _meta(self, key: str) -> str | None:
         with self._mutex:
@@ -140,16 +131,12 @@ class EventStore:
     def _set_meta(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
-    def _transaction(self) -> "_Transaction":
-        return _Transaction(self._db)
-
-
-class _Transaction:
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")

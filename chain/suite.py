@@ -10,42 +10,14 @@ from the projected state (`chain.state`), not by views.
 """
 
 from chain.client import ChainClient
-from chain.contracts.appeals import Appeals, Canaries, FailingRollout, Planted
-from chain.contracts.court import Committee, Court, Juries
-from chain.contracts.pools import AccountView, Pools, PoolView, SubmissionView, Submitted, WorkItem
-from chain.contracts.stakes import NodeView, Seats, SeatView, Stakes
-from chain.contracts.token import Params, Permit, Token
+from chain.contracts.appeals import Appeals, Canaries
+from chain.contracts.court import Court, Juries
+from chain.contracts.pools import Pools
+from chain.contracts.stakes import Seats, Stakes
+from chain.contracts.token import Params, Token
 from chain.deployment import Deployment
-from chain.errors import ContractError, TransactionError
-from chain.records import Step, Terms
+from chain.records import Step
 from protocol.seeds import step_seed
-
-__all__ = [
-    "AccountView",
-    "Appeals",
-    "Canaries",
-    "Committee",
-    "ContractError",
-    "Court",
-    "FailingRollout",
-    "Juries",
-    "NodeView",
-    "Params",
-    "Permit",
-    "Planted",
-    "PoolView",
-    "Pools",
-    "SeatView",
-    "Seats",
-    "Stakes",
-    "SubmissionView",
-    "Submitted",
-    "Suite",
-    "Terms",
-    "Token",
-    "TransactionError",
-    "WorkItem",
-]
 
 
 class Suite:

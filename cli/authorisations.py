@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
 from chain.contracts.pools import INVITE
@@ -87,7 +87,7 @@ def read(kind: type[Authorisation], path: Path) -> Authorisation:
     try:
         if path.stat().st_size > _MAX_FILE:
             raise ValueError("too long")
-        authorisation = TypeAdapter(kind).validate_python(parse_json(path.read_bytes()))
+        authorisation = kind(**parse_json(path.read_bytes()))
         authorisation.digest()
         return authorisation
     except OSError as error:
@@ -95,7 +95,7 @@ def read(kind: type[Authorisation], path: Path) -> Authorisation:
     except ValidationError as error:
         field, problem = first_problem(error.errors())
         raise ConfigError(f"{path} is not a {name}: `{field}`: {problem}", "ask for the file again") from None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ConfigError(f"{path} is not a {name}: {str(error)[:200]}", "ask for the file again") from None
 
 

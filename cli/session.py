@@ -16,8 +16,8 @@ from runtime.keystore import open_key
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
+    from chain.contracts.pools import PoolView
     from chain.state import State
-    from chain.suite import PoolView
 
 log = logging.getLogger("muster.cli")
 _PATIENCE = 8.0

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from orchestrator.guard import RequestGuard
 from orchestrator.http_errors import add_error_handlers, error_response
 from orchestrator.limits import Buckets
-from orchestrator.routes import VERSION, Views, router
+from orchestrator.routes import VERSION, Views, router, signed
 from orchestrator.service import Service
 
 log = logging.getLogger("muster.http")
@@ -51,6 +51,7 @@ def create_app(
     app.state.views = Views(service, view_seconds)
     add_error_handlers(app)
     _add_limits(app, Buckets(rate, burst))
+    app.include_router(signed)
     app.include_router(router)
     return app
 

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from orchestrator.http_errors import HttpError
+from protocol.api.base import MAX_FIELDS
 from protocol.encoding import parse_json
 
 MAX_DEPTH = 8
@@ -92,6 +93,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) != len(pairs):
         raise ValueError("a field appears twice")
+    if len(out) > MAX_FIELDS:
+        # The models would name every one that they do not know.
+        raise ValueError(f"an object has more than {MAX_FIELDS} fields")
     return out
 
 

@@ -5,7 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Annotated
 
+from fastapi import Depends, Request
+from fastapi.openapi.models import APIKey, APIKeyIn
+from fastapi.security.base import SecurityBase
+from starlette.concurrency import run_in_threadpool
+
+from orchestrator.http_errors import HttpError
+from orchestrator.limits import Buckets
 from protocol.errors import ConfigError
 from protocol.http.signing import WINDOW, Realm, RequestRefused, parse_headers, verify_request
 
@@ -78,3 +86,36 @@ class RequestGuard:
         if not self._nonces.use(address, given.nonce, now):
             raise RequestRefused("this request was sent before", "sign it anew with another nonce", status=409)
         return address
+
+
+class RequestSignature(SecurityBase):
+    """The dependency that gives a signed request's sender, its checksum address. Raises RequestRefused, or HttpError
+    429 for a sender that asks too often."""
+
+    def __init__(self) -> None:
+        self.scheme_name = "RequestSignature"
+        self.model = APIKey(
+            **{"in": APIKeyIn.header},
+            name="X-Muster-Signature",
+            description="EIP-712 signature of method, path, body, audience, time and nonce, together with the headers "
+            "X-Muster-Address, X-Muster-Time and X-Muster-Nonce (docs/protocol.md, section 9).",
+        )
+
+    async def __call__(self, request: Request) -> str:
+        body = await request.body()
+        return await run_in_threadpool(_verified, request, body)
+
+
+def _verified(request: Request, body: bytes) -> str:
+    guard: RequestGuard = request.app.state.guard
+    signers: Buckets = request.app.state.signers
+    raw = request.scope.get("raw_path") or request.scope["path"].encode()
+    query = request.scope.get("query_string", b"")
+    path = (raw + (b"?" + query if query else b"")).decode("latin-1")
+    address = guard.verify(request.method, path, request.headers.items(), body)
+    if not signers.take(address, time.monotonic()):
+        raise HttpError(429, f"{address} asks too often", "slow down", 1)
+    return address
+
+
+Sender = Annotated[str, Depends(RequestSignature())]

@@ -12,7 +12,7 @@ from orchestrator.ledger import rows
 from orchestrator.reconcile import reconcile
 from orchestrator.tables import LedgerRow
 from orchestrator.watch import Watch
-from protocol.api.run import ReconciliationEntry
+from protocol.api.run import Reconciliation
 from protocol.errors import MusterError
 from protocol.waits import WAITS
 
@@ -21,8 +21,8 @@ MAX_BACKOFF = 5.0
 
 
 class Indexer:
-    """Start it, stop it. A chain that does not answer is waited for: nothing is lost, and `watch.error` says why the
-    view is old."""
+    """Start it, stop it; `reconciliation` is the newest comparison of ledger and chain. A chain that does not answer is
+    waited for: nothing is lost, and `watch.error` says why the view is old."""
 
     def __init__(
         self, watch: Watch, db: Database, suite: Suite, poll_seconds: float = 0.5, reconcile_seconds: float = 5.0
@@ -32,7 +32,7 @@ class Indexer:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="indexer", daemon=True)
         self._reconciled = (-1, 0.0)
-        self._found: ReconciliationEntry | None = None
+        self.reconciliation: Reconciliation | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -50,15 +50,14 @@ class Indexer:
             return
         self._store()
         found = reconcile(self._watch.state, self._watch.pool_id, self._suite)
-        self._found, self._reconciled = found, (version, time.monotonic())
+        self.reconciliation, self._reconciled = found, (version, time.monotonic())
         if found is not None and found.findings:
             log.warning("the ledger differs from the chain: %s", "; ".join(found.findings))
 
     @property
-    def reconciliation(self) -> ReconciliationEntry | None:
-        """The newest comparison of ledger and chain, and whether it is of the state as it is now."""
-        current = self._reconciled[0] == self._watch.version
-        return self._found and self._found.model_copy(update={"current": current})
+    def current(self) -> bool:
+        """Whether `reconciliation` is of the state as it is now."""
+        return self._reconciled[0] == self._watch.version
 
     def _run(self) -> None:
         backoff = self._poll

@@ -12,7 +12,7 @@ from protocol.api.run import EscrowEntry, LedgerEntry
 
 
 def escrow(state: State, pool_id: int) -> EscrowEntry:
-    """The pool's escrow by the events (the contract keeps its own account); KeyError if there is no such pool."""
+    """The pool's escrow; KeyError if the pool is not in the state."""
     pool = state.pools[pool_id]
     reserved = unpaid = fees = 0
     for sub in state.submissions_of(pool_id):
@@ -23,19 +23,19 @@ def escrow(state: State, pool_id: int) -> EscrowEntry:
             reserved += pay
         fees += _committee_share(pool, sub)
     unpaid -= pool.claimed
-    owed = fees - pool.fees_paid - pool.fees_burnt
+    owed_fees = fees - pool.fees_paid - pool.fees_burnt
     held = pool.funded + pool.from_stakes - pool.claimed - pool.fees_paid - pool.fees_burnt - pool.leftover
     return EscrowEntry(
         funded=pool.funded,
         recovered=pool.from_stakes,
         reserved=reserved,
         unpaid=unpaid,
-        owed_fees=owed,
+        owed_fees=owed_fees,
         claimed=pool.claimed,
         fees=pool.fees_paid,
         burnt=pool.fees_burnt,
         refunded=pool.leftover,
-        free=held - reserved - unpaid - owed,
+        free=held - reserved - unpaid - owed_fees,
         held=held,
     )
 

@@ -4,7 +4,7 @@ from chain.client import ChainClient, View
 from chain.state import State
 from chain.suite import Suite
 from orchestrator.ledger import escrow, received, rows
-from protocol.api.run import ReconciliationEntry
+from protocol.api.run import Reconciliation
 
 SINK = "0x000000000000000000000000000000000000dEaD"
 MOST_FINDINGS = 20
@@ -14,7 +14,7 @@ Expected = tuple[str, View, dict[str, int] | int]
 """A name, and what the view returns if the ledger is right: one number, or fields of a struct."""
 
 
-def reconcile(state: State, pool: int, suite: Suite) -> ReconciliationEntry | None:
+def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     """Compare the state with the chain at the state's block; None if the pool is not on chain yet.
 
     Raises UnreachableError, or MusterError when the endpoint no longer has that block's state.
@@ -28,13 +28,12 @@ def reconcile(state: State, pool: int, suite: Suite) -> ReconciliationEntry | No
     wrong_ledger = _unmatched_payments(state, _sent(state, suite.pools.address))
     wrong_ledger += _differences(suite.client, _expected_ledger(state, pool, suite), state.head)
     findings = (wrong_escrow + wrong_ledger)[:MOST_FINDINGS]
-    return ReconciliationEntry(
+    return Reconciliation(
         block=state.head,
         ledger_matches_chain=not wrong_ledger,
         escrow_balanced=not wrong_escrow,
         findings=findings,
         gifts=gifts,
-        current=True,
     )
 
 

@@ -11,6 +11,7 @@ from orchestrator.tables import HeartbeatRow
 from protocol.api.run import (
     NodeState,
     PublishedEntry,
+    ReconciliationEntry,
     ReportEntry,
     RewardEntry,
     RunRecord,
@@ -42,7 +43,7 @@ def record(service: Service) -> RunRecord:
 
 def _view(service: Service, recent: int | None) -> RunRecord:
     now, beats, reports, trained = service.clock(), service.beats(), service.reports(), service.trained()
-    in_flight, indexer = service.leases.in_flight(), service.indexer
+    in_flight, reconciliation = service.leases.in_flight(), _reconciliation(service)
     watch, config = service.watch, service.config
     state = watch.state
     pool = watch.pool(state)
@@ -75,7 +76,7 @@ def _view(service: Service, recent: int | None) -> RunRecord:
         canaries=submission_views.canaries(state, watch.pool_id),
         ledger=rows(state, pool.pool, int(now)) if pool else [],
         escrow=escrow(state, pool.pool) if pool else None,
-        reconciliation=indexer.reconciliation if indexer else None,
+        reconciliation=reconciliation,
         waits=_waits(beats, now),
     )
 
@@ -87,6 +88,13 @@ def phase(pool: Pool | None, step: int | None, steps: int) -> str:
     if step is None:
         return "waiting for the first policy step"
     return "finished" if step >= steps else "training"
+
+
+def _reconciliation(service: Service) -> ReconciliationEntry | None:
+    indexer = service.indexer
+    if indexer is None or indexer.reconciliation is None:
+        return None
+    return ReconciliationEntry(**vars(indexer.reconciliation), current=indexer.current)
 
 
 def reward_of(report: ReportEntry) -> float | None:

@@ -3,16 +3,20 @@
 import hashlib
 import json
 import tomllib
-from typing import Any
+from typing import Annotated, Any
 
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
+from pydantic import ConfigDict, Field
 from pydantic_core import from_json
 
-Field = int | str | bytes
+Word = int | str | bytes
+Bytes32 = Annotated[bytes, Field(min_length=32, max_length=32)]
+HEX_RECORD = ConfigDict(extra="forbid", ser_json_bytes="hex", val_json_bytes="hex")
+"""A record (as its `__pydantic_config__`) whose bytes are hex in JSON, without 0x."""
 
 
-def tagged_hash(tag: str, *fields: Field) -> bytes:
+def tagged_hash(tag: str, *fields: Word) -> bytes:
     """H(tag, fields…): keccak256 over abi.encode of keccak256(tag) and one static word per field.
 
     int → uint256, str (0x… 20 bytes) → address, bytes (exactly 32) → bytes32. Returns 32 bytes.
@@ -24,7 +28,7 @@ def tagged_hash(tag: str, *fields: Field) -> bytes:
     return keccak(encode(types, values))
 
 
-def _word_type(field: Field) -> str:
+def _word_type(field: Word) -> str:
     if isinstance(field, bytes):
         if len(field) != 32:
             raise ValueError(f"a bytes field of a tagged hash has 32 bytes, not {len(field)}")

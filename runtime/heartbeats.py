@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from protocol.api.work import MAX_WAITS, HeartbeatRequest, WaitLine
-from protocol.errors import MusterError
+from protocol.errors import MusterError, printable
 from protocol.waits import WAITS
 from runtime.orchestrator_client import OrchestratorClient
 
@@ -24,12 +24,12 @@ def heartbeat(
     metrics: Mapping[str, float],
 ) -> HeartbeatRequest:
     """A heartbeat with what this process waits for; what is too long for the interface is cut off."""
-    waits = [WaitLine(what=wait["what"][:200], since=wait["since"]) for wait in WAITS.report()[:MAX_WAITS]]
+    waits = [WaitLine(what=printable(wait["what"], 199), since=wait["since"]) for wait in WAITS.report()[:MAX_WAITS]]
     return HeartbeatRequest(
         role=role,
         name=name,
-        engine=engine[:64],
-        phase=phase[:64],
+        engine=printable(engine, 63),
+        phase=printable(phase, 63),
         step=step,
         slot=slot,
         waits=waits,

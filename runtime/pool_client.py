@@ -133,8 +133,8 @@ class PoolClient:
         pool = self.pool()
         if pool is None:
             raise IntegrityError(f"pool {self.config.pool} is not on chain", "wait for it")
-        publisher = ManifestScope(self.pool_id, pool.owner)
-        return fetch(work.manifest, self.objects, self.config.cache, publisher, step=work.id.step, keep=keep)
+        scope = ManifestScope(self.pool_id, pool.owner)
+        return fetch(work.manifest, self.objects, self.config.cache, scope, step=work.id.step, keep=keep)
 
     def close(self) -> None:
         self.objects.close()

@@ -46,13 +46,12 @@ class RequestSigner:
 @dataclass(frozen=True)
 class ClientLimits:
     """`attempts` tries within about `patience` seconds, each of at most `exchange`; `timeout` bounds each pause of the
-    service; `size` the bytes of an answer."""
+    service."""
 
     timeout: float = 10.0
     attempts: int = 5
     patience: float = 30.0
     exchange: float = 60.0
-    size: int = 32 << 20
 
 
 class SignedClient:
@@ -80,22 +79,22 @@ class SignedClient:
 
     def get(self, endpoint: Get[A]) -> A:
         """The document at a public endpoint. Raises what `request` raises, and IntegrityError for nonsense."""
-        answer = self.request("GET", endpoint.path)
+        answer = self.request("GET", endpoint.path, limit=endpoint.limit)
         return parse_response(endpoint.answer, answer.content, self.base_url + endpoint.path)
 
     def post(self, endpoint: Post[Q, A], body: Q) -> A:
         """The answer to `body`. Raises what `request` raises, and IntegrityError for nonsense."""
-        answer = self.request("POST", endpoint.path, canonical_json(body.model_dump()))
+        answer = self.request("POST", endpoint.path, canonical_json(body.model_dump()), endpoint.limit)
         return parse_response(endpoint.answer, answer.content, self.base_url + endpoint.path)
 
-    def request(self, method: str, path: str, body: bytes = b"") -> httpx.Response:
+    def request(self, method: str, path: str, body: bytes = b"", limit: int = 64 << 10) -> httpx.Response:
         """Send until answered. Raises ServiceError (4xx, 5xx), UnreachableError (after all attempts) or IntegrityError
-        (too large an answer). Redirects are not followed."""
+        (an answer of more than `limit` bytes). Redirects are not followed."""
         limits = self._limits
         started, failure = time.monotonic(), "no attempt"
         for attempt in range(limits.attempts):
             try:
-                answer = self._once(method, path, body)
+                answer = self._once(method, path, body, limit)
             except httpx.InvalidURL as error:
                 raise ConfigError(f"{self.base_url}{path} is not a URL: {error}", "check the service's URL") from None
             except httpx.HTTPError as error:
@@ -118,7 +117,7 @@ class SignedClient:
     def close(self) -> None:
         self._http.close()
 
-    def _once(self, method: str, path: str, body: bytes) -> httpx.Response:
+    def _once(self, method: str, path: str, body: bytes, limit: int) -> httpx.Response:
         request = self._http.build_request(method, self.base_url + path, content=body)
         if body:
             request.headers["Content-Type"] = "application/json"
@@ -126,7 +125,7 @@ class SignedClient:
             raw, now = request.url.raw_path.decode("ascii"), time.time()
             headers = sign_request(self._signer.account, self._signer.realm, method, raw, body, now)
             request.headers.update(headers)
-        return exchange(self._http, request, self._limits.size, self._limits.exchange)
+        return exchange(self._http, request, limit, self._limits.exchange)
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
         if answer.status_code < 400:

@@ -112,12 +112,12 @@ class CanaryPlan:
 
 
 def to_open(state: State, pool: int, carrier: str, now: int, margin: int = 2) -> list[Submission]:
-    """The carrier's settled files that can still be opened at chain time `now`, and were not."""
+    """The carrier's settled files that can still be opened at chain time `now`, disputed ones too, and were not."""
     return [
         sub
         for sub in state.submissions_of(pool, carrier)
         if sub.decided_time and not sub.finalized and now + margin < sub.final_time
-        if (pool, sub.sequence) not in state.canaries and not sub.disputed
+        if (pool, sub.sequence) not in state.canaries
     ]
 
 

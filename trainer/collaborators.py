@@ -14,14 +14,14 @@ from runtime.pool_client import PoolClient
 from runtime.process import EngineConfig
 from storage.bucket import Bucket
 from trainer.config import TrainerConfig
-from trainer.evaluate import evaluate
+from trainer.evaluate import held_out_reward
 
 HeldOutReward = Callable[[PoolConfig, Path, int], float]
 """(pool, folder of a policy, its step) → mean task reward on the pool's held-out problems."""
 
 
 @dataclass(frozen=True)
-class Collaborators:
+class TrainerCollaborators:
     """Chain, bucket and service of the pool, the owner's account, and who measures a policy."""
 
     client: PoolClient
@@ -31,7 +31,7 @@ class Collaborators:
     held_out_reward: HeldOutReward
 
     @classmethod
-    def connect(cls, config: TrainerConfig) -> "Collaborators":
+    def connect(cls, config: TrainerConfig) -> "TrainerCollaborators":
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
         account = config.key.open()
         client = PoolClient(config, account)
@@ -41,4 +41,4 @@ class Collaborators:
 
 def _held_out_reward(engine: EngineConfig, pool: PoolConfig, folder: Path, step: int) -> float:
     runner = make_engine("transformers", pool.model.dtype, engine.device, engine.threads)
-    return evaluate(runner, pool, folder, step).task_reward
+    return held_out_reward(runner, pool, folder, step)

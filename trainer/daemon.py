@@ -19,7 +19,7 @@ from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.basemodel import base_model
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
-from trainer.collaborators import Collaborators
+from trainer.collaborators import TrainerCollaborators
 from trainer.collector import Batch, FileCollector
 from trainer.config import TrainerConfig
 from trainer.folders import drop_old
@@ -39,7 +39,7 @@ EXIT_DONE, EXIT_STOPPED = 0, 4
 class Trainer:
     """One pool's training run. `run` returns 0 when the last step is published, 4 when stopped before."""
 
-    def __init__(self, config: TrainerConfig, outside: Collaborators) -> None:
+    def __init__(self, config: TrainerConfig, outside: TrainerCollaborators) -> None:
         self.config, self.outside = config, outside
         self.pool_config = pool = outside.client.pool_config()
         self.home = outside.client.home
@@ -48,7 +48,7 @@ class Trainer:
         base = config.base or base_model(pool.model, pool.task, config.seed)
         self.progress = TrainingProgress(self.home / "checkpoints", partial(self._make_learner, base), self.records)
         self.reports.catch_up()
-        loader = Loader(pool, outside.bucket, base, self.learner.policy.vocabulary)
+        loader = Loader(pool, outside.bucket, base)
         self.files = FileCollector(config, pool, outside.client, self.records, loader)
         self.canaries = CanaryPlan.of(outside.account, config.pool, config.carrier)
         self.publisher = StepPublisher(outside.client, outside.bucket, outside.account, pool.model.dtype, self.canaries)
@@ -131,7 +131,7 @@ class Trainer:
         self._phase = f"publishing step {step}"
         folder = self._policy_folder(step)
         if not folder.is_dir():
-            self.learner.export(folder)
+            self.learner.policy.export(folder)
         self._until(self._phase, partial(self._upload, folder, step))
         if record:
             record["timings"]["publish"] = round(time.monotonic() - started, 3)

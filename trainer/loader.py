@@ -20,11 +20,10 @@ class ObjectReader(Protocol):
 
 
 class Loader:
-    """Reads files of one pool. Tokenizer and EOS come from `folder`, any policy step of it; `vocabulary` is the
-    model's, which may be larger than the tokenizer's."""
+    """Reads files of one pool. Tokenizer, EOS and vocabulary come from `folder`, which holds one of its models."""
 
-    def __init__(self, config: PoolConfig, bucket: ObjectReader, folder: Path, vocabulary: int) -> None:
-        self._bucket, self._limits, self._vocabulary = bucket, Limits.of(config.work), vocabulary
+    def __init__(self, config: PoolConfig, bucket: ObjectReader, folder: Path) -> None:
+        self._bucket, self._limits = bucket, Limits.of(config.work)
         self._environment = Environment.of(config, folder)
 
     def groups(self, submission: Submission) -> list[Group]:
@@ -39,8 +38,8 @@ class Loader:
         if (work.node, work.step, work.counter) != (submission.node, submission.step, submission.counter):
             raise MalformedFile("its header names another node, step or counter than its submission")
         # A token that the embedding lacks would not be an error of one file but the end of the process.
-        if any(max(one.output_tokens) >= self._vocabulary for one in rollouts):
-            raise MalformedFile(f"a token outside the vocabulary of {self._vocabulary}")
+        if any(max(one.output_tokens) >= self._environment.vocabulary for one in rollouts):
+            raise MalformedFile(f"a token outside the vocabulary of {self._environment.vocabulary}")
         out = []
         for _, members in groupby(rollouts, key=lambda rollout: rollout.slot):
             group = []

@@ -16,9 +16,9 @@ def run(config_path: Path) -> None:
 
 
 def _build(config: TrainerConfig) -> "Trainer":
-    from trainer.collaborators import Collaborators
+    from engines.loading import set_threads
+    from trainer.collaborators import TrainerCollaborators
     from trainer.daemon import Trainer
-    from trainer.threads import quiet_threads
 
-    quiet_threads(config.engine.threads)
-    return Trainer(config, Collaborators.connect(config))
+    set_threads(config.engine.threads)
+    return Trainer(config, TrainerCollaborators.connect(config))

@@ -16,10 +16,10 @@ import transformers
 from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from engines.loading import set_threads
 from protocol.config import ModelConfig
 from protocol.tasks import Task
 from protocol.tasks.prompts import prompt_tokens
-from trainer.threads import quiet_threads
 from trainer.tiny_model import END_OF_THOUGHT, save_tiny_tokenizer, tiny_model_config, tiny_qwen2
 from trainer.warmup_data import Example, example
 
@@ -65,7 +65,7 @@ class Phase:
 
 def warm_up(folder: Path, task: Task, seed: int, recipe: Recipe, progress: Progress = log.info) -> None:
     """Train the tiny model from `seed` and write a Hugging Face folder (fp32) into `folder`, which exists."""
-    quiet_threads()
+    set_threads(1)
     save_tiny_tokenizer(folder)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)

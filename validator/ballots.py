@@ -7,14 +7,12 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import TypeAdapter
 
+from protocol.encoding import HEX_RECORD, Bytes32
 from protocol.errors import IntegrityError, first_line
 from protocol.files import write_atomic
-
-Bytes32 = Annotated[bytes, Field(min_length=32, max_length=32)]
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Ballot:
     (a jury); `commitment` is what the contract's ballotHash gives.
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid", ser_json_bytes="hex", val_json_bytes="hex")
+    __pydantic_config__ = HEX_RECORD
 
     where: str
     seat: int

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from chain.contracts.court import Committee
 from chain.errors import ContractError
 from chain.judging import Round, Trial
 from chain.state import State
-from chain.suite import Committee
 
 log = logging.getLogger("muster.validator")
 

@@ -1,4 +1,4 @@
-"""What checks judge: a file, what the chain says of it, and the figures of the verifier's own prefill."""
+"""What checks judge: a file, what the chain says of it, and the measurements of the verifier's own prefill."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class RowMeasurements:
 
 @dataclass(frozen=True)
 class CheckContext:
-    """One submission before a judge. `figures` is None until the audited rows were prefilled."""
+    """One submission as checks see it. `measurements` is None until the audited rows were prefilled."""
 
     facts: SubmissionFacts
     config: PoolConfig

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from chain.contracts.stakes import DRAW_REACH
 from chain.judging import Lane, Round, Trial
 from chain.records import Submission
 from chain.state import State
@@ -17,12 +18,13 @@ _MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
 
 
 class Keeper:
-    """A keeper for one pool. Turns are taken: each duty has one process that does it at once, the others wait a few
-    seconds and step in only if it did not."""
+    """A keeper for one pool. Turns are taken: for each transaction one process sends it at once, the others wait a
+    few seconds and step in only if it did not."""
 
     def __init__(self, suite: Suite, pool: int, tasks: TransactionTasks) -> None:
         self._suite, self._pool, self._tasks = suite, pool, tasks
         self._due: dict[Hashable, float] = {}
+        self._blocks = 0
 
     def settle(self, state: State, lane: Lane, files: list[Submission], seats: set[int], now: int) -> None:
         """Tally the newest round of a lane when it can be; `seats` are ours."""
@@ -44,6 +46,20 @@ class Keeper:
         wait = self._wait(trial, trial.trial, seats)
         what = f"trial {trial.trial} is concluded"
         self._do((selectors.trial_place(trial), "conclude"), state, what, conclude(file).send, wait)
+
+    def draw_or_dismiss(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
+        """For a jury that its jurors leave undrawn: draw it before its one seed lapses, or have the case dismissed."""
+        epochs = state.head // self._epoch_blocks() - trial.seed_block // self._epoch_blocks()
+        if epochs > DRAW_REACH:
+            self.conclude(state, trial, file, seats)
+        elif epochs == DRAW_REACH - 1:
+            what = f"trial {trial.trial} is drawn"
+            self._do((selectors.trial_place(trial), "draw"), state, what, self._suite.juries.draw(trial.trial).send)
+
+    def _epoch_blocks(self) -> int:
+        if not self._blocks:
+            self._blocks = self._suite.seats.epoch_blocks()
+        return self._blocks
 
     def finish_overdue(self, state: State, now: int) -> None:
         """Finalise refusals, resolve disputes and canaries whose time is up."""

@@ -2,10 +2,10 @@
 
 from functools import partial
 
+from chain.contracts.court import Court
 from chain.judging import Lane
 from chain.records import Pool, Submission
 from chain.state import State
-from chain.suite import Court
 from validator import selectors
 from validator.committees import drawn_or_forecast
 from validator.fees import FeeCollection

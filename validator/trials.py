@@ -2,10 +2,10 @@
 
 from functools import partial
 
+from chain.contracts.court import Juries
 from chain.judging import Trial
 from chain.records import Pool
 from chain.state import State
-from chain.suite import Juries
 from validator import selectors
 from validator.committees import drawn_or_forecast
 from validator.fees import FeeCollection
@@ -27,6 +27,8 @@ class TrialHandler:
     def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
         files = [state.submissions[trial.pool, trial.sequence]]
         jury = drawn_or_forecast(state, trial, partial(self._juries.jury_of, trial.trial))
+        if not trial.drawn and not trial.concluded:
+            self._keeper.draw_or_dismiss(state, trial, files[0], selectors.seats_of(state, self._voting.voters))
         if jury is None:
             return
         if trial.concluded:

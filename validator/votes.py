@@ -1,14 +1,15 @@
-"""How a seat votes in a round of a lane, and in a trial: the same moves on two contracts."""
+"""How a seat votes in a round of a lane, and in a trial: the same steps on two contracts."""
 
 import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from chain.contracts.court import Court, Juries
 from chain.errors import ContractError
 from chain.judging import Lane, Round, Trial
 from chain.records import Submission
-from chain.suite import Court, Juries, Suite
+from chain.suite import Suite
 from chain.transactions import Receipt
 from protocol.verdict import pack
 from validator.ballots import Ballot
@@ -32,7 +33,7 @@ class Vote(ABC):
 
     @abstractmethod
     def codes(self, verdict: LaneVerdict) -> int:
-        """An opinion as the contract takes it."""
+        """A verdict as the contract takes it."""
 
     @abstractmethod
     def hash(self, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:

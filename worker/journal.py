@@ -9,8 +9,10 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from protocol.encoding import canonical_json, parse_json
-from protocol.errors import IntegrityError
+from pydantic import TypeAdapter
+
+from protocol.encoding import HEX_RECORD, Bytes32
+from protocol.errors import IntegrityError, first_line
 from protocol.files import write_atomic
 from protocol.receipts import UploadReceipt
 from protocol.rollouts.commitment import Commitment
@@ -18,19 +20,20 @@ from protocol.seeds import Work
 from worker.produce import Produced
 
 log = logging.getLogger("muster.worker")
-_HASHES = ("step_seed", "manifest", "sha256", "root")
 
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """A finished file. Hashes have 32 bytes; `uploaded` once the bucket has it, with the service's receipt if any."""
+    """A finished file; `uploaded` once the bucket has it, with the service's receipt if any."""
+
+    __pydantic_config__ = HEX_RECORD
 
     counter: int
     step: int
-    step_seed: bytes
-    manifest: bytes
-    sha256: bytes
-    root: bytes
+    step_seed: Bytes32
+    manifest: Bytes32
+    sha256: Bytes32
+    root: Bytes32
     units: int
     rows: int
     uploaded: bool = False
@@ -45,6 +48,9 @@ class JournalEntry:
         return f"{self.counter:08d}-{self.sha256.hex()[:16]}"
 
 
+_ENTRY = TypeAdapter(JournalEntry)
+
+
 class Journal:
     """Entries under `folder`, by counter. One process at a time."""
 
@@ -54,10 +60,10 @@ class Journal:
         self.entries: dict[str, JournalEntry] = {}
         for note in sorted(folder.glob("*.json")):
             try:
-                entry = _parse(note.read_bytes())
+                entry = _ENTRY.validate_json(note.read_bytes())
                 self.entries[entry.stem] = entry
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                log.warning("journal note %s is damaged (%s): its file will be made again", note, error)
+            except (OSError, ValueError) as error:
+                log.warning("journal note %s is damaged (%s): its file will be made again", note, first_line(error))
                 note.rename(note.with_suffix(".damaged"))
 
     def all(self) -> list[JournalEntry]:
@@ -104,18 +110,5 @@ class Journal:
         return self._folder / f"{entry.stem}.parquet"
 
     def _note(self, entry: JournalEntry) -> None:
-        fields = {key: value.hex() if isinstance(value, bytes) else value for key, value in vars(entry).items()}
-        fields["receipt"] = entry.receipt.model_dump() if entry.receipt else None
-        write_atomic(self._folder / f"{entry.stem}.json", canonical_json(fields))
+        write_atomic(self._folder / f"{entry.stem}.json", _ENTRY.dump_json(entry))
         self.entries[entry.stem] = entry
-
-
-def _parse(raw: bytes) -> JournalEntry:
-    fields = parse_json(raw)
-    for name in _HASHES:
-        fields[name] = bytes.fromhex(fields[name])
-        if len(fields[name]) != 32:
-            raise ValueError(f"{name} is not 32 bytes")
-    if fields.get("receipt") is not None:
-        fields["receipt"] = UploadReceipt.model_validate(fields["receipt"])
-    return JournalEntry(**fields)

@@ -16,6 +16,7 @@ def run(config_path: Path) -> None:
 
 
 def _build(config: WorkerConfig) -> "Worker":
+    from worker.collaborators import WorkerCollaborators
     from worker.daemon import Worker
 
-    return Worker(config)
+    return Worker(config, WorkerCollaborators.connect(config))

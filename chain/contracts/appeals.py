@@ -72,8 +72,10 @@ class Canaries(TokenTaker):
         that an honest check gives. The deposit (accused bonds and jury fees) comes back if the opening stands."""
         params = Params(self.client, self.deployment).values()
         terms = Pools(self.client, self.deployment).pool_of(submission.pool).terms
+        # The jurors of a dispute that the opening ends are paid, too.
+        fees = terms.jury + terms.appealJury if submission.disputed else 0
         return self._taking(
-            terms.committee * params["canarySlash"] + terms.jury * terms.juryFee,
+            terms.committee * params["canarySlash"] + (terms.jury + fees) * terms.juryFee,
             "open",
             submission.pool,
             submission.sequence,
@@ -83,11 +85,6 @@ class Canaries(TokenTaker):
             int(reason),
         )
 
-    def contest(self, pool: int, sequence: int) -> ContractCall[int]:
-        """Ask a jury to look; returns its trial number."""
-        deposit = int(self.read("contestDepositOf", pool))
-        return self._returning(self._taking(deposit, "contest", pool, sequence), "CanaryContested", "trial")
-
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
-        """Keeper: after the contest window, or after the jury."""
+        """Keeper: after the jury, or at once when nobody is accused."""
         return self._call("conclude", submission.pool, submission.sequence, submission.file_data)

@@ -76,7 +76,7 @@ class Contract:
 
     def event(self, receipt: Receipt, name: str) -> Event:
         """The first event `name` of this contract in a receipt."""
-        for event in decode_logs(receipt.logs, self.deployment, {}):
+        for event in decode_logs(receipt.logs, self.deployment):
             if event.key == (self.name, name):
                 return event
         raise ConfigError(f"{receipt.tx_hash} did not emit {name}", "check the deployment file")

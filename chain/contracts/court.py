@@ -85,9 +85,6 @@ class Court(Contract):
         call = self._call("revealAndSettle", pool, lane, round, member, codes, verdict_hash, salt, refs)
         return replace(call, pending=True)
 
-    def draw(self, pool: int, lane: int, round: int) -> ContractCall[Receipt]:
-        return self._call("draw", pool, lane, round)
-
     def settle(self, pool: int, lane: int, round: int, files: Sequence[Submission]) -> ContractCall[Receipt]:
         """Tally a round; `files` are all of the lane's submissions in order (`State.files_of(lane)`)."""
         return self._call("settle", pool, lane, round, [file.file_ref for file in files])
@@ -134,11 +131,6 @@ class Juries(Contract):
 
     def draw(self, trial: int) -> ContractCall[Receipt]:
         return self._call("draw", trial)
-
-    def verdict_of(self, trial: int) -> tuple[bool, int]:
-        """(whether all votes are in or their time is over, the majority's code or 0)."""
-        done, code = self.read("verdictOf", trial)
-        return bool(done), int(code)
 
     def close_juror(self, trial: int, juror: int) -> ContractCall[int]:
         """Pay one juror of a concluded trial; returns the grains its seat's owner got."""

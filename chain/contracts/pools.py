@@ -43,10 +43,6 @@ class Submitted:
     sequence: int
     receipt: Receipt
 
-    @property
-    def lane(self) -> int:
-        return self.sequence >> 4
-
 
 @dataclass(frozen=True)
 class AccountView:

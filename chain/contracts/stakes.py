@@ -11,6 +11,9 @@ from protocol import eip712
 
 CONSENT = "Consent(address node,address operator,uint256 expiry)"
 
+DRAW_REACH = 3
+"""Epochs after its own in which a seed can still be drawn with, and so after leaving in which a seat can be drawn."""
+
 
 @dataclass(frozen=True)
 class NodeView:
@@ -111,9 +114,6 @@ class Seats(TokenTaker):
 
     def bond(self) -> int:
         return int(self.read("bond"))
-
-    def min_bond(self) -> int:
-        return int(self.read("minBond"))
 
     def epoch_blocks(self) -> int:
         return int(self.read("epochBlocks"))

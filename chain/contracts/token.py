@@ -86,12 +86,6 @@ class Params(Contract):
     def values(self) -> dict[str, int]:
         return dict(self.read("values"))
 
-    def paused(self) -> bool:
-        return bool(self.read("paused"))
-
-    def min_window(self) -> int:
-        return int(self.read("minWindow"))
-
     def unbonding(self) -> int:
         """Seconds a validator's bond stays after leaving."""
         return int(self.read("unbonding"))

@@ -51,6 +51,12 @@ def _lane_redrawn(state: State, event: Event) -> None:
     lane.rounds.append(Round(len(lane.rounds), event.args["seedBlock"]))
 
 
+@on("Court", "MemberAbsent")
+def _member_absent(state: State, event: Event) -> None:
+    a = event.args
+    state.slashes.append(slash(event, "seat", str(a["seat"]), 0, a["penalty"], a["lane"] << 4))
+
+
 @on("Court", "OutcomeSet")
 def _outcome_set(state: State, event: Event) -> None:
     decided, shift = round_of(state, event), 4 * event.args["place"]

@@ -15,6 +15,7 @@ from chain.reducers.registry import (
     thaw,
 )
 from chain.state import State
+from protocol.verdict import LANE
 
 STATUSES = ("none", "open", "paused", "closing", "settled")
 
@@ -115,6 +116,9 @@ def _work_submitted(state: State, event: Event) -> None:
         lane = Lane(sub.pool, sub.lane, event.block, event.block + pool.terms.laneBlocks, [Round(0, seed_block)])
         state.lanes[sub.pool, sub.lane] = lane
     lane.sequences.append(sub.sequence)
+    if len(lane.sequences) == LANE:
+        lane.last_block = min(lane.last_block, event.block)
+        lane.rounds[0].seed_block = lane.last_block + 1
 
 
 @on("Pools", "MirrorAnnounced")

@@ -81,6 +81,13 @@ def _seat_opened(state: State, event: Event) -> None:
     state.seats[a["seat"]] = Seat(a["seat"], a["owner"], a["voter"], a["bond"], a["activeFrom"])
 
 
+@on("Seats", "SeatReopened")
+def _seat_reopened(state: State, event: Event) -> None:
+    a = event.args
+    owner = state.seats[a["seat"]].owner
+    state.seats[a["seat"]] = Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
+
+
 @on("Seats", "VoterSet")
 def _voter_set(state: State, event: Event) -> None:
     state.seats[event.args["seat"]].voter = event.args["voter"]

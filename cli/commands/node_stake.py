@@ -25,7 +25,7 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chain.suite import NodeView
+    from chain.contracts.stakes import NodeView
     from cli.authorisations import Consent
     from cli.session import Session
 

@@ -29,8 +29,8 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.contracts.base import ContractCall
+    from chain.contracts.pools import Pools
     from chain.records import Terms
-    from chain.suite import Pools
     from chain.transactions import Receipt
     from protocol.config import PoolConfig
 

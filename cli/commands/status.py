@@ -6,6 +6,7 @@ import typer
 
 from cli.options import Reading
 from cli.output import clock, emit, fields, table
+from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ def _chain_text(summary: dict[str, Any]) -> str:
 
 def _service_text(run: "RunStatus", escrow: dict[str, int]) -> str:
     """Names and reasons in the document come from strangers, so everything is made printable."""
-    from protocol.amounts import show_tokens
     from protocol.errors import printable
 
     lines = {

@@ -11,8 +11,8 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
+    from chain.contracts.stakes import SeatView
     from chain.state import State
-    from chain.suite import SeatView
     from chain.transactions import Receipt
     from cli.session import Session
 
@@ -144,14 +144,20 @@ def withdraw(seat: SeatOption, by: Acting) -> None:
 
 
 def _check_withdrawable(session: "Session", seat: int, view: "SeatView") -> None:
+    from chain.contracts.stakes import DRAW_REACH
+
     if not view.left_epoch:
         raise ConfigError(f"seat {seat} has not left", f"first: muster validator leave --seat {seat}")
     epoch, now = session.suite.seats.current_epoch(), session.client.now()
-    if not view.release_at and epoch < view.left_epoch + 2:
+    reachable = view.left_epoch + DRAW_REACH
+    if not view.release_at and epoch <= reachable:
         blocks = session.suite.seats.epoch_blocks()
-        what = f"seat {seat} can unbond in epoch {view.left_epoch + 2}, it is epoch {epoch}"
+        what = f"seat {seat} can unbond in epoch {reachable + 1}, it is epoch {epoch}"
         raise ConfigError(what, f"wait: an epoch has {blocks} blocks")
     if view.release_at > now:
         raise ConfigError(f"the bond of seat {seat} is locked until {clock(view.release_at)}", "withdraw after that")
     if view.frozen:
-        raise ConfigError(f"seat {seat} is accused by {view.frozen} open canaries", "wait until they are concluded")
+        raise ConfigError(
+            f"seat {seat} has {view.frozen} duties whose outcome is open",
+            f"first: muster validator claim --seat {seat}",
+        )

@@ -29,7 +29,7 @@ def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: s
 
 
 def _chain(rpc: str, expected: int | None) -> str:
-    answer = get_json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}, "the RPC")
+    answer = post_json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}, "the RPC")
     try:
         found = int(answer["result"], 16)
     except (KeyError, TypeError, ValueError):
@@ -65,35 +65,33 @@ def _orchestrator(url: str) -> str:
 
 def ask_orchestrator(url: str, endpoint: "Get[A]") -> "A":
     """A public document of a pool's service. Raises ConfigError if what answers is none, UnreachableError."""
-    from protocol.api.base import parse_response
+    from runtime.signed_client import ClientLimits, ServiceError, SignedClient
 
-    data = _fetch(url.rstrip("/") + endpoint.path, None, "the orchestrator")
+    limits = ClientLimits(timeout=_SECONDS, attempts=1, exchange=4 * _SECONDS)
+    client, where = SignedClient(url, limits=limits), url.rstrip("/") + endpoint.path
     try:
-        return parse_response(endpoint.answer, data, url)
+        return client.get(endpoint)
+    except ServiceError as error:
+        raise UnreachableError(f"the orchestrator {where} answers {error.status}", "check the URL") from None
+    except UnreachableError as error:
+        what = f"the orchestrator {where} does not answer ({error.what})"
+        raise UnreachableError(what, "start it or correct the URL") from None
     except IntegrityError as error:
         raise ConfigError(f"{url} is not a muster orchestrator: {error.what}", "check the URL") from None
+    finally:
+        client.close()
 
 
-def get_json(url: str, body: Any, what: str) -> Any:
-    """What `url` answers to a GET, or to a POST of `body`. Raises ConfigError, UnreachableError."""
+def post_json(url: str, body: Any, what: str) -> Any:
+    """What `url` answers to a POST. Raises ConfigError, UnreachableError."""
+    import httpx
+
     from protocol.encoding import parse_json
 
     try:
-        return parse_json(_fetch(url, body, what))
-    except ValueError:
-        raise ConfigError(f"{url} does not answer JSON", "check the URL") from None
-
-
-def _fetch(url: str, body: Any, what: str) -> bytes:
-    import httpx
-
-    try:
-        if body is None:
-            answer = httpx.get(url, timeout=_SECONDS, trust_env=False)
-        else:
-            answer = httpx.post(url, json=body, timeout=_SECONDS, trust_env=False)
+        answer = httpx.post(url, json=body, timeout=_SECONDS, trust_env=False)
         answer.raise_for_status()
-        return answer.content
+        return parse_json(answer.content)
     except httpx.InvalidURL as error:
         raise ConfigError(f"{url} is not a URL: {error}", "write http://host:port") from None
     except httpx.HTTPStatusError as error:
@@ -101,3 +99,5 @@ def _fetch(url: str, body: Any, what: str) -> bytes:
     except httpx.HTTPError as error:
         words = str(error) or type(error).__name__
         raise UnreachableError(f"{what} {url} does not answer ({words})", "start it or correct the URL") from None
+    except ValueError:
+        raise ConfigError(f"{url} does not answer JSON", "check the URL") from None

@@ -15,11 +15,11 @@ contract HalmosProofs {
     /// Accrual: a submission moves its units and its counter, and nothing else.
     function check_submitted(uint256 w, uint256 units) external pure {
         if (units > type(uint24).max || w.pending() + units > AccountSlot.MAX_34) return;
-        if (w.counter() == AccountSlot.MAX_COUNTER) return;
+        if (w.counter() == AccountSlot.MAX_COUNTER || w.unsettled() == AccountSlot.MAX_COUNT) return;
         uint256 after_ = w.submitted(units);
         assert(after_.pending() == w.pending() + units && after_.counter() == w.counter() + 1);
         assert(after_.earned() == w.earned() && after_.drawn() == w.drawn());
-        assert(after_.limitField() == w.limitField() && after_ >> 184 == w >> 184);
+        assert(after_.limitField() == w.limitField() && after_ >> 244 == w >> 244 && after_.frozenAt() == w.frozenAt());
     }
 
     /// Claim: what is paid and what is left add up, and nothing else of the account changes.
@@ -40,12 +40,12 @@ contract HalmosProofs {
         uint256 a = w.withEarned(earned).withPending(pending).withLimit(limit).withJoinedStep(step);
         assert(a.earned() == earned && a.pending() == pending && a.limitField() == limit && a.joinedStep() == step);
         assert(a.drawn() == w.drawn() && a.counter() == w.counter() && a.frozenAt() == w.frozenAt());
-        assert(a.frozen() == w.frozen() && a >> 252 == w >> 252);
+        assert(a.frozen() == w.frozen() && a >> 254 == w >> 254 && a.unsettled() == w.unsettled());
     }
 
     /// Freezing and releasing once is no change but for the time kept by an earlier freeze.
     function check_freezeRelease(uint256 w, uint256 time) external pure {
-        if (time > type(uint32).max || w.frozen() >= AccountSlot.MAX_FROZEN - 1) return;
+        if (time > type(uint32).max || w.frozen() >= AccountSlot.MAX_COUNT - 1) return;
         if (w.frozen() == 0 && w.frozenAt() != 0) return;
         assert(w.frozenMore(time).frozenLess() == w);
     }
@@ -61,11 +61,14 @@ contract HalmosProofs {
     }
 
     /// Slashing: parts never exceed the whole, nor the stake.
-    function check_split(uint56 stake, uint64 amount, uint64 fees, uint64 reward, uint16 bps) external pure {
+    function check_split(uint56 stake, uint64 amount, uint56 kept, uint64 fees, uint64 reward, uint16 bps)
+        external
+        pure
+    {
         if (bps > 2_000) return;
-        (uint256 taken, uint256 f, uint256 r) = SplitLib.slash(stake, amount, fees, reward, bps);
+        (uint256 taken, uint256 f, uint256 r) = SplitLib.slash(stake, amount, kept, fees, reward, bps);
         assert(taken <= stake && taken <= amount && f <= fees && r <= reward);
-        assert(f + r <= taken);
+        assert(f + r <= taken && (taken == 0 || stake - taken >= kept));
     }
 
     /// A file's word gives back what was packed.

@@ -26,6 +26,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     IPools public immutable pools;
     ICourt public immutable court;
     IJuries public immutable juries;
+    address public immutable canaries;
 
     /// By pool << 32 | sequence.
     mapping(uint256 id => Dispute) private _disputes;
@@ -39,6 +40,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         pools = IPools(suite.pools);
         court = ICourt(suite.court);
         juries = IJuries(suite.juries);
+        canaries = suite.canaries;
     }
 
     /// @inheritdoc IAppeals
@@ -49,6 +51,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
         court.setOutcome(pool, sequence, Codes.DISPUTED);
         d.disputer = msg.sender;
+        d.openedAt = block.timestamp;
         d.deposit = depositOf(pool, 0);
         d.trial = _summon(pool, sequence, t.jury, t, members);
         emit Disputed(pool, sequence, msg.sender, d.trial, d.deposit);
@@ -76,23 +79,32 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         if (d.disputer == address(0)) revert NoDispute();
         if (d.resolved) revert AlreadyResolved();
         if (d.appealUntil == 0) {
-            d.verdict = _standing(d.trial, d.code, d.code);
-            PoolTerms memory t = pools.termsOf(pool);
-            if (t.appealJury == 0) {
-                d.appealUntil = block.timestamp;
-                emit VerdictReached(pool, sequence, d.verdict, block.timestamp);
-                _resolve(pool, sequence, file, d.verdict);
-            } else {
-                d.appealUntil = block.timestamp + t.appealWindow;
-                emit VerdictReached(pool, sequence, d.verdict, d.appealUntil);
-                if (Codes.isReject(d.verdict)) pools.freezeHeld(pool, sequence, file);
-            }
+            _first(d, pool, sequence, file);
         } else if (d.appellant == address(0)) {
             if (block.timestamp < d.appealUntil) revert NotYet(d.appealUntil);
-            _resolve(pool, sequence, file, d.verdict);
+            _resolve(pool, sequence, file, d.verdict, false);
         } else {
-            _resolve(pool, sequence, file, _standing(d.appealTrial, d.verdict, d.code));
+            (uint256 code, bool replaced) = _verdict(d.appealTrial);
+            if (replaced) d.appealTrial = code;
+            else if (code == Codes.NONE) _resolve(pool, sequence, file, d.verdict, true);
+            else _resolve(pool, sequence, file, _standing(code, d.verdict, d.code), false);
         }
+    }
+
+    /// @inheritdoc IAppeals
+    function cancel(uint256 pool, uint256 sequence) external nonReentrant returns (uint256 code, uint256 used) {
+        if (msg.sender != canaries) revert NotCanaries();
+        Dispute storage d = _disputes[_id(pool, sequence)];
+        if (d.disputer == address(0)) revert NoDispute();
+        if (d.resolved) revert AlreadyResolved();
+        d.resolved = true;
+        code = d.code;
+        used = juries.discharge(d.trial);
+        if (d.appellant != address(0)) used += juries.discharge(d.appealTrial);
+        emit DisputeCancelled(pool, sequence);
+        emit DisputeResolved(pool, sequence, code, false, 0);
+        token.safeTransfer(d.disputer, d.deposit);
+        if (d.appellant != address(0)) token.safeTransfer(d.appellant, d.appealDeposit);
     }
 
     /// @inheritdoc IAppeals
@@ -106,13 +118,54 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         return (uint256(t.jury) * t.juryFee + params.values().delayCompensation) << round;
     }
 
-    /// @dev The code that stands after a jury: the earlier one when the jury has no majority, could not get the file, or
-    /// says the same kind.
-    function _standing(uint256 trial, uint256 standing, uint256 original) private view returns (uint256) {
-        (bool done, uint256 code) = juries.verdictOf(trial);
+    /// @dev After the first jury: its verdict, a fresh jury, or the end.
+    function _first(Dispute storage d, uint256 pool, uint256 sequence, FileData calldata file) private {
+        (uint256 code, bool replaced) = _verdict(d.trial);
+        if (replaced) {
+            d.trial = code;
+            return;
+        }
+        if (code == Codes.NONE) {
+            d.verdict = d.code;
+            d.resolved = true;
+            court.setOutcome(pool, sequence, d.code);
+            pools.resolve(pool, sequence, file, d.code, 0);
+            emit DisputeResolved(pool, sequence, d.code, false, 0);
+            token.safeTransfer(d.disputer, d.deposit);
+            return;
+        }
+        _awaitCanary(pool, sequence, file);
+        d.verdict = _standing(code, d.code, d.code);
+        PoolTerms memory t = pools.termsOf(pool);
+        d.appealUntil = block.timestamp + (t.appealJury == 0 ? 0 : t.appealWindow);
+        emit VerdictReached(pool, sequence, d.verdict, d.appealUntil);
+        if (t.appealJury == 0) _resolve(pool, sequence, file, d.verdict, false);
+        else if (Codes.isReject(d.verdict)) pools.freezeHeld(pool, sequence, file);
+    }
+
+    /// @dev A jury's code; or, when it found none, NONE, or the trial of the jury that replaces it.
+    function _verdict(uint256 trial) private returns (uint256 code, bool replaced) {
+        bool done;
+        (done, code) = juries.verdictOf(trial);
         if (!done) revert NotYet(0);
+        if (code != Codes.NONE) return (code, false);
+        code = juries.replace(trial);
+        replaced = code != 0;
+    }
+
+    /// @dev An owner's right to open a canary must not be cut short by whoever disputes its file first.
+    function _awaitCanary(uint256 pool, uint256 sequence, FileData calldata file) private view {
+        if (pools.canaryRootOf(pool, file.step) == 0) return;
+        uint256 until = pools.submissionOf(pool, sequence).time;
+        if (block.timestamp < until) revert NotYet(until);
+    }
+
+    /// @dev The code that stands after a jury's verdict: the earlier one when the jury says the same kind, or when it
+    /// could not get a file that was not accepted.
+    function _standing(uint256 code, uint256 standing, uint256 original) private pure returns (uint256) {
         uint256 kind = Codes.kind(code);
-        if (kind == Codes.KIND_NONE || kind == Codes.KIND_UNAVAILABLE || kind == Codes.kind(standing)) return standing;
+        if (kind == Codes.kind(standing)) return standing;
+        if (kind == Codes.KIND_UNAVAILABLE && Codes.kind(standing) != Codes.KIND_ACCEPT) return standing;
         return kind == Codes.kind(original) ? original : code;
     }
 
@@ -124,26 +177,33 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         address winner;
         uint256 stake;
         uint256 reward;
+        /// What of the two deposits goes back.
+        uint256 back;
+        uint256 appealBack;
     }
 
     /// @dev The final code: outcome, penalties of those whose majority was overturned, deposits, fees, reward.
-    function _resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code) private {
+    /// @param mistrial The second jury found nothing: the first one's verdict stands, the appellant gets its deposit.
+    function _resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, bool mistrial) private {
         Dispute storage d = _disputes[_id(pool, sequence)];
+        _awaitCanary(pool, sequence, file);
         d.resolved = true;
         Money memory m;
         bool overturned = Codes.kind(code) != Codes.kind(d.code);
-        bool appealed = d.appellant != address(0);
+        // nobody is to blame for a file that could not be had: its disputer pays the jury and earns nothing
+        bool blameless = Codes.kind(d.code) == Codes.KIND_UNAVAILABLE;
+        bool appealed = d.appellant != address(0) && !mistrial;
         bool firstWrong = Codes.kind(code) != Codes.kind(d.verdict);
-        IParams.Values memory v = params.values();
+        IParams.Values memory v = params.valuesAt(d.openedAt);
 
         if (appealed && firstWrong) (m.winner, m.stake) = (d.appellant, d.appealDeposit);
-        else if (overturned) (m.winner, m.stake) = (d.disputer, d.deposit);
+        else if (overturned && !blameless) (m.winner, m.stake) = (d.disputer, d.deposit);
 
-        if (overturned) {
+        if (overturned && !blameless) {
             (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
-            m.penalties += _penalise(pool, sequence, members, votes, d.code, v.overturnPenalty);
+            m.penalties += _penalise(pool, sequence, members, votes, d.code, _share(pool, file, votes, d.code, v));
         }
-        if (firstWrong) {
+        if (firstWrong && Codes.contradict(d.verdict, code)) {
             m.penalties += _penalise(
                 pool, sequence, juries.seatsOf(d.trial), juries.votesOf(d.trial), d.verdict, v.overturnPenalty
             );
@@ -152,7 +212,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         (, uint256 slashReward) = pools.resolve(pool, sequence, file, code, overturned ? m.stake : 0);
 
         m.pot = m.penalties;
-        if (!overturned) m.pot += d.deposit;
+        if (!overturned || blameless) m.pot += d.deposit;
         if (appealed && !firstWrong) m.pot += d.appealDeposit;
         m.pot -= _payJury(d.trial, code, m.pot);
         if (appealed) m.pot -= _payJury(d.appealTrial, code, m.pot);
@@ -165,24 +225,41 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
             m.pot -= share;
         }
         emit DisputeResolved(pool, sequence, code, overturned, m.reward);
-        _settleDeposits(d, m, code, overturned, v.delayCompensation, file.node);
+        if (overturned && blameless) {
+            m.back = m.pot < d.deposit ? m.pot : d.deposit;
+            m.pot -= m.back;
+        } else if (overturned) {
+            m.back = d.deposit;
+        }
+        if (d.appellant != address(0) && (mistrial || firstWrong)) m.appealBack = d.appealDeposit;
+        _settleDeposits(d, m, Codes.kind(code) == Codes.KIND_ACCEPT && !overturned, v.delayCompensation, file.node);
+    }
+
+    /// @dev What each seat of an overturned majority pays: together at least what the file would have earned.
+    function _share(
+        uint256 pool,
+        FileData calldata file,
+        uint256[] memory votes,
+        uint256 wrong,
+        IParams.Values memory v
+    ) private view returns (uint256) {
+        uint256 liars;
+        for (uint256 i = 0; i < votes.length; ++i) {
+            if (Codes.kind(votes[i]) == Codes.kind(wrong)) ++liars;
+        }
+        if (liars == 0 || Codes.kind(wrong) != Codes.KIND_ACCEPT) return v.overturnPenalty;
+        uint256 share = (uint256(file.units) * pools.termsOf(pool).rate + liars - 1) / liars;
+        return share > v.overturnPenalty ? share : v.overturnPenalty;
     }
 
     /// @dev Deposits of those who were right go back; a wrongly delayed operator is compensated; the rest is burnt.
-    function _settleDeposits(
-        Dispute storage d,
-        Money memory m,
-        uint256 code,
-        bool overturned,
-        uint256 compensation,
-        address node
-    ) private {
-        if (overturned) token.safeTransfer(d.disputer, d.deposit);
-        if (d.appellant != address(0) && Codes.kind(code) != Codes.kind(d.verdict)) {
-            token.safeTransfer(d.appellant, d.appealDeposit);
-        }
+    function _settleDeposits(Dispute storage d, Money memory m, bool delayed, uint256 compensation, address node)
+        private
+    {
+        if (m.back != 0) token.safeTransfer(d.disputer, m.back);
+        if (m.appealBack != 0) token.safeTransfer(d.appellant, m.appealBack);
         if (m.reward != 0) token.safeTransfer(m.winner, m.reward);
-        if (Codes.kind(code) == Codes.KIND_ACCEPT && !overturned) {
+        if (delayed) {
             if (compensation > m.pot) compensation = m.pot;
             m.pot -= compensation;
             if (compensation != 0) token.safeTransfer(stakes.operatorOf(node), compensation);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IAppeals} from "./interfaces/IAppeals.sol";
 import {ICanaries} from "./interfaces/ICanaries.sol";
 import {ICourt} from "./interfaces/ICourt.sol";
 import {IJuries} from "./interfaces/IJuries.sol";
@@ -29,11 +30,12 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     IPools public immutable pools;
     ICourt public immutable court;
     IJuries public immutable juries;
+    IAppeals public immutable appeals;
 
     /// By pool << 32 | sequence.
     mapping(uint256 id => Canary) private _canaries;
-    /// Seats already accused in a lane, by pool << 32 | lane: one slash per validator and lane.
-    mapping(uint256 id => mapping(uint256 seat => bool)) private _accused;
+    /// Seats slashed in a lane, by pool << 32 | lane: one slash per seat and lane.
+    mapping(uint256 id => mapping(uint256 seat => bool)) private _slashed;
 
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.canaries);
@@ -43,6 +45,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         pools = IPools(suite.pools);
         court = ICourt(suite.court);
         juries = IJuries(suite.juries);
+        appeals = IAppeals(suite.appeals);
     }
 
     /// @inheritdoc ICanaries
@@ -61,32 +64,17 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         _checkRollout(pool, sequence, file, rollout, t.auditRate);
 
         Canary storage c = _canaries[_id(pool, sequence)];
-        c.code = pools.hold(pool, sequence, file); // reverts unless settled and within the window
+        uint256 fees;
+        (c.code, fees) = _take(pool, sequence, file);
         c.owner = msg.sender;
         c.reason = reason;
         c.slash = params.values().canarySlash;
-        c.contestUntil = block.timestamp + t.contestWindow;
         _accuse(c, pool, sequence);
         c.deposit = c.accused.length * c.slash + uint256(t.jury) * t.juryFee;
-        court.setOutcome(pool, sequence, Codes.DISPUTED);
-        emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit, c.contestUntil);
-        token.safeTransferFrom(msg.sender, address(this), c.deposit);
-    }
-
-    /// @inheritdoc ICanaries
-    function contest(uint256 pool, uint256 sequence) external nonReentrant {
-        Canary storage c = _canaries[_id(pool, sequence)];
-        if (c.owner == address(0)) revert NotOpened();
-        if (c.contester != address(0)) revert AlreadyContested();
-        if (block.timestamp >= c.contestUntil) revert ContestOver(c.contestUntil);
-        PoolTerms memory t = pools.termsOf(pool);
-        (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
-        c.contester = msg.sender;
-        c.contestDeposit = contestDepositOf(pool);
-        c.trial =
-            juries.summon(pool, sequence, t.jury, t.juryFee, t.juryCommitWindow, t.juryRevealWindow, members, c.owner);
-        emit CanaryContested(pool, sequence, msg.sender, c.trial, c.contestDeposit);
-        token.safeTransferFrom(msg.sender, address(this), c.contestDeposit);
+        emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit, block.timestamp);
+        if (c.accused.length != 0) _summon(c, pool, sequence, t);
+        token.safeTransferFrom(msg.sender, address(this), c.deposit + fees);
+        _send(address(juries), fees);
     }
 
     /// @inheritdoc ICanaries
@@ -94,43 +82,20 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         Canary storage c = _canaries[_id(pool, sequence)];
         if (c.owner == address(0)) revert NotOpened();
         if (c.concluded) revert AlreadyConcluded();
+        (uint256 verdict, bool replaced) = _verdict(c);
+        if (replaced) return;
         c.concluded = true;
-        if (c.contester == address(0)) {
-            if (block.timestamp < c.contestUntil) revert NotYet(c.contestUntil);
-            _end(c, pool, sequence, file, true, Codes.CANARY);
-            _send(c.owner, c.deposit);
-            return;
-        }
-        (bool done, uint256 verdict) = juries.verdictOf(c.trial);
-        if (!done) revert NotYet(0);
-        uint256 kind = Codes.kind(verdict);
-        bool upheld = kind == Codes.KIND_REJECT || kind == Codes.KIND_MALFORMED;
-        // A jury that finds the file good restores it; one that cannot tell leaves the committee's outcome.
-        uint256 code = upheld ? Codes.CANARY : kind == Codes.KIND_ACCEPT ? Codes.ACCEPT : c.code;
-        _end(c, pool, sequence, file, upheld, code);
-
-        if (upheld) {
-            // the contester was wrong: its deposit pays the jury, the rest of it is burnt
-            uint256 used = _payJury(c.trial, verdict, c.contestDeposit);
-            _send(SuiteLib.SINK, c.contestDeposit - used);
-            _send(c.owner, c.deposit);
-        } else {
-            // the owner's deposit pays the jury; the rest is lost when the jury found the file good
-            uint256 used = _payJury(c.trial, verdict, c.deposit);
-            _send(kind == Codes.KIND_ACCEPT ? SuiteLib.SINK : c.owner, c.deposit - used);
-            _send(c.contester, c.contestDeposit);
-        }
+        uint256 taken = _slash(c, pool, sequence, verdict);
+        uint256 code = _outcome(c, verdict);
+        court.setOutcome(pool, sequence, code);
+        emit CanaryConcluded(pool, sequence, code == Codes.CANARY, code);
+        pools.resolve(pool, sequence, file, code, 0);
+        _settleDeposit(c, verdict, taken);
     }
 
     /// @inheritdoc ICanaries
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory) {
         return _canaries[_id(pool, sequence)];
-    }
-
-    /// @inheritdoc ICanaries
-    function contestDepositOf(uint256 pool) public view returns (uint256) {
-        PoolTerms memory t = pools.termsOf(pool);
-        return uint256(t.jury) * t.juryFee + params.values().delayCompensation;
     }
 
     /// @inheritdoc ICanaries
@@ -172,37 +137,84 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         if (!Audit.sampled(seed, sequence, file.rows, rate, rollout.row)) revert NotInSample();
     }
 
-    /// @dev Members whose vote accepted, unless another canary of the lane accuses them already.
+    /// @dev Takes the file from whoever has it: the committee's outcome, or a dispute, which ends.
+    function _take(uint256 pool, uint256 sequence, FileData calldata file)
+        private
+        returns (uint256 code, uint256 fees)
+    {
+        IPools.Submission memory s = pools.submissionOf(pool, sequence);
+        if (s.phase == IPools.Phase.Disputed) {
+            bytes32 inner = pools.innerHash(pool, sequence, file);
+            if (pools.digestOf(inner, file.node) != s.digest) revert NotThisFile();
+            if (block.timestamp >= s.time) revert WindowOver(s.time);
+            return appeals.cancel(pool, sequence);
+        }
+        code = pools.hold(pool, sequence, file); // reverts unless settled and within the window
+        court.setOutcome(pool, sequence, Codes.DISPUTED);
+    }
+
+    /// @dev Members whose vote accepted.
     function _accuse(Canary storage c, uint256 pool, uint256 sequence) private {
+        if (Codes.kind(c.code) != Codes.KIND_ACCEPT) return; // the committee was right, and its minority pays as such
         (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
-        mapping(uint256 => bool) storage accused = _accused[_id(pool, sequence >> 4)];
         for (uint256 i = 0; i < members.length; ++i) {
-            if (Codes.kind(votes[i]) != Codes.KIND_ACCEPT || accused[members[i]]) continue;
-            accused[members[i]] = true;
+            if (Codes.kind(votes[i]) != Codes.KIND_ACCEPT) continue;
             c.accused.push(members[i]);
             seats.freeze(members[i]);
         }
     }
 
-    /// @dev Frees or slashes the accused, and gives the file its final outcome.
-    function _end(Canary storage c, uint256 pool, uint256 sequence, FileData calldata file, bool upheld, uint256 code)
-        private
-    {
-        uint256 lane = _id(pool, sequence >> 4);
+    function _summon(Canary storage c, uint256 pool, uint256 sequence, PoolTerms memory t) private {
+        (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
+        c.trial =
+            juries.summon(pool, sequence, t.jury, t.juryFee, t.juryCommitWindow, t.juryRevealWindow, members, c.owner);
+        emit CanaryContested(pool, sequence, c.owner, c.trial, 0);
+    }
+
+    /// @dev What the jury says; CANARY when there is nothing to judge; NONE when nobody could, or another jury will.
+    function _verdict(Canary storage c) private returns (uint256 code, bool replaced) {
+        if (c.trial == 0) return (Codes.CANARY, false);
+        bool done;
+        (done, code) = juries.verdictOf(c.trial);
+        if (!done) revert NotYet(0);
+        if (code != Codes.NONE) return (code, false);
+        uint256 next = juries.replace(c.trial);
+        replaced = next != 0;
+        if (replaced) c.trial = next;
+    }
+
+    /// @dev A jury that finds the file good restores it; one that cannot tell leaves the committee's outcome.
+    function _outcome(Canary storage c, uint256 verdict) private view returns (uint256) {
+        uint256 kind = Codes.kind(verdict);
+        if (kind == Codes.KIND_REJECT || kind == Codes.KIND_MALFORMED) return Codes.CANARY;
+        return kind == Codes.KIND_ACCEPT ? Codes.ACCEPT : c.code;
+    }
+
+    /// @dev Frees the accused, and slashes them when the jury agrees.
+    function _slash(Canary storage c, uint256 pool, uint256 sequence, uint256 verdict) private returns (uint256 taken) {
+        bool upheld = _outcome(c, verdict) == Codes.CANARY;
+        mapping(uint256 => bool) storage slashed = _slashed[_id(pool, sequence >> 4)];
         for (uint256 i = 0; i < c.accused.length; ++i) {
             uint256 seat = c.accused[i];
             seats.release(seat);
-            if (upheld) emit SeatSlashed(pool, sequence, seat, seats.penalise(seat, c.slash, SuiteLib.SINK));
-            else _accused[lane][seat] = false;
+            if (!upheld || slashed[seat]) continue;
+            slashed[seat] = true;
+            uint256 amount = seats.penalise(seat, c.slash, address(this));
+            taken += amount;
+            emit SeatSlashed(pool, sequence, seat, amount);
         }
-        court.setOutcome(pool, sequence, code);
-        emit CanaryConcluded(pool, sequence, upheld, code);
-        pools.resolve(pool, sequence, file, code, 0);
     }
 
-    function _payJury(uint256 trial, uint256 verdict, uint256 funds) private returns (uint256 used) {
-        used = juries.conclude(trial, verdict, funds);
+    /// @dev The slashed pay the jury that was right about them, else the owner does. A false canary loses all of its
+    /// deposit; one that no jury could judge gets it back.
+    function _settleDeposit(Canary storage c, uint256 verdict, uint256 taken) private {
+        bool judged = c.trial != 0 && verdict != Codes.NONE;
+        uint256 used = judged ? juries.conclude(c.trial, verdict, taken + c.deposit) : 0;
         _send(address(juries), used);
+        uint256 fromTaken = used < taken ? used : taken;
+        _send(SuiteLib.SINK, taken - fromTaken);
+        bool wrong = Codes.kind(verdict) == Codes.KIND_ACCEPT;
+        _send(wrong ? SuiteLib.SINK : c.owner, c.deposit - (used - fromTaken));
     }
 
     function _send(address to, uint256 amount) private {

@@ -7,14 +7,17 @@ import {IParams} from "./interfaces/IParams.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {LaneSlot} from "./libraries/LaneSlot.sol";
 import {Reckoning} from "./libraries/Reckoning.sol";
-import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Tally} from "./libraries/Tally.sol";
 import {FileRef, Suite} from "./libraries/Types.sol";
+import {Voting} from "./libraries/Voting.sol";
 
 /// @title Court
 /// @notice Hidden votes, outcomes and fees of the committees.
 contract Court is Committees {
     using LaneSlot for uint256;
+
+    /// In a ballot, above the codes: its seat is frozen until it is closed.
+    uint256 private constant FROZEN = 1 << 64;
 
     IParams public immutable params;
     address public immutable appeals;
@@ -45,10 +48,7 @@ contract Court is Committees {
         if (w.settled()) revert AlreadySettled();
         if (w.seed() == 0) w = _draw(w, pool, lane, round);
         uint256 seat = _onlyVoter(w, member);
-        if (w.committed() & (1 << member) != 0) revert AlreadyCommitted();
-        if (commitment == 0) revert EmptyCommitment();
-        uint256 until = w.time() + _terms[pool].commitWindow;
-        if (block.timestamp >= until) revert CommitOver(until);
+        Voting.checkCommit(_body(w, _terms[pool]), member, commitment);
         _lanes[key] = w.withCommitted(member);
         _ballots[(key << 3) | member] = commitment;
         emit VoteCommitted(pool, lane, seat, round, member, commitment);
@@ -68,13 +68,7 @@ contract Court is Committees {
         uint256 w = _lanes[key];
         if (w.settled()) revert AlreadySettled();
         if (w.seed() == 0) revert NotDrawn();
-        // The commitment binds its sender: nobody else can open it, and no call to Seats is needed.
-        if (member >= LaneSlot.MOST || w.committed() & (1 << member) == 0) revert NotCommitted();
-        if (w.revealed() & (1 << member) != 0) revert AlreadyRevealed();
-        Terms memory t = _terms[pool];
-        uint256 opens = w.time() + t.commitWindow;
-        if (w.committed() + 1 != 1 << t.committee && block.timestamp < opens) revert RevealNotOpen(opens);
-        if (block.timestamp >= opens + t.revealWindow) revert RevealOver(opens + t.revealWindow);
+        Voting.checkReveal(_body(w, _terms[pool]), member);
         bytes32 hash = ballotHash(pool, lane, round, msg.sender, codes, verdictHash, salt);
         if (codes > type(uint64).max || _ballots[(key << 3) | member] != hash) revert WrongReveal();
         _ballots[(key << 3) | member] = bytes32(codes);
@@ -103,22 +97,22 @@ contract Court is Committees {
         uint256 w = _lanes[key];
         if (w.settled()) revert AlreadySettled();
         Terms memory t = _terms[pool];
-        uint256 codes;
+        uint256[] memory votes;
         if (w.seed() == 0) {
-            // never drawn: void once it can be drawn no more
-            uint256 last = _seedBlock(w, pool, lane, round, t) + t.drawBlocks;
+            // never drawn: the next committee judges it, once this one can be drawn no more
+            uint256 last = _seedBlock(w, pool, lane, round) + t.drawBlocks;
             if (block.number <= last) revert NotSettleable(last + 1);
-            codes = _voids(files.length);
         } else {
-            _requireDone(w, t);
-            codes = w.committed() == 0
-                ? _voids(files.length)
-                : Tally.lane(_revealed(w, key, t.committee), files.length, t.committee);
+            uint256 until = Voting.countableFrom(_body(w, t));
+            if (block.timestamp < until) revert NotSettleable(until);
+            votes = _votes(w, key, t.committee);
         }
-        if (round == 1) codes = _lastWord(codes, _lanes[key ^ 1].codes());
+        uint256 codes = Tally.lane(votes, files.length, t.committee);
+        if (round == 1) codes = Tally.lastWord(codes, _lanes[key ^ 1].codes());
         _lanes[key] = w.withCodes(codes).withTime(block.timestamp) | LaneSlot.SETTLED;
         emit LaneSettled(pool, lane, round, codes);
-        if (round == 0) _redraw(pool, lane, key, codes, files.length);
+        if (round == 0) _redraw(pool, lane, key, codes);
+        if (w.seed() != 0) _blame(w, pool, lane, round, votes, codes);
         pools.settleLane(pool, lane, codes, files);
     }
 
@@ -134,15 +128,18 @@ contract Court is Committees {
         if (block.timestamp < until || Reckoning.has(w.codes(), Codes.DISPUTED)) revert NotFinal(until);
         _lanes[key] = w.withClosed(member);
 
-        IParams.Values memory v = params.values();
-        bool present = w.revealed() & (1 << member) != 0;
-        uint256 votes = present ? uint256(_ballots[(key << 3) | member]) : 0;
+        uint256 ballot = uint256(_ballots[(key << 3) | member]);
         delete _ballots[(key << 3) | member];
-        (uint256 paid, uint256 burnt, uint256 penalty) =
-            Reckoning.member(votes, w.codes(), t.fee, v.minorityPenalty, v.withheldPenalty);
-        if (w.committed() == 0) penalty = 0; // nobody was there: no penalty for anyone
         uint256 seat = w.member(member);
-        if (penalty != 0) penalty = seats.penalise(seat, penalty, SuiteLib.SINK);
+        bool present = w.revealed() & (1 << member) != 0;
+        if (present && ballot & FROZEN != 0) seats.release(seat);
+        // the values of a time before the draw
+        IParams.Values memory v = params.valuesAt(w.time() - t.commitWindow - t.revealWindow);
+        (uint256 paid, uint256 burnt, uint256 penalty) = Reckoning.member(
+            present ? ballot & type(uint64).max : 0, w.codes(), t.fee, v.minorityPenalty, v.withheldPenalty
+        );
+        if (!present) penalty = 0; // taken at settlement
+        if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
         emit MemberClosed(pool, lane, seat, round, paid, burnt, penalty);
         if (paid + burnt != 0) pools.payFees(pool, seats.ownerOf(seat), paid, burnt);
     }
@@ -151,7 +148,13 @@ contract Court is Committees {
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external {
         if (msg.sender != appeals && msg.sender != canaries) revert NotAppeals();
         (uint256 round, uint256 w) = _decided(pool, sequence);
-        _lanes[_key(pool, sequence >> 4, round)] = w.withCodes(Codes.set(w.codes(), sequence & 15, code));
+        uint256 key = _key(pool, sequence >> 4, round);
+        _lanes[key] = w.withCodes(Codes.set(w.codes(), sequence & 15, code));
+        if (code == Codes.DISPUTED && w.seed() != 0) {
+            for (uint256 i = 0; i < _terms[pool].committee; ++i) {
+                _freeze(w, key, i);
+            }
+        }
         emit OutcomeSet(pool, sequence >> 4, sequence & 15, round, code);
     }
 
@@ -164,7 +167,7 @@ contract Court is Committees {
         uint256 key = _key(pool, lane, round);
         bytes32 ballot = _ballots[(key << 3) | member];
         revealed = _lanes[key].revealed() & (1 << member) != 0;
-        if (revealed) codes = uint256(ballot);
+        if (revealed) codes = uint64(uint256(ballot));
         else commitment = ballot;
     }
 
@@ -201,54 +204,57 @@ contract Court is Committees {
 
     // ---- Settling
 
-    function _requireDone(uint256 w, Terms memory t) private view {
-        uint256 all = (1 << t.committee) - 1;
-        if (w.revealed() == all) return;
-        uint256 until = w.time() + t.commitWindow;
-        // Without any commitment there is nothing to reveal; else those who committed all revealed, or time is up.
-        if (w.committed() != 0 && w.committed() != w.revealed()) until += t.revealWindow;
-        if (block.timestamp < until) revert NotSettleable(until);
-    }
-
     /// @dev Round 1's seed is the next but one block's hash; nobody knows it yet.
-    function _redraw(uint256 pool, uint256 lane, uint256 key, uint256 codes, uint256 files) private {
-        for (uint256 place = 0; place < files; ++place) {
-            if (Codes.get(codes, place) != Codes.UNDECIDED) continue;
-            uint256 seedBlock = block.number + 2;
-            _lanes[key | 1] = uint256(0).withTime(seedBlock);
-            emit LaneRedrawn(pool, lane, seedBlock);
-            return;
+    function _redraw(uint256 pool, uint256 lane, uint256 key, uint256 codes) private {
+        if (!Reckoning.has(codes, Codes.UNDECIDED)) return;
+        uint256 seedBlock = block.number + 2;
+        _lanes[key | 1] = uint256(0).withTime(seedBlock);
+        emit LaneRedrawn(pool, lane, seedBlock);
+    }
+
+    /// @dev Who did not reveal pays now. Who contradicts the outcome will pay when it is final, and stays until then.
+    function _blame(uint256 w, uint256 pool, uint256 lane, uint256 round, uint256[] memory votes, uint256 codes)
+        private
+    {
+        uint256 key = _key(pool, lane, round);
+        bool unanimous = true;
+        for (uint256 i = 1; i < votes.length; ++i) {
+            if (votes[i] != votes[0]) unanimous = false;
+        }
+        bool all = w.revealed() + 1 == 1 << votes.length;
+        if (all && unanimous && !Reckoning.has(codes, Codes.UNDECIDED)) return;
+        uint256 penalty = params.valuesAt(w.time()).withheldPenalty * Reckoning.count(codes);
+        for (uint256 i = 0; i < votes.length; ++i) {
+            if (w.revealed() & (1 << i) == 0) {
+                uint256 taken = seats.collect(w.member(i), penalty, msg.sender);
+                emit MemberAbsent(pool, lane, w.member(i), round, taken);
+            } else if (Reckoning.owes(votes[i], codes)) {
+                _freeze(w, key, i);
+            }
         }
     }
 
-    /// @dev Round 1 speaks only of what round 0 left undecided, and what it leaves undecided is void.
-    function _lastWord(uint256 codes, uint256 first) private pure returns (uint256 out) {
-        for (uint256 place = 0; place < 16; ++place) {
-            if (Codes.get(first, place) != Codes.UNDECIDED) continue;
-            uint256 code = Codes.get(codes, place);
-            out = Codes.set(out, place, code == Codes.UNDECIDED ? Codes.VOID : code);
-        }
+    /// @dev Keeps the bond of a member that revealed until the member is closed.
+    function _freeze(uint256 w, uint256 key, uint256 member) private {
+        uint256 ballot = uint256(_ballots[(key << 3) | member]);
+        if (w.revealed() & (1 << member) == 0 || ballot & FROZEN != 0) return;
+        _ballots[(key << 3) | member] = bytes32(ballot | FROZEN);
+        seats.freeze(w.member(member));
     }
 
-    function _voids(uint256 files) private pure returns (uint256 codes) {
-        for (uint256 place = 0; place < files && place < 16; ++place) {
-            codes = Codes.set(codes, place, Codes.VOID);
-        }
-    }
-
-    /// @dev Vote words of those who revealed.
-    function _revealed(uint256 w, uint256 key, uint256 size) private view returns (uint256[] memory votes) {
+    /// @dev Vote words by member, 0 where none was revealed.
+    function _votes(uint256 w, uint256 key, uint256 size) private view returns (uint256[] memory votes) {
         votes = new uint256[](size);
-        uint256 found;
         for (uint256 i = 0; i < size; ++i) {
-            if (w.revealed() & (1 << i) != 0) votes[found++] = uint256(_ballots[(key << 3) | i]);
-        }
-        assembly ("memory-safe") {
-            mstore(votes, found)
+            if (w.revealed() & (1 << i) != 0) votes[i] = uint64(uint256(_ballots[(key << 3) | i]));
         }
     }
 
     // ---- Helpers
+
+    function _body(uint256 w, Terms memory t) private pure returns (Voting.Body memory) {
+        return Voting.Body(t.committee, w.committed(), w.revealed(), w.time(), t.commitWindow, t.revealWindow);
+    }
 
     function _decided(uint256 pool, uint256 sequence) private view returns (uint256 round, uint256 w) {
         w = _lanes[_key(pool, sequence >> 4, 0)];

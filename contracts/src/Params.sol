@@ -10,6 +10,15 @@ import {Ownable, Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step
 contract Params is IParams, Ownable2Step {
     /// Most grains that one penalty may be: ten thousand tokens.
     uint256 public constant MAX_PENALTY = 10_000e9;
+    /// Most grains that a dispute's deposit holds beyond the jury's fees: nobody is priced out of disputes.
+    uint256 public constant MAX_COMPENSATION = 10e9;
+    /// Seconds that new entries can be refused for at once.
+    uint256 public constant MAX_PAUSE = 7 days;
+
+    struct Version {
+        Values values;
+        uint40 since;
+    }
 
     /// @inheritdoc IParams
     uint256 public immutable minWindow;
@@ -19,8 +28,8 @@ contract Params is IParams, Ownable2Step {
     uint256 public immutable unbonding;
 
     /// @inheritdoc IParams
-    bool public paused;
-    Values private _values;
+    uint256 public pausedUntil;
+    Version[] private _versions;
 
     constructor(address owner, uint256 minWindow_, uint256 blockSeconds_, uint256 unbonding_, Values memory values_)
         Ownable(owner)
@@ -29,28 +38,54 @@ contract Params is IParams, Ownable2Step {
         if (blockSeconds_ == 0 || blockSeconds_ > 60) revert OutOfBounds("blockSeconds");
         if (unbonding_ < minWindow_ || unbonding_ > 90 days) revert OutOfBounds("unbonding");
         (minWindow, blockSeconds, unbonding) = (minWindow_, blockSeconds_, unbonding_);
-        _set(values_);
+        _check(values_);
+        _versions.push(Version(values_, 0));
+        emit ValuesSet(values_);
     }
 
     /// @inheritdoc IParams
     function set(Values calldata values_) external onlyOwner {
-        _set(values_);
+        _check(values_);
+        uint256 since = _versions[_versions.length - 1].since;
+        if (block.timestamp < since) revert TooSoon(since);
+        uint256 time = block.timestamp + unbonding;
+        _versions.push(Version(values_, uint40(time)));
+        emit ValuesScheduled(values_, time);
     }
 
     /// @inheritdoc IParams
     function setPaused(bool paused_) external onlyOwner {
-        paused = paused_;
+        uint256 until = pausedUntil;
+        if (paused_) {
+            if (until != 0 && block.timestamp < until + MAX_PAUSE) revert TooSoon(until + MAX_PAUSE);
+            until = block.timestamp + MAX_PAUSE;
+        } else if (block.timestamp < until) {
+            until = block.timestamp;
+        }
+        pausedUntil = until;
         emit PausedSet(paused_);
+        emit PausedUntil(until);
+    }
+
+    /// @inheritdoc IParams
+    function paused() external view returns (bool) {
+        return block.timestamp < pausedUntil;
     }
 
     /// @inheritdoc IParams
     function values() external view returns (Values memory) {
-        return _values;
+        return _at(block.timestamp).values;
     }
 
     /// @inheritdoc IParams
-    function slashing() external view returns (uint256, uint256, uint256) {
-        return (_values.slashBps, _values.rewardBps, _values.malformedPenalty);
+    function valuesAt(uint256 time) external view returns (Values memory) {
+        return _at(time).values;
+    }
+
+    /// @inheritdoc IParams
+    function slashing(uint256 time) external view returns (uint256, uint256, uint256) {
+        Values storage v = _at(time).values;
+        return (v.slashBps, v.rewardBps, v.malformedPenalty);
     }
 
     /// @inheritdoc IParams
@@ -58,7 +93,13 @@ contract Params is IParams, Ownable2Step {
         return TermsLib.check(terms, minWindow, blockSeconds, unbonding);
     }
 
-    function _set(Values memory v) private {
+    function _at(uint256 time) private view returns (Version storage) {
+        uint256 i = _versions.length - 1;
+        while (time < _versions[i].since) --i;
+        return _versions[i];
+    }
+
+    function _check(Values memory v) private pure {
         if (v.slashBps < 5_000 || v.slashBps > 10_000) revert OutOfBounds("slashBps");
         if (v.rewardBps > 2_000) revert OutOfBounds("rewardBps");
         if (v.malformedPenalty > MAX_PENALTY) revert OutOfBounds("malformedPenalty");
@@ -70,8 +111,6 @@ contract Params is IParams, Ownable2Step {
             revert OutOfBounds("overturnPenalty");
         }
         if (v.canarySlash < v.withheldPenalty || v.canarySlash > MAX_PENALTY) revert OutOfBounds("canarySlash");
-        if (v.delayCompensation > MAX_PENALTY) revert OutOfBounds("delayCompensation");
-        _values = v;
-        emit ValuesSet(v);
+        if (v.delayCompensation > MAX_COMPENSATION) revert OutOfBounds("delayCompensation");
     }
 }

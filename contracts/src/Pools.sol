@@ -62,7 +62,8 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
             frozenAt: a.barrier(),
             frozen: a.frozen(),
             slashed: a.slashed(),
-            removed: a.removed()
+            removed: a.removed(),
+            unsettled: a.unsettled()
         });
     }
 
@@ -89,6 +90,15 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
     function laneStart(uint256 pool, uint256 lane) public view returns (uint256) {
         uint256 f = _files[_id(pool, lane << 4)];
         return f.phase() == FileSlot.PENDING ? f.time() : 0;
+    }
+
+    /// @inheritdoc IPools
+    function laneEnd(uint256 pool, uint256 lane) external view returns (uint256 end) {
+        end = laneStart(pool, lane);
+        if (end == 0) return 0;
+        end += _terms[pool].laneBlocks;
+        uint256 last = _files[_id(pool, (lane << 4) | 15)];
+        if (last.phase() == FileSlot.PENDING && last.time() < end) end = last.time();
     }
 
     /// @inheritdoc IPools

@@ -6,6 +6,7 @@ import {ISeats} from "./interfaces/ISeats.sol";
 import {Checkpoint} from "./libraries/Checkpoint.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {Lottery} from "./libraries/Lottery.sol";
+import {SplitLib} from "./libraries/SplitLib.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
@@ -43,6 +44,8 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         uint32 epoch;
         uint32 releaseAt;
         uint16 frozen;
+        /// The bond fell below `minBond`: not drawn any more, whatever the epoch's set says.
+        bool bondless;
     }
 
     IERC20 public immutable token;
@@ -77,8 +80,8 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         SuiteLib.checkPlace(suite.seats);
         if (bond_ == 0 || bond_ > type(uint56).max) revert IParams.OutOfBounds("bond");
         if (minBond_ == 0 || minBond_ > bond_) revert IParams.OutOfBounds("minBond");
-        // Two epochs must fit the history of EIP-2935.
-        if (epochBlocks_ < 2 || epochBlocks_ > 4000) revert IParams.OutOfBounds("epochBlocks");
+        // A seed's own epoch and those in which it can be drawn must fit the history of EIP-2935.
+        if (epochBlocks_ < 2 || epochBlocks_ > 2000) revert IParams.OutOfBounds("epochBlocks");
         token = IERC20(suite.token);
         params = IParams(suite.params);
         court = suite.court;
@@ -90,17 +93,19 @@ contract Seats is ISeats, ReentrancyGuardTransient {
 
     /// @inheritdoc ISeats
     function openSeat(address voter) external nonReentrant returns (uint256 seat) {
-        if (params.paused()) revert Paused();
-        if (voter == address(0)) revert ZeroVoter();
         seat = ++opened;
         if (seat > MAX_SEATS) revert TooManySeats();
-        uint256 next = currentEpoch() + 1;
-        uint256 place = _count.latest();
-        _places[place] = _places[place].write(seat, next);
-        _count = _count.write(place + 1, next);
-        _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), place: uint16(place), state: State.Active});
-        _voters[seat] = Voter({voter: voter, epoch: uint32(next), releaseAt: 0, frozen: 0});
+        uint256 next = _enter(seat, voter);
         emit SeatOpened(seat, msg.sender, voter, bond, next);
+        token.safeTransferFrom(msg.sender, address(this), bond);
+    }
+
+    /// @inheritdoc ISeats
+    function reopenSeat(uint256 seat, address voter) external nonReentrant {
+        _onlyOwner(seat);
+        if (_slots[seat].state != State.Closed) revert SeatNotClosed();
+        uint256 next = _enter(seat, voter);
+        emit SeatReopened(seat, voter, bond, next);
         token.safeTransferFrom(msg.sender, address(this), bond);
     }
 
@@ -134,7 +139,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         _onlyOwner(seat);
         if (_slots[seat].state != State.Left) revert SeatActive();
         Voter storage voter = _voters[seat];
-        uint256 needed = uint256(voter.epoch) + 2;
+        uint256 needed = uint256(voter.epoch) + Epochs.REACH + 1;
         if (currentEpoch() < needed) revert TooEarly(currentEpoch(), needed);
         if (voter.releaseAt != 0) revert SeatLocked(voter.releaseAt, voter.frozen);
         uint256 releaseAt = block.timestamp + params.unbonding();
@@ -151,10 +156,13 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         if (voter.releaseAt == 0 || block.timestamp < voter.releaseAt || voter.frozen != 0) {
             revert SeatLocked(voter.releaseAt, voter.frozen);
         }
-        uint256 amount = slot.bond;
+        uint256 cost = bond / 100;
+        if (cost > slot.bond) cost = slot.bond;
+        uint256 amount = slot.bond - cost;
         slot.bond = 0;
         slot.state = State.Closed;
         emit SeatClosed(seat, msg.sender, amount);
+        token.safeTransfer(SuiteLib.SINK, cost);
         token.safeTransfer(msg.sender, amount);
     }
 
@@ -165,13 +173,23 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         nonReentrant
         returns (uint256 taken)
     {
-        Slot storage slot = _slots[seat];
-        taken = amount < slot.bond ? amount : slot.bond;
-        uint256 left = slot.bond - taken;
-        slot.bond = uint56(left);
-        emit SeatPenalised(seat, taken, left);
-        if (left < minBond && slot.state == State.Active) _leave(seat, true);
+        taken = _take(seat, amount);
         if (taken != 0) token.safeTransfer(to, taken);
+    }
+
+    /// @inheritdoc ISeats
+    function collect(uint256 seat, uint256 amount, address collector)
+        external
+        onlyCourt
+        nonReentrant
+        returns (uint256 taken)
+    {
+        taken = _take(seat, amount);
+        if (taken == 0) return 0;
+        uint256 share = SplitLib.collected(taken);
+        emit Collected(seat, collector, share);
+        token.safeTransfer(collector, share);
+        token.safeTransfer(SuiteLib.SINK, taken - share);
     }
 
     /// @inheritdoc ISeats
@@ -239,21 +257,43 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         returns (uint256[] memory seats)
     {
         uint256 count = countAt(epoch);
-        uint256 tries = size;
-        if (excluded.length != 0 || excludedOwner != address(0)) tries = MAX_TRIES;
-        if (tries > count) tries = count;
+        uint256 tries = count < MAX_TRIES ? count : MAX_TRIES;
         Lottery.Urn memory urn = Lottery.fill(seed, count, tries);
         seats = new uint256[](size);
         uint256 found;
         for (uint256 i = 0; i < tries && found < size; ++i) {
             uint256 seat = _places[urn.take()].read(epoch);
-            if (_isIn(excluded, seat)) continue;
+            if (_voters[seat].bondless || _isIn(excluded, seat)) continue;
             if (excludedOwner != address(0) && _slots[seat].owner == excludedOwner) continue;
             seats[found++] = seat;
         }
         assembly ("memory-safe") {
             mstore(seats, found)
         }
+    }
+
+    /// @dev A new bond in the last place of the next epoch's set.
+    function _enter(uint256 seat, address voter) private returns (uint256 next) {
+        if (params.paused()) revert Paused();
+        if (voter == address(0)) revert ZeroVoter();
+        next = currentEpoch() + 1;
+        uint256 place = _count.latest();
+        _places[place] = _places[place].write(seat, next);
+        _count = _count.write(place + 1, next);
+        _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), place: uint16(place), state: State.Active});
+        _voters[seat] = Voter({voter: voter, epoch: uint32(next), releaseAt: 0, frozen: 0, bondless: false});
+    }
+
+    /// @dev Up to `amount` of a bond. A seat whose bond is gone is drawn no more, at once.
+    function _take(uint256 seat, uint256 amount) private returns (uint256 taken) {
+        Slot storage slot = _slots[seat];
+        taken = amount < slot.bond ? amount : slot.bond;
+        uint256 left = slot.bond - taken;
+        slot.bond = uint56(left);
+        emit SeatPenalised(seat, taken, left);
+        if (left >= minBond) return taken;
+        _voters[seat].bondless = true;
+        if (slot.state == State.Active) _leave(seat, true);
     }
 
     function _leave(uint256 seat, bool evicted) private {
@@ -277,7 +317,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
 
     function _known(uint256 epoch) private view {
         uint256 current = currentEpoch();
-        if (epoch > current + 1 || epoch + 1 < current) revert UnknownEpoch();
+        if (epoch > current + 1 || epoch + Epochs.REACH < current) revert UnknownEpoch();
     }
 
     function _isIn(uint256[] calldata list, uint256 seat) private pure returns (bool) {

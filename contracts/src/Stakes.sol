@@ -137,33 +137,29 @@ contract Stakes is IStakes, EIP712, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IStakes
-    function slash(
-        address node,
-        uint256 bps,
-        uint256 amount,
-        uint256 fees,
-        uint256 reward,
-        uint256 rewardBps,
-        bool frozen,
-        uint256 ejectUntil
-    ) external onlyPools nonReentrant returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid) {
+    function slash(address node, Slash calldata s)
+        external
+        onlyPools
+        nonReentrant
+        returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left)
+    {
         Slot memory slot = _nodes[node];
-        (taken, feesPaid, rewardPaid) =
-            SplitLib.slash(slot.stake, bps == 0 ? amount : slot.stake * bps / 10_000, fees, reward, rewardBps);
-        slot.stake -= uint56(taken);
-        if (frozen && slot.frozen != type(uint16).max) --slot.frozen;
-        if (ejectUntil != 0 && slot.pool != 0) {
+        uint256 amount = s.bps == 0 ? s.amount : slot.stake * s.bps / 10_000;
+        (taken, feesPaid, rewardPaid) = SplitLib.slash(slot.stake, amount, s.kept, s.fees, s.reward, s.rewardBps);
+        left = slot.stake - taken;
+        slot.stake = uint56(left);
+        if (slot.frozen != type(uint16).max) --slot.frozen;
+        if (left < s.minStake && slot.pool != 0) {
             // Nothing is left to lock when all of it was taken.
-            if (slot.stake != 0) _exits[node] = Exit({releaseAt: uint40(ejectUntil), lastPool: slot.pool});
-            emit NodeUnbound(node, slot.pool, ejectUntil);
+            if (left != 0) _exits[node] = Exit({releaseAt: uint40(s.lockedUntil), lastPool: slot.pool});
+            emit NodeUnbound(node, slot.pool, s.lockedUntil);
             slot.pool = 0;
         }
         _nodes[node] = slot;
-        emit NodeSlashed(node, taken, feesPaid, rewardPaid, slot.stake, slot.frozen);
+        emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, slot.frozen);
         if (feesPaid != 0) token.safeTransfer(pools, feesPaid);
         if (rewardPaid != 0) token.safeTransfer(appeals, rewardPaid);
-        uint256 burnt = taken - feesPaid - rewardPaid;
-        if (burnt != 0) token.safeTransfer(SuiteLib.SINK, burnt);
+        _burn(node, taken - feesPaid - rewardPaid, s.collector);
     }
 
     /// @inheritdoc IStakes
@@ -213,6 +209,18 @@ contract Stakes is IStakes, EIP712, ReentrancyGuardTransient {
         _nodes[node] = Slot({operator: msg.sender, stake: uint56(amount), pool: 0, frozen: 0});
         emit NodeRegistered(node, msg.sender, amount);
         token.safeTransferFrom(msg.sender, address(this), amount);
+    }
+
+    /// @dev Burns a penalty, but for the share of whoever collects it.
+    function _burn(address node, uint256 amount, address collector) private {
+        if (amount == 0) return;
+        if (collector != address(0)) {
+            uint256 share = SplitLib.collected(amount);
+            amount -= share;
+            emit Collected(node, collector, share);
+            token.safeTransfer(collector, share);
+        }
+        token.safeTransfer(SuiteLib.SINK, amount);
     }
 
     function _release(address node) private {

@@ -62,10 +62,10 @@ contract CornersTest is Planting {
         uint256 p = uint256(vm.load(address(pools), pool_));
         Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
         PoolTerms memory terms = defaultTerms();
-        vm.store(address(pools), account_, bytes32(a | (((1 << 24) - 1) << 160)));
+        vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 1) << 160)));
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(node);
-        pools.submit(pool, 0, (1 << 24) - 1, w);
+        pools.submit(pool, 0, (1 << 22) - 1, w);
         vm.store(address(pools), account_, bytes32(a));
         vm.store(
             address(pools), pool_, bytes32(p | (((uint256(1) << 28) - 1) << 128) | (((uint256(1) << 32) - 1) << 156))
@@ -96,7 +96,7 @@ contract CornersTest is Planting {
     }
 
     function test_partialSlashLocksTheRest() public {
-        (, uint256 reward,) = params.slashing();
+        (, uint256 reward,) = params.slashing(clock);
         assertEq(reward, 2_000);
         _setSlash(5_000);
         uint256 s = _submit();
@@ -116,5 +116,6 @@ contract CornersTest is Planting {
         IParams.Values memory v = defaultValues();
         v.slashBps = bps;
         params.set(v);
+        _wait(30 days);
     }
 }

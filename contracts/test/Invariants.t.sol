@@ -79,8 +79,15 @@ contract Crowd is Planting {
         if (pools.poolOf(pool).steps < 12) _plantStep(nodes);
     }
 
+    /// @dev Absence is final at settlement: it alone may cost a bond before any outcome is.
+    modifier harmlessToStakes() {
+        uint256 before = token.balanceOf(address(stakes));
+        _;
+        if (token.balanceOf(address(stakes)) < before) lossBeforeFinality = true;
+    }
+
     /// @dev Votes of a whole round; `votes` decides each member's codes, 0 is absence.
-    function votes(uint256 lane, uint256 seed) external counted("votes") harmless {
+    function votes(uint256 lane, uint256 seed) external counted("votes") harmlessToStakes {
         lane %= pools.poolOf(pool).sequence / 16 + 1;
         for (uint256 round = 0; round < 2; ++round) {
             ICourt.Round memory r = court.roundOf(pool, lane, round);
@@ -119,16 +126,6 @@ contract Crowd is Planting {
         _openCanary(sequence);
     }
 
-    function contest(uint256 i) external counted("contest") harmless {
-        (bool any, uint256 sequence) = _pick(i);
-        if (!any || !opened[sequence]) return;
-        if (canaries.canaryOf(pool, sequence).contester != address(0)) return;
-        if (canaries.canaryOf(pool, sequence).contestUntil <= clock) return;
-        _give(stranger, address(canaries), 100_000e9);
-        vm.prank(stranger);
-        canaries.contest(pool, sequence);
-    }
-
     /// @dev Juries vote, and whoever can concludes.
     function judge(uint256 i, uint256 seed) external counted("judge") {
         (bool any, uint256 sequence) = _pick(i);
@@ -152,8 +149,7 @@ contract Crowd is Planting {
             }
             _conclude(sequence);
         } else if (opened[sequence] && !canaries.canaryOf(pool, sequence).concluded) {
-            if (canaries.canaryOf(pool, sequence).contester == address(0)) _wait(600);
-            else _jury(canaries.canaryOf(pool, sequence).trial, seed);
+            if (canaries.canaryOf(pool, sequence).trial != 0) _jury(canaries.canaryOf(pool, sequence).trial, seed);
             canaries.conclude(pool, sequence, files[pool][sequence]);
         }
     }
@@ -317,7 +313,7 @@ contract InvariantTest is Network {
 
     function targetSelectors() public view returns (FuzzSelector[] memory list) {
         list = new FuzzSelector[](1);
-        bytes4[] memory s = new bytes4[](20);
+        bytes4[] memory s = new bytes4[](19);
         s[0] = Crowd.submit.selector;
         s[1] = Crowd.submit.selector;
         s[2] = Crowd.blocks.selector;
@@ -327,7 +323,6 @@ contract InvariantTest is Network {
         s[6] = Crowd.votes.selector;
         s[7] = Crowd.dispute.selector;
         s[8] = Crowd.openCanary.selector;
-        s[9] = Crowd.contest.selector;
         s[10] = Crowd.judge.selector;
         s[11] = Crowd.finalize.selector;
         s[12] = Crowd.forfeit.selector;
@@ -337,7 +332,7 @@ contract InvariantTest is Network {
         s[16] = Crowd.leave.selector;
         s[17] = Crowd.rejoin.selector;
         s[18] = Crowd.withdraw.selector;
-        s[19] = Crowd.seatLeaves.selector;
+        s[9] = Crowd.seatLeaves.selector;
         list[0] = FuzzSelector(address(crowd), s);
     }
 
@@ -406,8 +401,7 @@ contract InvariantTest is Network {
                 deposits += appeals.disputeOf(pool, sequence).deposit + appeals.disputeOf(pool, sequence).appealDeposit;
             }
             if (!canaries.canaryOf(pool, sequence).concluded) {
-                canaryDeposits += canaries.canaryOf(pool, sequence).deposit
-                + canaries.canaryOf(pool, sequence).contestDeposit;
+                canaryDeposits += canaries.canaryOf(pool, sequence).deposit;
             }
         }
         require(token.balanceOf(address(appeals)) == deposits, "appeals");

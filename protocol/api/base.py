@@ -8,6 +8,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     PlainSerializer,
     TypeAdapter,
@@ -21,10 +22,23 @@ from protocol.errors import IntegrityError, first_problem, printable
 
 T = TypeVar("T")
 _GRAINS = r"-?(0|[1-9][0-9]{0,77})"
+MAX_FIELDS = 64
+"""Fields of an object in a request."""
 
 
 def _grains(value: object) -> object:
     return int(value) if isinstance(value, str) and re.fullmatch(_GRAINS, value) else value
+
+
+def at_most(count: int) -> BeforeValidator:
+    """Refuses a dictionary of more entries before it looks at any of them; `max_length` alone looks at all first."""
+
+    def check(value: object) -> object:
+        if isinstance(value, dict) and len(value) > count:
+            raise ValueError(f"there are more than {count} entries")
+        return value
+
+    return BeforeValidator(check)
 
 
 Hex64 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -35,11 +49,15 @@ Sequence = Annotated[int, Field(ge=0, lt=1 << 28)]
 Counter = Annotated[int, Field(ge=0, lt=1 << 24)]
 Size = Annotated[int, Field(ge=1, le=1 << 40)]
 UnixTime = Annotated[float, Field(ge=0, lt=1 << 40)]
-Name = Annotated[str, Field(max_length=64)]
-Text = Annotated[str, Field(max_length=200)]
+NO_NUL = r"^[^\x00]*$"
+"""PostgreSQL stores no text with the character 0."""
+Name = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
+Text = Annotated[str, Field(max_length=200, pattern=NO_NUL)]
 Reason = Annotated[str, AfterValidator(lambda text: printable(text, 200))]
 """Why not, for a terminal: one line, cut off after 200 characters."""
-Metrics = Annotated[dict[Name, float], Field(max_length=64)]
+Metrics = Annotated[dict[Name, float], Field(max_length=MAX_FIELDS), at_most(MAX_FIELDS)]
+Rows = Annotated[list[T], FailFast()]
+"""A list that is refused at its first wrong item: pydantic would keep an error for every one of millions."""
 Amount = Annotated[
     int,
     BeforeValidator(_grains),
@@ -72,11 +90,12 @@ class ErrorBody(ResponseBody):
 def parse_response(kind: TypeAdapter[T], data: bytes, source: str) -> T:
     """The answer of the service at URL `source`. Raises IntegrityError, which names it, for anything else."""
     try:
-        parse_json(data)
+        value = parse_json(data)
     except ValueError:
         raise IntegrityError(f"{source} does not answer JSON", "check that the URL is right") from None
     try:
-        return kind.validate_json(data)
+        # Not `validate_json`: its errors would each hold a copy of the whole answer.
+        return kind.validate_python(value)
     except ValidationError as error:
         field, problem = first_problem(error.errors(include_url=False, include_input=False, include_context=False))
         raise IntegrityError(f"{source} answers nonsense: `{field}`: {problem}", "tell its owner") from None

@@ -23,19 +23,21 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Get(Generic[A]):
-    """A public document: anybody may read it, no signature is needed."""
+    """A public document: anybody may read it, no signature is needed. An answer has at most `limit` bytes."""
 
     path: str
     answer: TypeAdapter[A]
+    limit: int = 32 << 20
 
 
 @dataclass(frozen=True)
 class Post(Generic[Q, A]):
-    """A signed request (docs/protocol.md, section 9)."""
+    """A signed request (docs/protocol.md, section 9). An answer has at most `limit` bytes."""
 
     path: str
     body: type[Q]
     answer: TypeAdapter[A]
+    limit: int = 64 << 10
 
 
 HEALTH: Get[Health] = Get("/health", TypeAdapter(Health))

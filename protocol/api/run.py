@@ -1,10 +1,11 @@
 """A run as the orchestrator shows it to everybody: status, dashboard, record. Times in Unix seconds."""
 
 from enum import Enum
+from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, Strict
 
-from protocol.api.base import Amount, ResponseBody
+from protocol.api.base import Amount, Metrics, ResponseBody, Rows, at_most
 from protocol.api.work import StepRequest
 
 
@@ -18,6 +19,10 @@ class NodeState(Enum):
     DEAD = "dead"
     LEFT = "left"
     EJECTED = "ejected"
+
+
+State = Annotated[NodeState, Strict(False)]
+States = Annotated[dict[str, State], at_most(100_000)]
 
 
 class Health(ResponseBody):
@@ -36,9 +41,9 @@ class WaitEntry(ResponseBody):
 
 
 class InFlightEntry(ResponseBody):
-    """Files in flight: open leases, waiting for a verdict, accepted and not yet trained on. `needed`: what the steps
-    still to come can use at most; `expected`: how many of those in flight will be of use, by how recent files of the
-    same nodes fared."""
+    """Files in flight: open leases, waiting for a verdict, accepted and not yet trained on. `needed`: what the training
+    steps still to come can use at most; `expected`: how many of those in flight will be of use, by how recent files of
+    the same nodes fared."""
 
     leased: int
     pending: int
@@ -61,11 +66,11 @@ class RunStatus(ResponseBody):
     steps: int
     head: int
     time: float
-    waits: list[WaitEntry]
+    waits: Rows[WaitEntry]
     in_flight: InFlightEntry
     chain_error: str
-    nodes: dict[str, NodeState]
-    validators: dict[str, NodeState]
+    nodes: States
+    validators: States
 
 
 class RewardEntry(ResponseBody):
@@ -95,14 +100,14 @@ class ParticipantEntry(ResponseBody):
     """Somebody and what its newest heartbeat says; `last_seen` is null before the first."""
 
     address: str
-    state: NodeState
+    state: State
     name: str = ""
     engine: str = ""
     version: str = ""
     phase: str = ""
     at_step: int | None = None
     last_seen: float | None = None
-    metrics: dict[str, float] = Field(default_factory=dict)
+    metrics: Metrics = Field(default_factory=dict)
 
 
 class NodeEntry(ParticipantEntry):
@@ -129,7 +134,7 @@ class SeatEntry(ResponseBody):
 class ValidatorEntry(ParticipantEntry):
     """An owner of seats, with the votes revealed, fees and penalties in this pool."""
 
-    seats: list[SeatEntry]
+    seats: Rows[SeatEntry]
     votes: int
     fees: Amount
     penalised: Amount
@@ -187,10 +192,10 @@ class CanaryEntry(ResponseBody):
 
     sequence: int
     reason: str
-    accused: list[int]
+    accused: Rows[int]
     concluded: bool
     upheld: bool
-    slashed: dict[str, Amount]
+    slashed: Annotated[dict[str, Amount], at_most(1000)]
     time: int
 
 
@@ -214,10 +219,11 @@ class LedgerEntry(ResponseBody):
 
 
 class EscrowEntry(ResponseBody):
-    """The pool's escrow: funded + recovered = free + reserved + unpaid + owed_fees + claimed + fees + burnt + refunded.
+    """Grains of one pool, by the events: deposits (funded + recovered from erring stakes) = free + reserved + unpaid +
+    owed_fees + claimed + fees + burnt + refunded.
 
-    recovered: from erring stakes; reserved: pay of files without a final outcome; unpaid: accepted and not claimed;
-    owed_fees: of committees that were not closed yet; held: what the contract must hold.
+    reserved: pay of files without a final outcome; unpaid: accepted and not claimed; owed_fees: of committees that were
+    not closed yet; free: what must be left of the budget; held: what the contract must hold for the pool.
     """
 
     funded: Amount
@@ -233,20 +239,25 @@ class EscrowEntry(ResponseBody):
     held: Amount
 
 
-class ReconciliationEntry(ResponseBody):
-    """The newest comparison of the ledger with the chain, at `block`.
+class Reconciliation(ResponseBody):
+    """The ledger compared with the chain at `block`.
 
-    ledger_matches_chain: accounts in the contract, token balances and transfers equal what the events say;
-    escrow_balanced: the contract holds exactly what all pools need, and this pool's free budget is what is left after
-    everything owed. `findings` name what differs; `gifts`: grains sent to the contract without funding a pool, which
-    nobody can take; `current`: nothing has changed since.
+    `ledger_matches_chain`: accounts in the contract, token balances and transfers equal what the events say.
+    `escrow_balanced`: the contract holds exactly what all pools need, and this pool's free budget is what is left after
+    everything owed. `findings` name what differs. `gifts`: grains that somebody sent to the contract without funding a
+    pool; nobody can take them.
     """
 
     block: int
     ledger_matches_chain: bool
     escrow_balanced: bool
-    findings: list[str]
+    findings: Rows[str]
     gifts: int = 0
+
+
+class ReconciliationEntry(Reconciliation):
+    """The newest comparison; `current`: nothing has changed since."""
+
     current: bool
 
 
@@ -268,18 +279,18 @@ class RunRecord(ResponseBody):
     usable_step: int | None
     steps: int
     in_flight: InFlightEntry
-    rewards: list[RewardEntry]
-    reports: list[ReportEntry]
-    published: list[PublishedEntry]
-    nodes: list[NodeEntry]
-    validators: list[ValidatorEntry]
-    others: list[OtherEntry]
-    submissions: list[SubmissionEntry]
-    counts: dict[str, int]
-    slashes: list[SlashEntry]
-    disputes: list[DisputeEntry]
-    canaries: list[CanaryEntry]
-    ledger: list[LedgerEntry]
+    rewards: Rows[RewardEntry]
+    reports: Rows[ReportEntry]
+    published: Rows[PublishedEntry]
+    nodes: Rows[NodeEntry]
+    validators: Rows[ValidatorEntry]
+    others: Rows[OtherEntry]
+    submissions: Rows[SubmissionEntry]
+    counts: Annotated[dict[str, int], at_most(100)]
+    slashes: Rows[SlashEntry]
+    disputes: Rows[DisputeEntry]
+    canaries: Rows[CanaryEntry]
+    ledger: Rows[LedgerEntry]
     escrow: EscrowEntry | None
     reconciliation: ReconciliationEntry | None
-    waits: list[WaitEntry]
+    waits: Rows[WaitEntry]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocol.api.base import Hex64, RequestBody, ResponseBody, Size
+from protocol.api.base import Hex64, RequestBody, ResponseBody, Size, at_most
 from protocol.receipts import UploadReceipt
 
 Key = Annotated[str, Field(max_length=100)]
@@ -35,7 +35,7 @@ class UploadTicket(ResponseBody):
     """Leave to PUT one object: the URL and the headers that must be sent exactly. `expires` in Unix seconds."""
 
     url: str = Field(max_length=8192)
-    headers: dict[str, str] = Field(max_length=16)
+    headers: Annotated[dict[str, str], at_most(16)]
     expires: int
 
 

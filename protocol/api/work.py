@@ -5,12 +5,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from protocol.api.base import (
+    NO_NUL,
     Counter,
     Metrics,
     Name,
     Reason,
     RequestBody,
     ResponseBody,
+    Rows,
     Sequence,
     StepNumber,
     Text,
@@ -59,12 +61,12 @@ class HeartbeatRequest(RequestBody):
 
     role: Literal["worker", "validator", "trainer"]
     name: Name = ""
-    version: Annotated[str, Field(max_length=32)] = ""
+    version: Annotated[str, Field(max_length=32, pattern=NO_NUL)] = ""
     engine: Name = ""
     phase: Name = ""
     step: StepNumber | None = None
     slot: SlotId | None = None
-    waits: list[WaitLine] = Field(default_factory=list, max_length=MAX_WAITS)
+    waits: Rows[WaitLine] = Field(default_factory=list, max_length=MAX_WAITS)
     metrics: Metrics = Field(default_factory=dict)
 
 
@@ -83,7 +85,7 @@ class StepRequest(RequestBody):
 
     MAX_BYTES: ClassVar[int] = 1 << 20
     step: StepNumber
-    consumed: list[Sequence] = Field(default_factory=list, max_length=16384)
+    consumed: Rows[Sequence] = Field(default_factory=list, max_length=16384)
     metrics: Metrics = Field(default_factory=dict)
     timings: Metrics = Field(default_factory=dict)
     heldout: float | None = None

@@ -22,7 +22,7 @@ def fetch(
     manifest_hash: bytes,
     open_object: OpenObject,
     cache_dir: Path,
-    publisher: ManifestScope,
+    scope: ManifestScope,
     step: int | None = None,
     keep: int = KEPT_VERSIONS,
     parallel: int = PARALLEL,
@@ -35,7 +35,7 @@ def fetch(
     """
     cache = WeightCache(cache_dir)
     with cache.locked(manifest_hash):
-        manifest = fetch_manifest(manifest_hash, open_object, publisher, step, cache)
+        manifest = fetch_manifest(manifest_hash, open_object, scope, step, cache)
         if not cache.is_intact(manifest):
             _fetch_shards(manifest, open_object, cache, parallel)
             cache.install(manifest, _assemble(manifest, cache))
@@ -47,18 +47,18 @@ def fetch(
 def fetch_manifest(
     manifest_hash: bytes,
     open_object: OpenObject,
-    publisher: ManifestScope,
+    scope: ManifestScope,
     step: int | None = None,
     cache: WeightCache | None = None,
 ) -> Manifest:
-    """The manifest, checked against the chain's hash, its publisher and (if given) the step it must be of.
+    """The manifest, checked against the hash on chain, the pool and owner it must be of, and the step if given.
 
-    One found in the cache passed its signature when it came, and its hash is checked again.
+    The signature of one in the cache was checked when it was fetched; its hash is checked again.
     """
     manifest = cache.manifest(manifest_hash) if cache is not None else None
-    if manifest is None or manifest.pool_id != publisher.pool:
+    if manifest is None or manifest.pool_id != scope.pool:
         stored = open_object(object_key("manifests", manifest_hash), MAX_STORED_BYTES)
-        manifest = unseal(stored, manifest_hash, publisher)
+        manifest = unseal(stored, manifest_hash, scope)
     if step is not None and manifest.step != step:
         raise IntegrityError(f"the manifest is of step {manifest.step}, not {step}", "report it to the pool's owner")
     return manifest

@@ -133,8 +133,8 @@ def seal(manifest: Manifest, account: LocalAccount) -> bytes:
     return canonical_json({"manifest": manifest.model_dump(mode="json"), "signature": "0x" + signature.hex()})
 
 
-def unseal(stored: bytes, expected: bytes, publisher: ManifestScope) -> Manifest:
-    """The manifest inside hostile `stored` bytes, if it is the one the chain names and its publisher signed it.
+def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
+    """The manifest inside hostile `stored` bytes, if it is the one the chain names and the owner in `scope` signed it.
 
     `expected` is the 32-byte hash from the chain. Raises IntegrityError naming what is wrong.
     """
@@ -149,10 +149,10 @@ def unseal(stored: bytes, expected: bytes, publisher: ManifestScope) -> Manifest
     manifest = _parse(fields["manifest"])
     if manifest.digest != expected:
         raise IntegrityError("the manifest is not the one on chain", _FETCH_ELSEWHERE)
-    mine = replace(publisher.pool, pools=eip712.checked_address(publisher.pool.pools))
+    mine = replace(scope.pool, pools=eip712.checked_address(scope.pool.pools))
     if manifest.pool_id != mine:
         raise IntegrityError("the manifest belongs to another chain, contract or pool", "report it to the pool's owner")
-    _check_signature(manifest, fields["signature"], publisher.owner)
+    _check_signature(manifest, fields["signature"], scope.owner)
     return manifest
 
 

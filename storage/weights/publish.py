@@ -18,13 +18,13 @@ class ObjectWriter(Protocol):
 
 
 def make_manifest(
-    folder: Path, publisher: ManifestScope, step: int, parent: bytes | None, dtype: str, shard_size: int = SHARD_BYTES
+    folder: Path, scope: ManifestScope, step: int, parent: bytes | None, dtype: str, shard_size: int = SHARD_BYTES
 ) -> Manifest:
     """The manifest of a folder; `parent` is the digest of the step before, None for the first."""
     return Manifest(
-        chain_id=publisher.pool.chain_id,
-        pools=publisher.pool.pools,
-        pool=publisher.pool.pool,
+        chain_id=scope.pool.chain_id,
+        pools=scope.pool.pools,
+        pool=scope.pool.pool,
         step=step,
         parent=parent.hex() if parent else "",
         dtype=dtype,
@@ -35,7 +35,7 @@ def make_manifest(
 def publish(
     folder: Path,
     store: ObjectWriter,
-    publisher: ManifestScope,
+    scope: ManifestScope,
     step: int,
     parent: bytes | None,
     account: LocalAccount,
@@ -47,9 +47,9 @@ def publish(
     The manifest goes last: whoever sees it finds every shard. Safe to repeat after a crash. Raises ConfigError for an
     unusable folder, IntegrityError if it changes meanwhile, and what the store raises.
     """
-    if account.address != publisher.owner:
-        raise IntegrityError(f"{account.address} signs for pool owner {publisher.owner}", "use the owner's key")
-    manifest = make_manifest(folder, publisher, step, parent, dtype, shard_size)
+    if account.address != scope.owner:
+        raise IntegrityError(f"{account.address} signs for pool owner {scope.owner}", "use the owner's key")
+    manifest = make_manifest(folder, scope, step, parent, dtype, shard_size)
     for file in manifest.files:
         pieces = read_shards(folder / file.name, shard_size)
         try:

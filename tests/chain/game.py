@@ -7,11 +7,12 @@ from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
+from chain.contracts.pools import WorkItem
 from chain.follower import Follower
 from chain.projection import Projection
 from chain.records import Submission, Terms
 from chain.state import State
-from chain.suite import Suite, WorkItem
+from chain.suite import Suite
 from tests.conftest import GRAINS, Deployed
 
 RATE, FEE = 1000, 50_000_000
@@ -53,7 +54,7 @@ def work(text: str, units: int = 1000, rows: int = 8) -> WorkItem:
 
 @dataclass
 class Game:
-    """`voters[seat]` is a seat's suite for its voting key; `owner` owns all seats and the pool."""
+    """`voters[seat]` is a seat's suite for its voting key; `owner` owns the pool, another account all seats."""
 
     deployed: Deployed
     projection: Projection
@@ -136,10 +137,11 @@ def begin(deployed: Deployed, folder: Path, budget: int = 1000 * GRAINS) -> Game
     suite = deployed.suite(owner)
     follower = Follower(suite.client, deployed.deployment, folder / "events.db")
     game = Game(deployed, Projection(follower), owner)
-    suite.token.approve(suite.seats.address, 8 * suite.seats.bond()).send()
+    bonded = deployed.suite(deployed.rich())  # not the pool's owner: its seats may not judge its canaries
+    bonded.token.approve(suite.seats.address, 8 * suite.seats.bond()).send()
     for _ in range(8):
         voter = deployed.chain.account()
-        game.voters[suite.seats.open_seat(voter.address).send()] = deployed.suite(voter)
+        game.voters[bonded.seats.open_seat(voter.address).send()] = deployed.suite(voter)
     deployed.chain.mine(2 * suite.seats.epoch_blocks())
     game.pool = suite.pools.create_pool(terms(), budget).send()
     return game

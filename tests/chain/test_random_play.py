@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from eth_account.signers.local import LocalAccount
 
+from chain.errors import ContractError
 from chain.records import Status, Submission
-from chain.suite import ContractError
 from protocol.verdict import Code
 from tests.chain.game import Game, begin, work
 from tests.chain.test_state import compare
@@ -62,7 +62,7 @@ class Play:
         self.game.submit(self.node()[1], step, work(str(self.random.random()), self.random.randint(1, 3000)))
 
     def vote(self) -> None:
-        lane = self.random.choice(self.game.state.open_lanes(self.game.pool))
+        lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.decided])
         common = [Code.ACCEPT] * 6 + [Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE]
         codes: dict[int, int] = {s.place: self.random.choice(common) for s in self.game.state.files_of(lane)}
         self.game.vote(lane.lane, codes, lane.round.round)

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from eth_utils.crypto import keccak
 
+from chain.contracts.appeals import FailingRollout
+from chain.contracts.pools import WorkItem
+from chain.errors import ContractError
 from chain.records import Status
 from chain.reducers import replay
 from chain.state import State
-from chain.suite import ContractError, FailingRollout, WorkItem
 from protocol.rollouts import merkle
 from protocol.verdict import Code
 from tests.chain.game import FEE, RATE, Game, begin, work
@@ -169,6 +171,11 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     lane = state.lanes[game.pool, 1]
     game.mine_to(lane.rounds[0].seed_block + 101)
     game.suite.court.settle(game.pool, 1, 0, state.files_of(lane)).send()
+    # Nobody drew its committee: a second one may judge it, and is not drawn either.
+    again = game.state.lanes[game.pool, 1]
+    assert compare(game).submissions[game.pool, c.sequence].status == Status.PENDING
+    game.mine_to(again.rounds[1].seed_block + 101)
+    game.suite.court.settle(game.pool, 1, 1, state.files_of(lane)).send()
     assert compare(game).submissions[game.pool, c.sequence].status == Status.VOID
 
 
@@ -195,7 +202,7 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     lane = state.lanes[game.pool, 0]
     assert [r.round for r in lane.rounds] == [0, 1]
     assert not lane.decided
-    assert state.open_lanes(game.pool) == [lane]
+    assert [one for one in state.lanes.values() if not one.decided] == [lane]
     game.vote(0, {0: Code.ACCEPT}, round=1)
     state = compare(game)
     assert state.submissions[game.pool, 0].status == Status.ACCEPTED
@@ -222,7 +229,7 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     canary = state.canaries[game.pool, sub.sequence]
     assert sorted(canary.accused) == sorted(state.lanes[game.pool, 0].round.seats)
     assert all(state.seats[seat].frozen for seat in canary.accused)
-    game.deployed.chain.later(31)
+    game.try_case(canary.trial, Code.REJECT_WEIGHTS)
     game.suite.canaries.conclude(state.submissions[game.pool, sub.sequence]).send()
     state = compare(game)
     canary = state.canaries[game.pool, sub.sequence]

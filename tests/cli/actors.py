@@ -3,11 +3,12 @@
 import hashlib
 from pathlib import Path
 
+from chain.contracts.pools import WorkItem
 from chain.deployment import Deployment
 from chain.follower import Follower
 from chain.projection import Projection
 from chain.state import State
-from chain.suite import Suite, WorkItem
+from chain.suite import Suite
 from protocol.config import ModelConfig, PoolConfig, TaskConfig
 from protocol.verdict import Code, pack
 from runtime import keystore

@@ -50,12 +50,14 @@ def values(schema: Json, models: Json) -> st.SearchStrategy[Json]:
         required = {name: fields.pop(name) for name in schema.get("required", ())}
         return st.fixed_dictionaries(required, optional=fields)
     if kind == "object":
-        names = values(schema.get("propertyNames", {"type": "string"}), models)
-        return st.dictionaries(names, values(schema["additionalProperties"], models), max_size=4)
+        ((pattern, item),) = schema["patternProperties"].items()
+        names = values({**schema.get("propertyNames", {}), "pattern": pattern}, models)
+        return st.dictionaries(names, values(item, models), max_size=4)
     if kind == "array":
         return st.lists(values(schema["items"], models), max_size=4, unique=schema["items"].get("type") == "integer")
     if kind == "string" and "pattern" in schema:
-        return st.from_regex(schema["pattern"].replace("$", r"\Z"))
+        most = schema.get("maxLength", 1000)
+        return st.from_regex(schema["pattern"].replace("$", r"\Z")).filter(lambda text: len(text) <= most)
     if kind == "integer":
         most = schema.get("maximum", schema.get("exclusiveMaximum", 1 << 40) - 1)
         return st.integers(schema.get("minimum", 0), most)

@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator.bodies import MAX_DEPTH
 from orchestrator.limits import Buckets
-from tests.orchestrator.chain import NODE, STRANGER
+from protocol.api.work import StepRequest
+from tests.orchestrator.chain import NODE, OWNER, STRANGER
 from tests.orchestrator.conftest import Desk, is_error
 
 
@@ -45,6 +46,7 @@ def test_unsigned_foreign_and_replayed_requests(desk: Desk) -> None:
         b'{"counter": -1}',
         b'{"counter": 0, "counter": 0}',
         b'{"counter": 0, "pool": 2}',
+        b"{" + b",".join(b'"%x": 0' % n for n in range(5000)) + b"}",
         b'{"\\ud800": 1}',
         b'{"counter": ' + b"9" * 5000 + b"}",
         b"[" * 50_000,
@@ -53,6 +55,20 @@ def test_unsigned_foreign_and_replayed_requests(desk: Desk) -> None:
 )
 def test_hostile_bodies_are_named_and_refused(desk: Desk, body: bytes) -> None:
     assert is_error(desk.post(NODE, "/v1/slots", body), 422, "")
+
+
+def test_a_crowd_of_unknown_fields_is_not_looked_at(desk: Desk) -> None:
+    """A member of the pool may send a megabyte; the models would describe every one of its hundred thousand fields."""
+    crowd = b"{" + b",".join(b'"%x":0' % n for n in range(100_000)) + b"}"
+    assert len(crowd) < StepRequest.MAX_BYTES
+    assert is_error(desk.post(NODE, "/v1/steps", crowd), 422, "more than 64 fields")
+    assert is_error(desk.post(OWNER, "/v1/steps", b'{"step":0,"metrics":' + crowd + b"}"), 422, "more than 64 fields")
+
+
+def test_text_that_a_database_may_not_take_is_refused(desk: Desk) -> None:
+    for field in ("name", "version", "engine", "phase"):
+        answer = desk.post(NODE, "/v1/heartbeats", {"role": "worker", field: "a\0b"})
+        assert is_error(answer, 422, f"field `{field}`")
 
 
 def test_oversized_bodies_are_not_read(desk: Desk) -> None:

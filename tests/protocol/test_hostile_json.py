@@ -20,7 +20,7 @@ from chain.network import NetworkConfig
 from chain.provider import FailoverProvider
 from chain.reader import ChainReader
 from cli import authorisations
-from cli.doctor.services import get_json
+from cli.doctor.services import post_json
 from cli.terms import load_terms
 from orchestrator.bodies import strict_object
 from protocol.api.endpoints import STATUS
@@ -170,9 +170,9 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         refusing.get(STATUS)
     assert len(str(caught.value)) < 1000
     answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://service"))
-    monkeypatch.setattr(httpx, "get", lambda *args, **options: answer)
+    monkeypatch.setattr(httpx, "post", lambda *args, **options: answer)
     with pytest.raises(MusterError, match="does not answer JSON"):
-        get_json("http://service", None, "it")
+        post_json("http://service", None, "it")
 
 
 POOL = PoolId(1, ADDRESS, 1)

@@ -1,5 +1,6 @@
 """Heartbeats go on through failures of the service and of our own, and say so once."""
 
+import contextlib
 import logging
 import threading
 
@@ -7,7 +8,8 @@ import pytest
 
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.errors import UnreachableError
-from runtime.heartbeats import Heartbeats
+from protocol.waits import WAITS
+from runtime.heartbeats import Heartbeats, heartbeat
 
 
 class HeartbeatTaker:
@@ -48,3 +50,14 @@ def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert said.count("a heartbeat failed") == 1
     assert sum(line.startswith("heartbeats are not taken: it does not answer") for line in said) == 1
     assert said.count("heartbeats are taken again") == 1
+
+
+def test_what_is_too_long_or_unfit_is_cut_and_the_heartbeat_is_sent() -> None:
+    with contextlib.ExitStack() as stack:
+        for n in range(20):
+            stack.enter_context(WAITS.on(f"{n:02} \0" + "x" * 500))
+        beat = heartbeat("worker", "w1", phase="y" * 500, engine="\0" + "z" * 500, slot="ab" * 16, metrics={"made": 1})
+    assert (beat.role, beat.name, beat.slot, beat.metrics) == ("worker", "w1", "ab" * 16, {"made": 1.0})
+    assert beat.phase == "y" * 63 + "…"
+    assert beat.engine == "?" + "z" * 62 + "…"
+    assert [wait.what[:4] for wait in beat.waits] == [f"{n:02} ?" for n in range(16)]

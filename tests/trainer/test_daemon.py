@@ -14,6 +14,7 @@ from eth_account import Account
 
 from chain.records import Pool, Step, Submission
 from chain.state import State
+from demo.pool import DEMO_TASK
 from protocol.api.work import HeartbeatRequest, StepRequest
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
@@ -31,10 +32,9 @@ from storage.settings import S3Settings
 from tests.chain.game import terms
 from tests.trainer.helpers import small_model
 from trainer.checkpoint import checkpoints
-from trainer.collaborators import Collaborators
+from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
 from trainer.daemon import EXIT_DONE, Trainer
-from trainer.offline import DEMO_TASK
 from trainer.tiny_model import tiny_model_config
 
 OWNER = Account.from_key(b"\x07" * 32)
@@ -166,7 +166,7 @@ class PoolInMemory:
 class MortalTrainer(Trainer):
     """May be killed before and after a checkpoint."""
 
-    def __init__(self, world: TrainersWorld, config: TrainerConfig, outside: Collaborators) -> None:
+    def __init__(self, world: TrainersWorld, config: TrainerConfig, outside: TrainerCollaborators) -> None:
         super().__init__(config, outside)
         self._world = world
 
@@ -184,7 +184,7 @@ def start(world: TrainersWorld, **changes: object) -> Trainer:
         base=world.base, seed=5, poll_seconds=0.001, heartbeat_seconds=1,
     )  # fmt: skip
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    outside = Collaborators(**fakes, held_out_reward=lambda pool, folder, step: 0.25)
+    outside = TrainerCollaborators(**fakes, held_out_reward=lambda pool, folder, step: 0.25)
     return MortalTrainer(world, config.model_copy(update=changes), outside)
 
 

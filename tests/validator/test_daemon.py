@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from chain.judging import Lane
-from chain.records import Pool, Step, Submission
-from chain.state import State
-from protocol.identity import PoolId
+from chain.records import Submission
 from protocol.verdict import BallotDocument, Code
 from tests.chain.game import Game, begin, work
+from tests.chain.game_pool import GamePool
 from tests.conftest import Deployed
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, queue_of
 from validator.ballots import BallotBox
@@ -22,31 +21,6 @@ from validator.collaborators import ValidatorCollaborators
 from validator.daemon import Validator
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
-
-
-class GamePool:
-    """What a validator needs of a pool client, played in a test's process."""
-
-    def __init__(self, game: Game) -> None:
-        self.game, self.suite = game, game.suite
-        self.client = self.suite.client
-        self.pool_id = PoolId(self.client.chain_id, self.suite.pools.address, game.pool)
-
-    @property
-    def state(self) -> State:
-        return self.game.projection.state
-
-    def refresh(self) -> State:
-        return self.game.state
-
-    def pool(self) -> Pool:
-        return self.state.pools[self.game.pool]
-
-    def seed(self, step: Step) -> bytes | None:
-        return self.suite.step_seed(self.game.pool, step)
-
-    def close(self) -> None:
-        self.client.close()
 
 
 class Publications:

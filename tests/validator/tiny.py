@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.attack_bed import work_of as work_of
+from benchmarks.offline_pool import work_of as work_of
 from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.models.tokenizer import save_byte_tokenizer

@@ -67,7 +67,7 @@ abstract contract Committees is ICourt {
             if (r.settled) {
                 r.time = w.time();
             } else if (round == 0 ? pools.laneStart(pool, lane) != 0 : w != 0) {
-                uint256 base = _seedBlock(w, pool, lane, round, t);
+                uint256 base = _seedBlock(w, pool, lane, round);
                 uint256 effective = Epochs.effective(base, epochBlocks, block.number);
                 r.seedBlock = effective == 0 ? base : effective;
             }
@@ -99,7 +99,7 @@ abstract contract Committees is ICourt {
         returns (uint256[] memory members, bytes32 seed, uint256 seedBlock)
     {
         Terms memory t = _terms[pool];
-        uint256 base = _seedBlock(w, pool, lane, round, t);
+        uint256 base = _seedBlock(w, pool, lane, round);
         seedBlock = Epochs.effective(base, epochBlocks, block.number);
         if (seedBlock == 0) revert SeedNotMined(base);
         if (block.number > base + t.drawBlocks) revert DrawOver(base + t.drawBlocks);
@@ -122,19 +122,15 @@ abstract contract Committees is ICourt {
         if (members.length < t.committee) revert TooFewSeats(members.length);
     }
 
-    /// @dev S: the block that was fixed when the lane opened, or when it was redrawn.
-    function _seedBlock(uint256 w, uint256 pool, uint256 lane, uint256 round, Terms memory t)
-        internal
-        view
-        returns (uint256)
-    {
+    /// @dev S: the block after the last one in which the lane took files, or the one fixed when it was redrawn.
+    function _seedBlock(uint256 w, uint256 pool, uint256 lane, uint256 round) internal view returns (uint256) {
         if (round == 1) {
             if (w == 0) revert NoSuchLane();
             return w.time();
         }
-        uint256 start = pools.laneStart(pool, lane);
-        if (start == 0) revert NoSuchLane();
-        return start + t.laneBlocks + 1;
+        uint256 end = pools.laneEnd(pool, lane);
+        if (end == 0) revert NoSuchLane();
+        return end + 1;
     }
 
     function _members(uint256 w, uint256 size) internal pure returns (uint256[] memory members) {

@@ -4,7 +4,10 @@ pragma solidity 0.8.37;
 import {FileData} from "../libraries/Types.sol";
 
 /// @title IAppeals
-/// @notice Disputes of a committee's outcome, and appeals against the first jury's verdict. At most two juries.
+/// @notice Disputes of a committee's outcome, and appeals against the first jury's verdict. At most two juries, and each
+/// may be replaced once. A jury without verdict leaves the outcome, and everybody gets the deposit back. A jury that
+/// cannot get an accepted file ends the acceptance: the seats that accepted it had to keep its bytes. An outcome
+/// `unavailable` blames nobody and feeds nobody: who has it overturned pays the jury.
 interface IAppeals {
     struct Dispute {
         /// Who disputed the committee's outcome.
@@ -22,6 +25,8 @@ interface IAppeals {
         /// After the first verdict: until when it can be appealed.
         uint256 appealUntil;
         bool resolved;
+        /// The penalties of this time hold.
+        uint256 openedAt;
     }
 
     event Disputed(
@@ -38,6 +43,10 @@ interface IAppeals {
     /// @notice A member of a committee whose majority was overturned.
     event MemberPenalised(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
 
+    /// @notice The owner opened the file as a canary: no verdict, all deposits went back.
+    event DisputeCancelled(uint256 indexed pool, uint256 indexed sequence);
+
+    error NotCanaries();
     error NoDispute();
     error AlreadyAppealed();
     error NoAppeal();
@@ -51,8 +60,13 @@ interface IAppeals {
     /// @notice Appeals against the first jury's verdict, if the pool has a second jury; takes `depositOf(pool, 1)`.
     function appeal(uint256 pool, uint256 sequence) external;
     /// @notice The one call for keepers: after the first jury it records the verdict (final when there is no second
-    /// jury), after the appeal window or the second jury it resolves. Anyone may call.
+    /// jury), after the appeal window or the second jury it resolves. Anyone may call. A file that may still be opened as
+    /// a canary is resolved after its challenge window only.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external;
+
+    /// @notice Canaries: ends a dispute of a file that is opened as a canary.
+    /// `code` is the committee's outcome, `used` the fees of jurors who had revealed, to be sent to Juries.
+    function cancel(uint256 pool, uint256 sequence) external returns (uint256 code, uint256 used);
 
     function disputeOf(uint256 pool, uint256 sequence) external view returns (Dispute memory);
     /// @notice Deposit of a dispute (round 0) or an appeal (round 1): jury fees and compensation for delay, doubled in

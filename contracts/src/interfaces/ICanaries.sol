@@ -5,7 +5,9 @@ import {FileData} from "../libraries/Types.sol";
 
 /// @title ICanaries
 /// @notice Files that a pool owner planted to fail, so that validators who do not look lose money. The owner commits
-/// to them with each step, before its seed is known; opens them after the votes; and the accused may have a jury look.
+/// to them with each step, before its seed is known, and opens them after the votes, whoever disputes them meanwhile.
+/// An opening that accuses anybody is a claim that a jury without the owner's seats judges, always: nobody has to watch
+/// for false ones, and a false one costs the owner the bonds it put at stake.
 interface ICanaries {
     struct Planted {
         /// Secret until the opening, so that nobody can guess a step's leaves.
@@ -34,9 +36,7 @@ interface ICanaries {
         /// Reject reason that the owner claims.
         uint256 reason;
         uint256[] accused;
-        uint256 contestUntil;
-        address contester;
-        uint256 contestDeposit;
+        /// The jury, or 0 when nobody is accused.
         uint256 trial;
         bool concluded;
     }
@@ -50,25 +50,27 @@ interface ICanaries {
         uint256 deposit,
         uint256 contestUntil
     );
+    /// @notice The jury that judges an opening.
     event CanaryContested(
         uint256 indexed pool, uint256 indexed sequence, address indexed contester, uint256 trial, uint256 deposit
     );
     event CanaryConcluded(uint256 indexed pool, uint256 indexed sequence, bool upheld, uint256 code);
     event SeatSlashed(uint256 indexed pool, uint256 indexed sequence, uint256 indexed seat, uint256 amount);
 
+    error NotThisFile();
+    error WindowOver(uint256 time);
     error NotPoolOwner();
     error NotPlanted();
     error NotInFile();
     error NotInSample();
     error BadReason();
     error NotOpened();
-    error AlreadyContested();
-    error ContestOver(uint256 time);
     error NotYet(uint256 time);
     error AlreadyConcluded();
 
-    /// @notice Opens a canary after its lane is settled and within its challenge window. Pool owner only; takes a
-    /// deposit of the bonds at stake and a jury's fees (approved before). The file pays no units; its carrier is unfrozen at the end.
+    /// @notice Opens a canary after its lane is settled and within its challenge window. Pool owner only; takes a deposit
+    /// of the bonds at stake, a jury's fees, and those of the jurors of a dispute that this cancels (approved before). The
+    /// file pays no units; its carrier is unfrozen at the end.
     /// @param reason The reject code that an honest check gives.
     function open(
         uint256 pool,
@@ -78,9 +80,7 @@ interface ICanaries {
         Rollout calldata rollout,
         uint256 reason
     ) external;
-    /// @notice Asks a jury, without the owner's seats, to look; anyone may, with a deposit.
-    function contest(uint256 pool, uint256 sequence) external;
-    /// @notice The one call for keepers: after the contest window, or after the jury. Anyone may call.
+    /// @notice The one call for keepers: after the jury, or at once when nobody is accused. Anyone may call.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     /// @notice Depth of every step's tree of leaves: 16 leaves, padded with random ones.
@@ -91,8 +91,6 @@ interface ICanaries {
         pure
         returns (bytes32);
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory);
-    /// @notice Deposit of a contest: the jury's fees and compensation for delay.
-    function contestDepositOf(uint256 pool) external view returns (uint256);
     /// @notice Whether row `row` is in a file's audit sample: see docs/protocol.md, section 3.
     function inSample(bytes32 seed, uint256 sequence, uint256 rows, uint256 auditRate, uint256 row)
         external

@@ -2,13 +2,15 @@
 pragma solidity 0.8.37;
 
 import {FileRef} from "../libraries/Types.sol";
+import {IVoting} from "./IVoting.sol";
 
 /// @title ICourt
 /// @notice Committees over lanes: draw, hidden votes, outcome. A lane has up to two rounds: round 1 is a fresh
-/// committee for files that round 0 left undecided; what it leaves undecided is void.
+/// committee for files that round 0 left undecided, because it disagreed, kept silent or was never drawn; what round 1
+/// leaves undecided is void. Whoever is drawn and does not reveal loses `withheldPenalty` per file at settlement.
 /// Life of a round: seed block mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
 /// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
-interface ICourt {
+interface ICourt is IVoting {
     struct Terms {
         uint8 committee;
         uint8 laneBlocks;
@@ -79,28 +81,18 @@ interface ICourt {
         uint256 burnt,
         uint256 penalty
     );
+    /// @notice A drawn seat that did not reveal lost `penalty` at settlement.
+    event MemberAbsent(
+        uint256 indexed pool, uint256 indexed lane, uint256 indexed seat, uint256 round, uint256 penalty
+    );
 
     error NotPools();
     error NotAppeals();
     error NoSuchLane();
-    error SeedNotMined(uint256 seedBlock);
     error DrawOver(uint256 lastBlock);
-    error TooFewSeats(uint256 seats);
-    error NotDrawn();
-    error AlreadyDrawn();
-    error NotVoter();
-    error AlreadyCommitted();
-    error EmptyCommitment();
-    error CommitOver(uint256 time);
-    error RevealNotOpen(uint256 time);
-    error RevealOver(uint256 time);
-    error NotCommitted();
-    error AlreadyRevealed();
-    error WrongReveal();
     error NotSettleable(uint256 time);
     error AlreadySettled();
     error NotSettled();
-    error AlreadyClosed();
     error NotFinal(uint256 time);
 
     /// @notice Draws the committee of a round and fixes its seed; anyone may call once the seed block is mined. The
@@ -139,12 +131,13 @@ interface ICourt {
     function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) external;
 
     /// @notice Pays one member its fees and takes its penalties, once every outcome of the round is final; anyone may
-    /// call.
+    /// call, and gets a share of a penalty. Members that may owe one are frozen in Seats until then.
     function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external;
 
     // Hooks.
     function registerPool(uint256 pool, Terms calldata terms) external;
-    /// @notice Appeals, Canaries: sets the outcome of one file in the round that decided it.
+    /// @notice Appeals, Canaries: sets the outcome of one file in the round that decided it. A file that goes before a
+    /// jury freezes the seats of its committee until they are closed.
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;
 
     // Views.

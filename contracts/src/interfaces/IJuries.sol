@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IVoting} from "./IVoting.sol";
+
 /// @title IJuries
-/// @notice Juries of up to fifteen seats that judge one file each, for disputes and canary contests: the same hidden
-/// votes as a committee's, with one code instead of sixteen.
-interface IJuries {
+/// @notice Juries of up to fifteen seats that judge one file each, for disputes and canaries: the same hidden votes as
+/// a committee's, with one code instead of sixteen. A jury has exactly the size it was summoned with, and its verdict
+/// needs a majority of that size. It is drawn by the end of the third epoch after its seed's, from that one seed, or it
+/// lapses; a jury that was drawn and found no majority is replaced once. Jurors are frozen in Seats until closed.
+interface IJuries is IVoting {
     struct Case {
         /// Appeals or Canaries.
         address bench;
@@ -35,27 +39,20 @@ interface IJuries {
     event JuryDrawn(uint256 indexed trial, uint256 seedBlock, bytes32 seed, uint256[] seats);
     event JurorCommitted(uint256 indexed trial, uint256 indexed seat, uint256 juror, bytes32 commitment);
     event JurorRevealed(uint256 indexed trial, uint256 indexed seat, uint256 juror, uint256 code, bytes32 verdictHash);
+    /// @notice A jury without majority was replaced by a fresh one, with `next` as its trial.
+    event JuryReplaced(uint256 indexed trial, uint256 indexed next);
+    /// @notice The case went away: who had revealed is paid, nobody is blamed.
+    event JuryDischarged(uint256 indexed trial);
     event JuryConcluded(uint256 indexed trial, uint256 code, uint256 feePerJuror);
     event JurorClosed(uint256 indexed trial, uint256 indexed seat, uint256 paid, uint256 penalty);
 
     error NotBench();
     error NoSuchTrial();
-    error SeedNotMined(uint256 seedBlock);
-    error NotDrawn();
-    error AlreadyDrawn();
-    error NotVoter();
-    error AlreadyCommitted();
-    error EmptyCommitment();
-    error CommitOver(uint256 time);
-    error RevealNotOpen(uint256 time);
-    error RevealOver(uint256 time);
-    error NotCommitted();
-    error AlreadyRevealed();
-    error WrongReveal();
+    /// @notice The jury was not drawn in time, and is not drawn any more.
+    error Lapsed();
     error BadCode();
     error AlreadyConcluded();
     error NotConcluded();
-    error AlreadyClosed();
 
     /// @notice Draws the jury; anyone may call once the seed block is mined. The first commit does it too.
     function draw(uint256 trial) external;
@@ -79,6 +76,10 @@ interface IJuries {
     /// @notice Ends the case with its final `code` (0: none). Jurors who voted its kind share `funds`, at most the
     /// fee each; `used` of them is needed, and the bench sends it here.
     function conclude(uint256 trial, uint256 code, uint256 funds) external returns (uint256 used);
+    /// @notice Replaces a jury that was drawn and found no majority; 0 when it was a replacement already, or never drawn.
+    function replace(uint256 trial) external returns (uint256 next);
+    /// @notice Ends a case without verdict: those who revealed are paid; the bench sends `used` here.
+    function discharge(uint256 trial) external returns (uint256 used);
 
     // Views.
     function caseOf(uint256 trial) external view returns (Case memory);
@@ -88,7 +89,7 @@ interface IJuries {
         external
         view
         returns (uint256[] memory seats, address[] memory voters, bytes32 seed, bool drawn);
-    /// @notice Whether all votes are in or their time is over, and the majority's code (0: no majority).
+    /// @notice Whether all votes are in or their time is over, and the majority's code (0: no majority, or lapsed).
     function verdictOf(uint256 trial) external view returns (bool done, uint256 code);
     function seatsOf(uint256 trial) external view returns (uint256[] memory);
     /// @notice The jurors' revealed codes, 0 where there is none.

@@ -4,9 +4,10 @@ pragma solidity 0.8.37;
 import {PoolTerms} from "../libraries/Types.sol";
 
 /// @title IParams
-/// @notice What governance may change, each value within bounds that are compiled in.
-/// Governance is one owner (Ownable2Step), meant to be a timelock or multisig. It can pause new entries (node
-/// registration, joins, seats, pools), never exits, submissions, votes, disputes or claims.
+/// @notice What governance may change, each value within bounds that are compiled in, after a delay of `unbonding`
+/// seconds, which is longer than any pool's challenge window, and only for lanes settled, disputes begun, juries drawn
+/// and canaries opened afterwards. Governance is one owner (Ownable2Step), meant to be a timelock. It can pause new
+/// entries (node registration, joins, seats, pools) for a while, never exits, submissions, votes, disputes or claims.
 interface IParams {
     /// @notice Amounts are grains.
     struct Values {
@@ -28,21 +29,39 @@ interface IParams {
         uint56 delayCompensation;
     }
 
+    /// @notice The values of the deployment.
     event ValuesSet(Values values);
+    /// @notice `values` hold for everything that begins at `time` or later.
+    event ValuesScheduled(Values values, uint256 time);
     event PausedSet(bool paused);
+    /// @notice New entries are refused until `time`, if governance does not allow them again before.
+    event PausedUntil(uint256 time);
 
     /// @notice A value is outside its bounds.
     error OutOfBounds(string name);
     /// @notice A pool's term is outside its bounds.
     error BadTerms(string field);
+    /// @notice A change is under way, or new entries were paused lately.
+    error TooSoon(uint256 time);
 
+    /// @notice Announces values that hold from `unbonding` seconds on. One change at a time.
     function set(Values calldata values) external;
+    /// @notice Refuses new entries for `MAX_PAUSE` seconds at most, or allows them again. The next pause can begin only
+    /// `MAX_PAUSE` after the end of this one.
     function setPaused(bool paused) external;
 
+    /// @notice The values of now.
     function values() external view returns (Values memory);
+    /// @notice The values for what began at `time`.
+    function valuesAt(uint256 time) external view returns (Values memory);
     /// @notice The three of them that finalising a file needs.
-    function slashing() external view returns (uint256 slashBps, uint256 rewardBps, uint256 malformedPenalty);
+    function slashing(uint256 time)
+        external
+        view
+        returns (uint256 slashBps, uint256 rewardBps, uint256 malformedPenalty);
     function paused() external view returns (bool);
+    /// @notice End of the last pause, when nobody ends it before.
+    function pausedUntil() external view returns (uint256);
     /// @notice Shortest window, in seconds, that a pool of this deployment may have.
     function minWindow() external view returns (uint256);
     /// @notice Seconds per block that unbonding periods reckon with: at or above the chain's.

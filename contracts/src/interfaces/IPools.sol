@@ -63,6 +63,8 @@ interface IPools {
         uint256 frozen;
         bool slashed;
         bool removed;
+        /// Files whose cost is open: pending, not accepted and not final, or disputed.
+        uint256 unsettled;
     }
 
     struct Submission {
@@ -144,7 +146,10 @@ interface IPools {
     error AlreadyMember();
     error NotMember();
     error NodeIsFrozen();
-    error StillBonded(uint256 releaseAt);
+    /// @notice The node has `most` files under way: it waits until some are settled, or final.
+    error TooManyUnsettled(uint256 most);
+    /// @notice The largest file would earn more than the bonds of a committee's majority.
+    error PayAboveBonds(uint256 pay, uint256 bonds);
     /// @notice The caller expected counter `expected`, the account is at `actual`.
     error CounterMismatch(uint256 expected, uint256 actual);
     error StepOutOfRange(uint256 step, uint256 first, uint256 last);
@@ -239,6 +244,9 @@ interface IPools {
     /// @notice Block of a lane's first submission (0: none, or its outcome is known), and how many files it has.
     function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 files);
     function laneStart(uint256 pool, uint256 lane) external view returns (uint256);
+    /// @notice Last block in which a lane whose outcome is open takes files: that of the sixteenth when it is full;
+    /// 0: none, or its outcome is known.
+    function laneEnd(uint256 pool, uint256 lane) external view returns (uint256);
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
     /// @notice keccak256(abi.encode(root, fileHash, packed, pool << 32 | sequence)),
     /// packed = step << 64 | counter << 40 | units << 16 | rows.

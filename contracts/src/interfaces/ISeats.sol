@@ -18,7 +18,7 @@ interface ISeats {
         uint256 leftEpoch;
         /// After `unbondSeat`: when the bond can be withdrawn; 0 before.
         uint256 releaseAt;
-        /// Open canaries that accuse it.
+        /// Duties whose penalty is open: it cannot be withdrawn before they are closed.
         uint256 frozen;
     }
 
@@ -32,6 +32,10 @@ interface ISeats {
     event SeatPenalised(uint256 indexed seat, uint256 amount, uint256 bond);
     event SeatFrozen(uint256 indexed seat, uint256 frozen);
     event SeatReleased(uint256 indexed seat, uint256 frozen);
+    /// @notice A closed seat was opened again by its owner.
+    event SeatReopened(uint256 indexed seat, address voter, uint256 bond, uint256 activeFrom);
+    /// @notice `collector` got its share of a penalty.
+    event Collected(uint256 indexed seat, address indexed collector, uint256 amount);
 
     error NotSeatOwner();
     error NotCourt();
@@ -43,23 +47,29 @@ interface ISeats {
     error TooEarly(uint256 epoch, uint256 neededEpoch);
     error SeatLocked(uint256 releaseAt, uint256 frozen);
     error UnknownEpoch();
+    error SeatNotClosed();
 
     /// @notice Opens a seat with the fixed `bond` (approved before); it can be drawn from the next epoch on.
     function openSeat(address voter) external returns (uint256 seat);
-    /// @notice Replaces the voting key; takes effect at once, for open lanes too.
+    /// @notice Opens a closed seat again with a new bond: its id stays its owner's.
+    function reopenSeat(uint256 seat, address voter) external;
+    /// @notice Replaces the voting key; takes effect at once, for open lanes too. What the old key committed, it reveals.
     function setVoter(uint256 seat, address voter) external;
     /// @notice Restores a penalised bond to its full size; anyone may pay.
     function topUp(uint256 seat) external;
-    /// @notice Leaves: no draw from the epoch after the next one on. Then `unbondSeat`, then `withdrawSeat`.
+    /// @notice Leaves: not in the set of the next epoch. Then `unbondSeat`, then `withdrawSeat`.
     function leaveSeat(uint256 seat) external;
-    /// @notice Two epochs after leaving: starts the unbonding period.
+    /// @notice When no draw can reach the seat any more: starts the unbonding period.
     function unbondSeat(uint256 seat) external;
-    /// @notice After the unbonding period: the bond goes to the owner.
+    /// @notice After the unbonding period, and when no duty is open: the bond goes to the owner, less a hundredth of a
+    /// full bond, which is burnt: ids are few, and no bond can use up more than a hundred of them.
     function withdrawSeat(uint256 seat) external;
 
     // Hooks of Court, Juries, Appeals, Canaries.
     /// @notice Takes up to `amount` of a bond and sends it to the caller's choice: the burn address or a jury's fees.
     function penalise(uint256 seat, uint256 amount, address to) external returns (uint256 taken);
+    /// @notice Takes up to `amount` of a bond: a share for the collector, the rest is burnt.
+    function collect(uint256 seat, uint256 amount, address collector) external returns (uint256 taken);
     function freeze(uint256 seat) external;
     function release(uint256 seat) external;
 
@@ -70,15 +80,16 @@ interface ISeats {
     function minBond() external view returns (uint256);
     function epochBlocks() external view returns (uint256);
     function currentEpoch() external view returns (uint256);
-    /// @notice Seats that can be drawn in `epoch`: the previous, the current or the next one.
+    /// @notice Seats that can be drawn in `epoch`: the next one, the current one or one of the three before it.
     function countAt(uint256 epoch) external view returns (uint256);
     /// @notice The seat in `place` (0 to countAt − 1) in `epoch`.
     function seatAt(uint256 place, uint256 epoch) external view returns (uint256);
     /// @notice The block whose hash seeds a draw that was fixed to `seedBlock`, if drawn now: itself until the end of
-    /// the epoch after its own; then it moves on by whole epochs, so that it is always in the previous epoch.
+    /// the third epoch after its own; then it moves on by whole epochs, so that it is always three epochs back.
     /// 0 while that block is not mined.
     function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256);
-    /// @notice Draws up to `size` different seats of `epoch`, none of `excluded`, none owned by `excludedOwner`. Fewer when there are too few.
+    /// @notice Draws up to `size` different seats of `epoch`, none of `excluded`, none owned by `excludedOwner`, none
+    /// whose bond is gone. Fewer when there are too few.
     function draw(bytes32 seed, uint256 epoch, uint256 size, uint256[] calldata excluded, address excludedOwner)
         external
         view

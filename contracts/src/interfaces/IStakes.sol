@@ -28,6 +28,24 @@ interface IStakes {
         uint256 releaseAt;
     }
 
+    struct Slash {
+        /// Share of the stake to take, in 1/10000; when 0, `amount` is taken instead.
+        uint256 bps;
+        uint256 amount;
+        /// What the node's other files may still cost: never taken for this one.
+        uint256 kept;
+        /// Most that goes to Pools, first.
+        uint256 fees;
+        /// Most that goes to Appeals, and its bound as a share of what is taken, in 1/10000.
+        uint256 reward;
+        uint256 rewardBps;
+        /// Below this, the node leaves its pool; what stake is left stays locked until `lockedUntil`.
+        uint256 minStake;
+        uint256 lockedUntil;
+        /// Who made the penalty due, and gets a share of what would be burnt; zero: nobody.
+        address collector;
+    }
+
     event NodeRegistered(address indexed node, address indexed operator, uint256 stake);
     event StakeDeposited(address indexed node, uint256 amount, uint256 stake);
     event StakeWithdrawn(address indexed node, address indexed operator, uint256 amount, uint256 stake);
@@ -40,6 +58,9 @@ interface IStakes {
     event NodeSlashed(
         address indexed node, uint256 amount, uint256 fees, uint256 reward, uint256 stake, uint256 frozen
     );
+
+    /// @notice `collector` got its share of a penalty.
+    event Collected(address indexed node, address indexed collector, uint256 amount);
 
     error NotOperator();
     error NotPools();
@@ -79,21 +100,12 @@ interface IStakes {
     function unbind(address node, uint256 releaseAt) external;
     function freeze(address node) external;
     function release(address node) external;
-    /// @notice Takes part of a node's stake: first up to `fees` for Pools, then up to `reward` for Appeals, the rest is
+    /// @notice Takes part of a node's stake: first the fees, then the reward, then the collector's share; the rest is
     /// burnt. Ends one freeze.
-    /// @param bps Share of the stake to take, in 1/10000; when 0, `amount` is taken instead.
-    /// @param rewardBps Most that the reward may be as a share of what is taken.
-    /// @param ejectUntil When not 0, the node leaves its pool; what stake is left stays locked until then.
-    function slash(
-        address node,
-        uint256 bps,
-        uint256 amount,
-        uint256 fees,
-        uint256 reward,
-        uint256 rewardBps,
-        bool frozen,
-        uint256 ejectUntil
-    ) external returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid);
+    /// `left` grains are still at stake.
+    function slash(address node, Slash calldata s)
+        external
+        returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left);
 
     function nodeOf(address node) external view returns (Node memory);
     function operatorOf(address node) external view returns (address);

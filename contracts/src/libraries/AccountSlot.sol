@@ -3,15 +3,17 @@ pragma solidity 0.8.37;
 
 /// @title AccountSlot
 /// @notice A node's account in a pool, in one word:
-/// earned 46 | drawn 46 | pending 34 | limit 34 | counter 24 | frozenAt 32 | joined step 20 | frozen 16 | flags 4.
-/// Units, not grains. A slashed node has no limit any more: the field then holds when it was slashed.
+/// earned 46 | drawn 46 | pending 34 | limit 34 | counter 22 | frozenAt 32 | joined step 20 | unsettled 10 | frozen 10 |
+/// flags 2. Units, not grains. A slashed node has no limit any more: the field then holds when it was slashed.
+/// No field overflows: 2^22 files of less than 2^24 units earn less than 2^46; pending units stay below the limit.
 library AccountSlot {
     uint256 internal constant MAX_46 = (1 << 46) - 1;
     uint256 internal constant MAX_34 = (1 << 34) - 1;
-    uint256 internal constant MAX_COUNTER = (1 << 24) - 1;
-    uint256 internal constant MAX_FROZEN = (1 << 16) - 1;
-    uint256 internal constant REMOVED = 1 << 252;
-    uint256 internal constant SLASHED = 1 << 253;
+    uint256 internal constant MAX_COUNTER = (1 << 22) - 1;
+    /// Counts that reach this stay there.
+    uint256 internal constant MAX_COUNT = (1 << 10) - 1;
+    uint256 internal constant REMOVED = 1 << 254;
+    uint256 internal constant SLASHED = 1 << 255;
 
     function earned(uint256 w) internal pure returns (uint256) {
         return w & MAX_46;
@@ -39,15 +41,20 @@ library AccountSlot {
     }
 
     function frozenAt(uint256 w) internal pure returns (uint256) {
-        return (w >> 184) & 0xffffffff;
+        return (w >> 182) & 0xffffffff;
     }
 
     function joinedStep(uint256 w) internal pure returns (uint256) {
-        return (w >> 216) & 0xfffff;
+        return (w >> 214) & 0xfffff;
+    }
+
+    /// @notice Files whose cost to the node is open: pending, not accepted and not final, or disputed.
+    function unsettled(uint256 w) internal pure returns (uint256) {
+        return (w >> 234) & MAX_COUNT;
     }
 
     function frozen(uint256 w) internal pure returns (uint256) {
-        return (w >> 236) & MAX_FROZEN;
+        return (w >> 244) & MAX_COUNT;
     }
 
     function removed(uint256 w) internal pure returns (bool) {
@@ -89,29 +96,39 @@ library AccountSlot {
     }
 
     function withJoinedStep(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(uint256(0xfffff) << 216)) | (value << 216);
+        return (w & ~(uint256(0xfffff) << 214)) | (value << 214);
     }
 
     /// @notice After one more submission of `units`.
     function submitted(uint256 w, uint256 units) internal pure returns (uint256) {
         unchecked {
-            return w + (units << 92) + (1 << 160);
+            return w + (units << 92) + (1 << 160) + (1 << 234);
         }
+    }
+
+    /// @notice After one more file whose cost is open. A count at its end stays there.
+    function unsettledMore(uint256 w) internal pure returns (uint256) {
+        return unsettled(w) == MAX_COUNT ? w : w + (1 << 234);
+    }
+
+    /// @notice After one such file less.
+    function unsettledLess(uint256 w) internal pure returns (uint256) {
+        return unsettled(w) == MAX_COUNT ? w : w - (1 << 234);
     }
 
     /// @notice After one more frozen file. Earliest time wins; the count sticks at its end.
     function frozenMore(uint256 w, uint256 time) internal pure returns (uint256) {
         uint256 count = frozen(w);
-        if (count == 0) w = (w & ~(uint256(0xffffffff) << 184)) | (time << 184);
-        return count == MAX_FROZEN ? w : w + (1 << 236);
+        if (count == 0) w = (w & ~(uint256(0xffffffff) << 182)) | (time << 182);
+        return count == MAX_COUNT ? w : w + (1 << 244);
     }
 
     /// @notice After one frozen file less. A count that once stuck never comes down.
     function frozenLess(uint256 w) internal pure returns (uint256) {
         uint256 count = frozen(w);
-        if (count == MAX_FROZEN) return w;
-        w -= 1 << 236;
-        return count == 1 ? w & ~(uint256(0xffffffff) << 184) : w;
+        if (count == MAX_COUNT) return w;
+        w -= 1 << 244;
+        return count == 1 ? w & ~(uint256(0xffffffff) << 182) : w;
     }
 
     /// @notice After a slash for a file that was frozen at `time`; the earliest wins.

@@ -2,10 +2,13 @@
 pragma solidity 0.8.37;
 
 /// @title Audit
-/// @notice The audit sample of a file (docs/protocol.md, section 3): rows ordered by
-/// H("muster/audit/1", lane seed, sequence, row); the first ⌈rate · rows / 65536⌉ of them, at least one.
+/// @notice The audit sample of a file (docs/protocol.md, section 3): row r is in it when the last sixteen bits of
+/// H("muster/audit/1", lane seed, sequence, r) are below the rate, and row H("muster/audit-one/1", lane seed, sequence)
+/// mod rows always. A constant cost, whatever the file's size.
 library Audit {
     bytes32 internal constant TAG = keccak256("muster/audit/1");
+    bytes32 internal constant ONE_TAG = keccak256("muster/audit-one/1");
+    uint256 internal constant EVERYTHING = 1 << 16;
 
     function sampled(bytes32 seed, uint256 sequence, uint256 rows, uint256 rate, uint256 row)
         internal
@@ -13,18 +16,8 @@ library Audit {
         returns (bool)
     {
         if (row >= rows) return false;
-        uint256 count = (rate * rows + 65535) >> 16;
-        if (count == 0) count = 1;
-        if (count >= rows) return true;
-        bytes32 own = _rank(seed, sequence, row);
-        uint256 smaller;
-        for (uint256 i = 0; i < rows; ++i) {
-            if (_rank(seed, sequence, i) < own && ++smaller == count) return false;
-        }
-        return true;
-    }
-
-    function _rank(bytes32 seed, uint256 sequence, uint256 row) private pure returns (bytes32) {
-        return keccak256(abi.encode(TAG, seed, sequence, row));
+        if (rate >= EVERYTHING) return true;
+        if (row == uint256(keccak256(abi.encode(ONE_TAG, seed, sequence))) % rows) return true;
+        return uint16(uint256(keccak256(abi.encode(TAG, seed, sequence, row)))) < rate;
     }
 }

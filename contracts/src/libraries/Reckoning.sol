@@ -6,8 +6,8 @@ import {Codes} from "./Codes.sol";
 /// @title Reckoning
 /// @notice What a committee member is owed and owes once all outcomes of its round are final.
 library Reckoning {
-    /// @notice Per decided file one fee: paid for a vote of the outcome's kind, burnt otherwise. A vote of the other
-    /// class (accept against not-accept) costs `minority`, no valid vote `withheld`, each per file.
+    /// @notice Per decided file one fee: paid for a vote of the outcome's kind, burnt otherwise. A vote that
+    /// contradicts the outcome costs `minority`, no valid vote `withheld`, each per file.
     /// @param votes Sixteen codes, 0 where there is no vote. @param codes Final outcomes.
     function member(uint256 votes, uint256 codes, uint256 fee, uint256 minority, uint256 withheld)
         internal
@@ -28,9 +28,8 @@ library Reckoning {
                 paid += share;
             } else {
                 burnt += share;
-                bool other = (Codes.kind(vote) == Codes.KIND_ACCEPT) != (kind == Codes.KIND_ACCEPT);
                 // on a canary the slash is the penalty
-                if (other && kind != Codes.KIND_NONE && code != Codes.CANARY) penalty += minority;
+                if (code != Codes.CANARY && Codes.contradict(vote, code)) penalty += minority;
             }
         }
     }
@@ -41,5 +40,18 @@ library Reckoning {
             if (Codes.get(codes, place) == code) return true;
         }
         return false;
+    }
+
+    /// @notice Whether a member that voted `votes` would be penalised if `codes` were final.
+    function owes(uint256 votes, uint256 codes) internal pure returns (bool) {
+        (,, uint256 penalty) = member(votes, codes, 0, 1, 1);
+        return penalty != 0;
+    }
+
+    /// @notice How many of sixteen codes are set.
+    function count(uint256 codes) internal pure returns (uint256 files) {
+        for (uint256 place = 0; place < 16; ++place) {
+            if (Codes.get(codes, place) != Codes.NONE) ++files;
+        }
     }
 }

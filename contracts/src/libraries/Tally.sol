@@ -47,4 +47,14 @@ library Tally {
             codes |= outcome(votes, place, seats) << (place << 2);
         }
     }
+
+    /// @notice Outcomes of a second round: it speaks only of what the first left undecided, and what it leaves undecided
+    /// is void.
+    function lastWord(uint256 codes, uint256 first) internal pure returns (uint256 out) {
+        for (uint256 place = 0; place < 16; ++place) {
+            if (Codes.get(first, place) != Codes.UNDECIDED) continue;
+            uint256 code = Codes.get(codes, place);
+            out = Codes.set(out, place, code == Codes.UNDECIDED ? Codes.VOID : code);
+        }
+    }
 }

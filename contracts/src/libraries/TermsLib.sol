@@ -8,6 +8,8 @@ import {PoolTerms} from "./Types.sol";
 /// @notice Bounds of a pool's terms, and how long stake has to stay after leaving it.
 library TermsLib {
     uint256 internal constant MAX_WINDOW = 30 days;
+    /// Most files of a node that may be under way at once; `minStake` covers the committees' fees of all of them.
+    uint256 internal constant MAX_UNSETTLED = 64;
 
     /// @notice Reverts on terms out of bounds; returns the unbonding period U in seconds.
     /// U = (R + 1 + 4 draws) blocks + 2 (C + V) + W + contest + 2 (A + Cj + Vj), and an eighth more.
@@ -18,9 +20,10 @@ library TermsLib {
     {
         if (t.rate == 0) revert IParams.BadTerms("rate");
         if (t.fee == 0) revert IParams.BadTerms("fee");
-        if (t.juryFee < t.fee) revert IParams.BadTerms("juryFee");
+        // a wronged node can always afford a dispute out of what it must have staked
+        if (t.juryFee < t.fee || uint256(t.juryFee) * t.jury > t.minStake) revert IParams.BadTerms("juryFee");
         if (t.leverage == 0) revert IParams.BadTerms("leverage");
-        if (t.minStake == 0) revert IParams.BadTerms("minStake");
+        if (t.minStake < MAX_UNSETTLED * t.committee * t.fee) revert IParams.BadTerms("minStake");
         if (t.maxUnits == 0) revert IParams.BadTerms("maxUnits");
         if (t.committee != 3 && t.committee != 5) revert IParams.BadTerms("committee");
         if (t.jury <= t.committee || t.jury > 15 || t.jury % 2 == 0) revert IParams.BadTerms("jury");

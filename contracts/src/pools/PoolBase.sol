@@ -107,6 +107,13 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         return uint160(uint256(Hashes.efficientKeccak256(inner, bytes32(uint256(uint160(node))))) >> 96);
     }
 
+    /// @dev Units that may be under way or unclaimed at once.
+    function _limit(uint256 pool, uint256 p, uint256 stake) internal view returns (uint256 limit) {
+        limit = stake * _terms[pool].leverage / p.rate();
+        if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
+        if (limit == 0) revert OverLimit(0, 0);
+    }
+
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.
     function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node) internal view returns (uint256 f) {
         f = _files[_id(pool, sequence)];

@@ -84,12 +84,6 @@ abstract contract PoolMembers is PoolBase, EIP712 {
         emit NodeJoined(pool, node, operator, step, limit);
     }
 
-    function _limit(uint256 pool, uint256 p, uint256 stake) private view returns (uint256 limit) {
-        limit = stake * _terms[pool].leverage / p.rate();
-        if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
-        if (limit == 0) revert OverLimit(0, 0);
-    }
-
     function _onlyNode(address node, address operator) private view {
         if (msg.sender != node && msg.sender != operator) revert NotOperatorOrNode();
     }

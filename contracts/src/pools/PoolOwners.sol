@@ -23,6 +23,9 @@ abstract contract PoolOwners is PoolBase {
         uint256 count = seats.countAt(seats.currentEpoch());
         if (count < needed) revert TooFewSeats(count, needed);
         if (budget > PoolSlot.MAX_FREE) revert AmountTooLarge();
+        uint256 pay = uint256(terms.maxUnits) * terms.rate;
+        uint256 bonds = (terms.committee / 2 + 1) * seats.minBond();
+        if (pay > bonds) revert PayAboveBonds(pay, bonds);
 
         pool = ++poolCount;
         if (pool > type(uint24).max) revert AmountTooLarge();

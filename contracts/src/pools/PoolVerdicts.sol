@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IPools} from "../interfaces/IPools.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {Codes} from "../libraries/Codes.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
@@ -52,8 +53,8 @@ abstract contract PoolVerdicts is PoolBase {
         }
         if (block.timestamp < f.time()) revert NotYet(f.time());
         _files[_id(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
-        uint256 frozenAt = f.time() - _terms[pool].challengeWindow;
-        _charge(pool, sequence, file.node, f, code, f.amount(), frozenAt, Codes.isReject(code), 0);
+        uint256 settledAt = f.time() - _terms[pool].challengeWindow;
+        _charge(pool, sequence, file.node, f, Charge(code, f.amount(), settledAt, settledAt, 0, msg.sender));
     }
 
     /// @inheritdoc IPools
@@ -63,13 +64,13 @@ abstract contract PoolVerdicts is PoolBase {
         if (block.timestamp >= f.time()) revert WindowOver(f.time());
         code = f.code();
         _files[_id(pool, sequence)] = f.withPhase(FileSlot.DISPUTED);
+        emit FileDisputed(pool, file.node, sequence);
         if (Codes.kind(code) == Codes.KIND_ACCEPT) {
             uint256 a = _accounts[pool][file.node].w;
-            _accounts[pool][file.node].w = a.withDrawn(a.drawn() + file.units);
+            _accounts[pool][file.node].w = a.withDrawn(a.drawn() + file.units).unsettledMore();
+            // The stake of a file that was not accepted is frozen already; this one's must stay while a jury may reject it.
+            stakes.freeze(file.node);
         }
-        emit FileDisputed(pool, file.node, sequence);
-        // A reject has frozen the stake already; any other file must not let it go while a jury may reject it.
-        if (!Codes.isReject(code)) stakes.freeze(file.node);
     }
 
     /// @inheritdoc IPools
@@ -93,6 +94,7 @@ abstract contract PoolVerdicts is PoolBase {
         bool was = Codes.kind(f.code()) == Codes.KIND_ACCEPT;
         bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
         uint256 a = _accounts[pool][file.node].w;
+        if (accepted) a = a.unsettledLess();
         uint256 time = f.time();
         uint256 amount = f.amount();
         uint256 flags = f.flags() & ~FileSlot.FROZEN;
@@ -107,7 +109,7 @@ abstract contract PoolVerdicts is PoolBase {
             flags |= FileSlot.CUMULATIVE;
         }
         // A node that was frozen when the committee rejected it was so since then; an overturned acceptance slashes now.
-        uint256 frozenAt = was ? block.timestamp : f.time() - _terms[pool].challengeWindow;
+        uint256 settledAt = f.time() - _terms[pool].challengeWindow;
         _accounts[pool][file.node].w = a;
         _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
         emit FileResolved(pool, file.node, sequence, code, time);
@@ -115,7 +117,9 @@ abstract contract PoolVerdicts is PoolBase {
             if (f & FileSlot.FROZEN != 0) _thaw(pool, file.node);
             stakes.release(file.node);
         } else {
-            (slashed, rewardPaid) = _charge(pool, sequence, file.node, f, code, file.units, frozenAt, true, reward);
+            uint256 frozenAt = was ? block.timestamp : settledAt;
+            Charge memory c = Charge(code, file.units, settledAt, frozenAt, reward, address(0));
+            (slashed, rewardPaid) = _charge(pool, sequence, file.node, f, c);
         }
     }
 
@@ -157,10 +161,11 @@ abstract contract PoolVerdicts is PoolBase {
         uint256 phase = FileSlot.SETTLED;
         if (code == Codes.ACCEPT) {
             amount = a.earned() + units;
-            a = a.withEarned(amount);
+            a = a.withEarned(amount).unsettledLess();
             flags = FileSlot.CUMULATIVE;
         } else if (code == Codes.VOID) {
             p = _credit(p, units * p.rate() + p.fees());
+            a = a.unsettledLess();
             phase = FileSlot.FINAL;
         } else if (Codes.isReject(code)) {
             a = a.frozenMore(block.timestamp);
@@ -169,64 +174,84 @@ abstract contract PoolVerdicts is PoolBase {
         _accounts[pool][node].w = a;
         _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
         emit FileSettled(pool, node, sequence, code, units, time);
-        if (flags == FileSlot.FROZEN) {
-            emit NodeFrozen(pool, node, block.timestamp);
-            stakes.freeze(node);
-        }
+        if (flags == FileSlot.FROZEN) emit NodeFrozen(pool, node, block.timestamp);
+        // what it will cost cannot leave before it is collected
+        if (code != Codes.ACCEPT && code != Codes.VOID) stakes.freeze(node);
         return p;
     }
 
-    /// @dev A file that is finally not accepted: the budget gets its pay back; who erred pays the fees.
+    struct Charge {
+        uint256 code;
+        uint256 units;
+        /// When the committee's outcome was settled: the penalties of that time hold.
+        uint256 settledAt;
+        /// Since when the node's unvested pay is barred.
+        uint256 frozenAt;
+        /// Most that Appeals may get.
+        uint256 reward;
+        /// Who gets the collector's share, or zero.
+        address collector;
+    }
+
+    /// @dev A file that is finally not accepted: the budget gets its pay back; who erred pays the fees, out of its stake.
     /// @param f The file's slot before it became final.
-    /// @param stakeFrozen Whether Stakes counts this file as frozen.
-    function _charge(
-        uint256 pool,
-        uint256 sequence,
-        address node,
-        uint256 f,
-        uint256 code,
-        uint256 units,
-        uint256 frozenAt,
-        bool stakeFrozen,
-        uint256 reward
-    ) private returns (uint256 taken, uint256 rewardPaid) {
+    function _charge(uint256 pool, uint256 sequence, address node, uint256 f, Charge memory c)
+        private
+        returns (uint256 taken, uint256 rewardPaid)
+    {
         uint256 p = _pools[pool].w;
-        uint256 fees = p.fees();
-        uint256 back = units * p.rate();
-        uint256 bps;
-        uint256 amount;
-        uint256 rewardBps;
-        uint256 ejectUntil;
-        if (Codes.isReject(code)) {
-            uint256 a = _accounts[pool][node].w;
-            (bps, rewardBps,) = params.slashing();
-            if (a.limit() != 0) ejectUntil = bps == 10_000 ? 1 : block.timestamp + _desks[pool].unbonding;
-            a = a.slashedAt(frozenAt);
-            _accounts[pool][node].w = f & FileSlot.FROZEN != 0 ? a.frozenLess() : a;
-            emit NodeEjected(pool, node, sequence, code);
-        } else if (f & FileSlot.FROZEN != 0) {
-            _thaw(pool, node);
+        uint256 a = _accounts[pool][node].w.unsettledLess();
+        uint256 back = c.units * p.rate();
+        IStakes.Slash memory s;
+        s.fees = p.fees();
+        s.kept = a.unsettled() * s.fees;
+        s.collector = c.collector;
+        s.lockedUntil = block.timestamp + _desks[pool].unbonding;
+        bool thawed;
+        if (Codes.isReject(c.code)) {
+            (s.bps, s.rewardBps,) = params.slashing(c.settledAt);
+            s.reward = c.reward;
+            s.minStake = type(uint256).max; // it leaves its pool with whatever is left
+            a = a.slashedAt(c.frozenAt);
+            if (f & FileSlot.FROZEN != 0) a = a.frozenLess();
+            emit NodeEjected(pool, node, sequence, c.code);
+        } else {
+            if (f & FileSlot.FROZEN != 0) a = a.frozenLess();
+            thawed = f & FileSlot.FROZEN != 0 && a.frozen() == 0;
+            if (c.code == Codes.MALFORMED) {
+                (,, s.amount) = params.slashing(c.settledAt);
+                s.amount += s.fees;
+            } else if (c.code == Codes.UNAVAILABLE) {
+                // validators earn a quarter of the fee for an attempt, at the submitter's cost
+                uint256 quarter = p.committee() * (p.fee() >> 2);
+                back += s.fees - quarter;
+                s.fees = s.amount = quarter;
+            } // a canary's fees stay its owner's cost
+            s.minStake = _terms[pool].minStake;
         }
-        if (code == Codes.MALFORMED) {
-            (,, amount) = params.slashing();
-            amount += fees;
-        } else if (code == Codes.UNAVAILABLE) {
-            // validators earn a quarter of the fee for an attempt, at the submitter's cost
-            uint256 quarter = p.committee() * (p.fee() >> 2);
-            back += fees - quarter;
-            fees = amount = quarter;
-        } // a canary's fees stay its owner's cost
-        if (bps != 0 || amount != 0) {
+        _accounts[pool][node].w = a;
+        if (thawed) emit NodeReleased(pool, node);
+        if (s.bps != 0 || s.amount != 0) {
+            uint256 left;
             uint256 feesPaid;
-            (taken, feesPaid, rewardPaid) =
-                stakes.slash(node, bps, amount, fees, reward, rewardBps, stakeFrozen, ejectUntil);
+            (taken, feesPaid, rewardPaid, left) = stakes.slash(node, s);
             back += feesPaid;
-        } else if (stakeFrozen) {
+            if (a.limit() != 0) _relimit(pool, node, left);
+        } else {
             stakes.release(node);
         }
         // The budget's word is read again: the token may have called back.
         _pools[pool].w = _credit(_pools[pool].w, back);
-        emit FileFinalized(pool, node, sequence, code, taken);
+        emit FileFinalized(pool, node, sequence, c.code, taken);
+    }
+
+    /// @dev A member whose stake shrank: its limit follows; below the pool's least stake it is no member any more.
+    function _relimit(uint256 pool, address node, uint256 stake) private {
+        bool stays = stake >= _terms[pool].minStake;
+        uint256 limit = stays ? _limit(pool, _pools[pool].w, stake) : 0;
+        _accounts[pool][node].w = _accounts[pool][node].w.withLimit(limit);
+        if (stays) emit LimitSet(pool, node, limit);
+        else emit NodeLeft(pool, node, false);
     }
 
     /// @dev One frozen file less.

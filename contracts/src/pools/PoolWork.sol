@@ -5,6 +5,7 @@ import {IPools} from "../interfaces/IPools.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
+import {TermsLib} from "../libraries/TermsLib.sol";
 import {Work} from "../libraries/Types.sol";
 import {PoolBase} from "./PoolBase.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
@@ -121,6 +122,7 @@ abstract contract PoolWork is PoolBase {
         unchecked {
             if (units - 1 >= p.maxUnits()) revert BadUnits(units, p.maxUnits()); // 0 wraps
             if (rows == 0) revert BadRows();
+            if (a.unsettled() >= TermsLib.MAX_UNSETTLED) revert TooManyUnsettled(TermsLib.MAX_UNSETTLED);
             if (a.open() + units > a.limit()) {
                 if (a.limit() == 0) revert NotMember();
                 revert OverLimit(a.open() + units, a.limit());

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IAppeals} from "../src/interfaces/IAppeals.sol";
+import {ICanaries} from "../src/interfaces/ICanaries.sol";
+import {ICourt} from "../src/interfaces/ICourt.sol";
+import {IJuries} from "../src/interfaces/IJuries.sol";
+import {IPools} from "../src/interfaces/IPools.sol";
+import {IVoting} from "../src/interfaces/IVoting.sol";
+import {Codes} from "../src/libraries/Codes.sol";
+import {FileData, FileRef} from "../src/libraries/Types.sol";
+import {Planting} from "./helpers/Planting.sol";
+
+/// @notice Committees and juries have the size they were promised with, silence is replaced, missing files blame
+/// nobody who is not to blame, and canaries come first.
+contract BodiesTest is Planting {
+    uint256 internal constant PAY = 1_000 * 1e6;
+    uint256 internal constant DEPOSIT = 5 * 5e8 + 5e9;
+
+    function _loss(uint256 seat) internal view returns (uint256) {
+        return BOND - seats.seatOf(seat).bond;
+    }
+
+    function _committee() internal view returns (uint256[] memory) {
+        return court.roundOf(pool, 0, 0).seats;
+    }
+
+    // ---- Juries
+
+    /// Fewer votes than half of the promised jury overturn nothing: a fresh jury is drawn, once, and then the outcome
+    /// stands and the deposits go back.
+    function test_juryWithoutQuorumIsReplacedOnceThenDismissed() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.REJECT_WEIGHTS, 2, 0); // two of five, and three absent
+        _wait(60);
+        _conclude(s);
+        assertEq(_code(s), Codes.ACCEPT);
+        assertFalse(appeals.disputeOf(pool, s).resolved);
+        uint256 next = appeals.disputeOf(pool, s).trial;
+        assertEq(next, trial + 1);
+        assertEq(juries.caseOf(next).size, 5);
+        _juryVotes(next, Codes.REJECT_WEIGHTS, 2, 0);
+        _wait(60);
+        _conclude(s);
+        assertTrue(appeals.disputeOf(pool, s).resolved);
+        assertEq(_code(s), Codes.ACCEPT);
+        assertEq(token.balanceOf(stranger), 10_000e9);
+        assertEq(stakes.stakeOf(node), STAKE);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_loss(_committee()[i]), 0);
+        }
+        uint256[] memory jurors = juries.seatsOf(next);
+        juries.closeJuror(next, 0);
+        juries.closeJuror(next, 4);
+        juries.closeJuror(trial, 4);
+        assertEq(_loss(jurors[4]) >= 2e9, true); // silence costs, in each jury
+        _passWindow();
+        assertEq(_claim(s), PAY);
+    }
+
+    function test_replacedJuryCanDecide() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _draw_(trial);
+        _wait(60); // nobody commits
+        _conclude(s);
+        _juryVotes(trial + 1, Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
+        uint256[] memory silent = juries.seatsOf(trial);
+        for (uint256 i = 0; i < 5; ++i) {
+            uint256 before = seats.seatOf(silent[i]).bond;
+            juries.closeJuror(trial, i);
+            assertEq(before - seats.seatOf(silent[i]).bond, 2e9);
+        }
+    }
+
+    function _draw_(uint256 trial) internal {
+        _blocks(juries.caseOf(trial).seedBlock + 1 - height);
+        juries.draw(trial);
+    }
+
+    function test_juryIsNeverSmallerThanPromised() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        // one of the five seats beside the committee leaves before the dispute
+        uint256[] memory c = _committee();
+        for (uint256 seat = 1; seat <= 8; ++seat) {
+            if (seat == c[0] || seat == c[1] || seat == c[2]) continue;
+            vm.prank(_seatOwner(seat));
+            seats.leaveSeat(seat);
+            break;
+        }
+        _nextEpoch();
+        uint256 trial = _dispute(stranger, s);
+        _blocks(3);
+        vm.expectRevert(abi.encodeWithSelector(IVoting.TooFewSeats.selector, 4));
+        juries.draw(trial);
+        FileData memory f = files[pool][s];
+        vm.expectRevert(abi.encodeWithSelector(IAppeals.NotYet.selector, 0));
+        appeals.conclude(pool, s, f);
+        _blocks(4 * EPOCH);
+        _conclude(s); // it lapsed: the outcome stands, the deposit goes back
+        assertEq(_code(s), Codes.ACCEPT);
+        assertEq(token.balanceOf(stranger), 10_000e9);
+    }
+
+    /// Waiting gives no other jury: there is one seed, and after three epochs none.
+    function test_undrawnJuryLapses() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _blocks(3);
+        (uint256[] memory first,, bytes32 seed,) = juries.juryOf(trial);
+        _nextEpoch();
+        _nextEpoch();
+        (uint256[] memory later,, bytes32 same,) = juries.juryOf(trial);
+        assertEq(first, later);
+        assertEq(seed, same);
+        _nextEpoch();
+        _nextEpoch();
+        vm.expectRevert(IJuries.Lapsed.selector);
+        juries.draw(trial);
+        _conclude(s);
+        assertEq(appeals.disputeOf(pool, s).trial, trial); // no second try for who did not draw
+        assertTrue(appeals.disputeOf(pool, s).resolved);
+        assertEq(token.balanceOf(stranger), 10_000e9);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+    }
+
+    function test_rotatedKeyLosesNoBallot() public {
+        uint256 s = _submit();
+        _draw(0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            _commit(0, 0, i, _all(1));
+        }
+        (uint256[] memory members, address[] memory voters,,) = court.committeeOf(pool, 0, 0);
+        vm.prank(_seatOwner(members[0]));
+        seats.setVoter(members[0], stranger);
+        vm.prank(voters[0]);
+        court.reveal(pool, 0, 0, 0, _all(1), keccak256("verdict"), keccak256("salt"));
+        _reveal(0, 0, 1, _all(1));
+        _reveal(0, 0, 2, _all(1));
+        court.settle(pool, 0, 0, _refs(0));
+        uint256 trial = _dispute(stranger, s);
+        _draw_(trial);
+        (members, voters,,) = juries.juryOf(trial);
+        bytes32 hash = juries.ballotHash(trial, voters[0], 1, keccak256("verdict"), keccak256("salt"));
+        vm.prank(voters[0]);
+        juries.commit(trial, 0, hash);
+        vm.prank(_seatOwner(members[0]));
+        seats.setVoter(members[0], account("new key"));
+        _wait(60);
+        vm.expectRevert(IVoting.WrongReveal.selector);
+        vm.prank(account("new key"));
+        juries.reveal(trial, 0, 1, keccak256("verdict"), keccak256("salt"));
+        vm.prank(voters[0]);
+        juries.reveal(trial, 0, 1, keccak256("verdict"), keccak256("salt"));
+        assertEq(juries.votesOf(trial)[0], 1);
+    }
+
+    // ---- Missing files
+
+    /// A jury that cannot get an accepted file ends the acceptance, and fines the seats that had to keep its bytes.
+    function test_acceptedFileThatNobodyHasIsNotPaid() public {
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(1), _all(1), _all(Codes.UNAVAILABLE)));
+        assertEq(_code(s), Codes.ACCEPT);
+        _juryVotes(_dispute(stranger, s), Codes.UNAVAILABLE);
+        _conclude(s);
+        assertEq(_code(s), Codes.UNAVAILABLE);
+        assertEq(_loss(_committee()[0]), 50e9);
+        assertEq(_loss(_committee()[1]), 50e9);
+        assertEq(_loss(_committee()[2]), 0);
+        assertEq(stakes.stakeOf(node), STAKE - 3 * (1e7 / 4)); // no slash: it may not be its fault
+        assertEq(token.balanceOf(stranger), 10_000e9 + DEPOSIT); // a fifth of 100 is more than the deposit
+        bytes32 inner = _inner(s);
+        _passWindow();
+        vm.expectRevert(IPools.NothingToClaim.selector);
+        pools.claim(pool, node, s, inner);
+        _closeAll(0, 0);
+        assertEq(_loss(_committee()[0]), 50e9); // and no minority penalty beside it
+        assertEq(token.balanceOf(address(pools)), BUDGET);
+    }
+
+    function test_acceptedFileThatTheJuryHasIsPaid() public {
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(1), _all(1), _all(Codes.UNAVAILABLE)));
+        _juryVotes(_dispute(stranger, s), Codes.ACCEPT);
+        _conclude(s);
+        assertEq(token.balanceOf(stranger), 10_000e9 - DEPOSIT);
+        assertEq(token.balanceOf(operator), 5e9); // for the delay
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        _closeAll(0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_loss(_committee()[i]), 0); // serving a file to two of three costs the third its fee only
+        }
+        assertEq(token.balanceOf(_seatOwner(_committee()[2])), 0);
+        assertEq(token.balanceOf(_seatOwner(_committee()[0])), 1e7);
+    }
+
+    /// Sixteen files hidden from the committee and shown to the jury: no seat loses anything, the framer pays the juries.
+    function test_hidingFilesFromTheCommitteeFramesNobody() public {
+        for (uint256 i = 0; i < 16; ++i) {
+            _submit();
+        }
+        _voteAll(0, Codes.UNAVAILABLE);
+        uint256 spent;
+        for (uint256 i = 0; i < 16; ++i) {
+            uint256 before = token.balanceOf(stranger) + 10_000e9; // _dispute gives that much
+            uint256 trial = _dispute(stranger, i);
+            _juryVotes(trial, Codes.ACCEPT);
+            _conclude(i);
+            spent += before - token.balanceOf(stranger);
+            for (uint256 j = 0; j < 5; ++j) {
+                juries.closeJuror(trial, j);
+            }
+        }
+        assertEq(spent, 16 * 5 * 5e8);
+        _passWindow();
+        _closeAll(0, 0);
+        for (uint256 seat = 1; seat <= 8; ++seat) {
+            assertEq(_loss(seat), 0);
+        }
+    }
+
+    function test_rejectionStandsWhenTheDisputerHidesTheFile() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _juryVotes(_dispute(operator, s), Codes.UNAVAILABLE);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(token.balanceOf(operator), 10_000e9 - DEPOSIT);
+    }
+
+    // ---- Committees
+
+    function test_silentCommitteeIsFinedAndReplaced() public {
+        uint256 s = _submit();
+        _draw(0, 0);
+        _wait(60);
+        court.settle(pool, 0, 0, _refs(0));
+        uint256[] memory first = _committee();
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_loss(first[i]), 2e9);
+        }
+        _vote(0, 1, _three(_all(1), _all(1), _all(1)));
+        assertEq(_code(s), Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        uint256[] memory second = court.roundOf(pool, 0, 1).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            for (uint256 j = 0; j < 3; ++j) {
+                assertTrue(first[i] != second[j]);
+            }
+        }
+        _closeAll(0, 0);
+        _closeAll(0, 1);
+        assertEq(_loss(first[0]), 2e9);
+        assertEq(_loss(second[0]), 0);
+    }
+
+    function test_seatWithoutBondIsNeverDrawn() public {
+        _submit();
+        _blocks(4);
+        (uint256[] memory before,,,) = court.committeeOf(pool, 0, 0);
+        vm.prank(address(court));
+        seats.penalise(before[1], BOND / 2 + 1, SINK); // still in this epoch's set
+        assertEq(seats.countAt(seats.currentEpoch()), 8);
+        (uint256[] memory after_,,,) = court.committeeOf(pool, 0, 0);
+        assertEq(after_.length, 3);
+        assertEq(after_[0], before[0]);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertTrue(after_[i] != before[1]);
+        }
+        vm.prank(address(court));
+        seats.penalise(before[0], BOND / 2, SINK); // half of it is still enough
+        (uint256[] memory same,,,) = court.committeeOf(pool, 0, 0);
+        assertEq(same, after_);
+    }
+
+    function test_fullLaneClosesAtOnce() public {
+        for (uint256 i = 0; i < 15; ++i) {
+            _submit();
+        }
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 3); // two blocks may bring more files
+        _submit();
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
+        _blocks(2);
+        court.draw(pool, 0, 0);
+        uint256 next = _submit();
+        assertEq(next, 16);
+        assertEq(court.roundOf(pool, 1, 0).seedBlock, height + 3);
+    }
+
+    // ---- Canaries
+
+    function _plant() internal returns (uint256 s) {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        s = _submit();
+    }
+
+    /// Opening comes first: whoever disputes a planted file neither burns its carrier nor earns, and the lazy majority
+    /// pays as if nobody had.
+    function test_canaryComesBeforeADispute() public {
+        uint256 s = _plant();
+        _voteAll(s / 16, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.REJECT_WEIGHTS);
+        FileData memory f = files[pool][s];
+        uint256 until = pools.submissionOf(pool, s).time;
+        vm.expectRevert(abi.encodeWithSelector(IAppeals.NotYet.selector, until));
+        appeals.conclude(pool, s, f); // not while the owner may still open it
+        uint256 before = token.balanceOf(owner) + 100_000e9;
+        _openCanary(s);
+        assertTrue(appeals.disputeOf(pool, s).resolved);
+        assertEq(token.balanceOf(stranger), 10_000e9);
+        for (uint256 i = 0; i < 5; ++i) {
+            juries.closeJuror(trial, i); // the owner pays the jurors whose case went away
+        }
+        assertEq(token.balanceOf(address(juries)), 0);
+        uint256 second = canaries.canaryOf(pool, s).trial;
+        _juryVotes(second, Codes.REJECT_WEIGHTS);
+        canaries.conclude(pool, s, f);
+        assertEq(_code(s), Codes.CANARY);
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_loss(drawn[i]), 200e9);
+        }
+        assertEq(before - token.balanceOf(owner), 5 * 5e8);
+        assertEq(token.balanceOf(address(canaries)), 0);
+        assertEq(token.balanceOf(address(appeals)), 0);
+    }
+
+    function test_disputeOfAnOrdinaryFileEndsAfterTheWindow() public {
+        uint256 s = _plant();
+        _voteAll(s / 16, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        FileData memory f = files[pool][s];
+        uint256 place = _place(f);
+        ICanaries.Planted memory p = ICanaries.Planted(_salt(f.step, place), _proof(_leaves(f.step), place));
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        uint256 until = pools.submissionOf(pool, s).time;
+        vm.expectRevert(abi.encodeWithSelector(ICanaries.WindowOver.selector, until));
+        vm.prank(owner);
+        canaries.open(pool, s, f, p, r, 3);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
+    }
+
+    /// One true canary in a lane gives the owner no way to take the other files' pay.
+    function test_falseCanariesBesideATrueOneDenyNobodysPay() public {
+        uint256 first = _plant();
+        uint256 second = _submit();
+        _voteAll(first / 16, Codes.ACCEPT);
+        _openCanary(first);
+        uint256 back = canaries.canaryOf(pool, first).deposit;
+        uint256 before = token.balanceOf(owner) + back + 100_000e9;
+        _openCanary(second);
+        _juryVotes(canaries.canaryOf(pool, first).trial, Codes.REJECT_WEIGHTS);
+        canaries.conclude(pool, first, files[pool][first]);
+        _juryVotes(canaries.canaryOf(pool, second).trial, Codes.ACCEPT);
+        canaries.conclude(pool, second, files[pool][second]);
+        assertEq(_code(second), Codes.ACCEPT);
+        assertEq(before - token.balanceOf(owner), 3 * 200e9 + 5 * 5e8);
+        _passWindow();
+        assertEq(_claim(second), PAY);
+    }
+
+    function test_canaryThatNoJuryJudgesHurtsNobody() public {
+        uint256 s = _plant();
+        _voteAll(s / 16, Codes.ACCEPT);
+        uint256 before = token.balanceOf(owner) + 100_000e9;
+        _openCanary(s);
+        FileData memory f = files[pool][s];
+        for (uint256 i = 0; i < 2; ++i) {
+            _draw_(canaries.canaryOf(pool, s).trial);
+            _wait(60);
+            canaries.conclude(pool, s, f);
+        }
+        assertEq(_code(s), Codes.ACCEPT);
+        assertEq(token.balanceOf(owner), before);
+        assertEq(_loss(court.roundOf(pool, s / 16, 0).seats[0]), 0);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+    }
+
+    function test_onlyCanariesCancelDisputes() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _dispute(stranger, s);
+        vm.expectRevert(IAppeals.NotCanaries.selector);
+        appeals.cancel(pool, s);
+        vm.expectRevert(IAppeals.NoDispute.selector);
+        vm.prank(address(canaries));
+        appeals.cancel(pool, 5);
+        vm.expectRevert(IJuries.NotBench.selector);
+        juries.discharge(1);
+        vm.expectRevert(IJuries.NotBench.selector);
+        juries.replace(1);
+    }
+}

@@ -1,0 +1,46 @@
+"""A pool client that plays in the test's own process."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+from eth_account.signers.local import LocalAccount
+
+from chain.records import Pool, Step
+from chain.state import State
+from protocol.identity import PoolId
+from protocol.seeds import Work
+from tests.chain.game import Game
+
+
+class GamePool:
+    """What daemons need of a pool client; sends as `account`, or as the game's owner."""
+
+    def __init__(self, game: Game, account: LocalAccount | None = None, weights: Path | None = None) -> None:
+        self.game, self.folder = game, weights
+        self.suite = game.deployed.suite(account) if account else game.suite
+        self.client = self.suite.client
+        self.pool_id = PoolId(self.client.chain_id, self.suite.pools.address, game.pool)
+        self.config = SimpleNamespace(pool=game.pool)
+
+    @property
+    def state(self) -> State:
+        return self.game.projection.state
+
+    def refresh(self) -> State:
+        return self.game.state
+
+    def pool(self) -> Pool:
+        return self.state.pools[self.game.pool]
+
+    def seed(self, step: Step) -> bytes | None:
+        return self.suite.step_seed(self.game.pool, step)
+
+    def seeds(self, behind: int) -> dict[int, bytes]:
+        found = {step.step: self.seed(step) for step in self.pool().steps[-behind - 1 :]}
+        return {step: seed for step, seed in found.items() if seed}
+
+    def weights(self, _: Work) -> Path | None:
+        return self.folder
+
+    def close(self) -> None:
+        self.client.close()

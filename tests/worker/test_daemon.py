@@ -1,0 +1,114 @@
+"""A worker with collaborators of the test's own, on a real chain: from a slot to a submission, outages included."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chain.records import Submission
+from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
+from protocol.errors import UnreachableError
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits
+from protocol.verdict import Code
+from tests.chain.game import Game, begin
+from tests.chain.game_pool import GamePool
+from tests.conftest import Deployed
+from tests.validator import tiny
+from worker.collaborators import WorkerCollaborators
+from worker.daemon import EXIT_OK, EXIT_REFUSED, Worker
+from worker.journal import Journal
+
+
+class ScriptedService:
+    """Answers by script; once the worker has handed in `files` files, it is asked to stop."""
+
+    def __init__(self, files: int) -> None:
+        self.files, self.uploads, self.failures = files, list[bytes](), list[Exception]()
+        self.answers: list[NoSlot] = []
+        self.worker: Worker | None = None
+
+    def slot(self, counter: int) -> NoSlot | WorkSlot:
+        if counter >= self.files and self.worker:
+            self.worker.stop()
+            return NoSlot(wait=0.1, reason="enough")
+        if self.answers:
+            return self.answers.pop()
+        return WorkSlot(slot="0" * 32, step=0, counter=counter, expires=2e9)
+
+    def upload_rollouts(self, data: bytes) -> None:
+        if self.failures:
+            raise self.failures.pop()
+        self.uploads.append(data)
+
+    def heartbeat(self, beat: HeartbeatRequest) -> None:
+        """Heard."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class WorkerWorld:
+    """A game with one joined node and a published step."""
+
+    def __init__(self, game: Game, folder: Path) -> None:
+        self.game, self.folder = game, folder
+        _, self.account = game.node()
+        game.publish()
+
+    def start(self, service: Any) -> Worker:
+        """A process that finds what the one before left on disk."""
+        pool: Any = GamePool(self.game, self.account, tiny.model_folder())
+        parts = (self.account.address, pool, service, tiny.producer(), Journal(self.folder / "journal"))
+        config: Any = SimpleNamespace(
+            pool=self.game.pool, name="", heartbeat_seconds=0.05, claim_seconds=0.5, poll_seconds=0.01
+        )
+        service.worker = Worker(config, WorkerCollaborators(*parts))
+        worker: Worker = service.worker
+        return worker
+
+    @property
+    def submissions(self) -> list[Submission]:
+        return self.game.state.submissions_of(self.game.pool)
+
+
+@pytest.fixture
+def world(deployed: Deployed, tmp_path: Path) -> WorkerWorld:
+    return WorkerWorld(begin(deployed, tmp_path), tmp_path)
+
+
+def test_files_are_made_uploaded_and_submitted_in_the_order_of_their_counters(world: WorkerWorld) -> None:
+    service = ScriptedService(files=2)
+    service.answers.append(NoSlot(wait=0.1, reason="no work just now"))
+    assert world.start(service).run() == EXIT_OK
+    assert [file.counter for file in world.submissions] == [0, 1]
+    for file, data in zip(world.submissions, service.uploads, strict=True):
+        header, rows = read(data, Limits.of(tiny.CONFIG.work))
+        assert (header.work.id.node, header.work.id.counter) == (file.node, file.counter)
+        assert sum(len(row.output_tokens) for row in rows) == file.units
+
+
+def test_a_finished_file_is_handed_in_after_outages_and_kills_without_being_made_again(world: WorkerWorld) -> None:
+    failing = ScriptedService(files=1)
+    first = world.start(failing)
+
+    def interrupted(data: bytes) -> None:
+        first.stop()
+        raise UnreachableError("the service is down")
+
+    failing.upload_rollouts = interrupted  # type: ignore[method-assign]
+    assert first.run() == EXIT_OK
+    assert world.submissions == []
+    (entry,) = Journal(world.folder / "journal").all()
+    service = ScriptedService(files=1)
+    assert world.start(service).run() == EXIT_OK
+    assert [file.sha256 for file in world.submissions] == [entry.sha256]
+
+
+def test_a_worker_whose_file_was_refused_ends_with_an_error(world: WorkerWorld) -> None:
+    assert world.start(ScriptedService(files=1)).run() == EXIT_OK
+    world.game.vote(0, {0: int(Code.REJECT_WEIGHTS)})
+    world.game.deployed.chain.later(61)
+    world.game.suite.pools.finalize(world.submissions[0]).send()
+    assert world.start(ScriptedService(files=9)).run() == EXIT_REFUSED

@@ -1,0 +1,84 @@
+"""Hands finished files in and claims what they earn; whatever fails is tried again."""
+
+import logging
+import threading
+import time
+
+from chain.contracts.pools import WorkItem
+from chain.errors import ContractError, TransactionError
+from protocol.amounts import show_tokens
+from protocol.errors import MusterError
+from worker.collaborators import WorkerCollaborators
+from worker.journal import JournalEntry
+from worker.progress import Progress
+
+log = logging.getLogger("muster.worker")
+_KEPT_FILES = 64
+_CATCH_UP = 30.0
+
+
+class Submitter:
+    """Pay that has vested is claimed every `claim_seconds`."""
+
+    def __init__(
+        self, collaborators: WorkerCollaborators, progress: Progress, stopping: threading.Event, claim_seconds: float
+    ) -> None:
+        self._collaborators, self._client = collaborators, collaborators.pool_client
+        self._progress, self._stopping = progress, stopping
+        self._claim_seconds, self._next_claim = claim_seconds, 0.0
+
+    def submit(self, entry: JournalEntry) -> None:
+        """Upload a finished file if need be, then submit it."""
+        journal, progress = self._collaborators.journal, self._progress
+        if not entry.uploaded:
+            progress.phase = "uploading"
+            receipt = self._collaborators.orchestrator.upload_rollouts(journal.data(entry))
+            entry = journal.mark_uploaded(entry, receipt)
+        progress.phase = "submitting"
+        done = entry.commitment
+        item = WorkItem(done.root, done.sha256, done.units, done.rows)
+        try:
+            pool = self._client.config.pool
+            landed = self._client.suite.pools.submit(pool, entry.step, entry.counter, item).send()
+        except ContractError as error:
+            self._refused(entry, error)
+            return
+        except TransactionError as error:
+            progress.pause(1.0, f"whether file {entry.counter} was submitted is unknown: {error}", "submitting")
+            return
+        progress.slot = None
+        progress.submitted += 1
+        log.info("file %d is submission %d", entry.counter, landed.sequence)
+        journal.prune(entry.counter - _KEPT_FILES)
+        self._catch_up(landed.receipt.block)
+
+    def claim_if_due(self) -> None:
+        if time.monotonic() >= self._next_claim:
+            self.claim()
+
+    def claim(self) -> None:
+        """Claim what has vested, for the operator. Failures are logged: the next claim covers them."""
+        self._next_claim = time.monotonic() + self._claim_seconds
+        client = self._client
+        try:
+            hint = client.state.claim_hint(client.config.pool, self._collaborators.node, client.client.now())
+            if hint is not None:
+                log.info("claimed %s tokens", show_tokens(client.suite.pools.claim(hint).send()))
+        except MusterError as error:
+            log.info("nothing claimed: %s", error)
+
+    def _refused(self, entry: JournalEntry, error: ContractError) -> None:
+        """The chain's next look decides; until then do not hammer it."""
+        if error.name == "OverLimit":
+            self.claim()
+        if error.name == "CounterMismatch":
+            # Most often our own transaction of before a kill: the projection will show it.
+            self._progress.pause(1.0, f"file {entry.counter}: {error}", "submitting")
+            return
+        self._progress.pause(3.0, f"file {entry.counter} is not taken: {error}", "waiting")
+
+    def _catch_up(self, block: int) -> None:
+        """Wait until the projection has reached our own transaction, or it would be sent again."""
+        deadline = time.monotonic() + _CATCH_UP
+        while self._client.refresh().head < block and time.monotonic() < deadline and not self._stopping.is_set():
+            time.sleep(0.1)
