@@ -150,9 +150,11 @@ def strongest(verdict: Verdict) -> tuple[float | None, str]:
     for finding in verdict.findings:
         for name, figure in finding.measurements.items():
             threshold = finding.measurements.get(f"{name}_reject")
+            if figure in ("nan", "inf"):
+                figure = math.inf
             if not isinstance(threshold, float | int) or not isinstance(figure, float | int):
                 continue
-            ratio = math.inf if math.isnan(figure) else figure / threshold
+            ratio = figure / threshold
             if best[0] is None or ratio > best[0]:
                 best = ratio, f"{finding.check} {name}"
     if best[0] is None:
