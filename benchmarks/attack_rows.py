@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from attacks.registry import REGISTRY
-from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Progress, interval, work_of
+from benchmarks.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Progress, interval, work_of
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.encoding import canonical_json, sha256_hex
-from protocol.seeds import AUDIT_EVERYTHING
 from worker.produce import Producer
 
 LEARNING_RATES = (1e-6, 1e-5, 1e-4, 3e-4)
@@ -57,9 +57,9 @@ class Spec:
         label += f" lr={self.rate:g}" if self.table == "stale" else ""
         return label + " in files of 128" * self.full
 
-    def key(self, bed: Bed, count: int) -> str:
+    def key(self, offline: OfflinePool, count: int) -> str:
         """What a kept row must have been measured with to stand for this one."""
-        return sha256_hex(canonical_json([asdict(self), count, bed.config.digest.hex(), bed.folder.name]))[:16]
+        return sha256_hex(canonical_json([asdict(self), count, offline.config.digest.hex(), offline.folder.name]))[:16]
 
 
 FINEST = (
@@ -83,26 +83,28 @@ def specs(quick: bool) -> list[Spec]:
     return out + [Spec("fractions", FLOAT32, "partial", share) for share in SHARES]
 
 
-def measure(bed: Bed, spec: Spec, count: int, progress: Progress) -> list[dict[str, Any]]:
+def measure(offline: OfflinePool, spec: Spec, count: int, progress: Progress) -> list[dict[str, Any]]:
     """The rows of one spec: one, or for fractions one per audit rate."""
     if spec.table == "honest":
-        return [bed.row(spec.label, bed.honest(), count, progress)]
+        return [offline.row(spec.label, offline.honest(), count, progress)]
     if spec.table == "stale":
-        return [_stale(bed, spec, count, progress)]
-    producer = REGISTRY[spec.name].build(bed.config, bed.engine(), spec.strength)
-    producer.load(bed.folder)
+        return [_stale(offline, spec, count, progress)]
+    producer = REGISTRY[spec.name].build(offline.config, offline.engine(), spec.strength)
+    producer.load(offline.folder)
     if spec.table == "fractions":
-        return list(_fractions(bed, spec.strength, producer, count, progress))
-    return [bed.row(spec.label, producer, count, progress)]
+        return list(_fractions(offline, spec.strength, producer, count, progress))
+    return [offline.row(spec.label, producer, count, progress)]
 
 
-def _fractions(bed: Bed, share: float, producer: Producer, count: int, progress: Progress) -> Iterator[dict[str, Any]]:
+def _fractions(
+    offline: OfflinePool, share: float, producer: Producer, count: int, progress: Progress
+) -> Iterator[dict[str, Any]]:
     """A worker that cheats on a share of its rollouts, against audits: measured and by the formula of the docs."""
-    rows = bed.config.work.rows
+    rows = offline.config.work.rows
     cheated = round(share * rows)
-    files = list(bed.files(producer, count))
+    files = list(offline.files(producer, count))
     for rate in RATES:
-        codes = Counter(bed.verdict(made, one, rate).code.is_accept for one, made in files)
+        codes = Counter(offline.verdict(made, one, rate).code.is_accept for one, made in files)
         formula = 1 - (1 - rate / AUDIT_EVERYTHING) ** cheated * (rows - cheated) / rows
         low, high = interval(codes[False], count)
         audit = rate / AUDIT_EVERYTHING
@@ -118,15 +120,15 @@ def _fractions(bed: Bed, share: float, producer: Producer, count: int, progress:
         }
 
 
-def _stale(bed: Bed, spec: Spec, count: int, progress: Progress) -> dict[str, Any]:
-    folders = policies(bed, spec.rate)
-    bed.verifier.load(folders[-1])
+def _stale(offline: OfflinePool, spec: Spec, count: int, progress: Progress) -> dict[str, Any]:
+    folders = policies(offline, spec.rate)
+    offline.verifier.load(folders[-1])
     try:
-        producer = Producer(bed.config, bed.engine())
+        producer = Producer(offline.config, offline.engine())
         producer.load(folders[-1 - int(spec.strength)])
-        return replace(bed, folder=folders[-1]).row(spec.label, producer, count, progress)
+        return replace(offline, folder=folders[-1]).row(spec.label, producer, count, progress)
     finally:
-        bed.verifier.load(bed.folder)
+        offline.verifier.load(offline.folder)
 
 
 _POLICIES: dict[tuple[str, str, float], list[Path]] = {}
@@ -134,33 +136,33 @@ _POLICIES: dict[tuple[str, str, float], list[Path]] = {}
 
 @functools.cache
 def _scratch() -> "tempfile.TemporaryDirectory[str]":
-    return tempfile.TemporaryDirectory(prefix="muster-bench-")
+    return tempfile.TemporaryDirectory(prefix="muster-benchmark-")
 
 
-def policies(bed: Bed, rate: float) -> list[Path]:
+def policies(offline: OfflinePool, rate: float) -> list[Path]:
     """Folders of successive policies, made once per process and learning rate."""
-    key = (bed.folder.name, f"{bed.dtype}-{bed.config.work.rows}", rate)
+    key = (offline.folder.name, f"{offline.dtype}-{offline.config.work.rows}", rate)
     if key not in _POLICIES:
         target = Path(_scratch().name) / f"{key[1]}-{rate:g}"
-        _POLICIES[key] = _train(bed, rate, target)
+        _POLICIES[key] = _train(offline, rate, target)
     return _POLICIES[key]
 
 
-def _train(bed: Bed, rate: float, target: Path) -> list[Path]:
-    """AdamW on a policy gradient over the bed's own rollouts, with random advantages (what matters here is how far an
+def _train(offline: OfflinePool, rate: float, target: Path) -> list[Path]:
+    """AdamW on a policy gradient over the pool's own rollouts, with random advantages (what matters here is how far an
     optimiser step moves the weights, not where to)."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(bed.folder, dtype=torch.float32)
-    rows = bed.honest().make(work_of(10**6)).rollouts
+    model: Any = AutoModelForCausalLM.from_pretrained(offline.folder, dtype=torch.float32)
+    rows = offline.honest().make(work_of(10**6)).rollouts
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
     generator = torch.Generator().manual_seed(0)
     folders = []
     for step in range(STEPS_BEFORE + max(BEHIND) + 1):
         if step >= STEPS_BEFORE:
             folders.append(target / str(step))
-            shutil.copytree(bed.folder, folders[-1])
+            shutil.copytree(offline.folder, folders[-1])
             model.save_pretrained(folders[-1])
         loss = torch.zeros(())
         for row in rows:

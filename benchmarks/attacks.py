@@ -2,7 +2,7 @@
 
 `python -m benchmarks attacks [--quick] [--resume] [--jobs N] [--count N]`. Each finished row is appended to
 build/attacks-<count>.jsonl at once; `--resume` takes rows of the same count, checks and model from there. Keys:
-`attacks` (see `Bed.row`), `fractions` (partial cheating against audit rates), `honest`.
+`attacks` (see `OfflinePool.row`), `fractions` (partial cheating against audit rates), `honest`.
 """
 
 import functools
@@ -14,8 +14,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from benchmarks.attack_bed import FULL_WORK, TASK, WORK, Bed, Progress
 from benchmarks.attack_rows import Spec, measure, specs
+from benchmarks.offline_pool import FULL_WORK, TASK, WORK, OfflinePool, Progress
 from trainer.basemodel import base_model
 from trainer.tiny_model import tiny_model_config
 
@@ -27,17 +27,17 @@ Rows = list[dict[str, Any]]
 
 
 @functools.cache
-def _bed(folder: Path, dtype: str, full: bool) -> Bed:
+def _offline(folder: Path, dtype: str, full: bool) -> OfflinePool:
     import torch
 
     torch.set_num_threads(1)
-    return Bed.of(folder, dtype, work=FULL_WORK if full else WORK)
+    return OfflinePool.of(folder, dtype, work=FULL_WORK if full else WORK)
 
 
 def _one(folder: Path, spec: Spec, count: int) -> tuple[Rows, list[str], float]:
     """Rows, progress lines and seconds of one spec, in whichever process."""
     start, lines = time.monotonic(), list[str]()
-    rows = measure(_bed(folder, spec.dtype, spec.full), spec, count, lines.append)
+    rows = measure(_offline(folder, spec.dtype, spec.full), spec, count, lines.append)
     return rows, lines, time.monotonic() - start
 
 
@@ -75,7 +75,7 @@ def table(
     folder: Path, wanted: list[Spec], count: int, progress: Progress, resume: bool, jobs: int, build: Path = BUILD
 ) -> dict[str, Any]:
     """Measure the rows that are not kept from before, `jobs` processes at a time."""
-    keys = {spec: spec.key(_bed(folder, spec.dtype, spec.full), count) for spec in wanted}
+    keys = {spec: spec.key(_offline(folder, spec.dtype, spec.full), count) for spec in wanted}
     kept = build / f"attacks-{count}.jsonl"
     before = _kept(kept) if resume else {}
     rows = {spec: before[keys[spec]] for spec in wanted if keys[spec] in before}

@@ -1,6 +1,6 @@
 """Hostile rollout files: mutated Parquet files and decompression bombs against `protocol.rollouts.file.read`.
 
-`python -m benchmarks fuzz [--quick]`. Figures: `files` tried; `crashes` = anything but MalformedFile or a result;
+`python -m benchmarks fuzz [--quick]`. Keys: `files` tried; `crashes` = anything but MalformedFile or a result;
 `accepted` = files that were read, whose content differs from the honest file's and that still pass the header and
 commitment checks; besides, `refused`, `altered` (well-formed with other content, which the commitment catches: possible
 for files without page checksums), `identical` (only bytes that nobody reads differ), `reader_deaths` (the sandboxed
@@ -20,15 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from protocol.identity import PoolId, WorkId
+from benchmarks.rollouts import LIMITS, made_up_header, made_up_rollouts
 from protocol.rollouts.commitment import Commitment, commit
 from protocol.rollouts.file import read, write
 from protocol.rollouts.parquet import METADATA_KEY, SCHEMA
 from protocol.rollouts.sandbox import Sandbox
 from protocol.rollouts.schema import Limits, MalformedFile, Rollout, RolloutHeader
-from protocol.seeds import Work
 
-LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=32, max_new_tokens=64)
 BOMB_LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=4096, max_new_tokens=16384)
 FILES, QUICK_FILES = 20_000, 1_200
 _INTERESTING = (
@@ -39,33 +37,6 @@ _INTERESTING = (
     b"\x80" * 5,
     b"\x15\xfe\xff\xff\xff\x0f",
 )
-
-
-def honest() -> tuple[RolloutHeader, list[Rollout]]:
-    rng = random.Random(0)
-    work = Work(WorkId(PoolId(31337, "0x" + "11" * 20, 1), "0x" + "ab" * 20, 3, 4), b"s" * 32, b"m" * 32)
-    header = RolloutHeader(work, "transformers", "float32", "cpu")
-    rows = []
-    for slot in range(LIMITS.problems):
-        for sample in range(LIMITS.samples):
-            tokens = rng.randint(1, LIMITS.max_new_tokens)
-            rows.append(
-                Rollout(
-                    slot,
-                    sample,
-                    rng.getrandbits(64),
-                    16,
-                    tuple(rng.randrange(265) for _ in range(rng.randint(1, LIMITS.max_prompt_tokens))),
-                    tuple(rng.randrange(265) for _ in range(tokens)),
-                    0,
-                    tuple(-rng.randrange(4096) / 256 for _ in range(tokens)),
-                    1.0,
-                    0.25,
-                    0.75,
-                    tuple(rng.randbytes(258) for _ in range(-(-tokens // 32))),
-                )
-            )
-    return header, rows
 
 
 def table_of(rows: Sequence[Rollout], **replaced: pa.Array) -> pa.Table:
@@ -124,11 +95,11 @@ def mutate(data: bytes, other: bytes, rng: random.Random) -> bytes:
         else:
             out = out[: max(12, at)]
         if rng.random() < 0.6:
-            mend_ends(out, len(data) - 8 - footer)
+            restore_ends(out, len(data) - 8 - footer)
     return bytes(out)
 
 
-def mend_ends(out: bytearray, footer: int) -> None:
+def restore_ends(out: bytearray, footer: int) -> None:
     """Give the file its magic and a footer length again, so that the parser behind the first checks is reached."""
     out[:4] = b"PAR1"
     out[-8:] = footer.to_bytes(4, "little") + b"PAR1"
@@ -225,8 +196,8 @@ class Tally:
 
 
 def run(quick: bool, progress: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """Fuzz; returns the figures of the module's docstring."""
-    header, rows = honest()
+    """Fuzz; returns the keys of the module's docstring."""
+    header, rows = made_up_header(), made_up_rollouts()
     originals = bases(header, rows)
     sandbox = Sandbox()
     tally = Tally(header, rows, commit(originals[0], rows), sandbox)

@@ -5,7 +5,7 @@ of 1 to 40 tokens, outputs of 1 to 96 tokens, one-token outputs included, decode
 pair come from files of their own (calibration, one false reject in a million files asked for); fresh files are
 then judged by them with the validator's own checks, and in fp32 by the default thresholds of `ChecksConfig` too.
 Keys: rollouts, rejected (fresh files, by either), pairs {pair: {rollouts, files, rejected, rejected_default, tokens,
-calibration_files, thresholds, and the largest figures of fresh files}}.
+calibration_files, thresholds, and the largest measurements of fresh files}}.
 """
 
 import json
@@ -17,12 +17,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from benchmarks.attack_bed import work_of
+from benchmarks.offline_pool import work_of
+from benchmarks.rollouts import BareContext, unscored
 from calibration.means import Design
 from calibration.sample import FileSample, RowSample
 from calibration.summary import file_measurements, summarise
@@ -80,7 +80,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
 class Measured:
     """A file as checks see it, and what it gives a calibration."""
 
-    case: CheckContext
+    context: CheckContext
     sample: FileSample
 
 
@@ -103,15 +103,15 @@ def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str,
             samples.append(file.sample)
             out["rollouts"] += len(file.sample.rows)
             out["tokens"] += sum(row.tokens for row in file.sample.rows)
-            out["rejected"] += _rejected(file.case, calibrated)
-            out["rejected_default"] += dtype == "float32" and _rejected(file.case, ChecksConfig())
+            out["rejected"] += _rejected(file.context, calibrated)
+            out["rejected_default"] += dtype == "float32" and _rejected(file.context, ChecksConfig())
     largest = {name: float(f"{max(values):.4g}") for name, values in file_measurements(samples).items()}
     return out | {"calibration_files": own, "thresholds": bounds, "largest": largest}
 
 
-def _rejected(case: CheckContext, checks: ChecksConfig) -> bool:
+def _rejected(context: CheckContext, checks: ChecksConfig) -> bool:
     """Whether a check on the prefill gives a reject code."""
-    judged = replace(case, config=CONFIG.model_copy(update={"checks": checks}))
+    judged = replace(context, config=CONFIG.model_copy(update={"checks": checks}))
     return any(check.judge(judged).code.is_reject for check in CHECKS if check.cost is Cost.PREFILL)
 
 
@@ -131,13 +131,13 @@ def save_tiny(folder: Path) -> None:
 def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Measured]:
     for number in range(count):
         source = random.Random(f"{seed} {number}")
-        case = _case(worker, source, number)
-        measurements = measure(case, judge)
-        rows = tuple(_row(case.rollouts[found.row], found) for found in measurements)
-        yield Measured(replace(case, measurements=measurements), FileSample(1, rows))
+        context = _context(worker, source, number)
+        measurements = measure(context, judge)
+        rows = tuple(_row(context.rollouts[found.row], found) for found in measurements)
+        yield Measured(replace(context, measurements=measurements), FileSample(1, rows))
 
 
-def _case(worker: Engine, source: random.Random, number: int) -> CheckContext:
+def _context(worker: Engine, source: random.Random, number: int) -> CheckContext:
     """Rollouts of random prompts and lengths, in batches of random sizes; only what `measure` reads is there."""
     work = replace(work_of(number), step_seed=source.randbytes(32))
     asked = []
@@ -151,32 +151,8 @@ def _case(worker: Engine, source: random.Random, number: int) -> CheckContext:
         for (slot, sample, request), done in zip(
             part, worker.generate([request for _, _, request in part], SAMPLING), strict=True
         ):
-            rollouts.append(
-                Rollout(
-                    slot=slot,
-                    sample=sample,
-                    problem_seed=0,
-                    target_length=0,
-                    prompt_tokens=request.prompt,
-                    output_tokens=done.tokens,
-                    finish=done.finish,
-                    logprobs=done.logprobs,
-                    task_reward=0.0,
-                    length_penalty=0.0,
-                    reward=0.0,
-                    proofs=done.proofs,
-                )
-            )
-    facts, environment = SimpleNamespace(work=work), SimpleNamespace(eos_ids=(EOS,))
-    return _Bare(cast(Any, facts), CONFIG, cast(Any, environment), b"", cast(Any, None), tuple(rollouts))
-
-
-class _Bare(CheckContext):
-    """A case without a chain's facts or a file's bytes; every rollout is audited."""
-
-    @property
-    def audited(self) -> list[int]:
-        return list(range(len(self.rollouts)))
+            rollouts.append(unscored(slot, sample, request, done))
+    return BareContext.of(work, CONFIG, EOS, rollouts)
 
 
 def _row(rollout: Rollout, found: RowMeasurements) -> RowSample:

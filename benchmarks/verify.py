@@ -11,19 +11,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from benchmarks.attack_bed import work_of
+from benchmarks.offline_pool import work_of
+from benchmarks.rollouts import BareContext, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
-from protocol.rollouts.schema import Rollout
 from protocol.seeds import noise_key
 from validator import measurements
-from validator.context import CheckContext
 
 GROUP = 8
 PROMPT = 64
@@ -104,27 +102,15 @@ def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
 def _verify(
     engine: TransformersEngine, asked: list[Request], got: list[Completion], rows: list[int], parts: dict[str, float]
 ) -> float:
-    """Processor seconds of the validator's figures over `rows`; `parts` receives the seconds of each part."""
-    rollouts = tuple(
-        Rollout(n // GROUP, n % GROUP, 0, 0, r.prompt, c.tokens, c.finish, c.logprobs, 0.0, 0.0, 0.0, c.proofs)
-        for n, (r, c) in enumerate(zip(asked, got, strict=True))
-    )
+    """Processor seconds of the validator's measurements over `rows`; `parts` receives the seconds of each part."""
+    made = [unscored(n // GROUP, n % GROUP, *pair) for n, pair in enumerate(zip(asked, got, strict=True))]
     config = PoolConfig(
         name="b", model=ModelConfig(source="random"), task=TaskConfig(name="none"), work=WorkConfig(max_new_tokens=4096)
     )
-    case = cast(
-        CheckContext,
-        SimpleNamespace(
-            rollouts=rollouts,
-            audited=rows,
-            config=config,
-            facts=SimpleNamespace(work=WORK),
-            environment=SimpleNamespace(eos_ids=(151643,)),
-        ),
-    )
+    context = BareContext.of(WORK, config, 151643, [made[row] for row in rows])
     with _timed(parts):
         start = time.process_time()
-        measured = measurements.measure(case, engine)
+        measured = measurements.measure(context, engine)
         seconds = time.process_time() - start
     if max(max(row.mismatches) for row in measured) > 40 or max(max(row.gaps) for row in measured) > 1:
         raise AssertionError("an honest rollout does not verify")

@@ -1,4 +1,4 @@
-"""The calibration document: figures, thresholds and how they follow, in canonical JSON, signed by who measured.
+"""The calibration document: measurements, thresholds and how they follow, in canonical JSON, signed by who measured.
 
 The signature is EIP-712 over the SHA-256 of the document without it. The domain names no chain: a calibration is of
 weights and engines, whatever network a pool is on.
@@ -73,7 +73,7 @@ class Calibration(DocumentPart):
         return Design(self.problems, self.samples, self.audit_rate / 65536)
 
     def computed(self) -> dict[str, float]:
-        """The thresholds that follow from the document's figures."""
+        """The thresholds that follow from the document's measurements."""
         return thresholds(self.pairs, self.design, self.false_reject, self.safety)
 
     def heldout(self) -> tuple[int, int]:
@@ -83,14 +83,14 @@ class Calibration(DocumentPart):
 
     def check(self, signer: str | None = None) -> None:
         """Raise IntegrityError unless the signature is `signer`'s (the named one's if None), the thresholds follow from
-        the figures, and no held-out file was over."""
+        the measurements, and no held-out file was over."""
         try:
             found = eip712.recover(self.digest, bytes.fromhex(self.signature))
         except (MusterError, ValueError) as error:
             raise IntegrityError(f"the calibration's signature is bad: {error}", "ask for the file again") from None
         if found != self.signer:
             raise IntegrityError(
-                f"the calibration is not signed by {self.signer}", "its figures were changed; ask again"
+                f"the calibration is not signed by {self.signer}", "its measurements were changed; ask again"
             )
         if signer is not None and found != signer:
             raise IntegrityError(f"the calibration is signed by {found}, not by {signer}", "ask the pool's owner")
@@ -98,7 +98,9 @@ class Calibration(DocumentPart):
         for name in MEASUREMENTS:
             if not math.isclose(self.thresholds.get(name, -1.0), wanted[name], rel_tol=_TOLERANCE):
                 said = self.thresholds.get(name)
-                raise IntegrityError(f"`{name}` is {said}, but {wanted[name]} follows from the figures", "measure anew")
+                raise IntegrityError(
+                    f"`{name}` is {said}, but {wanted[name]} follows from the measurements", "measure anew"
+                )
         if set(self.thresholds) != set(MEASUREMENTS):
             raise IntegrityError("the calibration has thresholds that no check knows", "measure anew")
         if self.heldout()[1]:

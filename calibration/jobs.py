@@ -59,7 +59,7 @@ class Job(BaseModel):
 
 
 class Done(BaseModel):
-    """A process's answer; `error` and `mend` if it failed in a way that people can mend."""
+    """A process's answer; `error` and `hint` if it failed in a way that people can fix."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""How large a figure's mean over one honest submission may get.
+"""How large a measurement's mean over one honest submission may get.
 
 A mean is ΣS/ΣN over the audited rollouts; it reaches T when Σ(S − T·N) ≥ 0. The problems of a file are independent, the
 samples of one problem are not. Chernoff's bound over problems, Y = Σ(S − T·N) of one problem's audited rollouts:
@@ -42,11 +42,13 @@ class Sums(BaseModel):
     ]
 
     @classmethod
-    def of(cls, figure: MeanMeasurement, files: Sequence[FileSample]) -> "Sums":
+    def of(cls, measurement: MeanMeasurement, files: Sequence[FileSample]) -> "Sums":
         groups: dict[tuple[int, int], list[Row]] = {}
         for number, file in enumerate(files):
             for row in file.rows:
-                groups.setdefault((number, row.group), []).append((significant(figure.total(row)), figure.count(row)))
+                groups.setdefault((number, row.group), []).append(
+                    (significant(measurement.total(row)), measurement.count(row))
+                )
         most = max(24, _ROWS // max(map(len, groups.values())))
         return cls(problems=tuple(map(tuple, list(groups.values())[:most])))
 

@@ -13,12 +13,13 @@ from calibration.jobs import Done, Job, work_of
 from calibration.sample import FileSample, RowSample
 from engines.base import Completion, Engine, EngineInfo, Prefilled, Request, Sampling
 from engines.factory import make_engine
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
-from protocol.seeds import AUDIT_EVERYTHING, Work
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from worker.produce import Producer
 
@@ -77,14 +78,14 @@ def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
     files = []
     for number in range(job.files):
         data = (job.folder / f"{number}.parquet").read_bytes()
-        rows = file_rows(case_of(work_of(job.seed, number), data, config, environment), engine)
+        rows = file_rows(context_of(work_of(job.seed, number), data, config, environment), engine)
         files.append(FileSample(job.batches[number % len(job.batches)], rows))
         log.info("%s: measured file %d of %d", job.engine, number + 1, job.files)
     return Done(engine=engine.info, files=tuple(files))
 
 
-def case_of(work: Work, data: bytes, config: PoolConfig, environment: Environment) -> "CheckContext":
-    """The case of an honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
+def context_of(work: Work, data: bytes, config: PoolConfig, environment: Environment) -> "CheckContext":
+    """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
     from protocol.rollouts.commitment import commit
     from validator.checks import CHECKS
     from validator.checks.base import Cost
@@ -92,27 +93,27 @@ def case_of(work: Work, data: bytes, config: PoolConfig, environment: Environmen
 
     header, rollouts = read(data, Limits.of(config.work))
     facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, bytes(32), AUDIT_EVERYTHING)
-    case = CheckContext(facts, config, environment, data, header, tuple(rollouts))
+    context = CheckContext(facts, config, environment, data, header, tuple(rollouts))
     for check in CHECKS:
-        if check.cost is Cost.FILE and not (finding := check.judge(case)).code.is_accept:
+        if check.cost is Cost.FILE and not (finding := check.judge(context)).code.is_accept:
             raise IntegrityError(f"an honest file fails {check.name}: {finding.note}", "check pool config and weights")
-    return case
+    return context
 
 
-def file_rows(case: "CheckContext", engine: Engine) -> tuple[RowSample, ...]:
-    """What each rollout of a case contributes, by the validator's own prefill and figures."""
+def file_rows(context: "CheckContext", engine: Engine) -> tuple[RowSample, ...]:
+    """What each rollout of a file contributes, by the validator's own prefill and measurements."""
     from validator.measurements import measure
 
     return tuple(
         RowSample.of(
-            case.rollouts[found.row].slot,
+            context.rollouts[found.row].slot,
             found.mismatches,
             found.mantissas,
             found.gaps,
-            case.rollouts[found.row].logprobs,
+            context.rollouts[found.row].logprobs,
             found.logprobs,
         )
-        for found in measure(case, engine)
+        for found in measure(context, engine)
     )
 
 

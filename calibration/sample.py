@@ -1,7 +1,7 @@
-"""What one honest rollout contributes to a calibration, and which figures there are.
+"""What one honest rollout contributes to a calibration, and which measurements there are.
 
-A figure is named by the field of `ChecksConfig` that judges it. Means are ratios of sums over a submission, extremes
-are maxima over its chunks or tokens; validator/checks says how each is used.
+A measurement is named by the field of `ChecksConfig` that judges it. Means are ratios of sums over a submission,
+extremes are maxima over its chunks or tokens; validator/checks says how each is used.
 """
 
 import math
@@ -42,11 +42,13 @@ class RowSample:
         claimed: Sequence[float],
         own: Sequence[float],
     ) -> "RowSample":
-        """From a rollout's figures (validator.context.RowMeasurements) and its claimed log-probabilities. Raises
-        IntegrityError for a figure that is not a finite number: such a rollout is not honest work."""
+        """From a rollout's measurements (validator.context.RowMeasurements) and its claimed log-probabilities. Raises
+        IntegrityError for a measurement that is not a finite number: such a rollout is not honest work."""
         errors = [abs(a - b) for a, b in zip(claimed, own, strict=True)]
         if not all(map(math.isfinite, (*mantissas, *gaps, *errors))):
-            raise IntegrityError("an honest rollout has figures that are not numbers", "check the engine and the model")
+            raise IntegrityError(
+                "an honest rollout has measurements that are not numbers", "check the engine and the model"
+            )
         return cls(
             group=group,
             chunks=len(mismatches),
@@ -87,7 +89,7 @@ class MeanMeasurement:
         return self.quantum == 1.0
 
     def of_file(self, rows: Sequence[RowSample]) -> float:
-        """The figure that the check judges; `spared` events do not count."""
+        """The measurement that the check judges; `spared` events do not count."""
         return max(0.0, math.fsum(map(self.total, rows)) - self.spared) / sum(map(self.count, rows))
 
 

@@ -36,7 +36,7 @@ class Machine(DocumentPart):
 
 
 class Spread(DocumentPart):
-    """How a figure of a whole file, as checks judge it, is spread over the files."""
+    """How a measurement of a whole file, as checks judge it, is spread over the files."""
 
     median: float
     p90: float
@@ -59,7 +59,7 @@ class Stratum(DocumentPart):
 
 
 class Heldout(DocumentPart):
-    """Files that no threshold was computed from: how many, and the largest figure of any."""
+    """Files that no threshold was computed from: how many, and the largest measurement of any."""
 
     files: Count
     largest: dict[str, float]
@@ -88,7 +88,7 @@ class PairMeasurements(DocumentPart):
             found == set(MEANS) for found in means
         )
         if not whole or set(self.extremes) != set(EXTREMES):
-            raise ValueError("figures are missing, or unknown ones are there")
+            raise ValueError("measurements are missing, or unknown ones are there")
         return self
 
     @property
@@ -122,7 +122,7 @@ def summarise(
 
 
 def file_measurements(files: Sequence[FileSample]) -> dict[str, list[float]]:
-    """Every figure of every file, as the validator's checks compute it with each rollout audited."""
+    """Every measurement of every file, as the validator's checks compute it with each rollout audited."""
     out = {name: [mean.of_file(file.rows) for file in files] for name, mean in MEANS.items()}
     return out | {name: [extreme.of_file(file.rows) for file in files] for name, extreme in EXTREMES.items()}
 

@@ -1,4 +1,4 @@
-"""How large a figure of one honest rollout may get: peaks over a threshold, extrapolated with an upper limit.
+"""How large a measurement of one honest rollout may get: peaks over a threshold, extrapolated with an upper limit.
 
 Exceedances over a high threshold follow a generalised Pareto distribution (Pickands 1975; Balkema and de Haan 1974).
 Errors of rounding are sums of many bounded terms, whose tails are exponential or lighter: shape ξ = 0 is assumed, and
@@ -68,7 +68,7 @@ class Limit:
 
 
 def limit(tail: Tail, probability: float, quantum: float) -> Limit:
-    """Upper limit of the quantile at 1 − `probability`. `quantum`: the spacing of discrete figures, else 0."""
+    """Upper limit of the quantile at 1 − `probability`. `quantum`: the spacing of discrete measurements, else 0."""
     rate = (tail.at_least + _Z * math.sqrt(tail.at_least) + 3.0) / tail.rows
     if quantum:
         return _counted(tail, rate, probability, quantum)

@@ -1,8 +1,8 @@
-"""Thresholds for every figure of `ChecksConfig` that engines decide, from summaries of honest pairs.
+"""Thresholds for every measurement of `ChecksConfig` that engines decide, from summaries of honest pairs.
 
-The false-reject probability of a submission is split evenly among the eight figures (union bound). Statistical bounds
-(tails.py, means.py) are multiplied by the safety factor, which stands for machines and kernels that were not measured;
-floors, which come from arithmetic, are not.
+The false-reject probability of a submission is split evenly among the eight measurements (union bound). Statistical
+bounds (tails.py, means.py) are multiplied by the safety factor, which stands for machines and kernels that were not
+measured; floors, which come from arithmetic, are not.
 """
 
 import math
@@ -29,7 +29,7 @@ MOST = {
     "mantissa_mean_chunk_reject": 128.0,
     "sampling_miss_rate_reject": 1.0,
 }
-"""No figure exceeds these, whatever was computed; a threshold there refuses nothing but the impossible."""
+"""No measurement exceeds these, whatever was computed; a threshold there refuses nothing but the impossible."""
 UNRELATED = {
     # Of 128 random exponents of eight bits hardly one agrees.
     "exponent_mismatches_reject": 120.0,
@@ -52,7 +52,7 @@ _RARE = 50
 def thresholds(
     pairs: Sequence[PairMeasurements], design: Design, false_reject: float, safety: float
 ) -> dict[str, float]:
-    """Every figure's reject threshold, the largest over the pairs, rounded up to three digits."""
+    """Every measurement's reject threshold, the largest over the pairs, rounded up to three digits."""
     each = [_pair(pair, design, false_reject / len(MEASUREMENTS), safety) for pair in pairs]
     return {name: _rounded_up(max(found[name] for found in each)) for name in MEASUREMENTS}
 

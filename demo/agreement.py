@@ -29,7 +29,7 @@ def agreement(plan: DemoPlan) -> Agreement:
         validators=[_validator(spec, kept[spec.name]) for spec in honest],
         compared=len(shared),
         differing=differing,
-        checks_differing=sum(one.figure == CODE for one in found),
+        checks_differing=sum(one.measurement == CODE for one in found),
         largest_differences=largest(found),
     )
 

@@ -2,14 +2,18 @@
 
 from chain.records import Terms
 from protocol.amounts import GRAINS
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig, TaskConfig, TrainConfig, WorkConfig
-from protocol.seeds import AUDIT_EVERYTHING
 from trainer.tiny_model import tiny_model_config
 
 BUDGET = 2_000 * GRAINS
 STAKE = 200 * GRAINS
 RATE = GRAINS // 10_000
 FEE = GRAINS // 100
+DEMO_TASK = TaskConfig(
+    name="reasoning_gym/chain_sum",
+    params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
+)
 
 
 def pool_config(seed: int, steps: int) -> PoolConfig:
@@ -17,10 +21,7 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
     return PoolConfig(
         name=f"demo-{seed}",
         model=tiny_model_config(),
-        task=TaskConfig(
-            name="reasoning_gym/chain_sum",
-            params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
-        ),
+        task=DEMO_TASK,
         work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
         train=TrainConfig(steps=steps, files_per_step=4, async_level=2),
     )

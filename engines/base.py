@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from protocol.errors import MusterError
+
 if TYPE_CHECKING:
     import torch
 
@@ -84,3 +86,18 @@ class Engine(Protocol):
         """For each (prompt, output), in order, the rows that produced the output; a few at a time, so that memory
         stays bounded however many there are. Raises MusterError on a sequence that the model cannot take."""
         ...
+
+
+def check_sequence(
+    prompt: tuple[int, ...], tokens: int, positions: int | None, vocabulary: int, output: tuple[int, ...] = ()
+) -> None:
+    """Raise MusterError unless a model of that many positions (None: unbounded) takes `prompt` and `tokens` more."""
+    if not prompt or tokens < 1:
+        raise MusterError("an empty prompt or no output", "give at least one token of each")
+    if positions and len(prompt) + tokens > positions:
+        raise MusterError(
+            f"{len(prompt)} prompt and {tokens} output tokens exceed the model's {positions} positions",
+            "lower max_new_tokens or the prompt's length",
+        )
+    if min(prompt) < 0 or max(prompt + output) >= vocabulary or min(output, default=0) < 0:
+        raise MusterError(f"a token outside the vocabulary of {vocabulary}", "check the tokens first")

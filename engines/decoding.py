@@ -7,12 +7,11 @@ from typing import Any
 import torch
 
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
+from engines.prefill import Forward, prefill_prompts
 from protocol.proofs.codec import CHUNK
 from protocol.proofs.toploc import build_many
 from protocol.sampling.device import choose
 
-# (input ids [B, q], mask [B, kv] or None, positions [B, q], cache) → final-norm output [B, q, d]
-Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch.Tensor]
 # hidden [n, d] → logits [n, V] float32
 Head = Callable[[torch.Tensor], torch.Tensor]
 
@@ -45,8 +44,10 @@ class Wave:
     def run(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Complete every request, in request order."""
         rows = [_Row(request) for request in requests]
-        hidden, mask, lengths = self._prefill(rows)
-        active, states, step = rows, self._chunk(hidden), 0
+        prompts = [request.prompt for request in requests]
+        hidden, mask, lengths = prefill_prompts(prompts, self.forward, self.cache, self.device)
+        states = torch.empty(len(rows), CHUNK, hidden.shape[1], dtype=torch.bfloat16, device=self.device)
+        active, step = rows, 0
         while True:
             states[:, step % CHUNK] = hidden.to(torch.bfloat16)
             tokens, keep = self._sample(active, hidden, step, sampling)
@@ -65,28 +66,6 @@ class Wave:
             step += 1
         self._prove_tails(rows)
         return [row.completion() for row in rows]
-
-    def _prefill(self, rows: list[_Row]) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """Hidden states [B, d] of the prompts' last tokens, padding mask [B, P] (None: no padding), lengths [B]."""
-        prompts = list(dict.fromkeys(row.request.prompt for row in rows))
-        longest = max(map(len, prompts))
-        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
-        mask = torch.zeros(len(prompts), longest, dtype=torch.long)
-        for number, prompt in enumerate(prompts):
-            ids[number, longest - len(prompt) :] = torch.tensor(prompt)
-            mask[number, longest - len(prompt) :] = 1
-        ids, mask = ids.to(self.device), mask.to(self.device)
-        positions = (mask.cumsum(1) - 1).clamp_(min=0)
-        padding = None if bool(mask.all()) else mask
-        hidden = self.forward(ids, padding, positions, self.cache)[:, -1]
-        place = {prompt: number for number, prompt in enumerate(prompts)}
-        expand = torch.tensor([place[row.request.prompt] for row in rows], device=self.device)
-        if len(prompts) < len(rows) or padding is not None:
-            self.cache.batch_select_indices(expand)
-        return hidden[expand], padding[expand] if padding is not None else None, mask.sum(1)[expand]
-
-    def _chunk(self, hidden: torch.Tensor) -> torch.Tensor:
-        return torch.empty(len(hidden), CHUNK, hidden.shape[1], dtype=torch.bfloat16, device=self.device)
 
     def _sample(
         self, active: list[_Row], hidden: torch.Tensor, step: int, sampling: Sampling

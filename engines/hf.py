@@ -6,15 +6,11 @@ from typing import Any
 
 import torch
 
-from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
+from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
 from engines.decoding import Wave
 from engines.loading import load_model, read_config, reload_weights, set_threads, torch_dtype
-from engines.prefill import Sequences, prefill_hidden, windows
+from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, prefill_hidden, windows
 from protocol.errors import MusterError
-
-# Prefill holds this many bytes of logits, and of hidden states, at a time.
-LOGITS_BYTES = 128 << 20
-HIDDEN_BYTES = 256 << 20
 
 
 class TransformersEngine:
@@ -77,22 +73,11 @@ class TransformersEngine:
         width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)
         for window in windows(sequences, HIDDEN_BYTES // width):
             states = prefill_hidden(sequences[window], self._forward, self._cache, self.device, self.max_batch)
-            lengths = [len(output) for _, output in sequences[window]]
-            rows = max(1, LOGITS_BYTES // (4 * self._vocabulary))
-            yield from self._with_logits(states, lengths, rows)
-
-    def _with_logits(self, states: list[torch.Tensor], lengths: list[int], rows: int) -> Iterator[Prefilled]:
-        """Projections of many short completions together, of a long one by itself."""
-        start = 0
-        while start < len(states):
-            end, total = start + 1, lengths[start]
-            while end < len(states) and total + lengths[end] <= rows:
-                total += lengths[end]
-                end += 1
-            logits = self._head(torch.cat(states[start:end]))
-            for hidden, own in zip(states[start:end], torch.split(logits, lengths[start:end]), strict=True):
-                yield Prefilled(hidden.to(torch.bfloat16), own)
-            start = end
+            for part in windows(sequences[window], LOGITS_BYTES // (4 * self._vocabulary)):
+                logits = self._head(torch.cat(states[part]))
+                lengths = [len(rows) for rows in states[part]]
+                for hidden, own in zip(states[part], torch.split(logits, lengths), strict=True):
+                    yield Prefilled(hidden.to(torch.bfloat16), own)
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> Any:
         decoder = self.model.get_decoder()
@@ -119,16 +104,5 @@ class TransformersEngine:
         return int(self.model.get_output_embeddings().weight.shape[0])
 
     def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
-        if not prompt or tokens < 1:
-            raise MusterError("an empty prompt or no output", "give at least one token of each")
-        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or 0)
-        if limit and len(prompt) + tokens > limit:
-            raise MusterError(
-                f"{len(prompt)} prompt and {tokens} output tokens exceed the model's {limit} positions",
-                "lower max_new_tokens or the prompt's length",
-            )
-        if min(prompt) < 0 or max(prompt + output) >= self._vocabulary or min(output, default=0) < 0:
-            raise MusterError(f"a token outside the vocabulary of {self._vocabulary}", "check the tokens first")
-
-
-__all__ = ["TransformersEngine", "load_model"]
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        check_sequence(prompt, tokens, positions, self._vocabulary, output)

@@ -1,14 +1,15 @@
 """Loading model folders: safetensors and config only, local files only, nothing from the folder is executed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from protocol.errors import ConfigError, IntegrityError, first_line
 from protocol.models.documents import REFETCH, check_documents, read_document
 
+T = TypeVar("T")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MAX_CONFIG_BYTES = 1 << 20
 # Settings that change logits after the output projection; the verifier's split of decoder and projection ignores them.
@@ -62,31 +63,22 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def read_weights(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) of every tensor of a folder, one at a time. Raises IntegrityError."""
+def read_tensors(folder: Path, read: Callable[[Any, str], T]) -> Iterator[tuple[str, T]]:
+    """Name and read(open file, name) of every tensor of a folder, one at a time. Raises IntegrityError."""
     from safetensors import safe_open
 
     for path in weight_files(folder):
         try:
             with safe_open(str(path), framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118 (not a dictionary)
-                    yield name, file.get_tensor(name)
+                    yield name, read(file, name)
         except Exception as error:  # safetensors' own class is not exported to type checkers
             raise IntegrityError(f"{path} cannot be read: {first_line(error)}", REFETCH) from None
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Name → shape of every tensor of a folder, from the files' headers alone. Raises IntegrityError."""
-    from safetensors import safe_open
-
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path in weight_files(folder):
-        try:
-            with safe_open(str(path), framework="pt") as file:
-                shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        except Exception as error:  # safetensors' own class is not exported to type checkers
-            raise IntegrityError(f"{path} cannot be read: {first_line(error)}", REFETCH) from None
-    return shapes
+    return dict(read_tensors(folder, lambda file, name: tuple(file.get_slice(name).get_shape())))
 
 
 def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
@@ -130,7 +122,7 @@ def reload_weights(model: Any, folder: Path) -> None:
     # Tied parameters appear under several names with one storage: any of the names will do.
     own = dict(model.named_parameters(remove_duplicate=False))
     fresh: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-    for name, tensor in read_weights(folder):
+    for name, tensor in read_tensors(folder, lambda file, name: file.get_tensor(name)):
         if name not in own:
             raise IntegrityError(f"the weights in {folder} hold an unknown tensor {name[:100]!r}", REFETCH)
         target = own[name]

@@ -11,6 +11,9 @@ Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch
 
 # Tokens, padding included, in one forward pass.
 PREFILL_TOKENS = 4096
+# Engines hold this many bytes of logits, and of hidden states, at a time.
+LOGITS_BYTES = 128 << 20
+HIDDEN_BYTES = 256 << 20
 
 
 def windows(sequences: Sequences, tokens: int) -> Iterator[slice]:
@@ -61,6 +64,25 @@ def _batches(
         yield part
 
 
+def prefill_prompts(
+    prompts: Sequence[tuple[int, ...]], forward: Forward, cache: Any, device: str
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Fill `cache` with prompts padded on the left; equal ones are computed once and then expanded.
+
+    Returns the hidden states [B, d] of their last tokens, the padding mask [B, P] (None: no padding), lengths [B].
+    """
+    distinct = list(dict.fromkeys(prompts))
+    ids, mask = _pad(distinct, left=True)
+    mask = mask.to(device)
+    padding = None if bool(mask.all()) else mask
+    last = forward(ids.to(device), padding, (mask.cumsum(1) - 1).clamp_(min=0), cache)[:, -1]
+    number = {prompt: row for row, prompt in enumerate(distinct)}
+    expand = torch.tensor([number[prompt] for prompt in prompts], device=device)
+    if len(distinct) < len(prompts):
+        cache.batch_select_indices(expand)
+    return last[expand], None if padding is None else padding[expand], mask.sum(1)[expand]
+
+
 def _pad(texts: Sequence[tuple[int, ...]], left: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and mask, both int64 [n, longest]."""
     longest = max(map(len, texts))
@@ -87,21 +109,14 @@ def _whole(texts: Sequences, places: list[int], out: list[torch.Tensor], forward
 def _after_prompts(
     texts: Sequences, places: list[int], out: list[torch.Tensor], forward: Forward, cache: Any, device: str
 ) -> None:
-    """Each prompt once, padded on the left; then the outputs of all its samples, padded on the right."""
-    prompts = list(dict.fromkeys(prompt for prompt, _ in texts))
-    ids, mask = _pad(prompts, left=True)
-    mask = mask.to(device)
-    padded = None if bool(mask.all()) else mask
-    last = forward(ids.to(device), padded, (mask.cumsum(1) - 1).clamp_(min=0), cache)[:, -1]
-    number = {prompt: row for row, prompt in enumerate(prompts)}
-    expand = torch.tensor([number[prompt] for prompt, _ in texts], device=device)
-    hidden = last[expand, None]
+    """The prompts, then the outputs of all their samples, padded on the right."""
+    last, padding, lengths = prefill_prompts([prompt for prompt, _ in texts], forward, cache, device)
+    hidden = last[:, None]
     if max(len(output) for _, output in texts) > 1:
-        cache.batch_select_indices(expand)
         ids, _ = _pad([output[:-1] for _, output in texts], left=False)
-        positions = mask.sum(1)[expand, None] + torch.arange(ids.shape[1], device=device)
+        positions = lengths[:, None] + torch.arange(ids.shape[1], device=device)
         # Padding on the right may be attended by padding alone: only the prompts' needs a mask.
-        seen = None if padded is None else torch.cat([mask[expand], mask.new_ones(ids.shape)], dim=1)
+        seen = None if padding is None else torch.cat([padding, padding.new_ones(ids.shape)], dim=1)
         hidden = torch.cat([hidden, forward(ids.to(device), seen, positions, cache)], dim=1)
     for row, (at, (_, output)) in enumerate(zip(places, texts, strict=True)):
         out[at] = hidden[row, : len(output)].clone()

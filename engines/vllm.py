@@ -10,18 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, EngineInfo, Prefilled, Request, Sampling
+from engines.base import (
+    FINISH_EOS,
+    FINISH_LENGTH,
+    Completion,
+    EngineInfo,
+    Prefilled,
+    Request,
+    Sampling,
+    check_sequence,
+)
 from engines.loading import read_config, tensor_shapes, torch_dtype
-from engines.prefill import Sequences, windows
+from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
 from engines.runtime import prepare_vllm, vllm_installed
 from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
 from protocol.errors import IntegrityError, MusterError, first_line
 
 CPU_MAX_LEN = 4096
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
-# Prefill holds this many bytes of logits, and of hidden states, at a time.
-LOGITS_BYTES = 128 << 20
-HIDDEN_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ class VllmEngine:
             return
         model = self._llm.llm_engine.model_config
         width = model.get_hidden_size() * (4 if self.dtype == "float32" else 2)
-        rows = max(1, LOGITS_BYTES // (4 * model.get_vocab_size()))
+        rows = LOGITS_BYTES // (4 * model.get_vocab_size())
         for window in windows(sequences, HIDDEN_BYTES // width):
             yield from self._prefilled(sequences[window], rows)
 
@@ -192,16 +198,8 @@ class VllmEngine:
     def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
         if self._llm is None or self._max_len is None:
             raise MusterError("the engine has no weights yet", "call load with a model folder first")
-        if not prompt or tokens < 1:
-            raise MusterError("an empty prompt or no output", "give at least one token of each")
-        if len(prompt) + tokens > self._max_len:
-            raise MusterError(
-                f"{len(prompt)} prompt and {tokens} output tokens exceed {self._max_len} positions",
-                "lower max_new_tokens or the prompt's length",
-            )
         vocabulary = self._llm.llm_engine.model_config.get_vocab_size()
-        if min(prompt) < 0 or max(prompt + output) >= vocabulary or min(output, default=0) < 0:
-            raise MusterError(f"a token outside the vocabulary of {vocabulary}", "check the tokens first")
+        check_sequence(prompt, tokens, self._max_len, vocabulary, output)
 
 
 def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) -> int:

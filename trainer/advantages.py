@@ -1,18 +1,18 @@
 """Group-relative advantages (GRPO, arXiv 2402.03300; without dividing by the deviation: Dr. GRPO, 2503.20783)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainer.rollouts import Group, TrainingSample
+from trainer.rollouts import Group, TrainRollout
 
 
 @dataclass(frozen=True)
 class Selection:
     """Samples with signal, and how many groups had some or none."""
 
-    samples: tuple[TrainingSample, ...]
+    samples: tuple[TrainRollout, ...]
     used: int
     dropped: int
 
@@ -27,7 +27,7 @@ def advantages(rewards: Iterable[float]) -> list[float]:
 
 def select(groups: Iterable[Group]) -> Selection:
     """Drop groups whose rewards are all equal (they carry no signal) and give the others their advantages."""
-    samples: list[TrainingSample] = []
+    samples: list[TrainRollout] = []
     used = dropped = 0
     for group in groups:
         values = advantages(rollout.reward for rollout in group.rollouts)
@@ -35,8 +35,5 @@ def select(groups: Iterable[Group]) -> Selection:
             dropped += 1
             continue
         used += 1
-        pairs = zip(group.rollouts, values, strict=True)
-        samples.extend(
-            TrainingSample(rollout.prompt, rollout.output, value, rollout.logprobs) for rollout, value in pairs
-        )
+        samples += [replace(one, advantage=value) for one, value in zip(group.rollouts, values, strict=True)]
     return Selection(tuple(samples), used, dropped)

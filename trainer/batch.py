@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.rollouts import TrainingSample
+from trainer.rollouts import TrainRollout
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class MicroBatch:
     index: tuple[int, ...]
 
 
-def micro_batches(samples: Sequence[TrainingSample], max_tokens: int, device: torch.device) -> list[MicroBatch]:
+def micro_batches(samples: Sequence[TrainRollout], max_tokens: int, device: torch.device) -> list[MicroBatch]:
     """Split into micro-batches of at most `max_tokens` padded tokens (a longer single sequence gets its own)."""
     order = sorted(range(len(samples)), key=lambda place: (samples[place].length, place))
     batches: list[MicroBatch] = []
@@ -41,7 +41,7 @@ def micro_batches(samples: Sequence[TrainingSample], max_tokens: int, device: to
     return batches
 
 
-def _stack(samples: Sequence[TrainingSample], chosen: list[int], device: torch.device) -> MicroBatch:
+def _stack(samples: Sequence[TrainRollout], chosen: list[int], device: torch.device) -> MicroBatch:
     width = max(samples[place].length for place in chosen)
     tokens = torch.zeros((len(chosen), width), dtype=torch.int64)
     rows: list[int] = []

@@ -16,13 +16,13 @@ from eth_utils.crypto import keccak
 from chain.contracts.appeals import Canaries, FailingRollout, Planted
 from chain.records import Submission
 from chain.state import State
+from protocol.audit import audit_sample
 from protocol.encoding import tagged_hash
 from protocol.errors import MusterError
 from protocol.rollouts import merkle
 from protocol.rollouts.commitment import inclusion
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
-from protocol.seeds import audit_sample
 from protocol.verdict import Code
 from runtime.pool_client import PoolClient
 from storage.keys import object_key
@@ -112,12 +112,12 @@ class CanaryPlan:
 
 
 def to_open(state: State, pool: int, carrier: str, now: int, margin: int = 2) -> list[Submission]:
-    """The carrier's settled files that can still be opened at chain time `now`, and were not."""
+    """The carrier's settled files that can still be opened at chain time `now`, disputed ones too, and were not."""
     return [
         sub
         for sub in state.submissions_of(pool, carrier)
         if sub.decided_time and not sub.finalized and now + margin < sub.final_time
-        if (pool, sub.sequence) not in state.canaries and not sub.disputed
+        if (pool, sub.sequence) not in state.canaries
     ]
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ _NAME = re.compile(r"step-(\d{6})")
 
 @dataclass(frozen=True)
 class LearnerState:
-    """Counters, the generator's state (uint8 tensor) and whatever else must be as old as the weights (`extra`)."""
+    """Counters, the generator's state (hex) and whatever else must be as old as the weights (`extra`)."""
 
     step: int
     updates: int
-    generator: torch.Tensor
+    generator: str
     extra: dict[str, Any]
 
 
@@ -37,14 +37,7 @@ def write_checkpoint(folder: Path, model: Any, optimizer: torch.optim.Optimizer,
         weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
         save_file(weights, str(aside / WEIGHTS))
         torch.save(optimizer.state_dict(), aside / OPTIMIZER)
-        document = {
-            "version": VERSION,
-            "step": state.step,
-            "updates": state.updates,
-            "generator": bytes(state.generator.tolist()).hex(),
-            "extra": state.extra,
-            "files": file_digests(aside),
-        }
+        document = {"version": VERSION, "files": file_digests(aside), **asdict(state)}
         sealed = {"state": document, "sha256": sha256_hex(canonical_json(document))}
         (aside / STATE).write_bytes(canonical_json(sealed))
 
@@ -57,7 +50,7 @@ def read_checkpoint(folder: Path, model: Any, optimizer: torch.optim.Optimizer) 
         sealed = json.loads((folder / STATE).read_bytes())
         document = sealed["state"]
         intact = sha256_hex(canonical_json(document)) == sealed["sha256"]
-        if not intact or document["version"] != VERSION or file_digests(folder, (STATE,)) != document["files"]:
+        if not intact or document.pop("version") != VERSION or document.pop("files") != file_digests(folder, (STATE,)):
             raise ValueError("its files differ from their recorded hashes")
         weights = load_file(str(folder / WEIGHTS))
         saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
@@ -65,8 +58,7 @@ def read_checkpoint(folder: Path, model: Any, optimizer: torch.optim.Optimizer) 
             for name, parameter in model.named_parameters():
                 parameter.copy_(weights[name])
         optimizer.load_state_dict(saved)
-        generator = torch.tensor(list(bytes.fromhex(document["generator"])), dtype=torch.uint8)
-        return LearnerState(document["step"], document["updates"], generator, document["extra"])
+        return LearnerState(**document)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise IntegrityError(
             f"the checkpoint {folder} is damaged: {first_line(error)}",

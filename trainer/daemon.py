@@ -131,7 +131,7 @@ class Trainer:
         self._phase = f"publishing step {step}"
         folder = self._policy_folder(step)
         if not folder.is_dir():
-            self.learner.export(folder)
+            self.learner.policy.export(folder)
         self._until(self._phase, partial(self._upload, folder, step))
         if record:
             record["timings"]["publish"] = round(time.monotonic() - started, 3)

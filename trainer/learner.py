@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from trainer.checkpoint import LearnerState, read_checkpoint, write_checkpoint
 from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss
 from trainer.optimizer import apply_update, build_optimizer
 from trainer.policy import Policy
-from trainer.rollouts import Group, TrainingSample
+from trainer.rollouts import Group, TrainRollout
 
 MICRO_BATCH_TOKENS = 8192
 
@@ -44,9 +44,6 @@ class StepMetrics:
     output_length_mean: float
     learning_rate: float
     seconds: float
-
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
 
 
 class Learner:
@@ -110,24 +107,20 @@ class Learner:
             seconds=time.monotonic() - start,
         )
 
-    def export(self, folder: Path) -> Path:
-        """Write the policy as a Hugging Face folder, atomically."""
-        return self.policy.export(folder)
-
     def save_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> None:
         """Everything that a bit-exact resume needs, plus `extra` (JSON), atomically at `folder`."""
-        state = LearnerState(self.step, self.updates, self.generator.get_state(), extra or {})
+        state = LearnerState(self.step, self.updates, bytes(self.generator.get_state().tolist()).hex(), extra or {})
         write_checkpoint(folder, self.policy.model, self.optimizer, state)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
         """Restore what `save_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
         state = read_checkpoint(folder, self.policy.model, self.optimizer)
         self.step, self.updates = state.step, state.updates
-        self.generator.set_state(state.generator)
+        self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra
 
     @torch.no_grad()
-    def _old_logprobs(self, samples: Sequence[TrainingSample]) -> dict[int, Tensor]:
+    def _old_logprobs(self, samples: Sequence[TrainRollout]) -> dict[int, Tensor]:
         out: dict[int, Tensor] = {}
         for batch in micro_batches(samples, MICRO_BATCH_TOKENS, self.policy.device):
             logp, _ = self.policy.logprobs(batch, self.temperature)
@@ -145,7 +138,7 @@ class Learner:
 
     def _update(
         self,
-        samples: Sequence[TrainingSample],
+        samples: Sequence[TrainRollout],
         part: list[int],
         normaliser: float,
         old: dict[int, Tensor],
@@ -162,7 +155,7 @@ class Learner:
         self.updates += 1
         return norm
 
-    def _weights(self, batch: MicroBatch, chosen: list[TrainingSample], logp_old: Tensor) -> Tensor | float:
+    def _weights(self, batch: MicroBatch, chosen: list[TrainRollout], logp_old: Tensor) -> Tensor | float:
         cap = self.config.importance_cap
         if cap == 0 or not all(chosen[place].logprobs for place in batch.index):
             return 1.0

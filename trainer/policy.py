@@ -2,24 +2,18 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
 
-from protocol.errors import ConfigError, IntegrityError, first_line
-from protocol.models.documents import check_documents
+from engines.loading import load_model, torch_dtype
 from protocol.models.tokenizer import TOKENIZER_FILES
 from trainer.batch import MicroBatch
 from trainer.folders import write_folder
 from trainer.losses import token_logprobs
 
 EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "vocab.json", "merges.txt")
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Policy:
@@ -29,18 +23,13 @@ class Policy:
     """
 
     def __init__(self, folder: Path, dtype: str = "float32", device: str = "cpu") -> None:
-        if dtype not in DTYPES:
-            raise ConfigError(f"unknown dtype `{dtype}`", f"use one of {', '.join(DTYPES)}")
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        self.folder = folder
-        self.dtype = DTYPES[dtype]
-        self.device = torch.device(device)
-        self.model = load_model(folder).to(self.device)
-        self.model.train()
+        self.folder, self.dtype, self.device = folder, torch_dtype(dtype), torch.device(device)
+        self.model = load_model(folder, "float32", device).requires_grad_(True).train()
 
     def logprobs(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """ln p and entropy of a micro-batch's output tokens, [N] float32 each, at the sampling temperature."""
-        with self._compute():
+        mixed = self.dtype != torch.float32
+        with torch.autocast(self.device.type, self.dtype) if mixed else contextlib.nullcontext():
             logits = self.model(input_ids=batch.tokens, use_cache=False).logits
         return token_logprobs(logits[batch.rows, batch.columns], batch.targets, temperature)
 
@@ -58,24 +47,3 @@ class Policy:
         for name in EXTRA_FILES:
             if (self.folder / name).is_file():
                 shutil.copyfile(self.folder / name, folder / name)
-
-    @contextlib.contextmanager
-    def _compute(self) -> Iterator[None]:
-        if self.dtype == torch.float32:
-            yield
-        else:
-            with torch.autocast(self.device.type, self.dtype):
-                yield
-
-
-def load_model(folder: Path) -> Any:
-    """A causal language model in fp32 from a local folder, without running code from it."""
-    check_documents(folder)
-    try:
-        return AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=torch.float32, local_files_only=True, trust_remote_code=False
-        )
-    except Exception as error:  # broken folders make the loaders raise anything
-        raise IntegrityError(
-            f"no usable model in {folder}: {first_line(error)}", "check the folder, or fetch it again"
-        ) from None

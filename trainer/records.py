@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,7 @@ class Records:
 
 def step_record(metrics: "StepMetrics", files: list[Submission], waited: float) -> dict[str, Any]:
     """The line of `metrics.jsonl` for a step trained on `files`, for which the trainer waited so many seconds."""
-    return metrics.as_dict() | {
-        "step": metrics.step,
+    return asdict(metrics) | {
         "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
         "time": round(time.time(), 3),
         "consumed": [sub.sequence for sub in files],

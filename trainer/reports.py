@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,11 @@ from protocol.errors import MusterError
 from protocol.files import write_atomic
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError
+from trainer.learner import StepMetrics
 from trainer.records import Records
 
 log = logging.getLogger("muster.trainer")
-METRICS = (
-    "loss", "reward_mean", "task_reward_mean", "entropy", "grad_norm", "clip_ratio", "kl", "groups_used",
-    "groups_dropped", "rollouts", "tokens", "output_length_mean", "learning_rate",
-)  # fmt: skip
+METRICS = [field.name for field in fields(StepMetrics) if field.name not in ("step", "seconds")]
 _RETRY_SECONDS = 5.0
 _PASSING = frozenset({401, 403, 404, 408, 425, 429})
 

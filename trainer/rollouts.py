@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class TrainRollout:
     """One completion: `output` includes EOS; `reward` is the trainer's own (float32), never the file's.
 
-    `logprobs`: ln p of each output token under the policy that generated it, or empty where unknown.
+    `advantage` is known once its group is complete. `logprobs`: ln p of each output token under the policy that
+    generated it, or empty where unknown.
     """
 
     prompt: tuple[int, ...]
@@ -15,6 +16,11 @@ class TrainRollout:
     reward: float
     task_reward: float = 0.0
     logprobs: tuple[float, ...] = ()
+    advantage: float = 0.0
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.output)
 
 
 @dataclass(frozen=True)
@@ -23,17 +29,3 @@ class Group:
 
     rollouts: tuple[TrainRollout, ...]
     step: int = 0
-
-
-@dataclass(frozen=True)
-class TrainingSample:
-    """A rollout with its advantage, ready to train on."""
-
-    prompt: tuple[int, ...]
-    output: tuple[int, ...]
-    advantage: float
-    logprobs: tuple[float, ...] = ()
-
-    @property
-    def length(self) -> int:
-        return len(self.prompt) + len(self.output)

@@ -1,4 +1,4 @@
-"""Where two verdicts on one submission differ: which check, which figure. Pure."""
+"""Where two verdicts on one submission differ: which check, which measurement. Pure."""
 
 import math
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ CODE = "code"
 
 @dataclass(frozen=True)
 class Difference:
-    """`figure` is a figure's name, or "code" for what the check gave; None stands for a check or figure that one of the
-    two does not have."""
+    """`measurement` is the name of one, or "code" for what the check gave; None stands for a check or measurement that
+    one of the two verdicts lacks."""
 
     check: str
-    figure: str
+    measurement: str
     theirs: Measurement | None
     ours: Measurement | None
 
@@ -27,28 +27,28 @@ class Difference:
         return None
 
     def __str__(self) -> str:
-        return f"{self.check}.{self.figure} {_shown(self.theirs)} against our {_shown(self.ours)}"
+        return f"{self.check}.{self.measurement} {_shown(self.theirs)} against our {_shown(self.ours)}"
 
 
 def differences(theirs: Verdict, ours: Verdict) -> list[Difference]:
-    """Codes of checks first, then figures, both in the order of the checks."""
+    """Codes of checks first, then measurements, both in the order of the checks."""
     pairs = _paired(theirs.findings, ours.findings)
     codes = [Difference(check, CODE, _code(a), _code(b)) for check, a, b in pairs if _code(a) != _code(b)]
     measurements = [
         Difference(check, name, left, right)
         for check, a, b in pairs
-        for name, left, right in _figures(a, b)
+        for name, left, right in _measurements(a, b)
         if left != right
     ]
     return codes + measurements
 
 
 def largest(found: Iterable[Difference]) -> dict[str, float]:
-    """The largest distance of every figure, as "check.figure"."""
+    """The largest distance of every measurement, as "check.measurement"."""
     out: dict[str, float] = {}
     for one in found:
         if one.size is not None and math.isfinite(one.size):
-            name = f"{one.check}.{one.figure}"
+            name = f"{one.check}.{one.measurement}"
             out[name] = max(out.get(name, 0.0), one.size)
     return dict(sorted(out.items()))
 
@@ -58,7 +58,7 @@ def _paired(theirs: Iterable[Finding], ours: Iterable[Finding]) -> list[tuple[st
     return [(check, left.get(check), right.get(check)) for check in {**left, **right}]
 
 
-def _figures(a: Finding | None, b: Finding | None) -> list[tuple[str, Measurement | None, Measurement | None]]:
+def _measurements(a: Finding | None, b: Finding | None) -> list[tuple[str, Measurement | None, Measurement | None]]:
     # As documents show them: what is not a finite number is text there.
     left, right = (one.document()["measurements"] if one else {} for one in (a, b))
     return [(name, left.get(name), right.get(name)) for name in {**left, **right}]

@@ -1,13 +1,14 @@
-"""What checks judge: a file, what the chain says of it, and the figures of the verifier's own prefill."""
+"""What checks judge: a file, what the chain says of it, and the measurements of the verifier's own prefill."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from protocol.audit import audit_sample
 from protocol.config import PoolConfig
 from protocol.rollouts.commitment import Commitment
 from protocol.rollouts.schema import Rollout, RolloutHeader
-from protocol.seeds import Work, audit_sample
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Finding, Verdict
 from validator.repeats import Repeats, repeats
@@ -76,7 +77,7 @@ class RowMeasurements:
 
 @dataclass(frozen=True)
 class CheckContext:
-    """One submission before a judge. `figures` is None until the audited rows were prefilled."""
+    """One submission as checks see it. `measurements` is None until the audited rows were prefilled."""
 
     facts: SubmissionFacts
     config: PoolConfig

@@ -18,8 +18,8 @@ _MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
 
 
 class Keeper:
-    """A keeper for one pool. Turns are taken: each duty has one process that does it at once, the others wait a few
-    seconds and step in only if it did not."""
+    """A keeper for one pool. Turns are taken: for each transaction one process sends it at once, the others wait a
+    few seconds and step in only if it did not."""
 
     def __init__(self, suite: Suite, pool: int, tasks: TransactionTasks) -> None:
         self._suite, self._pool, self._tasks = suite, pool, tasks

@@ -1,4 +1,4 @@
-"""One prefill of the audited rows, and from it every figure that the checks judge.
+"""One prefill of the audited rows, and from it every measurement that the checks judge.
 
 Surprise and dullness are log e-values of the chosen tokens (Ville's inequality; Shafer, "Testing by betting", 2021):
 for tokens v drawn from p, the product over t of p_t(v_t)^(−λ) / Σ_u p_t(u)^(1−λ) has mean 1 whatever the text, so that
@@ -22,24 +22,24 @@ _TOGETHER = 64
 
 
 @torch.inference_mode()
-def measure(case: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...]:
-    """Figures of the audited rows, in order. Raises MusterError if the engine cannot prefill."""
-    rows = case.audited
-    sequences = [(case.rollouts[row].prompt_tokens, case.rollouts[row].output_tokens) for row in rows]
+def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...]:
+    """Measurements of the audited rows, in order. Raises MusterError if the engine cannot prefill."""
+    rows = context.audited
+    sequences = [(context.rollouts[row].prompt_tokens, context.rollouts[row].output_tokens) for row in rows]
     out: list[RowMeasurements] = []
     waiting: list[tuple[RowMeasurements, torch.Tensor]] = []
     # Logits are large and used up row by row; hidden states are small and wait to be verified together.
     for row, prefilled in zip(rows, engine.prefill(sequences), strict=True):
-        waiting.append((_row(case, row, prefilled), prefilled.hidden))
+        waiting.append((_row(context, row, prefilled), prefilled.hidden))
         if len(waiting) == _TOGETHER:
-            out += _with_errors(case, waiting)
+            out += _with_errors(context, waiting)
             waiting.clear()
-    return (*out, *_with_errors(case, waiting))
+    return (*out, *_with_errors(context, waiting))
 
 
-def _with_errors(case: CheckContext, waiting: list[tuple[RowMeasurements, torch.Tensor]]) -> list[RowMeasurements]:
+def _with_errors(context: CheckContext, waiting: list[tuple[RowMeasurements, torch.Tensor]]) -> list[RowMeasurements]:
     """The rows with their TOPLOC errors filled in."""
-    errors = verify_many([hidden for _, hidden in waiting], [case.rollouts[row.row].proofs for row, _ in waiting])
+    errors = verify_many([hidden for _, hidden in waiting], [context.rollouts[row.row].proofs for row, _ in waiting])
     return [
         replace(
             row,
@@ -61,11 +61,11 @@ def _mantissa(error: ChunkErrors, tokens: int) -> float:
     return error.mantissa_mean if tokens > 1 else 0.0
 
 
-def _row(case: CheckContext, row: int, prefilled: Prefilled) -> RowMeasurements:
-    rollout, temperature = case.rollouts[row], case.config.work.temperature
-    key = noise_key(case.facts.work, rollout.slot, rollout.sample)
+def _row(context: CheckContext, row: int, prefilled: Prefilled) -> RowMeasurements:
+    rollout, temperature = context.rollouts[row], context.config.work.temperature
+    key = noise_key(context.facts.work, rollout.slot, rollout.sample)
     choices = verify_choices(prefilled.logits.numpy(), rollout.output_tokens, key, temperature)
-    ended = rollout.output_tokens[-1] in case.environment.eos_ids
+    ended = rollout.output_tokens[-1] in context.environment.eos_ids
     return RowMeasurements(
         row=row,
         mismatches=(),

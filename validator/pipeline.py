@@ -31,13 +31,13 @@ def judge(
     """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's
     weights. Nothing else counts: whoever judges later or alone finds the same. Raises ReaderError or the engine's
     MusterError."""
-    case, findings = _open(facts, data, config, environment)
-    if case is not None:
-        findings = _cheap(case, checks)
+    context, findings = _open(facts, data, config, environment)
+    if context is not None:
+        findings = _cheap(context, checks)
         if _open_to_doubt(findings):
-            case = replace(case, measurements=measure(case, engine))
-            findings += [check.judge(case) for check in checks if check.cost is Cost.PREFILL]
-    return _verdict(facts, config, case, engine.info, findings)
+            context = replace(context, measurements=measure(context, engine))
+            findings += [check.judge(context) for check in checks if check.cost is Cost.PREFILL]
+    return _verdict(facts, config, context, engine.info, findings)
 
 
 def _open(
@@ -54,12 +54,12 @@ def _open(
     return CheckContext(facts, config, environment, data, header, tuple(rollouts)), []
 
 
-def _cheap(case: CheckContext, checks: Iterable[Check]) -> list[Finding]:
+def _cheap(context: CheckContext, checks: Iterable[Check]) -> list[Finding]:
     """Checks on the file alone, up to the first refusal: what follows it would rest on false ground."""
     findings = []
     for check in checks:
         if check.cost is Cost.FILE:
-            findings.append(check.judge(case))
+            findings.append(check.judge(context))
             if not findings[-1].code.is_accept:
                 break
     return findings
@@ -70,8 +70,8 @@ def _open_to_doubt(findings: list[Finding]) -> bool:
 
 
 def _verdict(
-    facts: SubmissionFacts, config: PoolConfig, case: CheckContext | None, info: EngineInfo, findings: list[Finding]
+    facts: SubmissionFacts, config: PoolConfig, context: CheckContext | None, info: EngineInfo, findings: list[Finding]
 ) -> Verdict:
-    audited = case.audited if case is not None and case.measurements is not None else []
+    audited = context.audited if context is not None and context.measurements is not None else []
     engine = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
     return verdict_on(facts, config, combine(findings), engine, audited, findings)

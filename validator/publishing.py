@@ -19,7 +19,7 @@ class VerdictPublisher:
         self._published: set[bytes] = set()
 
     def publish(self, digest: bytes) -> int:
-        """Upload the document of a revealed ballot; 0 in any case, since no block waits for it."""
+        """Upload the document of a revealed ballot; always 0: no block has to be reached after it."""
         document = self._verdicts.document(digest)
         if document is None or digest in self._published:
             return 0

@@ -49,7 +49,7 @@ class RoundView:
 
 
 def member_action(view: RoundView, member: int, ballot_ready: bool, ballot_matches: bool, now: int) -> SeatAction:
-    """The next move of a member.
+    """The next action of a member.
 
     `ballot_ready`: a judged ballot for this very seed lies on disk. `ballot_matches`: a stored ballot hashes to the
     commitment on chain. `now` is the time of the newest block. After a reorganisation the commitment is gone or the

@@ -1,4 +1,4 @@
-"""Transactions in the background: one at a time per errand, retried after a pause, none of them blocking the others."""
+"""Transactions in the background: one at a time per key, retried after a pause, none of them blocking the others."""
 
 import logging
 import threading
@@ -14,20 +14,20 @@ _RETRY = 2.0
 
 
 class TransactionTasks:
-    """Runs keyed errands in threads. After success a key rests until the projection has seen its block."""
+    """Runs keyed tasks in threads. After success a key is not rerun before the projection reaches its block."""
 
     def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="errand")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="transaction")
         self._lock = threading.Lock()
         self._running: set[Hashable] = set()
         self._not_before: dict[Hashable, float] = {}
         self._mined: dict[Hashable, int] = {}
 
     def run(self, key: Hashable, head: int, what: str, task: Callable[[], Receipt | int], quiet: bool = False) -> bool:
-        """Start an errand unless it runs, rests or waits for block `head` to show its last success."""
+        """Start a task unless it runs, pauses after a failure, or succeeded in a block beyond `head`."""
         with self._lock:
-            resting = time.monotonic() < self._not_before.get(key, 0.0)
-            if key in self._running or resting or head < self._mined.get(key, -1):
+            pausing = time.monotonic() < self._not_before.get(key, 0.0)
+            if key in self._running or pausing or head < self._mined.get(key, -1):
                 return False
             self._running.add(key)
         self._pool.submit(self._run, key, head, what, task, quiet)

@@ -1,4 +1,4 @@
-"""How a seat votes in a round of a lane, and in a trial: the same moves on two contracts."""
+"""How a seat votes in a round of a lane, and in a trial: the same steps on two contracts."""
 
 import logging
 import time
@@ -33,7 +33,7 @@ class Vote(ABC):
 
     @abstractmethod
     def codes(self, verdict: LaneVerdict) -> int:
-        """An opinion as the contract takes it."""
+        """A verdict as the contract takes it."""
 
     @abstractmethod
     def hash(self, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:

@@ -72,8 +72,10 @@ class Canaries(TokenTaker):
         that an honest check gives. The deposit (accused bonds and jury fees) comes back if the opening stands."""
         params = Params(self.client, self.deployment).values()
         terms = Pools(self.client, self.deployment).pool_of(submission.pool).terms
+        # The jurors of a dispute that the opening ends are paid, too.
+        fees = terms.jury + terms.appealJury if submission.disputed else 0
         return self._taking(
-            terms.committee * params["canarySlash"] + terms.jury * terms.juryFee,
+            terms.committee * params["canarySlash"] + (terms.jury + fees) * terms.juryFee,
             "open",
             submission.pool,
             submission.sequence,

@@ -129,6 +129,9 @@ class Juries(Contract):
     def reveal_vote(self, trial: int, juror: int, code: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
         return self._call("reveal", trial, juror, code, verdict_hash, salt)
 
+    def draw(self, trial: int) -> ContractCall[Receipt]:
+        return self._call("draw", trial)
+
     def close_juror(self, trial: int, juror: int) -> ContractCall[int]:
         """Pay one juror of a concluded trial; returns the grains its seat's owner got."""
         return self._returning(self._call("closeJuror", trial, juror), "JurorClosed", "paid")

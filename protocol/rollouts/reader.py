@@ -42,7 +42,7 @@ _PHYSICAL = {path: kind for kind, paths in _EXPECTED.items() for path in paths}
 
 
 def check_metadata(meta: Any, limits: Limits) -> bytes:
-    """The footer's own figures, before anything is decompressed. Returns the header's bytes."""
+    """The footer's own numbers, before anything is decompressed. Returns the header's bytes."""
     keys = meta.metadata or {}
     if set(keys) != {METADATA_KEY.encode()}:
         raise MalformedFile(f"key-value metadata must be exactly `{METADATA_KEY}`")

@@ -42,7 +42,7 @@ class Environment:
 
     @classmethod
     def of(cls, config: PoolConfig, folder: Path) -> "Environment":
-        """The workbook of a model folder. Raises IntegrityError for a folder without tokenizer, EOS or vocabulary."""
+        """By a model folder. Raises IntegrityError where tokenizer, EOS or vocabulary are missing."""
         from protocol.models.tokenizer import eos_ids, load_tokenizer
 
         return cls(config, load_tokenizer(folder), eos_ids(folder), _vocabulary(folder))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from attacks.registry import REGISTRY
-from benchmarks.attack_bed import BFLOAT16, FLOAT32, Bed, Remembering, interval, strongest, work_of
 from benchmarks.attack_rows import LEARNING_RATES, Spec, specs
 from benchmarks.attacks import table
+from benchmarks.offline_pool import BFLOAT16, FLOAT32, OfflinePool, Remembering, interval, strongest, work_of
 from engines.hf import TransformersEngine
 from protocol.config import WorkConfig
 from tests.validator import tiny
@@ -50,12 +50,12 @@ LISTED = {
 
 
 @cache
-def bed(dtype: str = FLOAT32) -> Bed:
-    return Bed.of(tiny.model_folder(), dtype, tiny.CONFIG.model, WORK)
+def offline(dtype: str = FLOAT32) -> OfflinePool:
+    return OfflinePool.of(tiny.model_folder(), dtype, tiny.CONFIG.model, WORK)
 
 
 def producer(engine: Remembering | TransformersEngine, name: str = "") -> Producer:
-    made = REGISTRY[name].build(bed().config, engine, 0.01) if name else Producer(bed().config, engine)
+    made = REGISTRY[name].build(offline().config, engine, 0.01) if name else Producer(offline().config, engine)
     made.load(tiny.model_folder())
     return made
 
@@ -76,19 +76,19 @@ def test_bf16_has_every_attack_on_arithmetic() -> None:
 
 @pytest.mark.parametrize("name", ["", "weights-noise"])
 def test_a_remembered_file_gets_the_same_verdict_document(name: str) -> None:
-    known = bed().known
+    known = offline().known
     plain = producer(TransformersEngine(), name).make(work_of(5))
     fresh = producer(Remembering(TransformersEngine(), known), name).make(work_of(5))
     size = len(known)
     again = producer(Remembering(TransformersEngine(), known), name).make(work_of(5))
     assert len(known) == size, "the second file was generated anew"
     assert plain.data == fresh.data == again.data
-    documents = {bed().verdict(made, work_of(5)).canonical() for made in (plain, fresh, again)}
+    documents = {offline().verdict(made, work_of(5)).canonical() for made in (plain, fresh, again)}
     assert len(documents) == 1
 
 
 def test_weights_are_told_apart_in_memory() -> None:
-    known = bed().known
+    known = offline().known
     honest = producer(Remembering(TransformersEngine(), known)).make(work_of(6))
     noisy = producer(Remembering(TransformersEngine(), known), "weights-noise").make(work_of(6))
     assert honest.rollouts[0].logprobs != noisy.rollouts[0].logprobs
@@ -96,19 +96,19 @@ def test_weights_are_told_apart_in_memory() -> None:
 
 def test_a_row_says_how_clearly_and_by_what() -> None:
     lines: list[str] = []
-    honest = bed().row("honest", bed().honest(), 3, lines.append)
+    honest = offline().row("honest", offline().honest(), 3, lines.append)
     assert (honest["detected"], honest["same_text"], honest["codes"]) == (0, 3, {"accept": 3})
     assert honest["margin"] < 0.5
-    noisy = bed().row("noise", producer(bed().engine(), "weights-noise"), 3, lines.append)
+    noisy = offline().row("noise", producer(offline().engine(), "weights-noise"), 3, lines.append)
     assert (noisy["detected"], noisy["same_text"]) == (3, 0)
     assert noisy["margin"] >= noisy["margin_low"] > 1
-    zero = bed().row("zero", producer(bed().engine(), "proofs-zero"), 2, lines.append)
+    zero = offline().row("zero", producer(offline().engine(), "proofs-zero"), 2, lines.append)
     assert (zero["detected"], zero["by"], zero["margin"]) == (2, "proofs", None)
     assert len(lines) == 3
 
 
 def test_margins_of_an_honest_verdict() -> None:
-    verdict = bed().verdict(bed().honest().make(work_of(0)), work_of(0))
+    verdict = offline().verdict(offline().honest().make(work_of(0)), work_of(0))
     ratio, what = strongest(verdict)
     assert ratio is not None
     assert 0 <= ratio < 0.5

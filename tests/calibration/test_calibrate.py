@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attacks.weights import altered_copy, noisy
-from calibration.process import case_of
+from calibration.process import context_of
 from engines.hf import TransformersEngine
 from protocol.config import PoolConfig
 from protocol.tasks.environment import Environment
@@ -51,12 +51,12 @@ def codes(config: PoolConfig, weights: Path, dtype: str, count: int) -> list[str
     producer = Producer(config, worker)
     producer.load(weights)
     verifier.load(tiny.model_folder())
-    book, out = Environment.of(config, tiny.model_folder()), []
+    environment, out = Environment.of(config, tiny.model_folder()), []
     for counter in range(count):
         work = replace(tiny.work_of(counter), step_seed=b"\x17" * 32)
         made = producer.make(work)
-        facts = case_of(work, made.data, config, book).facts
-        out.append(judge(facts, made.data, config, book, verifier).code.label)
+        facts = context_of(work, made.data, config, environment).facts
+        out.append(judge(facts, made.data, config, environment, verifier).code.label)
     return out
 
 
@@ -104,7 +104,7 @@ def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Pat
     assert other.read_text() == before
 
 
-def test_changed_figures_are_found(place: tuple[Muster, Key, Path], tmp_path: Path) -> None:
+def test_changed_measurements_are_found(place: tuple[Muster, Key, Path], tmp_path: Path) -> None:
     muster, _, home = place
     document = json.loads((home / "made.json").read_text())
     document["thresholds"]["sampling_gap_reject"] *= 2

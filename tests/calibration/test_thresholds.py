@@ -73,12 +73,12 @@ def test_fresh_files_are_rejected_as_seldom_as_stated() -> None:
 
 @pytest.mark.parametrize("audited", [1.0, 0.4])
 def test_means_of_fresh_audits_stay_below_their_bounds(audited: float) -> None:
-    """At 1e-2 for all figures, so 5e-3 for the four means: of 1,200 audits six are over at most, 14 by bad luck."""
+    """At 1e-2 for all eight, so 5e-3 for the four means: of 1,200 audits six are over at most, 14 by bad luck."""
     bounds = thresholds([document().pairs[0]], Design(8, 4, audited), 1e-2, 1.0)
     source, over = random.Random("audits"), 0
     for file in files("audited", 1200):
         rows = [row for row in file.rows if source.random() < audited] or [source.choice(file.rows)]
-        over += any(figure.of_file(rows) >= bounds[name] for name, figure in MEANS.items())
+        over += any(measurement.of_file(rows) >= bounds[name] for name, measurement in MEANS.items())
     assert over <= 14
 
 
@@ -129,7 +129,7 @@ def test_hostile_sums_end_in_an_answer(value: float) -> None:
 
 
 def test_thresholds_are_not_needlessly_wide() -> None:
-    """A mean threshold stays within a few times the largest figure of a file seen."""
+    """A mean threshold stays within a few times the largest measurement of a file seen."""
     bounds, spread = document().thresholds, document().pairs[0].spread
     for name in MEANS:
         assert spread[name].largest < bounds[name] < 4 * spread[name].largest, name
@@ -156,7 +156,7 @@ def test_a_power_tail_is_followed_roughly(power: float, short: float) -> None:
     assert true / short < found[4] < 4 * true
 
 
-def test_figures_that_are_all_zero_get_floors() -> None:
+def test_measurements_that_are_all_zero_get_floors() -> None:
     row = RowSample.of(0, [0, 0], [0.0, 0.0], [0.0] * 40, [-1.0] * 40, [-1.0] * 40)
     still = [
         FileSample(1, tuple(RowSample(**(vars(row) | {"group": g})) for g in range(8) for _ in range(4)))
@@ -236,7 +236,7 @@ def test_too_few_files_are_refused() -> None:
         summarise(INFO, INFO, files("few", 2), files("few", 1))
 
 
-def test_figures_that_are_no_numbers_are_refused() -> None:
+def test_measurements_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(IntegrityError, match="not numbers"):
         RowSample.of(0, [0], [math.nan], [0.0], [0.0], [0.0])
 

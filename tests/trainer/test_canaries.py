@@ -43,9 +43,10 @@ def test_settled_files_are_opened_once_and_in_time() -> None:
     assert to_open(state, 1, CARRIER, now=128) == [], "too late: the transaction would miss the window"
 
 
-def test_finalised_and_disputed_files_are_left_alone() -> None:
+def test_finalised_files_are_left_alone_and_disputed_ones_opened() -> None:
+    """An opening comes before any dispute of the file, and ends it."""
     state = state_of(file(0, **DECIDED, finalized=True), file(1, **DECIDED, disputed=True))
-    assert to_open(state, 1, CARRIER, now=115) == []
+    assert [sub.sequence for sub in to_open(state, 1, CARRIER, now=115)] == [1]
 
 
 @pytest.mark.parametrize(("concluded", "waits"), [(False, True), (True, False)])

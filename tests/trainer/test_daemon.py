@@ -14,6 +14,7 @@ from eth_account import Account
 
 from chain.records import Pool, Step, Submission
 from chain.state import State
+from demo.pool import DEMO_TASK
 from protocol.api.work import HeartbeatRequest, StepRequest
 from protocol.config import PoolConfig, TrainConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
@@ -34,7 +35,6 @@ from trainer.checkpoint import checkpoints
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
 from trainer.daemon import EXIT_DONE, Trainer
-from trainer.offline import DEMO_TASK
 from trainer.tiny_model import tiny_model_config
 
 OWNER = Account.from_key(b"\x07" * 32)

@@ -1,5 +1,6 @@
 """The learner: its step against plain autograd, bit-exact resume, damaged checkpoints, export."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.trainer.helpers import small_model, some_groups
 from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.learner import Learner
 from trainer.optimizer import learning_rate
-from trainer.policy import Policy, load_model
+from trainer.policy import Policy
 from trainer.rollouts import Group
 
 CONFIG = TrainConfig(minibatches=2, kl_coefficient=1e-3, entropy_coefficient=1e-3)
@@ -53,7 +54,7 @@ def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
     groups = some_groups(5, count=2)
     learner = Learner(base, config, 0.8)
     metrics = learner.train_step(groups)
-    model: Any = load_model(base)
+    model: Any = Policy(base).model
     total: Any = torch.zeros(())
     group = groups[0]
     mean = sum(r.reward for r in group.rollouts) / len(group.rollouts)
@@ -96,10 +97,9 @@ def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> Non
 def _logp(policy: Policy, group: Group) -> float:
     """Mean ln p of rewarded minus unrewarded outputs."""
     from trainer.batch import micro_batches
-    from trainer.rollouts import TrainingSample
 
     sign = {True: 1.0, False: -1.0}
-    rows = [TrainingSample(r.prompt, r.output, sign[r.reward > 0] / len(r.output)) for r in group.rollouts]
+    rows = [replace(r, advantage=sign[r.reward > 0] / len(r.output)) for r in group.rollouts]
     total = 0.0
     with torch.no_grad():
         for batch in micro_batches(rows, 4096, policy.device):
@@ -142,14 +142,14 @@ def test_unfinished_checkpoints_do_not_count(base: Path, tmp_path: Path) -> None
 def test_an_export_is_a_complete_folder_of_the_same_weights(base: Path, tmp_path: Path, dtype: str) -> None:
     learner = Learner(base, TrainConfig(), 1.0, dtype=dtype)
     learner.train_step(some_groups(4))
-    folder = learner.export(tmp_path / "policy")
+    folder = learner.policy.export(tmp_path / "policy")
     assert eos_ids(folder) == eos_ids(base)
     assert len(load_tokenizer(folder)) == len(load_tokenizer(base))
-    again = load_model(folder).state_dict()
+    again = Policy(folder).model.state_dict()
     kind = getattr(torch, dtype)
     for name, value in weights(learner).items():
         assert torch.equal(value.to(kind), again[name].to(kind)), name
-    twice = learner.export(tmp_path / "twice")
+    twice = learner.policy.export(tmp_path / "twice")
     for path in folder.iterdir():
         assert path.read_bytes() == (twice / path.name).read_bytes()
 
@@ -171,5 +171,5 @@ def test_the_learning_rate_falls_to_a_tenth_at_the_end_of_the_run() -> None:
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match="no usable model"):
+    with pytest.raises(IntegrityError, match="not a model folder"):
         Policy(tmp_path)

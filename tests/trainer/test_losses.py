@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trainer.advantages import advantages, select
 from trainer.batch import micro_batches
 from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss, token_logprobs
-from trainer.rollouts import Group, TrainingSample, TrainRollout
+from trainer.rollouts import Group, TrainRollout
 
 LOGS = st.floats(-12, 0)
 
@@ -93,8 +93,11 @@ def test_groups_without_signal_are_dropped() -> None:
 def test_micro_batches_hold_every_token_once(sizes: list[tuple[int, int]], budget: int) -> None:
     dice = random.Random(0)
     rows = [
-        TrainingSample(
-            tuple(dice.randrange(99) for _ in range(p)), tuple(dice.randrange(99) for _ in range(t)), float(i)
+        TrainRollout(
+            tuple(dice.randrange(99) for _ in range(p)),
+            tuple(dice.randrange(99) for _ in range(t)),
+            0.0,
+            advantage=float(i),
         )
         for i, (p, t) in enumerate(sizes)
     ]

@@ -1,4 +1,4 @@
-"""Every check accepts the honest case, and refuses what it is there for with the right code."""
+"""Every check accepts the honest file, and refuses what it is there for with the right code."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 
 from protocol.verdict import Code
 from tests.validator import world
-from tests.validator.world import case, with_figures, with_row
+from tests.validator.world import context, with_measurements, with_row
 from validator.checks import CHECKS
 from validator.checks.base import Check, largest
 from validator.context import CheckContext
@@ -18,21 +18,21 @@ BY_NAME = {check.name: check for check in CHECKS}
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_the_honest_case_is_accepted(check: Check) -> None:
-    finding = check.judge(case())
+    finding = check.judge(context())
     assert finding.code is Code.ACCEPT
     assert finding.check == check.name
     assert finding.measurements
 
 
 def committed(**changes: object) -> CheckContext:
-    base = case()
+    base = context()
     commitment = replace(base.facts.commitment, **changes)  # type: ignore[arg-type]
     return replace(base, facts=replace(base.facts, commitment=commitment))
 
 
 def header(**changes: Any) -> CheckContext:
     """A header that names other work, by the names of its document."""
-    base = case()
+    base = context()
     work, taken = base.header.work, dict(changes)
     pool = replace(work.id.pool, **{name: taken.pop(name) for name in ("chain_id", "pools", "pool") if name in taken})
     work_id = replace(work.id, pool=pool, **{n: taken.pop(n) for n in ("node", "step", "counter") if n in taken})
@@ -41,64 +41,64 @@ def header(**changes: Any) -> CheckContext:
 
 
 def swapped_slots() -> CheckContext:
-    base = case()
+    base = context()
     rows = list(base.rollouts)
     rows[0], rows[2] = replace(rows[2], slot=0), replace(rows[0], slot=1)
     return world.with_rows(base, rows)
 
 
 def early_eos() -> CheckContext:
-    base = case()
+    base = context()
     row = base.rollouts[1]
     return with_row(base, 1, output_tokens=(*row.output_tokens[:3], world.EOS, *row.output_tokens[4:]))
 
 
 def spread(**changes: object) -> CheckContext:
-    """The same change of figures in every row."""
-    base = case()
+    """The same change of measurements in every row."""
+    base = context()
     for number in range(len(base.rollouts)):
-        base = with_figures(base, number, **changes)
+        base = with_measurements(base, number, **changes)
     return base
 
 
 def shifted_logprobs(by: float) -> CheckContext:
-    base = case()
+    base = context()
     for number, row in enumerate(base.rollouts):
-        base = with_figures(base, number, logprobs=tuple(value + by for value in row.logprobs))
+        base = with_measurements(base, number, logprobs=tuple(value + by for value in row.logprobs))
     return base
 
 
 def missing_tokens(every: int, gap: float) -> CheckContext:
-    base = case()
+    base = context()
     for number, row in enumerate(base.rollouts):
         gaps = tuple(gap if place % every == 0 else 0.0 for place in range(len(row.output_tokens)))
-        base = with_figures(base, number, gaps=gaps)
+        base = with_measurements(base, number, gaps=gaps)
     return base
 
 
 def one_gap(gap: float) -> CheckContext:
-    base = case()
-    return with_figures(base, 2, gaps=(gap, *base.measured[2].gaps[1:]))
+    base = context()
+    return with_measurements(base, 2, gaps=(gap, *base.measured[2].gaps[1:]))
 
 
 def copied_sample(logprob: float) -> CheckContext:
     """Sample 1 of a problem hands in what sample 0 made; every token has the given log-probability."""
-    base = case()
+    base = context()
     row = base.rollouts[1]
     row = replace(row, logprobs=(logprob,) * len(row.output_tokens))
     return world.with_rows(base, [replace(row, sample=0), row])
 
 
 def improbable_eos(gap: float) -> CheckContext:
-    base = case()
-    return with_figures(base, 0, eos_probability=1e-6, gaps=(*base.measured[0].gaps[:-1], gap))
+    base = context()
+    return with_measurements(base, 0, eos_probability=1e-6, gaps=(*base.measured[0].gaps[:-1], gap))
 
 
 BAD_PROOF = b"\x00\x00" + b"\x00" * 256
 
 REFUSALS: list[tuple[str, Callable[[], CheckContext], Code]] = [
-    ("schema", lambda: with_row(case(), 1, output_tokens=(99999,) * 40), Code.MALFORMED),
-    ("schema", lambda: with_row(case(), 1, logprobs=(0.5,) * 40), Code.MALFORMED),
+    ("schema", lambda: with_row(context(), 1, output_tokens=(99999,) * 40), Code.MALFORMED),
+    ("schema", lambda: with_row(context(), 1, logprobs=(0.5,) * 40), Code.MALFORMED),
     ("header", lambda: header(node="0x" + "33" * 20), Code.REJECT_ASSIGNMENT),
     ("header", lambda: header(step=2), Code.REJECT_ASSIGNMENT),
     ("header", lambda: header(counter=4), Code.REJECT_ASSIGNMENT),
@@ -110,39 +110,47 @@ REFUSALS: list[tuple[str, Callable[[], CheckContext], Code]] = [
     ("commitment", lambda: committed(units=100_000), Code.REJECT_REWARD),
     ("commitment", lambda: committed(units=1), Code.MALFORMED),
     ("commitment", lambda: committed(rows=5), Code.MALFORMED),
-    ("assignment", lambda: with_row(case(), 0, problem_seed=1), Code.REJECT_ASSIGNMENT),
-    ("assignment", lambda: with_row(case(), 0, target_length=17), Code.REJECT_ASSIGNMENT),
+    ("assignment", lambda: with_row(context(), 0, problem_seed=1), Code.REJECT_ASSIGNMENT),
+    ("assignment", lambda: with_row(context(), 0, target_length=17), Code.REJECT_ASSIGNMENT),
     ("assignment", swapped_slots, Code.REJECT_ASSIGNMENT),
     (
         "prompts",
-        lambda: with_row(case(), 3, prompt_tokens=case().rollouts[3].prompt_tokens[:-1]),
+        lambda: with_row(context(), 3, prompt_tokens=context().rollouts[3].prompt_tokens[:-1]),
         Code.REJECT_ASSIGNMENT,
     ),
-    ("prompts", lambda: with_row(case(), 3, prompt_tokens=case().rollouts[0].prompt_tokens), Code.REJECT_ASSIGNMENT),
+    (
+        "prompts",
+        lambda: with_row(context(), 3, prompt_tokens=context().rollouts[0].prompt_tokens),
+        Code.REJECT_ASSIGNMENT,
+    ),
     ("termination", early_eos, Code.REJECT_TERMINATION),
-    ("termination", lambda: with_row(case(), 1, output_tokens=(65,) * 39), Code.REJECT_TERMINATION),
-    ("termination", lambda: with_row(case(), 1, finish=0), Code.REJECT_TERMINATION),
-    ("termination", lambda: with_row(case(), 0, finish=1), Code.REJECT_TERMINATION),
-    ("rewards", lambda: with_row(case(), 0, task_reward=0.5), Code.REJECT_REWARD),
-    ("rewards", lambda: with_row(case(), 0, length_penalty=0.0), Code.REJECT_REWARD),
-    ("rewards", lambda: with_row(case(), 0, reward=1.0), Code.REJECT_REWARD),
-    ("proofs", lambda: with_row(case(), 0, proofs=(BAD_PROOF, *case().rollouts[0].proofs[1:])), Code.REJECT_WEIGHTS),
-    ("proofs", lambda: with_row(case(), 1, proofs=(b"\xff\xff" * 129,) * 2), Code.REJECT_WEIGHTS),
-    ("proofs", lambda: with_row(case(), 1, proofs=case().rollouts[1].proofs[:1]), Code.REJECT_WEIGHTS),
+    ("termination", lambda: with_row(context(), 1, output_tokens=(65,) * 39), Code.REJECT_TERMINATION),
+    ("termination", lambda: with_row(context(), 1, finish=0), Code.REJECT_TERMINATION),
+    ("termination", lambda: with_row(context(), 0, finish=1), Code.REJECT_TERMINATION),
+    ("rewards", lambda: with_row(context(), 0, task_reward=0.5), Code.REJECT_REWARD),
+    ("rewards", lambda: with_row(context(), 0, length_penalty=0.0), Code.REJECT_REWARD),
+    ("rewards", lambda: with_row(context(), 0, reward=1.0), Code.REJECT_REWARD),
+    (
+        "proofs",
+        lambda: with_row(context(), 0, proofs=(BAD_PROOF, *context().rollouts[0].proofs[1:])),
+        Code.REJECT_WEIGHTS,
+    ),
+    ("proofs", lambda: with_row(context(), 1, proofs=(b"\xff\xff" * 129,) * 2), Code.REJECT_WEIGHTS),
+    ("proofs", lambda: with_row(context(), 1, proofs=context().rollouts[1].proofs[:1]), Code.REJECT_WEIGHTS),
     ("duplicates", lambda: copied_sample(-1.5), Code.REJECT_DUPLICATE),
     ("logprobs", lambda: shifted_logprobs(1e-3), Code.REJECT_WEIGHTS),
     (
         "logprobs",
-        lambda: with_figures(case(), 0, logprobs=(0.0,) * len(case().measured[0].logprobs)),
+        lambda: with_measurements(context(), 0, logprobs=(0.0,) * len(context().measured[0].logprobs)),
         Code.REJECT_WEIGHTS,
     ),
     (
         "toploc",
-        lambda: with_figures(case(), 0, mismatches=(20,) * len(case().measured[0].mismatches)),
+        lambda: with_measurements(context(), 0, mismatches=(20,) * len(context().measured[0].mismatches)),
         Code.REJECT_WEIGHTS,
     ),
-    ("toploc", lambda: with_figures(case(), 1, mantissas=(0.0, 30.0)), Code.REJECT_WEIGHTS),
-    ("toploc", lambda: with_figures(case(), 1, mantissas=(0.0, float("nan"))), Code.REJECT_WEIGHTS),
+    ("toploc", lambda: with_measurements(context(), 1, mantissas=(0.0, 30.0)), Code.REJECT_WEIGHTS),
+    ("toploc", lambda: with_measurements(context(), 1, mantissas=(0.0, float("nan"))), Code.REJECT_WEIGHTS),
     ("eos", lambda: improbable_eos(3.0), Code.REJECT_TERMINATION),
     ("sampling", lambda: one_gap(1.0), Code.REJECT_SAMPLING),
     ("sampling", lambda: one_gap(float("inf")), Code.REJECT_SAMPLING),
@@ -204,7 +212,7 @@ def test_only_the_common_part_must_be_improbable() -> None:
 
 
 def test_ambiguous_proofs_are_named_not_judged() -> None:
-    base = case()
+    base = context()
     forged = with_row(base, 2, proofs=base.rollouts[0].proofs[:1] + base.rollouts[2].proofs[1:])
     forged = replace(forged, facts=replace(forged.facts, audit_rate=1), measurements=None)
     finding = BY_NAME["duplicates"].judge(forged)
@@ -213,5 +221,5 @@ def test_ambiguous_proofs_are_named_not_judged() -> None:
     assert {0, 2} <= set(forged.audited)
 
 
-def test_a_nan_among_figures_is_not_hidden() -> None:
+def test_a_nan_among_measurements_is_not_hidden() -> None:
     assert largest([1.0, float("nan"), 0.5]) != largest([1.0, float("nan"), 0.5])

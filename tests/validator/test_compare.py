@@ -30,7 +30,7 @@ def test_equal_verdicts_do_not_differ() -> None:
     assert differences(one, one) == []
 
 
-def test_codes_come_before_figures_and_missing_checks_are_told() -> None:
+def test_codes_come_before_measurements_and_missing_checks_are_told() -> None:
     theirs = verdict(Finding("proofs", Code.REJECT_WEIGHTS, {"count": 3}, "bad modulus"))
     ours = verdict(Finding("proofs", Code.ACCEPT, {"count": 4}), Finding("toploc", Code.ACCEPT, {"mantissa_mean": 0.5}))
     assert differences(theirs, ours) == [

@@ -1,4 +1,4 @@
-"""A seat's next move for every state that kills and reorganisations can leave behind."""
+"""A seat's next action for every state that kills and reorganisations can leave behind."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ def view(**changes: object) -> RoundView:
         (view(settled=True), True, True, 150, SeatAction.DONE),
     ],
 )
-def test_moves_of_member_one(seen: RoundView, ready: bool, matches: bool, now: int, expected: SeatAction) -> None:
+def test_actions_of_member_one(seen: RoundView, ready: bool, matches: bool, now: int, expected: SeatAction) -> None:
     assert member_action(seen, 1, ready, matches, now) is expected
 
 

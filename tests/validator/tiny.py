@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.attack_bed import work_of as work_of
+from benchmarks.offline_pool import work_of as work_of
 from engines.hf import TransformersEngine
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.models.tokenizer import save_byte_tokenizer
-from protocol.seeds import AUDIT_EVERYTHING, Work
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_qwen2

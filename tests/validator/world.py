@@ -8,13 +8,14 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from engines.base import FINISH_EOS, FINISH_LENGTH
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
-from protocol.seeds import AUDIT_EVERYTHING, Work, assignments
+from protocol.seeds import Work, assignments
 from protocol.tasks.environment import Environment
 from validator.context import CheckContext, RowMeasurements, SubmissionFacts
 
@@ -31,7 +32,7 @@ EOS = 258
 
 @cache
 def tokenizer_folder() -> Path:
-    """A folder with tokenizer and config.json, without weights: enough for a workbook."""
+    """A folder with tokenizer and config.json, without weights: enough for an environment."""
     folder = Path(mkdtemp(prefix="muster-test-"))
     size = save_byte_tokenizer(folder, ["<think>", "</think>"])
     (folder / "config.json").write_text(json.dumps({"vocab_size": size, "eos_token_id": EOS}))
@@ -49,18 +50,18 @@ def proof(rng: random.Random) -> bytes:
 
 
 def rollouts(work: Work, seed: int = 0) -> list[Rollout]:
-    rng, book, rows = random.Random(seed), environment(), []
+    rng, env, rows = random.Random(seed), environment(), []
     for task in assignments(work, CONFIG.work.problems_per_file, CONFIG.work.targets):
         for sample in range(CONFIG.work.samples_per_problem):
             length = CONFIG.work.max_new_tokens if sample else rng.randrange(10, 38)
             output = tuple(rng.randrange(256) for _ in range(length - 1)) + ((65,) if sample else (EOS,))
-            score = book.score(task.problem_seed, task.target_length, output)
+            score = env.score(task.problem_seed, task.target_length, output)
             row = Rollout(
                 slot=task.slot,
                 sample=sample,
                 problem_seed=task.problem_seed,
                 target_length=task.target_length,
-                prompt_tokens=book.prompt(task.problem_seed, task.target_length),
+                prompt_tokens=env.prompt(task.problem_seed, task.target_length),
                 output_tokens=output,
                 finish=FINISH_LENGTH if sample else FINISH_EOS,
                 logprobs=tuple(-rng.random() * 8 for _ in output),
@@ -73,8 +74,8 @@ def rollouts(work: Work, seed: int = 0) -> list[Rollout]:
     return rows
 
 
-def case(seed: int = 0, sequence: int = 7) -> CheckContext:
-    """An honest case with perfect figures; `seed` changes its outputs."""
+def context(seed: int = 0, sequence: int = 7) -> CheckContext:
+    """An honest file with perfect measurements; `seed` changes its outputs."""
     work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 3, 5), b"\x07" * 32, b"\x08" * 32)
     rows = rollouts(work, seed)
     header = RolloutHeader(work, "hf 1", "float32", "cpu")
@@ -105,7 +106,7 @@ def with_row(base: CheckContext, number: int, **changes: object) -> CheckContext
     return with_rows(base, rows)
 
 
-def with_figures(base: CheckContext, number: int, **changes: object) -> CheckContext:
+def with_measurements(base: CheckContext, number: int, **changes: object) -> CheckContext:
     measurements = list(base.measured)
     measurements[number] = replace(measurements[number], **changes)  # type: ignore[arg-type]
     return replace(base, measurements=tuple(measurements))

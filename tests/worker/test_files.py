@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from eth_account import Account
 
-from benchmarks.attack_bed import work_of
+from benchmarks.offline_pool import work_of
 from protocol.errors import ConfigError, IntegrityError
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner

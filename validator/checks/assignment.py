@@ -6,17 +6,17 @@ from validator.checks.base import Check, Cost, accept, refuse
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
-    work = case.config.work
-    assigned = assignments(case.facts.work, work.problems_per_file, work.targets)
+def judge(context: CheckContext) -> Finding:
+    work = context.config.work
+    assigned = assignments(context.facts.work, work.problems_per_file, work.targets)
     wrong = [
         number
-        for number, rollout in enumerate(case.rollouts)
+        for number, rollout in enumerate(context.rollouts)
         if (rollout.slot, rollout.sample) != divmod(number, work.samples_per_problem)
         or rollout.problem_seed != assigned[rollout.slot].problem_seed
         or rollout.target_length != assigned[rollout.slot].target_length
     ]
-    if wrong or len(case.rollouts) != work.rows:
+    if wrong or len(context.rollouts) != work.rows:
         note = f"{len(wrong)} rows are not the assigned problem or target length"
         return refuse("assignment", Code.REJECT_ASSIGNMENT, note, rows=wrong)
     return accept("assignment", problems=work.problems_per_file)

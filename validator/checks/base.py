@@ -1,4 +1,4 @@
-"""What a check is, and how a figure becomes a code."""
+"""What a check is, and how a measurement becomes a code."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ class Cost(IntEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """A named pure function of a case. `severity` is the worst code that it gives."""
+    """A named pure function of a context. `severity` is the worst code that it gives."""
 
     name: str
     severity: Code
@@ -43,17 +43,17 @@ def largest(values: Iterable[float]) -> float:
 def by_threshold(
     check: str, code: Code, band: float, measured: Mapping[str, tuple[float, float]], **measurements: Measurement
 ) -> Finding:
-    """Judge figures by their reject thresholds: `measured` is name → (figure, threshold).
+    """Judge measurements by their reject thresholds: `measured` is name → (measurement, threshold).
 
-    A figure at its threshold or beyond (or not a number) gives `code`; one at `band` times its threshold or beyond is
-    unsure; otherwise accept.
+    A measurement at its threshold or beyond (or not a number) gives `code`; one at `band` times its threshold or beyond
+    is unsure; otherwise accept.
     """
-    shown: dict[str, Measurement] = {name: figure for name, (figure, _) in measured.items()}
+    shown: dict[str, Measurement] = {name: measurement for name, (measurement, _) in measured.items()}
     shown |= {f"{name}_reject": threshold for name, (_, threshold) in measured.items()} | measurements
-    over = [name for name, (figure, threshold) in measured.items() if not figure < threshold]
+    over = [name for name, (measurement, threshold) in measured.items() if not measurement < threshold]
     if over:
         return Finding(check, code, shown, f"{', '.join(over)} at the reject threshold or beyond")
-    near = [name for name, (figure, threshold) in measured.items() if figure >= band * threshold]
+    near = [name for name, (measurement, threshold) in measured.items() if measurement >= band * threshold]
     if near:
         return Finding(check, Code.UNSURE, shown, f"{', '.join(near)} in the unsure band")
     return Finding(check, Code.ACCEPT, shown)

@@ -6,8 +6,8 @@ from validator.checks.base import Check, Cost, accept, refuse
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
-    committed, actual = case.facts.commitment, commit(case.data, case.rollouts)
+def judge(context: CheckContext) -> Finding:
+    committed, actual = context.facts.commitment, commit(context.data, context.rollouts)
     if actual.root != committed.root:
         note = "the rows do not hash to the committed Merkle root"
         return refuse("commitment", Code.REJECT_COMMITMENT, note, root=actual.root.hex())

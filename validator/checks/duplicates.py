@@ -13,8 +13,8 @@ from validator.checks.base import Check, Cost, accept, refuse
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
-    found = case.repeats
+def judge(context: CheckContext) -> Finding:
+    found = context.repeats
     if found.copied:
         row, first = found.copied[0]
         note = f"row {row} repeats the text of row {first}, too improbable for chance"

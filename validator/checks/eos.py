@@ -9,19 +9,16 @@ from validator.checks.base import Check, Cost, accept, refuse
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
-    checks = case.config.checks
+def judge(context: CheckContext) -> Finding:
+    checks = context.config.checks
     least = 1.0
     forced = []
-    for measurements in case.measured:
-        if measurements.eos_probability is None:
+    for row in context.measured:
+        if row.eos_probability is None:
             continue
-        least = min(least, measurements.eos_probability)
-        if (
-            measurements.eos_probability < checks.eos_probability_min
-            and not measurements.gaps[-1] < checks.sampling_gap_reject
-        ):
-            forced.append(measurements.row)
+        least = min(least, row.eos_probability)
+        if row.eos_probability < checks.eos_probability_min and not row.gaps[-1] < checks.sampling_gap_reject:
+            forced.append(row.row)
     if forced:
         note = f"{len(forced)} completions were cut by an EOS that neither model nor noise chose"
         return refuse("eos", Code.REJECT_TERMINATION, note, rows=forced, least_probability=least)

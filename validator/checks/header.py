@@ -9,8 +9,8 @@ from validator.checks.base import Check, Cost, accept, refuse
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
-    header, said, known = case.header, case.header.work, case.facts.work
+def judge(context: CheckContext) -> Finding:
+    header, said, known = context.header, context.header.work, context.facts.work
     differing = said.id.differing(known.id)
     for name in ("node", "step", "counter"):
         if name in differing:

@@ -5,12 +5,12 @@ from validator.checks.base import Check, Cost, by_threshold, largest
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
-    checks = case.config.checks
+def judge(context: CheckContext) -> Finding:
+    checks = context.config.checks
     differences = [
         abs(claimed - own)
-        for measurements in case.measured
-        for claimed, own in zip(case.rollouts[measurements.row].logprobs, measurements.logprobs, strict=True)
+        for row in context.measured
+        for claimed, own in zip(context.rollouts[row.row].logprobs, row.logprobs, strict=True)
     ]
     measured = {
         "largest": (largest(differences), checks.logprob_error_reject),

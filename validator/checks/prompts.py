@@ -5,16 +5,16 @@ from validator.checks.base import Check, Cost, accept, refuse
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
+def judge(context: CheckContext) -> Finding:
     wrong = [
         number
-        for number, rollout in enumerate(case.rollouts)
-        if rollout.prompt_tokens != case.environment.prompt(rollout.problem_seed, rollout.target_length)
+        for number, rollout in enumerate(context.rollouts)
+        if rollout.prompt_tokens != context.environment.prompt(rollout.problem_seed, rollout.target_length)
     ]
     if wrong:
         note = f"{len(wrong)} prompts are not the problem's"
         return refuse("prompts", Code.REJECT_ASSIGNMENT, note, rows=wrong)
-    return accept("prompts", prompts=len(case.rollouts))
+    return accept("prompts", prompts=len(context.rollouts))
 
 
 CHECK = Check("prompts", Code.REJECT_ASSIGNMENT, Cost.FILE, judge)

@@ -6,13 +6,13 @@ from validator.checks.base import Check, Cost, accept, refuse
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
-    for number, rollout in enumerate(case.rollouts):
+def judge(context: CheckContext) -> Finding:
+    for number, rollout in enumerate(context.rollouts):
         try:
             parse_many(rollout.proofs, len(rollout.output_tokens))
         except MalformedProof as error:
             return refuse("proofs", Code.REJECT_WEIGHTS, f"row {number}: {error.what}", row=number)
-    return accept("proofs", proofs=sum(len(rollout.proofs) for rollout in case.rollouts))
+    return accept("proofs", proofs=sum(len(rollout.proofs) for rollout in context.rollouts))
 
 
 CHECK = Check("proofs", Code.REJECT_WEIGHTS, Cost.FILE, judge)

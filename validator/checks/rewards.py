@@ -6,15 +6,15 @@ from validator.checks.base import Check, Cost, accept, refuse
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
+def judge(context: CheckContext) -> Finding:
     wrong = []
-    for number, rollout in enumerate(case.rollouts):
+    for number, rollout in enumerate(context.rollouts):
         said = Score(rollout.task_reward, rollout.length_penalty, rollout.reward)
-        if said != case.environment.score(rollout.problem_seed, rollout.target_length, rollout.output_tokens):
+        if said != context.environment.score(rollout.problem_seed, rollout.target_length, rollout.output_tokens):
             wrong.append(number)
     if wrong:
         return refuse("rewards", Code.REJECT_REWARD, f"{len(wrong)} rewards are not the scorer's", rows=wrong)
-    mean = sum(rollout.task_reward for rollout in case.rollouts) / len(case.rollouts)
+    mean = sum(rollout.task_reward for rollout in context.rollouts) / len(context.rollouts)
     return accept("rewards", mean_task_reward=mean)
 
 

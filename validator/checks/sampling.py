@@ -9,9 +9,9 @@ from validator.checks.base import Check, Cost, by_threshold, largest
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
-    checks = case.config.checks
-    gaps = [gap for measurements in case.measured for gap in measurements.gaps]
+def judge(context: CheckContext) -> Finding:
+    checks = context.config.checks
+    gaps = [gap for row in context.measured for gap in row.gaps]
     misses = sum(not gap <= 0 for gap in gaps)
     # One near-tie in a short file is no rate: a single miss never decides by its share.
     rate = max(0, misses - 1) / len(gaps)

@@ -8,14 +8,14 @@ MAX_LOGPROB = 1e-3
 """A logarithm of a probability may exceed 0 by rounding only."""
 
 
-def judge(case: CheckContext) -> Finding:
-    vocabulary = case.environment.vocabulary
-    for number, rollout in enumerate(case.rollouts):
+def judge(context: CheckContext) -> Finding:
+    vocabulary = context.environment.vocabulary
+    for number, rollout in enumerate(context.rollouts):
         if max(rollout.output_tokens) >= vocabulary:
             return refuse("schema", Code.MALFORMED, f"row {number}: a token outside the vocabulary", row=number)
         if max(rollout.logprobs) > MAX_LOGPROB:
             return refuse("schema", Code.MALFORMED, f"row {number}: a log-probability above 0", row=number)
-    return accept("schema", rows=len(case.rollouts), bytes=len(case.data))
+    return accept("schema", rows=len(context.rollouts), bytes=len(context.data))
 
 
 CHECK = Check("schema", Code.MALFORMED, Cost.FILE, judge)

@@ -18,13 +18,13 @@ def _ends_rightly(rollout: Rollout, eos: Collection[int], limit: int) -> bool:
     return rollout.finish == FINISH_LENGTH and len(rollout.output_tokens) == limit
 
 
-def judge(case: CheckContext) -> Finding:
-    eos, limit = frozenset(case.environment.eos_ids), case.config.work.max_new_tokens
-    wrong = [number for number, row in enumerate(case.rollouts) if not _ends_rightly(row, eos, limit)]
+def judge(context: CheckContext) -> Finding:
+    eos, limit = frozenset(context.environment.eos_ids), context.config.work.max_new_tokens
+    wrong = [number for number, row in enumerate(context.rollouts) if not _ends_rightly(row, eos, limit)]
     if wrong:
         note = f"{len(wrong)} completions end neither at their first EOS nor at {limit} tokens"
         return refuse("termination", Code.REJECT_TERMINATION, note, rows=wrong)
-    at_limit = sum(row.finish == FINISH_LENGTH for row in case.rollouts)
+    at_limit = sum(row.finish == FINISH_LENGTH for row in context.rollouts)
     return accept("termination", at_limit=at_limit)
 
 

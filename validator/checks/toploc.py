@@ -8,10 +8,10 @@ from validator.checks.base import Check, Cost, by_threshold, largest
 from validator.context import CheckContext
 
 
-def judge(case: CheckContext) -> Finding:
-    checks = case.config.checks
-    mismatches = [count for measurements in case.measured for count in measurements.mismatches]
-    mantissas = [error for measurements in case.measured for error in measurements.mantissas]
+def judge(context: CheckContext) -> Finding:
+    checks = context.config.checks
+    mismatches = [count for row in context.measured for count in row.mismatches]
+    mantissas = [error for row in context.measured for error in row.mantissas]
     chunks = len(mismatches)
     # One value next to a power of two is no rate: in a short file a single mismatch never decides by the mean.
     rate = max(0, sum(mismatches) - 1) / chunks

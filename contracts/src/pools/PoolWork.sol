@@ -3,7 +3,6 @@ pragma solidity 0.8.37;
 
 import {IPools} from "../interfaces/IPools.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
-import {Audit} from "../libraries/Audit.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {TermsLib} from "../libraries/TermsLib.sol";
@@ -122,7 +121,7 @@ abstract contract PoolWork is PoolBase {
         uint256 rows = work.rows;
         unchecked {
             if (units - 1 >= p.maxUnits()) revert BadUnits(units, p.maxUnits()); // 0 wraps
-            if (rows - 1 >= Audit.MAX_ROWS) revert BadRows(); // 0 wraps
+            if (rows == 0) revert BadRows();
             if (a.unsettled() >= TermsLib.MAX_UNSETTLED) revert TooManyUnsettled(TermsLib.MAX_UNSETTLED);
             if (a.open() + units > a.limit()) {
                 if (a.limit() == 0) revert NotMember();

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.rollouts import LIMITS
 from protocol.rollouts.confine import confine
-from tests.protocol.rollouts.samples import LIMITS
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="seccomp is Linux's")
 

@@ -14,13 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.rollouts import LIMITS
+from benchmarks.rollouts import made_up_rollouts as rollouts
 from protocol.rollouts import merkle
 from protocol.rollouts.commitment import commit, inclusion
 from protocol.rollouts.file import read, write
 from protocol.rollouts.parquet import SCHEMA
 from protocol.rollouts.sandbox import SANDBOX
 from protocol.rollouts.schema import Limits, MalformedFile, RolloutHeader
-from tests.protocol.rollouts.samples import LIMITS, header, rollouts
+from tests.protocol.rollouts.samples import header
 
 
 def table(**columns: Any) -> pa.Table:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.learning import demo_config, run
 from protocol.config import TrainConfig
-from trainer.offline import demo_config, run
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Warm-up, generation and GRPO in one process, without chain or storage: shows that the recipe learns.
 
-    python -m trainer.offline --seed 7 --steps 30
+    python -m benchmarks.learning --seed 7 --steps 30
 
 Work is assigned as on chain, with stand-ins for block hashes and nodes; rollouts of step k come from the weights of
 step k − async_level. Prints one line a step and one JSON object at the end.
@@ -14,25 +14,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engines.base import Request, Sampling
+from demo.pool import DEMO_TASK
 from engines.factory import make_engine
 from engines.loading import set_threads
-from protocol.config import PoolConfig, TaskConfig, TrainConfig
+from protocol.config import PoolConfig, TrainConfig
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
-from protocol.seeds import Work, assignments, noise_key
-from protocol.tasks.environment import Environment
+from protocol.seeds import Work
 from trainer.basemodel import base_model
 from trainer.evaluate import held_out_reward
 from trainer.learner import Learner
 from trainer.rollouts import Group, TrainRollout
 from trainer.tiny_model import tiny_model_config
+from worker.produce import Producer
 
 NODES = ("0x" + "11" * 20, "0x" + "22" * 20)
-DEMO_TASK = TaskConfig(
-    name="reasoning_gym/chain_sum",
-    params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
-)
 
 
 def demo_config(steps: int = 30) -> PoolConfig:
@@ -40,40 +36,15 @@ def demo_config(steps: int = 30) -> PoolConfig:
     return PoolConfig(name="demo", model=tiny_model_config(), task=DEMO_TASK, train=TrainConfig(steps=steps))
 
 
-class Rollouts:
-    """Generates the files of a policy step the way workers do."""
-
-    def __init__(self, config: PoolConfig, base: Path) -> None:
-        self.config = config
-        self.engine = make_engine("transformers", max_batch=128)
-        self.environment = Environment.of(config, base)
-
-    def groups(self, weights: Path, work: Work) -> list[Group]:
-        """One file's groups, generated with `weights`."""
-        shape, environment = self.config.work, self.environment
-        self.engine.load(weights)
-        slots = assignments(work, shape.problems_per_file, shape.targets)
-        requests = [
-            Request(
-                environment.prompt(slot.problem_seed, slot.target_length),
-                noise_key(work, slot.slot, sample),
-                shape.max_new_tokens,
-            )
-            for slot in slots
-            for sample in range(shape.samples_per_problem)
-        ]
-        completions = self.engine.generate(requests, Sampling(shape.temperature, environment.eos_ids))
-        made = zip(requests, completions, strict=True)
-        groups = []
-        for slot in slots:
-            rollouts = []
-            for request, done in itertools.islice(made, shape.samples_per_problem):
-                score = environment.score(slot.problem_seed, slot.target_length, done.tokens)
-                rollouts.append(
-                    TrainRollout(request.prompt, done.tokens, score.reward, score.task_reward, done.logprobs)
-                )
-            groups.append(Group(tuple(rollouts), work.id.step))
-        return groups
+def file_groups(producer: Producer, work: Work) -> list[Group]:
+    """The groups of one file, as a worker makes them."""
+    plan = producer.plan(work)
+    rows = producer.score(plan, producer.complete(work, plan))
+    groups = []
+    for _, members in itertools.groupby(rows, key=lambda row: row.slot):
+        made = (TrainRollout(r.prompt_tokens, r.output_tokens, r.reward, r.task_reward, r.logprobs) for r in members)
+        groups.append(Group(tuple(made), work.id.step))
+    return groups
 
 
 def run(
@@ -84,8 +55,8 @@ def run(
     start = time.monotonic()
     base = base_model(config.model, config.task, seed, cache, say)
     learner = Learner(base, config.train, config.work.temperature, config.model.dtype, seed=seed)
-    source = Rollouts(config, base)
-    first = held_out_reward(source.engine, config, base, 0)
+    producer = Producer(config, make_engine("transformers", max_batch=128))
+    first = held_out_reward(producer.engine, config, base, 0)
     say(f"held-out task reward before: {first:.3f}")
     rewards = []
     with tempfile.TemporaryDirectory(prefix="muster-offline-") as temporary:
@@ -94,19 +65,22 @@ def run(
             stale = max(0, step - config.train.async_level)
             begun = time.monotonic()
             groups: list[Group] = []
+            producer.load(steps[stale])
             for file in range(config.train.files_per_step):
                 seed_of_step = tagged_hash("muster/offline/1", luck, step)
-                groups += source.groups(steps[stale], _work(seed_of_step, NODES[file % 2], stale, file))
+                # Of a pool that no chain has.
+                work = Work(WorkId(PoolId(0, NODES[0], 0), NODES[file % 2], stale, file), seed_of_step, bytes(32))
+                groups += file_groups(producer, work)
             generated = time.monotonic() - begun
             metrics = learner.train_step(groups)
-            steps.append(learner.export(Path(temporary) / f"step-{step + 1}"))
+            steps.append(learner.policy.export(Path(temporary) / f"step-{step + 1}"))
             rewards.append(metrics.task_reward_mean)
             say(
                 f"step {metrics.step}: reward {metrics.reward_mean:.3f}, entropy {metrics.entropy:.3f}, gradient "
                 f"{metrics.grad_norm:.3f}, groups {metrics.groups_used}, tokens {metrics.tokens}, "
                 f"generated in {generated:.2f} s, trained in {metrics.seconds:.2f} s"
             )
-        last = held_out_reward(source.engine, config, steps[-1], config.train.steps)
+        last = held_out_reward(producer.engine, config, steps[-1], config.train.steps)
     say(f"held-out task reward after: {last:.3f}")
     return {
         "seed": seed,
@@ -116,11 +90,6 @@ def run(
         "rewards": rewards,
         "seconds": round(time.monotonic() - start, 1),
     }
-
-
-def _work(seed: bytes, node: str, step: int, counter: int) -> Work:
-    """Of a pool that no chain has."""
-    return Work(WorkId(PoolId(0, NODES[0], 0), node, step, counter), seed, bytes(32))
 
 
 def main() -> None:

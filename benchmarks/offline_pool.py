@@ -15,9 +15,10 @@ from typing import Any
 
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
 from engines.hf import TransformersEngine
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
-from protocol.seeds import AUDIT_EVERYTHING, Work
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_model_config
@@ -68,7 +69,7 @@ class Remembering:
 
 
 @dataclass(frozen=True)
-class Bed:
+class OfflinePool:
     """A pool, its model folder, and the verifier, which really judges every file."""
 
     config: PoolConfig
@@ -79,9 +80,9 @@ class Bed:
     known: Known = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path, dtype: str, model: ModelConfig | None = None, work: WorkConfig = WORK) -> "Bed":
+    def of(cls, folder: Path, dtype: str, model: ModelConfig | None = None, work: WorkConfig = WORK) -> "OfflinePool":
         checks = BF16_CHECKS if dtype == BFLOAT16 else ChecksConfig()
-        config = PoolConfig(name="bench", model=model or tiny_model_config(), task=TASK, work=work, checks=checks)
+        config = PoolConfig(name="attacks", model=model or tiny_model_config(), task=TASK, work=work, checks=checks)
         verifier = TransformersEngine(dtype=dtype, max_batch=16)
         verifier.load(folder)
         return cls(config, folder, verifier, Environment.of(config, folder), dtype)
@@ -109,11 +110,11 @@ class Bed:
                 yield one, producer.make(one)
 
     def row(self, name: str, producer: Producer, count: int, progress: Progress) -> dict[str, Any]:
-        """Judge `count` files of a producer: how many were refused, as what, by which figure, and how clearly.
+        """Judge `count` files of a producer: how many were refused, as what, by which measurement, and how clearly.
 
-        `margin` is the median over files of the largest figure over its reject threshold, `margin_low` the smallest;
-        None where files fell before the prefill. `same_text` counts accepted files that hold, token for token, what an
-        honest worker would have handed in.
+        `margin` is the median over files of the largest ratio of a measurement to its reject threshold, `margin_low`
+        the smallest; None where files fell before the prefill. `same_text` counts accepted files that hold, token for
+        token, what an honest worker would have handed in.
         """
         honest = self.honest()
         verdicts, same = [], 0
@@ -145,14 +146,15 @@ def work_of(counter: int = 0) -> Work:
 
 
 def strongest(verdict: Verdict) -> tuple[float | None, str]:
-    """The largest figure of a verdict over its reject threshold, and its name; the refusing check if none was taken."""
+    """The largest ratio of a verdict's measurements to their reject thresholds, and which; the refusing check if none
+    was taken."""
     best: tuple[float | None, str] = (None, "")
     for finding in verdict.findings:
-        for name, figure in finding.measurements.items():
+        for name, measurement in finding.measurements.items():
             threshold = finding.measurements.get(f"{name}_reject")
-            if not isinstance(threshold, float | int) or not isinstance(figure, float | int):
+            if not isinstance(threshold, float | int) or not isinstance(measurement, float | int):
                 continue
-            ratio = math.inf if math.isnan(figure) else figure / threshold
+            ratio = math.inf if math.isnan(measurement) else measurement / threshold
             if best[0] is None or ratio > best[0]:
                 best = ratio, f"{finding.check} {name}"
     if best[0] is None:
