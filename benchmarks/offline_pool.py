@@ -15,9 +15,10 @@ from typing import Any
 
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
 from engines.hf import TransformersEngine
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
-from protocol.seeds import AUDIT_EVERYTHING, Work
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_model_config
@@ -151,9 +152,11 @@ def strongest(verdict: Verdict) -> tuple[float | None, str]:
     for finding in verdict.findings:
         for name, measurement in finding.measurements.items():
             threshold = finding.measurements.get(f"{name}_reject")
+            if measurement in ("nan", "inf"):
+                measurement = math.inf
             if not isinstance(threshold, float | int) or not isinstance(measurement, float | int):
                 continue
-            ratio = math.inf if math.isnan(measurement) else measurement / threshold
+            ratio = measurement / threshold
             if best[0] is None or ratio > best[0]:
                 best = ratio, f"{finding.check} {name}"
     if best[0] is None:

@@ -13,12 +13,13 @@ from calibration.jobs import Done, Job, work_of
 from calibration.sample import FileSample, RowSample
 from engines.base import Completion, Engine, EngineInfo, Prefilled, Request, Sampling
 from engines.factory import make_engine
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
-from protocol.seeds import AUDIT_EVERYTHING, Work
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from worker.produce import Producer
 

@@ -31,7 +31,7 @@ DEPLOYMENT, STATE, VERIFY = "deployment.json", "deploy-state.json", "verify"
 
 
 @dataclass
-class Progress:
+class DeploymentProgress:
     """What the state file holds. `placed`: contract → {tx, block} as far as known."""
 
     network: str
@@ -132,7 +132,7 @@ def _finished(client: ChainClient, folder: Path) -> Deployment | None:
     return deployment
 
 
-def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: bool) -> Progress:
+def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: bool) -> DeploymentProgress:
     """The saved progress if it fits, else a new one from the deployer's next nonce."""
     genesis = client.block(0)
     genesis_hash = "0x" + (genesis.hash.hex() if genesis else "00" * 32)
@@ -140,7 +140,7 @@ def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: 
     path = folder / STATE
     if path.exists() and not fresh:
         try:
-            saved = Progress(**json.loads(path.read_bytes()))
+            saved = DeploymentProgress(**json.loads(path.read_bytes()))
         except (ValueError, TypeError):
             raise ConfigError(f"{path} is damaged", "delete it, or deploy with --fresh") from None
         same_chain = (saved.chain_id, saved.genesis) == (client.chain_id, genesis_hash)
@@ -153,7 +153,7 @@ def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: 
         log.warning("%s belongs to another chain; starting over", path)
     nonce = _settled_nonce(client)
     head = client.head().number
-    return Progress(network.name, client.chain_id, genesis_hash, client.address, nonce, head, config)
+    return DeploymentProgress(network.name, client.chain_id, genesis_hash, client.address, nonce, head, config)
 
 
 def _settled_nonce(client: ChainClient) -> int:
@@ -169,7 +169,7 @@ def _settled_nonce(client: ChainClient) -> int:
     return wait_for("the deployer's pending transactions", ready, 300.0, hint="look at them in a block explorer")[0]
 
 
-def _plan(client: ChainClient, network: NetworkConfig, progress: Progress) -> DeploymentPlan:
+def _plan(client: ChainClient, network: NetworkConfig, progress: DeploymentProgress) -> DeploymentPlan:
     names = [n for n in abi.CONTRACTS if n != "MusterToken" or network.suite.token is None]
     nonces = {name: progress.first_nonce + i for i, name in enumerate(names)}
     addresses = {name: created_address(progress.deployer, nonce) for name, nonce in nonces.items()}
@@ -213,7 +213,7 @@ def _arguments(network: NetworkConfig, addresses: dict[str, str], owner: str) ->
     }
 
 
-def _send(client: ChainClient, folder: Path, progress: Progress, todo: list[Creation]) -> None:
+def _send(client: ChainClient, folder: Path, progress: DeploymentProgress, todo: list[Creation]) -> None:
     if not todo:
         return
     calls = [(Call("", creation.init_code, f"creation of {creation.contract}"), creation.gas) for creation in todo]
@@ -229,7 +229,7 @@ def _send(client: ChainClient, folder: Path, progress: Progress, todo: list[Crea
         log.info("%s at %s (%d gas)", creation.contract, creation.address, receipt.gas_used)
 
 
-def _describe(network: NetworkConfig, progress: Progress, creations: list[Creation]) -> Deployment:
+def _describe(network: NetworkConfig, progress: DeploymentProgress, creations: list[Creation]) -> Deployment:
     contracts = {}
     for creation in creations:
         known = progress.placed.get(creation.contract, {})

@@ -2,8 +2,8 @@
 
 from chain.records import Terms
 from protocol.amounts import GRAINS
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig, TaskConfig, TrainConfig, WorkConfig
-from protocol.seeds import AUDIT_EVERYTHING
 from trainer.tiny_model import tiny_model_config
 
 BUDGET = 2_000 * GRAINS

@@ -1,4 +1,4 @@
-"""What follows from public randomness: work, noise, held-out problems, audit samples (docs/protocol.md, section 3)."""
+"""What follows from public randomness: work, noise, held-out problems (docs/protocol.md, section 3)."""
 
 from dataclasses import dataclass
 
@@ -60,19 +60,3 @@ def noise_key(work: Work, slot: int, sample: int) -> tuple[int, int, int]:
 def heldout_problem(config_hash: bytes, index: int) -> int:
     """Problem seed of held-out problem `index` of a pool."""
     return words(tagged_hash("muster/heldout/1", config_hash, index), 1)[0]
-
-
-AUDIT_EVERYTHING = 65536
-
-
-def audit_sample(lane_seed: bytes, sequence: int, rows: int, audit_rate: int) -> list[int]:
-    """Row numbers (ascending, at least one) that every member and juror prefills; `audit_rate` is in 1/65536."""
-    if audit_rate >= AUDIT_EVERYTHING:
-        return list(range(rows))
-    always = int.from_bytes(tagged_hash("muster/audit-one/1", lane_seed, sequence), "big") % rows
-    return [
-        row
-        for row in range(rows)
-        if row == always
-        or int.from_bytes(tagged_hash("muster/audit/1", lane_seed, sequence, row)[-2:], "big") < audit_rate
-    ]

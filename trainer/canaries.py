@@ -16,13 +16,13 @@ from eth_utils.crypto import keccak
 from chain.contracts.appeals import Canaries, FailingRollout, Planted
 from chain.records import Submission
 from chain.state import State
+from protocol.audit import audit_sample
 from protocol.encoding import tagged_hash
 from protocol.errors import MusterError
 from protocol.rollouts import merkle
 from protocol.rollouts.commitment import inclusion
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
-from protocol.seeds import audit_sample
 from protocol.verdict import Code
 from runtime.pool_client import PoolClient
 from storage.keys import object_key

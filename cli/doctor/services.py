@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.doctor.base import Prerequisite, judged, note
-from protocol.errors import ConfigError, IntegrityError, UnreachableError, first_problem
+from protocol.documents import load_document
+from protocol.errors import ConfigError, IntegrityError, UnreachableError
 
 if TYPE_CHECKING:
     from protocol.api.endpoints import Get
@@ -46,18 +47,10 @@ def _chain(rpc: str, expected: int | None) -> str:
 
 
 def _bucket(path: Path) -> str:
-    from pydantic import ValidationError
-
     from storage.bucket import Bucket
     from storage.settings import S3Settings
 
-    try:
-        settings = S3Settings.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    except ValidationError as error:
-        field, problem = first_problem(error.errors())
-        raise ConfigError(f"{path}: `{field}`: {problem}", "correct that field") from None
+    settings = load_document(path, S3Settings)
     bucket = Bucket(settings)
     next(iter(bucket.list("manifests/")), None)
     return f"bucket {settings.bucket} at {settings.endpoint} can be read"

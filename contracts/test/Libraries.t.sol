@@ -143,6 +143,15 @@ contract LibrariesTest is PRBTest {
         require(Reckoning.has(outcomes, outcomes & 15), "has");
     }
 
+    function testFuzz_hasFindsEveryCodeAndNoOther(uint64 codes, uint8 code) public pure {
+        code &= 15;
+        bool found;
+        for (uint256 place = 0; place < 16; ++place) {
+            if (Codes.get(codes, place) == code) found = true;
+        }
+        require(Reckoning.has(codes, code) == found, "has");
+    }
+
     function testFuzz_split(uint56 stake, uint64 amount, uint40 kept, uint40 fees, uint64 reward, uint16 bps)
         public
         pure

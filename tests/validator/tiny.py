@@ -9,9 +9,10 @@ import torch
 
 from benchmarks.offline_pool import work_of as work_of
 from engines.hf import TransformersEngine
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.models.tokenizer import save_byte_tokenizer
-from protocol.seeds import AUDIT_EVERYTHING, Work
+from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_qwen2

@@ -8,13 +8,14 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from engines.base import FINISH_EOS, FINISH_LENGTH
+from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
-from protocol.seeds import AUDIT_EVERYTHING, Work, assignments
+from protocol.seeds import Work, assignments
 from protocol.tasks.environment import Environment
 from validator.context import CheckContext, RowMeasurements, SubmissionFacts
 

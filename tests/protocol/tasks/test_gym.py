@@ -42,7 +42,8 @@ def probe(hash_seed: str, order: list[int], names: list[str]) -> dict[str, dict[
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *arguments], env=env, capture_output=True, text=True, timeout=240, check=True
     )
-    return {name: dict(zip(order, made, strict=True)) for name, made in json.loads(done.stdout).items()}
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return {name: dict(zip(order, made, strict=True)) for name, made in answer.items()}
 
 
 def test_another_process_makes_the_same_problems_in_any_order() -> None:
