@@ -14,14 +14,14 @@ from worker.produce import Planned
 class _Reassigned(Cheat):
     """Cheats in the plan; a changed assignment brings the prompt that belongs to it."""
 
+    def relabelled(self, rows: Sequence[Rollout]) -> list[Rollout]:
+        """The rows with the prompts that they should have."""
+        prompt = self.environment.prompt
+        return [replace(row, prompt_tokens=prompt(row.problem_seed, row.target_length)) for row in rows]
+
     def with_problem(self, planned: Planned, seed: int, target: int) -> Planned:
         assignment = replace(planned.assignment, problem_seed=seed, target_length=target)
         return replace(planned, assignment=assignment, prompt=self.environment.prompt(seed, target))
-
-    def with_right_prompts(self, rows: list[Rollout]) -> list[Rollout]:
-        """Rows that report the assigned prompts, whatever they were computed on."""
-        right = self.environment.prompt
-        return [replace(row, prompt_tokens=right(row.problem_seed, row.target_length)) for row in rows]
 
 
 @attack("chosen-problems", "works on problems of its own choice")
@@ -61,15 +61,19 @@ class TruncatedPrompt(_Reassigned):
 class AlteredPrompt(_Reassigned):
     def plan(self, work: Work) -> list[Planned]:
         rng = random.Random(work.seed)
-        plan = super().plan(work)
-        return [replace(p, prompt=self.with_other_token(p.prompt, rng.randrange(len(p.prompt)), rng)) for p in plan]
+        return [replace(planned, prompt=self._altered(planned.prompt, rng)) for planned in super().plan(work)]
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         rows = super().score(plan, completions)
-        return rows if self.strength < 1 else self.with_right_prompts(rows)
+        return rows if self.strength < 1 else self.relabelled(rows)
+
+    def _altered(self, prompt: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
+        place, banned = rng.randrange(len(prompt)), self.environment.eos_ids
+        other = [token for token in range(self.environment.vocabulary) if token not in (prompt[place], *banned)]
+        return (*prompt[:place], rng.choice(other), *prompt[place + 1 :])
 
 
 @attack("hidden-prompt", "computes on a shortened prompt and reports the right one")
 class HiddenPrompt(TruncatedPrompt):
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        return self.with_right_prompts(super().score(plan, completions))
+        return self.relabelled(super().score(plan, completions))

@@ -1,6 +1,5 @@
 """What an attack is: a producer that cheats in one stage and is honest in the others (attacks/registry.py has all)."""
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -8,7 +7,7 @@ from typing import ClassVar
 from engines.base import Completion, Engine
 from protocol.config import PoolConfig
 from protocol.seeds import Work
-from worker.produce import Planned, Producer
+from worker.produce import Producer
 
 Build = Callable[[PoolConfig, Engine, float], Producer]
 
@@ -33,16 +32,20 @@ class Cheat(Producer):
         super().__init__(config, engine)
         self.strength = strength
 
-    def reproved(self, plan: Sequence[Planned], done: Sequence[Completion]) -> list[Completion]:
-        """The same text with honest proofs and log-probabilities, as if it had been chosen so."""
-        pairs = [(p.prompt, c.tokens) for p, c in zip(plan, done, strict=True)]
-        return reprove(self.engine, pairs, [c.finish for c in done], self.config.work.temperature)
+    def prove(self, texts: Sequence[tuple[tuple[int, ...], tuple[int, ...], int]]) -> list[Completion]:
+        """Honest proofs and log-probabilities for given text (prompt, output, finish): the true model prefills it."""
+        import torch
 
-    def with_other_token(self, tokens: tuple[int, ...], place: int, rng: random.Random) -> tuple[int, ...]:
-        """The text with another token at `place` that does not end it."""
-        banned = (tokens[place], *self.environment.eos_ids)
-        others = [token for token in range(self.environment.vocabulary) if token not in banned]
-        return (*tokens[:place], rng.choice(others), *tokens[place + 1 :])
+        from protocol.proofs.toploc import build
+
+        done = []
+        with torch.inference_mode():
+            prefills = self.engine.prefill([(prompt, output) for prompt, output, _ in texts])
+            for (_, output, finish), prefilled in zip(texts, prefills, strict=True):
+                logprobs = (prefilled.logits / self.config.work.temperature).log_softmax(-1)
+                chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
+                done.append(Completion(output, chosen, finish, tuple(build(prefilled.hidden))))
+        return done
 
 
 def attack(name: str, help: str, default: float = 0.0) -> Callable[[type[Cheat]], type[Cheat]]:
@@ -55,21 +58,8 @@ def attack(name: str, help: str, default: float = 0.0) -> Callable[[type[Cheat]]
     return named
 
 
-def reprove(
-    engine: Engine, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], finish: Sequence[int], temperature: float
-) -> list[Completion]:
-    """Honest proofs and log-probabilities for given text: prefill it with the true model (prompt, output)."""
-    import torch
-
-    from protocol.proofs.toploc import build
-
-    done = []
-    with torch.inference_mode():
-        for (_, output), ended, prefilled in zip(pairs, finish, engine.prefill(pairs), strict=True):
-            logprobs = (prefilled.logits / temperature).log_softmax(-1)
-            chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
-            done.append(Completion(output, chosen, ended, tuple(build(prefilled.hidden))))
-    return done
+def changed(completion: Completion, **changes: object) -> Completion:
+    return replace(completion, **changes)  # type: ignore[arg-type]
 
 
 def other(work: Work, **changes: object) -> Work:

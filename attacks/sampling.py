@@ -15,7 +15,7 @@ class Greedy(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         requests = [Request(p.prompt, p.noise_key, self.config.work.max_new_tokens) for p in plan]
         done = self.engine.generate(requests, Sampling(1e-4, self.environment.eos_ids))
-        return self.reproved(plan, done)
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
 
 
 @attack("temperature", "samples at another temperature; strength: its factor", 0.7)

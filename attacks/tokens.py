@@ -3,9 +3,8 @@
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 
-from attacks.base import Cheat, attack
+from attacks.base import Cheat, attack, changed
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion
 from protocol.seeds import Work
 from worker.produce import Planned
@@ -26,7 +25,9 @@ class _Edited(Cheat, ABC):
         rng = random.Random(work.seed)
         chosen = self.victims(done, rng)
         done = [self.edit(c, rng) if n in chosen else c for n, c in enumerate(done)]
-        return done if self.strength < 1 else self.reproved(plan, done)
+        if self.strength < 1:
+            return done
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
 
 
 def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Completion:
@@ -34,7 +35,7 @@ def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Comp
     chunks = -(-len(tokens) // 32)
     proofs = (completion.proofs * chunks)[:chunks]
     logprobs = (completion.logprobs * len(tokens))[: len(tokens)]
-    return replace(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
+    return changed(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
 
 
 @attack("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew")
@@ -45,7 +46,13 @@ class TokenSwap(_Edited):
     def edit(self, completion: Completion, rng: random.Random) -> Completion:
         # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
         place = rng.randrange(len(completion.tokens))
-        return replace(completion, tokens=self.with_other_token(completion.tokens, place, rng))
+        other = [
+            t
+            for t in range(self.environment.vocabulary)
+            if t not in (completion.tokens[place], *self.environment.eos_ids)
+        ]
+        tokens = (*completion.tokens[:place], rng.choice(other), *completion.tokens[place + 1 :])
+        return changed(completion, tokens=tokens)
 
 
 @attack("early-eos", "cuts completions short with an EOS; strength 1: proves the result anew")
