@@ -47,7 +47,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/python -m tools.import_law
+	$(BIN)/python -m tools.structure
 	$(BIN)/python -m tools.dependencies
 	node_modules/.bin/forge fmt --check contracts
 

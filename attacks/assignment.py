@@ -14,6 +14,11 @@ from worker.produce import Planned
 class _Reassigned(Cheat):
     """Cheats in the plan; a changed assignment brings the prompt that belongs to it."""
 
+    def relabelled(self, rows: Sequence[Rollout]) -> list[Rollout]:
+        """The rows with the prompts that they should have."""
+        prompt = self.environment.prompt
+        return [replace(row, prompt_tokens=prompt(row.problem_seed, row.target_length)) for row in rows]
+
     def with_problem(self, planned: Planned, seed: int, target: int) -> Planned:
         assignment = replace(planned.assignment, problem_seed=seed, target_length=target)
         return replace(planned, assignment=assignment, prompt=self.environment.prompt(seed, target))
@@ -47,24 +52,20 @@ class WrongTarget(_Reassigned):
 
 
 @attack("truncated-prompt", "leaves out the middle of every prompt")
-class TruncatedPrompt(Cheat):
+class TruncatedPrompt(_Reassigned):
     def plan(self, work: Work) -> list[Planned]:
         return [replace(p, prompt=p.prompt[: len(p.prompt) // 2] + p.prompt[-2:]) for p in super().plan(work)]
 
 
 @attack("altered-prompt", "changes one token of every prompt; strength 1: reports the right prompt all the same")
-class AlteredPrompt(Cheat):
+class AlteredPrompt(_Reassigned):
     def plan(self, work: Work) -> list[Planned]:
         rng = random.Random(work.seed)
         return [replace(planned, prompt=self._altered(planned.prompt, rng)) for planned in super().plan(work)]
 
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         rows = super().score(plan, completions)
-        if self.strength < 1:
-            return rows
-        return [
-            replace(row, prompt_tokens=self.environment.prompt(row.problem_seed, row.target_length)) for row in rows
-        ]
+        return rows if self.strength < 1 else self.relabelled(rows)
 
     def _altered(self, prompt: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
         place, banned = rng.randrange(len(prompt)), self.environment.eos_ids
@@ -75,7 +76,4 @@ class AlteredPrompt(Cheat):
 @attack("hidden-prompt", "computes on a shortened prompt and reports the right one")
 class HiddenPrompt(TruncatedPrompt):
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        rows = super().score(plan, completions)
-        return [
-            replace(row, prompt_tokens=self.environment.prompt(row.problem_seed, row.target_length)) for row in rows
-        ]
+        return self.relabelled(super().score(plan, completions))

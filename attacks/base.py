@@ -32,6 +32,21 @@ class Cheat(Producer):
         super().__init__(config, engine)
         self.strength = strength
 
+    def prove(self, texts: Sequence[tuple[tuple[int, ...], tuple[int, ...], int]]) -> list[Completion]:
+        """Honest proofs and log-probabilities for given text (prompt, output, finish): the true model prefills it."""
+        import torch
+
+        from protocol.proofs.toploc import build
+
+        done = []
+        with torch.inference_mode():
+            prefills = self.engine.prefill([(prompt, output) for prompt, output, _ in texts])
+            for (_, output, finish), prefilled in zip(texts, prefills, strict=True):
+                logprobs = (prefilled.logits / self.config.work.temperature).log_softmax(-1)
+                chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
+                done.append(Completion(output, chosen, finish, tuple(build(prefilled.hidden))))
+        return done
+
 
 def attack(name: str, help: str, default: float = 0.0) -> Callable[[type[Cheat]], type[Cheat]]:
     """Name a producer class, so that the registry has it."""
@@ -41,23 +56,6 @@ def attack(name: str, help: str, default: float = 0.0) -> Callable[[type[Cheat]]
         return kind
 
     return named
-
-
-def reprove(
-    engine: Engine, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], finish: Sequence[int], temperature: float
-) -> list[Completion]:
-    """Honest proofs and log-probabilities for given text: prefill it with the true model (prompt, output)."""
-    import torch
-
-    from protocol.proofs.toploc import build
-
-    done = []
-    with torch.inference_mode():
-        for (_, output), ended, prefilled in zip(pairs, finish, engine.prefill(pairs), strict=True):
-            logprobs = (prefilled.logits / temperature).log_softmax(-1)
-            chosen = tuple(float(logprobs[place, token]) for place, token in enumerate(output))
-            done.append(Completion(output, chosen, ended, tuple(build(prefilled.hidden))))
-    return done
 
 
 def changed(completion: Completion, **changes: object) -> Completion:

@@ -1,14 +1,14 @@
 """Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does."""
 
 import random
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from attacks.base import Cheat, attack, reprove
-from attacks.weights import altered_copy, int8, smaller_copy
-from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request
+from attacks.base import Cheat, attack
+from attacks.weights import altered, int8, smaller
+from engines.base import FINISH_LENGTH, Completion, Request
 from protocol.seeds import Work
 from worker.produce import Planned
 
@@ -20,22 +20,16 @@ class Fabricate(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         rng = random.Random(work.seed)
         keys = [(rng.getrandbits(64), rng.getrandbits(64), rng.getrandbits(64)) for _ in plan]
-        texts = [
-            c.tokens
-            for c in super().complete(
-                work, [Planned(p.assignment, p.sample, p.prompt, key) for p, key in zip(plan, keys, strict=True)]
-            )
-        ]
-        finish = [FINISH_EOS if t[-1] in self.environment.eos_ids else FINISH_LENGTH for t in texts]
-        pairs = [(p.prompt, text) for p, text in zip(plan, texts, strict=True)]
-        return reprove(self.engine, pairs, finish, self.config.work.temperature)
+        lucky = [Planned(p.assignment, p.sample, p.prompt, key) for p, key in zip(plan, keys, strict=True)]
+        done = super().complete(work, lucky)
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
 
 
 class _Ghostwritten(Cheat, ABC):
     """Lets a cheaper model write the text, with the right noise, and proves it by prefilling the true model."""
 
     @abstractmethod
-    def cheaper(self, weights: Path) -> Path:
+    def cheaper(self, weights: Path) -> AbstractContextManager[Path]:
         """A temporary folder with the weights of the model that writes."""
 
     def load(self, weights: Path) -> None:
@@ -43,29 +37,25 @@ class _Ghostwritten(Cheat, ABC):
 
         super().load(weights)
         self.writer = TransformersEngine(dtype=self.engine.info.dtype)
-        folder = self.cheaper(weights)
-        try:
+        with self.cheaper(weights) as folder:
             self.writer.load(folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         limit = self.config.work.max_new_tokens
         texts = self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
-        pairs = [(p.prompt, text.tokens) for p, text in zip(plan, texts, strict=True)]
-        return reprove(self.engine, pairs, [text.finish for text in texts], self.config.work.temperature)
+        return self.prove([(p.prompt, text.tokens, text.finish) for p, text in zip(plan, texts, strict=True)])
 
 
 @attack("ghostwriter", "lets a model without its last layer write, then prefills the text with the true model")
 class Ghostwriter(_Ghostwritten):
-    def cheaper(self, weights: Path) -> Path:
-        return smaller_copy(weights)
+    def cheaper(self, weights: Path) -> AbstractContextManager[Path]:
+        return smaller(weights)
 
 
 @attack("ghostwriter-int8", "lets the model write with 8-bit weights, then prefills the text with the true weights")
 class GhostwriterInt8(_Ghostwritten):
-    def cheaper(self, weights: Path) -> Path:
-        return altered_copy(weights, int8)
+    def cheaper(self, weights: Path) -> AbstractContextManager[Path]:
+        return altered(weights, int8)
 
 
 @attack("gibberish", "writes random tokens up to the limit, then prefills them with the true model")
@@ -74,5 +64,4 @@ class Gibberish(Cheat):
         rng = random.Random(work.seed)
         allowed = [t for t in range(self.environment.vocabulary) if t not in self.environment.eos_ids]
         limit = self.config.work.max_new_tokens
-        pairs = [(p.prompt, tuple(rng.choice(allowed) for _ in range(limit))) for p in plan]
-        return reprove(self.engine, pairs, [FINISH_LENGTH] * len(plan), self.config.work.temperature)
+        return self.prove([(p.prompt, tuple(rng.choice(allowed) for _ in range(limit)), FINISH_LENGTH) for p in plan])

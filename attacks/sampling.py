@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attacks.base import Cheat, attack, reprove
+from attacks.base import Cheat, attack
 from engines.base import Completion, Request, Sampling
 from protocol.seeds import Work
 from worker.produce import Planned
@@ -15,8 +15,7 @@ class Greedy(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         requests = [Request(p.prompt, p.noise_key, self.config.work.max_new_tokens) for p in plan]
         done = self.engine.generate(requests, Sampling(1e-4, self.environment.eos_ids))
-        pairs = [(p.prompt, completion.tokens) for p, completion in zip(plan, done, strict=True)]
-        return reprove(self.engine, pairs, [c.finish for c in done], self.config.work.temperature)
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
 
 
 @attack("temperature", "samples at another temperature; strength: its factor", 0.7)

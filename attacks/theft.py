@@ -1,9 +1,9 @@
 """Work done before, by others or by itself: whole files, files under a new header, copies with edits."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from attacks.base import Cheat, attack, other, reprove
+from attacks.base import Cheat, attack, other
 from engines.base import Completion
 from protocol.seeds import Work, noise_key
 from worker.produce import Planned, Produced
@@ -44,8 +44,7 @@ class OldCompletions(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         before = _earlier_step(work)
         old = super().complete(before, self.plan(before))
-        pairs = [(planned.prompt, done.tokens) for planned, done in zip(plan, old, strict=True)]
-        return reprove(self.engine, pairs, [done.finish for done in old], self.config.work.temperature)
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, old, strict=True)])
 
 
 @attack("other-lane", "hands in what another node made of the same problems at an earlier step, in another lane")
@@ -76,19 +75,10 @@ class EditedCopy(Cheat):
         for planned, row in zip(self.plan(work), stolen, strict=True):
             task = planned.assignment
             score = self.environment.score(task.problem_seed, task.target_length, row.output_tokens)
-            changes = replace(
-                row,
-                problem_seed=task.problem_seed,
-                target_length=task.target_length,
-                prompt_tokens=planned.prompt,
-                task_reward=score.task_reward,
-                length_penalty=score.length_penalty,
-                reward=score.reward,
-            )
-            rows.append(changes)
+            row = replace(row, problem_seed=task.problem_seed, target_length=task.target_length)
+            rows.append(replace(row, prompt_tokens=planned.prompt, **asdict(score)))
         if self.strength >= 1:
-            pairs = [(row.prompt_tokens, row.output_tokens) for row in rows]
-            proven = reprove(self.engine, pairs, [row.finish for row in rows], self.config.work.temperature)
+            proven = self.prove([(row.prompt_tokens, row.output_tokens, row.finish) for row in rows])
             rows = [replace(r, logprobs=c.logprobs, proofs=c.proofs) for r, c in zip(rows, proven, strict=True)]
         return self.seal(work, rows)
 

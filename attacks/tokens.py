@@ -4,7 +4,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from attacks.base import Cheat, attack, changed, reprove
+from attacks.base import Cheat, attack, changed
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion
 from protocol.seeds import Work
 from worker.produce import Planned
@@ -27,8 +27,7 @@ class _Edited(Cheat, ABC):
         done = [self.edit(c, rng) if n in chosen else c for n, c in enumerate(done)]
         if self.strength < 1:
             return done
-        pairs = [(p.prompt, c.tokens) for p, c in zip(plan, done, strict=True)]
-        return reprove(self.engine, pairs, [c.finish for c in done], self.config.work.temperature)
+        return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
 
 
 def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Completion:

@@ -3,9 +3,10 @@
 import json
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,15 +16,17 @@ from attacks.base import Cheat, attack
 Tensors = dict[str, torch.Tensor]
 
 
-def altered_copy(weights: Path, change: Callable[[Tensors], Tensors]) -> Path:
-    """A copy of a model folder in a new temporary folder, every safetensors file changed by `change`."""
-    folder = Path(mkdtemp(prefix="muster-attack-"))
-    for source in weights.iterdir():
-        if source.suffix == ".safetensors":
-            save_file(change(load_file(source)), folder / source.name, metadata={"format": "pt"})
-        else:
-            shutil.copy(source, folder / source.name)
-    return folder
+@contextmanager
+def altered(weights: Path, change: Callable[[Tensors], Tensors]) -> Iterator[Path]:
+    """A temporary copy of a model folder, every safetensors file changed by `change`."""
+    with TemporaryDirectory(prefix="muster-attack-") as name:
+        folder = Path(name)
+        for source in weights.iterdir():
+            if source.suffix == ".safetensors":
+                save_file(change(load_file(source)), folder / source.name, metadata={"format": "pt"})
+            else:
+                shutil.copy(source, folder / source.name)
+        yield folder
 
 
 def noisy(tensors: Tensors, sigma: float, seed: int = 0) -> Tensors:
@@ -47,35 +50,33 @@ def int8(tensors: Tensors) -> Tensors:
     return out
 
 
-def smaller_copy(weights: Path) -> Path:
-    """A copy of a model folder in a new temporary folder, without the last layer."""
+@contextmanager
+def smaller(weights: Path) -> Iterator[Path]:
+    """A temporary copy of a model folder without the last layer."""
+    config = json.loads((weights / "config.json").read_text())
+    last = config["num_hidden_layers"] - 1
 
     def change(tensors: Tensors) -> Tensors:
         return {name: tensor for name, tensor in tensors.items() if f".layers.{last}." not in name}
 
-    config = json.loads((weights / "config.json").read_text())
-    last = config["num_hidden_layers"] - 1
-    folder = altered_copy(weights, change)
     config["num_hidden_layers"] = last
     if "layer_types" in config:
         config["layer_types"] = config["layer_types"][:last]
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+    with altered(weights, change) as folder:
+        (folder / "config.json").write_text(json.dumps(config))
+        yield folder
 
 
 class _Altered(Cheat, ABC):
-    """Loads a changed copy of the weights and removes it afterwards."""
+    """Loads a changed copy of the weights."""
 
     @abstractmethod
     def change(self, tensors: Tensors) -> Tensors:
         """The weights that are really used."""
 
     def load(self, weights: Path) -> None:
-        folder = altered_copy(weights, self.change)
-        try:
+        with altered(weights, self.change) as folder:
             super().load(folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @attack("weights-noise", "adds Gaussian noise to the weights; strength: share of each tensor's root mean square", 0.02)
@@ -114,8 +115,5 @@ class WeightsStale(Cheat):
 @attack("weights-small", "serves a model without its last layer")
 class WeightsSmall(Cheat):
     def load(self, weights: Path) -> None:
-        folder = smaller_copy(weights)
-        try:
+        with smaller(weights) as folder:
             super().load(folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)

@@ -1,19 +1,10 @@
 """`python -m attacks.worker --attack weights-noise=0.02 --config worker.json`: an ordinary worker that cheats."""
 
-import argparse
-import sys
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attacks.launch import launch
 from attacks.registry import find
-from engines.base import Engine
-from protocol.config import PoolConfig
-from protocol.errors import MusterError
-from runtime.process import start
 from worker.config import WorkerConfig
-from worker.produce import Producer
 
 if TYPE_CHECKING:
     from worker.daemon import Worker
@@ -25,24 +16,9 @@ def _build(attack: str, config: WorkerConfig) -> "Worker":
 
     cheat, strength = find(attack)
 
-    def producer(pool: PoolConfig, engine: Engine) -> Producer:
-        return cheat.build(pool, engine, strength)
-
-    return Worker(config, WorkerCollaborators.connect(config, producer))
-
-
-def main(argv: Sequence[str]) -> int:
-    """Exit code of the worker: 3 once its node was ejected, 1 for a wrong argument or configuration."""
-    parser = argparse.ArgumentParser(prog="attacks.worker", description=__doc__)
-    parser.add_argument("--attack", required=True, help="name or name=strength")
-    parser.add_argument("--config", required=True, type=Path)
-    options = parser.parse_args(argv)
-    try:
-        start(options.config, WorkerConfig, partial(_build, options.attack))
-    except MusterError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    collaborators = WorkerCollaborators.connect(config, lambda pool, engine: cheat.build(pool, engine, strength))
+    return Worker(config, collaborators)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    launch(__doc__, WorkerConfig, _build, required=True, help="name or name=strength")

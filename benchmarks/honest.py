@@ -24,7 +24,8 @@ import torch
 from benchmarks.offline_pool import work_of
 from benchmarks.rollouts import BareContext, unscored
 from calibration.means import Design
-from calibration.sample import FileSample, RowSample
+from calibration.process import row_samples
+from calibration.sample import FileSample
 from calibration.summary import file_measurements, summarise
 from calibration.thresholds import thresholds
 from engines.base import Engine, Request, Sampling
@@ -35,7 +36,7 @@ from protocol.rollouts.schema import Rollout
 from protocol.seeds import noise_key
 from validator.checks import CHECKS
 from validator.checks.base import Cost
-from validator.context import CheckContext, RowMeasurements
+from validator.context import CheckContext
 from validator.measurements import measure
 
 VOCABULARY, EOS = 265, 263
@@ -133,7 +134,7 @@ def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Mea
         source = random.Random(f"{seed} {number}")
         context = _context(worker, source, number)
         measurements = measure(context, judge)
-        rows = tuple(_row(context.rollouts[found.row], found) for found in measurements)
+        rows = row_samples(context.rollouts, measurements)
         yield Measured(replace(context, measurements=measurements), FileSample(1, rows))
 
 
@@ -153,10 +154,6 @@ def _context(worker: Engine, source: random.Random, number: int) -> CheckContext
         ):
             rollouts.append(unscored(slot, sample, request, done))
     return BareContext.of(work, CONFIG, EOS, rollouts)
-
-
-def _row(rollout: Rollout, found: RowMeasurements) -> RowSample:
-    return RowSample.of(rollout.slot, found.mismatches, found.mantissas, found.gaps, rollout.logprobs, found.logprobs)
 
 
 if __name__ == "__main__":

@@ -152,9 +152,11 @@ def strongest(verdict: Verdict) -> tuple[float | None, str]:
     for finding in verdict.findings:
         for name, measurement in finding.measurements.items():
             threshold = finding.measurements.get(f"{name}_reject")
+            if measurement in ("nan", "inf"):
+                measurement = math.inf
             if not isinstance(threshold, float | int) or not isinstance(measurement, float | int):
                 continue
-            ratio = math.inf if math.isnan(measurement) else measurement / threshold
+            ratio = measurement / threshold
             if best[0] is None or ratio > best[0]:
                 best = ratio, f"{finding.check} {name}"
     if best[0] is None:

@@ -67,22 +67,20 @@ def _equality(reference: Any, width: int, chunks: int) -> tuple[int, int]:
 def _times(reference: Any, width: int, chunks: int, repeats: int, out: dict[str, Any]) -> None:
     hidden = torch.randn(chunks * CHUNK, width).bfloat16()
     rows, proofs = list(hidden), ours.build(hidden)
-    found = {
-        "build": _best(lambda: ours.build(hidden), repeats) / chunks,
-        "verify": _best(lambda: ours.verify(hidden, proofs), repeats) / chunks,
+    calls: dict[str, Callable[[], object]] = {
+        "build": lambda: ours.build(hidden),
+        "verify": lambda: ours.verify(hidden, proofs),
     }
     if reference is not None:
-        found["reference_build"] = (
-            _best(lambda: reference.build_proofs_bytes(rows, CHUNK, TOP_K, skip_prefill=True), repeats) / chunks
-        )
-        found["reference_verify"] = (
-            _best(lambda: reference.verify_proofs_bytes(hidden, proofs, CHUNK, TOP_K, skip_prefill=True), repeats)
-            / chunks
-        )
-        for part in ("build", "verify"):
-            ratio = round(found[f"reference_{part}"] / found[part], 2)
-            ratios = out[f"{part}_ratio"]
-            ratios[str(width)] = min(ratio, ratios.get(str(width), ratio))
+        calls |= {
+            "reference_build": lambda: reference.build_proofs_bytes(rows, CHUNK, TOP_K, skip_prefill=True),
+            "reference_verify": lambda: reference.verify_proofs_bytes(hidden, proofs, CHUNK, TOP_K, skip_prefill=True),
+        }
+    found = {name: _best(call, repeats) / chunks for name, call in calls.items()}
+    for part in ("build", "verify") if reference is not None else ():
+        ratio = round(found[f"reference_{part}"] / found[part], 2)
+        ratios = out[f"{part}_ratio"]
+        ratios[str(width)] = min(ratio, ratios.get(str(width), ratio))
     out["detail"][f"{width}/{chunks}"] = {name: round(1e6 * seconds, 1) for name, seconds in found.items()}
 
 

@@ -126,9 +126,8 @@ class Calibration(DocumentPart):
     @classmethod
     def load(cls, path: Path) -> Self:
         try:
-            if path.stat().st_size > _MAX_BYTES:
-                raise ConfigError(f"{path} is too large for a calibration", "name the right file")
-            return cls.parse(path.read_bytes(), str(path))
+            with path.open("rb") as file:
+                return cls.parse(file.read(_MAX_BYTES + 1), str(path))
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
 

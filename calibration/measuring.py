@@ -5,10 +5,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from calibration.jobs import Done, EngineSpec, Job, describe
-from calibration.plan import Pair, Plan
+from calibration.jobs import Done, Job
+from calibration.plan import EngineSpec, Pair, Plan
 from calibration.summary import PairMeasurements, summarise
 from engines.runtime import torch_environment
 from protocol.errors import ConfigError, MusterError
@@ -31,7 +31,7 @@ def measure_all(plan: Plan) -> list[PairMeasurements]:
 
 def _summary(pair: Pair, made: Done, seen: Done, plan: Plan) -> PairMeasurements:
     if made.engine is None or seen.engine is None:
-        raise MusterError(f"{describe(pair)}: a process did not name its engine", "run this again")
+        raise MusterError(f"{pair[0]} to {pair[1]}: a process did not name its engine", "run this again")
     # By rounds of all batches, so that each batch has the same share of held-out files.
     held = [(number // len(plan.batches)) % HELD_OUT == HELD_OUT - 1 for number in range(plan.files)]
     kept = [file for file, out in zip(seen.files, held, strict=True) if not out]
@@ -39,19 +39,9 @@ def _summary(pair: Pair, made: Done, seen: Done, plan: Plan) -> PairMeasurements
     return summarise(made.engine, seen.engine, kept, spare)
 
 
-def _run(plan: Plan, do: Any, engine: EngineSpec, folder: Path) -> Done:
+def _run(plan: Plan, do: Literal["produce", "measure"], engine: EngineSpec, folder: Path) -> Done:
     """One engine's process; its progress goes to standard error."""
-    job = Job(
-        do=do,
-        pool_config=plan.pool_config.absolute(),
-        weights=plan.weights.absolute(),
-        folder=folder,
-        engine=engine,
-        files=plan.files,
-        batches=plan.batches,
-        seed=plan.seed,
-        threads=plan.threads,
-    )
+    job = Job(do=do, plan=plan, engine=engine, folder=folder)
     question, answer = folder / "job.json", folder / "answer.json"
     answer.unlink(missing_ok=True)
     question.write_text(job.model_dump_json())

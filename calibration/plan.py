@@ -1,11 +1,37 @@
 """What a calibration measures and which thresholds are asked for, checked before anything is measured."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibration.jobs import EngineSpec
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
+
+_NAMES = ("transformers", "vllm")
+_DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """An engine as written on the command line: `transformers:float32:cpu`; dtype and device may be left out."""
+
+    name: str
+    dtype: str
+    device: str
+
+    @classmethod
+    def parse(cls, text: str, dtype: str, option: str) -> "EngineSpec":
+        """`dtype` is the pool's. Raises ConfigError."""
+        name, *rest = text.split(":", 2)
+        found = cls(name, rest[0] if rest else dtype, rest[1] if len(rest) > 1 else "cpu")
+        if found.name not in _NAMES or found.dtype not in _DTYPES or not re.fullmatch(r"cpu|cuda(:\d+)?", found.device):
+            hint = f"write ENGINE:DTYPE:DEVICE with {' or '.join(_NAMES)}, {' or '.join(_DTYPES)}, cpu or cuda"
+            raise ConfigError(f"{option} {text!r} is not an engine", hint)
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.dtype}:{self.device}"
+
 
 Pair = tuple[EngineSpec, EngineSpec]
 """A worker's engine and the verifier's."""

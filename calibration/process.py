@@ -5,7 +5,7 @@ A process has one engine, because vLLM keeps global state.
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,13 @@ from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
 from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits
+from protocol.rollouts.schema import Limits, Rollout
 from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from worker.produce import Producer
 
 if TYPE_CHECKING:
-    from validator.context import CheckContext
+    from validator.context import CheckContext, RowMeasurements
 
 log = logging.getLogger("muster.calibrate")
 
@@ -54,33 +54,36 @@ class Sliced:
 
 def run(job: Job) -> Done:
     """Do a job. Raises MusterError."""
-    config = PoolConfig.load(job.pool_config)
+    config = PoolConfig.load(job.plan.pool_config)
     spec = job.engine
-    engine = make_engine(spec.name, spec.dtype, spec.device, job.threads, max(job.batches))
-    engine.load(job.weights)
+    engine = make_engine(spec.name, spec.dtype, spec.device, job.plan.threads, max(job.plan.batches))
+    engine.load(job.plan.weights)
     return (_produce if job.do == "produce" else _measure)(job, config, engine)
 
 
 def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
-    sliced = Sliced(engine, job.batches[0])
+    sliced = Sliced(engine, job.plan.batches[0])
     producer = Producer(config, sliced)
-    producer.load(job.weights)
-    for number in range(job.files):
-        sliced.size = job.batches[number % len(job.batches)]
-        made = producer.make(work_of(job.seed, number))
+    producer.load(job.plan.weights)
+    for number in range(job.plan.files):
+        sliced.size = job.plan.batches[number % len(job.plan.batches)]
+        made = producer.make(work_of(job.plan.seed, number))
         (job.folder / f"{number}.parquet").write_bytes(made.data)
-        log.info("%s: made file %d of %d", job.engine, number + 1, job.files)
+        log.info("%s: made file %d of %d", job.engine, number + 1, job.plan.files)
     return Done(engine=engine.info)
 
 
 def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
-    environment = Environment.of(config, job.weights)
+    from validator.measurements import measure
+
+    environment = Environment.of(config, job.plan.weights)
     files = []
-    for number in range(job.files):
+    for number in range(job.plan.files):
         data = (job.folder / f"{number}.parquet").read_bytes()
-        rows = file_rows(context_of(work_of(job.seed, number), data, config, environment), engine)
-        files.append(FileSample(job.batches[number % len(job.batches)], rows))
-        log.info("%s: measured file %d of %d", job.engine, number + 1, job.files)
+        context = context_of(work_of(job.plan.seed, number), data, config, environment)
+        rows = row_samples(context.rollouts, measure(context, engine))
+        files.append(FileSample(job.plan.batches[number % len(job.plan.batches)], rows))
+        log.info("%s: measured file %d of %d", job.engine, number + 1, job.plan.files)
     return Done(engine=engine.info, files=tuple(files))
 
 
@@ -100,20 +103,12 @@ def context_of(work: Work, data: bytes, config: PoolConfig, environment: Environ
     return context
 
 
-def file_rows(context: "CheckContext", engine: Engine) -> tuple[RowSample, ...]:
-    """What each rollout of a file contributes, by the validator's own prefill and measurements."""
-    from validator.measurements import measure
-
+def row_samples(rollouts: Sequence[Rollout], measured: "Iterable[RowMeasurements]") -> tuple[RowSample, ...]:
+    """What each rollout contributes, by the validator's own measurements."""
+    rows = ((rollouts[found.row], found) for found in measured)
     return tuple(
-        RowSample.of(
-            context.rollouts[found.row].slot,
-            found.mismatches,
-            found.mantissas,
-            found.gaps,
-            context.rollouts[found.row].logprobs,
-            found.logprobs,
-        )
-        for found in measure(context, engine)
+        RowSample.of(row.slot, found.mismatches, found.mantissas, found.gaps, row.logprobs, found.logprobs)
+        for row, found in rows
     )
 
 

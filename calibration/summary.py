@@ -30,10 +30,6 @@ class Machine(DocumentPart):
     dtype: Text
     device: Text
 
-    @classmethod
-    def of(cls, info: EngineInfo) -> "Machine":
-        return cls(name=info.name, version=info.version, dtype=info.dtype, device=info.device)
-
 
 class Spread(DocumentPart):
     """How a measurement of a whole file, as checks judge it, is spread over the files."""
@@ -82,12 +78,9 @@ class PairMeasurements(DocumentPart):
 
     @model_validator(mode="after")
     def _complete(self) -> "PairMeasurements":
-        means = [set(self.ratios), *(set(stratum.sums) for stratum in self.strata)]
-        all_measurements = [set(self.spread), set(self.heldout.largest)]
-        whole = all(found == set(MEASUREMENTS) for found in all_measurements) and all(
-            found == set(MEANS) for found in means
-        )
-        if not whole or set(self.extremes) != set(EXTREMES):
+        means = set(self.ratios) == set(MEANS) and all(set(one.sums) == set(MEANS) for one in self.strata)
+        every = set(self.spread) == set(self.heldout.largest) == set(MEASUREMENTS)
+        if not means or not every or set(self.extremes) != set(EXTREMES):
             raise ValueError("measurements are missing, or unknown ones are there")
         return self
 
@@ -104,8 +97,8 @@ def summarise(
         raise ConfigError("no honest files were measured", "pass a larger --files")
     rows = [row for file in files for row in file.rows]
     return PairMeasurements(
-        worker=Machine.of(worker),
-        verifier=Machine.of(verifier),
+        worker=Machine.model_validate(vars(worker)),
+        verifier=Machine.model_validate(vars(verifier)),
         files=len(files),
         rollouts=len(rows),
         tokens=sum(row.tokens for row in rows),

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from chain.deployment import Address
-from protocol.encoding import parse_toml
-from protocol.errors import ConfigError, first_problem
+from protocol.documents import load_document
+from protocol.errors import ConfigError
 
 FOLDER = Path(__file__).resolve().parent / "networks"
 _TOKEN_BOUND = (1 << 56) - 1
@@ -74,13 +74,7 @@ class NetworkConfig(_NetworkModel):
         path = Path(which)
         if path.suffix != ".toml":
             path = FOLDER / f"{which}.toml"
-        try:
-            return cls.model_validate(parse_toml(path.read_bytes()))
-        except FileNotFoundError:
+        if not path.exists():
             known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
-            raise ConfigError(f"there is no network {which}", f"choose one of {known}, or name a .toml file") from None
-        except ValidationError as error:
-            field, problem = first_problem(error.errors(), "the file")
-            raise ConfigError(f"{path}: `{field}`: {problem}", "correct that value") from None
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot read {path}: {error}", "correct the file") from None
+            raise ConfigError(f"there is no network {which}", f"choose one of {known}, or name a .toml file")
+        return load_document(path, cls)

@@ -3,24 +3,34 @@ invite to a node (docs/contracts.md)."""
 
 import dataclasses
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
 
 from chain.contracts.pools import INVITE
 from chain.contracts.stakes import CONSENT
 from protocol import eip712
 from protocol.encoding import parse_json
-from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.errors import ConfigError, IntegrityError, MusterError, first_problem
 from protocol.files import write_atomic
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
 _MAX_FILE = 16 * 1024
+_STRICT = ConfigDict(extra="forbid", strict=True)
 
 
-@dataclass(frozen=True)
+def _from_hex(value: Any) -> Any:
+    return bytes.fromhex(value.removeprefix("0x")) if isinstance(value, str) else value
+
+
+Signature = Annotated[bytes, BeforeValidator(_from_hex)]
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Consent:
     """A node key lets `operator` register it until `expiry` (Unix seconds). `contract` is Stakes."""
 
@@ -29,14 +39,14 @@ class Consent:
     node: str
     operator: str
     expiry: int
-    signature: bytes = b""
+    signature: Signature = b""
 
     def digest(self) -> bytes:
         domain = eip712.Domain("muster-stakes", "1", self.chain_id, self.contract)
         return eip712.digest(domain, CONSENT, self.node, self.operator, self.expiry)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Invite:
     """A pool's owner lets `node` join `pool` until `expiry` (Unix seconds). `contract` is Pools."""
 
@@ -45,7 +55,7 @@ class Invite:
     pool: int
     node: str
     expiry: int
-    signature: bytes = b""
+    signature: Signature = b""
 
     def digest(self) -> bytes:
         domain = eip712.Domain("muster-pools", "1", self.chain_id, self.contract)
@@ -77,13 +87,15 @@ def read(kind: type[Authorisation], path: Path) -> Authorisation:
     try:
         if path.stat().st_size > _MAX_FILE:
             raise ValueError("too long")
-        values = parse_json(path.read_bytes())
-        authorisation = kind(**_checked(kind, values))
+        authorisation = kind(**parse_json(path.read_bytes()))
         authorisation.digest()
         return authorisation
     except OSError as error:
         raise ConfigError(f"cannot read the {name} {path}: {error.strerror}", "check the path") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except ValidationError as error:
+        field, problem = first_problem(error.errors())
+        raise ConfigError(f"{path} is not a {name}: `{field}`: {problem}", "ask for the file again") from None
+    except (ValueError, TypeError) as error:
         raise ConfigError(f"{path} is not a {name}: {str(error)[:200]}", "ask for the file again") from None
 
 
@@ -102,15 +114,3 @@ def check(authorisation: Consent | Invite, expected: Consent | Invite, signer: s
         raise IntegrityError(f"{path}: {error.what}", "ask for the file again") from None
     if found != signer:
         raise IntegrityError(f"{path} is signed by {found}, not by {signer}", "ask for a new one")
-
-
-def _checked(kind: type[Any], values: Any) -> dict[str, Any]:
-    """Exactly the fields of `kind` with plain JSON types; the signature's hex becomes bytes."""
-    wanted = {field.name: field.type for field in dataclasses.fields(kind)}
-    if not isinstance(values, dict) or set(values) != set(wanted):
-        raise ValueError(f"its fields are not {', '.join(wanted)}")
-    for field, value in values.items():
-        number = wanted[field] is int
-        if not isinstance(value, int if number else str) or isinstance(value, bool):
-            raise ValueError(f"`{field}` is not {'a number' if number else 'text'}")
-    return {**values, "signature": bytes.fromhex(values["signature"].removeprefix("0x"))}

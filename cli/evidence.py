@@ -10,8 +10,7 @@ from protocol.api.endpoints import OBJECTS
 from protocol.errors import MusterError, UnreachableError, printable
 from protocol.verdict import BallotDocument, Code, code_at
 from storage.download import HttpObjects
-from storage.keys import object_key
-from storage.missing import MissingObjectError
+from storage.keys import MissingObjectError, object_key
 
 _SECONDS = 10.0
 _MAX_BYTES = 4 << 20

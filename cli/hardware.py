@@ -4,10 +4,9 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 GIB = 1 << 30
 
@@ -32,9 +31,6 @@ class Hardware:
     gpus: tuple[Gpu, ...]
     engines: dict[str, bool]
 
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
-
     def problems(self) -> list[str]:
         """What keeps this machine from being a node, one line each; empty when nothing does."""
         out = []
@@ -53,8 +49,6 @@ def survey(folder: Path) -> Hardware:
 
     from engines.runtime import vllm_installed
 
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
     memory = psutil.virtual_memory()
     return Hardware(
         system=f"{platform.system()} {platform.machine()}",
@@ -62,13 +56,18 @@ def survey(folder: Path) -> Hardware:
         cores=len(os.sched_getaffinity(0)),
         memory=memory.total,
         memory_free=memory.available,
-        disk_free=shutil.disk_usage(folder).free,
+        disk_free=shutil.disk_usage(existing(folder)).free,
         gpus=gpus(),
         engines={
             "transformers": bool(find_spec("torch") and find_spec("transformers")),
             "vllm": vllm_installed(),
         },
     )
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
 
 
 def gpus() -> tuple[Gpu, ...]:

@@ -5,16 +5,16 @@ import logging
 import os
 import sys
 
-import typer
 from typer.exceptions import Abort, TyperException
 
 from cli.commands import calibrate, demo, deploy, doctor, keys, node, pool, run, status, validator, verify
+from cli.options import Commands
 from protocol.errors import MusterError
 from runtime.logs import start_logging
 
 log = logging.getLogger("muster.cli")
 
-app = typer.Typer(
+app = Commands(
     help="Pool computers to post-train language models by reinforcement learning, without trusting one another.",
     no_args_is_help=True,
     add_completion=False,

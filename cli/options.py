@@ -6,15 +6,35 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cli.plan import Mode
+from protocol.amounts import parse_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from cli.session import Session
+
+
+def address_option(name: str, help: str) -> Any:
+    """An option that takes an address with its checksum. Raises ConfigError, naming the option, for anything else."""
+
+    def parse(text: str) -> str:
+        from protocol.eip712 import checked_address
+
+        try:
+            return checked_address(text.strip())
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}", "copy it again, with its checksum") from None
+
+    return typer.Option(name, parser=parse, metavar="ADDRESS", help=help)
+
+
+def tokens_option(name: str, help: str = 'Tokens, such as "12.5".') -> Any:
+    """An option that takes tokens and gives grains. Raises ConfigError, naming the option, for anything else."""
+    return typer.Option(name, parser=lambda text: parse_tokens(text, name), metavar="TOKENS", help=help)
+
 
 KeystoreOption = Annotated[
     Path | None,
@@ -36,8 +56,8 @@ RpcOption = Annotated[
     str | None, typer.Option("--rpc", envvar="MUSTER_RPC", help="RPC URL instead of the deployment file's.")
 ]
 PoolOption = Annotated[int, typer.Option("--pool", min=0, help="Number of the pool.")]
-NodeOption = Annotated[str, typer.Option("--node", help="Address of the node.")]
-AmountOption = Annotated[str, typer.Option("--amount", help='Tokens, such as "12.5".')]
+NodeOption = Annotated[str, address_option("--node", "Address of the node.")]
+AmountOption = Annotated[int, tokens_option("--amount")]
 OutFileOption = Annotated[Path, typer.Option("--out", help="File to write.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document; amounts are integers in grains.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show and simulate what would be sent; send nothing.")]
@@ -69,15 +89,12 @@ class KeyOptions:
 
 
 @dataclass(frozen=True)
-class Acting:
+class Acting(KeyOptions):
     """Options of a command that sends something as a key, and need not ask first."""
 
-    keystore: KeystoreOption = None
-    password_file: PasswordFileOption = None
     deployment: DeploymentOption = None
     rpc: RpcOption = None
     dry_run: DryRunOption = False
-    json: JsonOption = False
 
     def open(self) -> "Session":
         """Connect as the key. Raises ConfigError, UnreachableError."""
@@ -86,8 +103,9 @@ class Acting:
         return open_session(self.deployment, self.rpc, key_path(self.keystore), self.password_file)
 
     @property
-    def mode(self) -> Mode:
-        return Mode(self.dry_run, True, self.json)
+    def agreed(self) -> bool:
+        """Whether a person has agreed already, or need not."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -97,11 +115,27 @@ class Paying(Acting):
     yes: YesOption = False
 
     @property
-    def mode(self) -> Mode:
-        return Mode(self.dry_run, self.yes, self.json)
+    def agreed(self) -> bool:
+        return self.yes
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+class Commands(typer.Typer):
+    """Commands whose parameters may be groups of options."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
+        register = super().command(name, **settings)
+
+        def add(command: Command) -> Command:
+            register(_grouped(command))
+            return command
+
+        return add
+
+
+def _grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command with every parameter whose type is a group replaced by the group's options, for typer to see; its own
     options come first."""
     groups: dict[str, type[Any]] = {}
@@ -109,17 +143,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     shared: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         group = parameter.annotation
-        if not dataclasses.is_dataclass(group):
-            own.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        assert isinstance(group, type)
-        groups[name], hints = group, get_type_hints(group, include_extras=True)
-        shared += [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-            for f in dataclasses.fields(group)
-        ]
-
-    spread = [*own, *shared]
+        if isinstance(group, type) and dataclasses.is_dataclass(group):
+            groups[name] = group
+            shared += inspect.signature(group).parameters.values()
+        else:
+            own.append(parameter)
+    spread = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own + shared]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -137,13 +166,3 @@ def key_path(keystore: Path | None) -> Path:
     if keystore is None:
         raise ConfigError("no key file is named", "pass --keystore FILE (or set MUSTER_KEYSTORE)")
     return keystore
-
-
-def parse_address(text: str, what: str) -> str:
-    """A checksum address. Raises ConfigError."""
-    from protocol.eip712 import checked_address
-
-    try:
-        return checked_address(text.strip())
-    except ValueError as error:
-        raise ConfigError(f"{what}: {error}", "copy it again, with its checksum") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cli.options import Acting
 from cli.output import emit
 from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
@@ -19,29 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedTransaction:
-    """One transaction. `ask`: a person has to confirm it, because money moves out or because it cannot be undone.
-    `after`: it only works once the transactions before it are mined, so a dry run cannot simulate it."""
+    """One transaction. `after`: it only works once the transactions before it are mined, so a dry run cannot simulate
+    it."""
 
     title: str
     call: "ContractCall[Any]"
-    ask: bool = False
     after: bool = False
 
+    @property
     def words(self) -> str:
         return f"{self.title} ({self.call.label})"
 
+    @property
     def forecast(self) -> str:
         """What a dry run that reached the end says of it."""
         return "needs the transactions before it" if self.after else "would succeed"
-
-
-@dataclass(frozen=True)
-class Mode:
-    """How a command was asked to act."""
-
-    dry_run: bool = False
-    yes: bool = False
-    json: bool = False
 
 
 Outcome = Callable[[list["Receipt"]], tuple[dict[str, Any], str]]
@@ -51,7 +44,7 @@ Outcome = Callable[[list["Receipt"]], tuple[dict[str, Any], str]]
 def act(
     session: "Session",
     transactions: Sequence[PlannedTransaction],
-    mode: Mode,
+    by: Acting,
     outcome: Outcome | None = None,
     **facts: Any,
 ) -> None:
@@ -63,19 +56,23 @@ def act(
     """
     _check_tokens(session, transactions)
     plan = _with_approval(session, transactions)
-    if mode.dry_run:
+    if by.dry_run:
         for planned in plan:
             if not planned.after:
                 session.client.simulate(planned.call)
-        emit({"dry_run": True, "plan": [_planned(p) for p in plan], **facts}, mode.json, lambda: _plan_text(plan))
+        lines = [f"would send: {p.words}: {p.forecast}" for p in plan]
+        shown = [{"title": p.title, "call": p.call.label, "grains": p.call.grains, "result": p.forecast} for p in plan]
+        document = {"dry_run": True, "plan": shown, **facts}
+        emit(document, by.json, lambda: "\n".join([*lines, "dry run: nothing was sent"]))
         return
-    if not mode.yes and any(planned.ask for planned in plan):
+    if not by.agreed:
         titles = "".join(f"\n  {planned.title}" for planned in plan)
         confirm(f"From {session.client.address} on chain {session.client.chain_id}:{titles}\nGo ahead?")
-    receipts = [_send(session, planned, mode) for planned in plan]
+    receipts = [_send(session, planned, by) for planned in plan]
     more, text = outcome(receipts[-len(transactions) :]) if outcome else ({}, "")
-    if mode.json:
-        emit({"sent": list(map(_sent, plan, receipts)), **facts, **more}, True, str)
+    if by.json:
+        sent = [{"title": p.title, "call": p.call.label, **_costs(r)} for p, r in zip(plan, receipts, strict=True)]
+        emit({"sent": sent, **facts, **more}, True, str)
     elif text:
         typer.echo(text)
 
@@ -109,32 +106,12 @@ def _with_approval(session: "Session", transactions: Sequence[PlannedTransaction
     return [first, *(replace(planned, after=planned.after or planned.call in taking) for planned in transactions)]
 
 
-def _send(session: "Session", planned: PlannedTransaction, mode: Mode) -> "Receipt":
+def _send(session: "Session", planned: PlannedTransaction, by: Acting) -> "Receipt":
     receipt = session.client.send(planned.call)
-    if not mode.json:
-        typer.echo(f"{planned.words()}: block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}")
+    if not by.json:
+        typer.echo(f"{planned.words}: block {receipt.block}, gas {receipt.gas_used}, {receipt.tx_hash}")
     return receipt
 
 
-def _planned(planned: PlannedTransaction) -> dict[str, Any]:
-    return {
-        "title": planned.title,
-        "call": planned.call.label,
-        "grains": planned.call.grains,
-        "result": planned.forecast(),
-    }
-
-
-def _sent(planned: PlannedTransaction, receipt: "Receipt") -> dict[str, Any]:
-    return {
-        "title": planned.title,
-        "call": planned.call.label,
-        "tx": receipt.tx_hash,
-        "block": receipt.block,
-        "gas": receipt.gas_used,
-        "fee_wei": receipt.fee,
-    }
-
-
-def _plan_text(plan: Sequence[PlannedTransaction]) -> str:
-    return "\n".join([*(f"would send: {p.words()}: {p.forecast()}" for p in plan), "dry run: nothing was sent"])
+def _costs(receipt: "Receipt") -> dict[str, Any]:
+    return {"tx": receipt.tx_hash, "block": receipt.block, "gas": receipt.gas_used, "fee_wei": receipt.fee}

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from chain.records import Terms
 from protocol.amounts import parse_tokens
-from protocol.encoding import parse_toml
-from protocol.errors import ConfigError, first_problem
+from protocol.documents import load_document
+from protocol.errors import ConfigError
 
 
 def _grains(value: Any) -> int:
@@ -62,16 +62,7 @@ class TermsFile(BaseModel):
 
 def load_terms(path: Path, config_hash: bytes) -> Terms:
     """The terms in a TOML file, for the pool configuration with that SHA-256. Raises ConfigError naming the field."""
-    try:
-        values = parse_toml(path.read_bytes())
-        return TermsFile.model_validate(values).terms(config_hash)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    except ValidationError as error:
-        field, problem = first_problem(error.errors())
-        raise ConfigError(f"{path}: `{field}`: {problem}", "correct that field") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not TOML: {error}", "write the file again") from None
+    return load_document(path, TermsFile, toml=True).terms(config_hash)
 
 
 def _camel(name: str) -> str:

@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI, Request, Response
 
@@ -44,7 +44,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
-        lifespan=lifespan or _idle,
+        lifespan=lifespan,
     )
     app.state.service, app.state.guard = service, guard
     app.state.signers = Buckets(rate / 2, burst / 2)
@@ -54,11 +54,6 @@ def create_app(
     app.include_router(signed)
     app.include_router(router)
     return app
-
-
-@asynccontextmanager
-async def _idle(_app: FastAPI) -> AsyncIterator[None]:
-    yield
 
 
 def _add_limits(app: FastAPI, clients: Buckets) -> None:

@@ -85,11 +85,8 @@ def _engine(url: str) -> Engine:
 def _on_connect(connection: Any, _record: Any) -> None:
     # The driver's own transaction control would begin lazily and break BEGIN IMMEDIATE.
     connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
+    for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {setting}").close()
 
 
 def _on_begin(connection: Any) -> None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import func, select
 
-from chain.records import Status, Submission
+from chain.records import Status
 from chain.state import State
 from orchestrator.db import Database
 from orchestrator.lease_store import LeaseStore
 from orchestrator.ledger import escrow
 from orchestrator.pace import MEMORY_SECONDS, Pace, measure
 from orchestrator.scheduler import Decision, Grant, Keep, Requester, Wait, decide, renew
-from orchestrator.supply import FileState, Lease, QueuedFile, Rule, Supply, in_flight
+from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight
 from orchestrator.tables import StepReportRow
 from orchestrator.trained import Trained, load
 from orchestrator.watch import Watch, barred
@@ -44,7 +44,7 @@ class PoolFacts:
 
     @property
     def accepted(self) -> int:
-        return sum(one.state is FileState.ACCEPTED for one in self.files)
+        return sum(one.status is Status.ACCEPTED for one in self.files)
 
 
 class Leases:
@@ -153,7 +153,7 @@ class Leases:
         if known.version == state.version and known.reported is self._reported:
             return known
         files = state.submissions_of(self._watch.pool_id)
-        live = [sub for sub in files if sub.status in _LIVE]
+        live = [sub for sub in files if sub.status in (Status.PENDING, Status.ACCEPTED)]
         pool = self._watch.pool(state)
         affordable, pace = 0, Pace()
         if pool is not None:
@@ -166,16 +166,9 @@ class Leases:
         self._facts = PoolFacts(
             version=state.version,
             reported=self._reported,
-            files=[_file(sub) for sub in live],
+            files=[QueuedFile(sub.sequence, sub.node, sub.step, sub.status) for sub in live],
             consumed=self._reported.trained.consumed(live),
             affordable=affordable,
             pace=pace,
         )
         return self._facts
-
-
-_LIVE = {Status.PENDING: FileState.PENDING, Status.ACCEPTED: FileState.ACCEPTED}
-
-
-def _file(sub: Submission) -> QueuedFile:
-    return QueuedFile(sub.sequence, sub.node, sub.step, _LIVE[sub.status])

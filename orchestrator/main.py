@@ -19,7 +19,7 @@ from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
 from orchestrator.guard import NonceStore, RequestGuard
 from orchestrator.indexer import Indexer
-from orchestrator.service import Service, ServiceParts, Settings
+from orchestrator.service import Service, ServiceParts
 from orchestrator.watch import Watch
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
@@ -103,10 +103,9 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, realm.pools, config.pool))
     nonces = NonceStore(home / "nonces.sqlite")
     stack.callback(nonces.close)
-    settings = Settings(config.lease_seconds, config.lease_limit, config.max_upload_bytes, config.stall_seconds)
     indexer = Indexer(watch, db, suite, config.poll_seconds)
-    parts = ServiceParts(db, watch, bucket, pool_config, receipts, indexer=indexer)
-    service = Service(parts, settings)
+    limits = config.model_dump(include={"lease_seconds", "lease_limit", "stall_seconds", "max_upload_bytes"})
+    service = Service(ServiceParts(db, watch, bucket, pool_config, receipts, indexer=indexer, **limits))
     guard = RequestGuard(realm, nonces, watch.knows)
 
     @contextlib.asynccontextmanager
@@ -132,8 +131,7 @@ def check_pool(watch: Watch, config: PoolConfig, owner: str) -> None:
         raise ConfigError(f"pool {watch.pool_id} belongs to {pool.owner}, not {owner}", "mend `owner`")
 
 
-@contextlib.contextmanager
-def bound(host: str, port: int) -> Iterator[socket.socket]:
+def bound(host: str, port: int) -> socket.socket:
     """A listening socket, taken before anything else, so that a second instance stops at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -143,8 +141,6 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
         listener.listen(256)
     except OSError as error:
         listener.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}", "stop what uses it, or change `port`"
-        ) from None
-    with listener:
-        yield listener
+        what = f"cannot listen on {host}:{port}: {error.strerror}"
+        raise ConfigError(what, "stop what uses it, or change `port`") from None
+    return listener

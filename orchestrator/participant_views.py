@@ -4,12 +4,12 @@ import json
 from collections import Counter
 from typing import Any
 
-from chain.records import Account, Pool, Seat, Status
+from chain.records import Pool, Status
 from chain.state import State
 from orchestrator.ledger import fees_paid
 from orchestrator.liveness import node_state
 from orchestrator.tables import HeartbeatRow
-from protocol.api.run import NodeEntry, NodeState, OtherEntry, SeatEntry, ValidatorEntry
+from protocol.api.run import NodeEntry, OtherEntry, SeatEntry, ValidatorEntry
 from protocol.verdict import Code
 
 
@@ -19,13 +19,11 @@ def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) 
     for (of, address), account in state.accounts.items():
         if of != pool.pool:
             continue
-        beat = beats.get(address)
         files = state.submissions_of(pool.pool, address)
         out.append(
             NodeEntry(
                 address=address,
                 operator=account.operator,
-                state=_account_state(account, beat, now),
                 accepted=sum(sub.status is Status.ACCEPTED for sub in files),
                 rejected=sum(sub.status is Status.REJECTED for sub in files),
                 pending=sum(sub.status is Status.PENDING for sub in files),
@@ -34,15 +32,10 @@ def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) 
                 claimed=account.paid,
                 slashed=account.slashed,
                 ejected=Code(account.eject_code).label if account.ejected else None,
-                **_beat(beat),
+                **_heard(beats.get(address), now, ejected=account.ejected, left=not account.member),
             )
         )
     return out
-
-
-def _account_state(account: Account, beat: HeartbeatRow | None, now: float) -> NodeState:
-    left = not account.member and not account.ejected
-    return node_state(beat.last_seen if beat else None, now, ejected=account.ejected, left=left)
 
 
 def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[ValidatorEntry]:
@@ -51,27 +44,19 @@ def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: flo
     out = []
     for owner in sorted({seat.owner for seat in state.seats.values()}):
         seats = [seat for seat in state.seats.values() if seat.owner == owner]
-        beat = _newest([beats.get(key) for key in {owner, *(seat.voter for seat in seats)}])
+        own = [beats[key] for key in {owner, *(seat.voter for seat in seats)} if key in beats]
+        newest = max(own, key=lambda beat: beat.last_seen, default=None)
         out.append(
             ValidatorEntry(
                 address=owner,
-                state=node_state(beat.last_seen if beat else None, now, left=all(not s.active for s in seats)),
-                seats=[_seat(seat) for seat in seats],
+                seats=[SeatEntry.model_validate(seat, from_attributes=True) for seat in seats],
                 votes=sum(votes[seat.seat] for seat in seats),
                 fees=fees[owner],
                 penalised=sum(seat.penalised for seat in seats),
-                **_beat(beat),
+                **_heard(newest, now, left=not any(seat.active for seat in seats)),
             )
         )
     return out
-
-
-def _newest(beats: list[HeartbeatRow | None]) -> HeartbeatRow | None:
-    return max((beat for beat in beats if beat is not None), key=lambda beat: beat.last_seen, default=None)
-
-
-def _seat(seat: Seat) -> SeatEntry:
-    return SeatEntry(seat=seat.seat, voter=seat.voter, bond=seat.bond, active=seat.active)
 
 
 def _votes(state: State, pool: int) -> Counter[int]:
@@ -89,14 +74,16 @@ def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) 
     known = {address for of, address in state.accounts if of == pool}
     known |= {key for seat in state.seats.values() for key in (seat.owner, seat.voter)}
     return [
-        OtherEntry(address=beat.address, role=beat.role, state=node_state(beat.last_seen, now), **_beat(beat))
+        OtherEntry(address=beat.address, role=beat.role, **_heard(beat, now))
         for beat in beats.values()
         if beat.address not in known
     ]
 
 
-def _beat(beat: HeartbeatRow | None) -> dict[str, Any]:
+def _heard(beat: HeartbeatRow | None, now: float, *, ejected: bool = False, left: bool = False) -> dict[str, Any]:
+    """The fields of a ParticipantEntry that follow from its newest heartbeat and its standing on chain."""
+    state = node_state(beat.last_seen if beat else None, now, ejected=ejected, left=left)
     if beat is None:
-        return {}
+        return {"state": state}
     same = {name: getattr(beat, name) for name in ("name", "engine", "version", "phase", "last_seen")}
-    return {**same, "at_step": beat.step, "metrics": json.loads(beat.metrics)}
+    return {**same, "state": state, "at_step": beat.step, "metrics": json.loads(beat.metrics)}

@@ -1,9 +1,6 @@
 """Does the ledger say what the chain says? Compared at one block, to the last grain."""
 
-from dataclasses import dataclass
-
 from chain.client import ChainClient, View
-from chain.records import Account
 from chain.state import State
 from chain.suite import Suite
 from orchestrator.ledger import escrow, received, rows
@@ -13,13 +10,8 @@ SINK = "0x000000000000000000000000000000000000dEaD"
 MOST_FINDINGS = 20
 
 
-@dataclass(frozen=True)
-class _Expected:
-    """What `view` returns if the ledger is right: one number, or the fields of a struct."""
-
-    what: str
-    view: View
-    value: dict[str, int] | int
+Expected = tuple[str, View, dict[str, int] | int]
+"""A name, and what the view returns if the ledger is right: one number, or fields of a struct."""
 
 
 def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
@@ -45,40 +37,32 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     )
 
 
-def _expected_escrow(state: State, pool: int, suite: Suite, gifts: int) -> list[_Expected]:
+def _expected_escrow(state: State, pool: int, suite: Suite, gifts: int) -> list[Expected]:
     held = sum(one.escrow for one in state.pools.values()) + gifts
     return [
-        _Expected("tokens held by Pools", suite.token.view("balanceOf", suite.pools.address), held),
-        _Expected(f"pool {pool}", suite.pools.view("poolOf", pool), {"free": escrow(state, pool).free}),
+        ("tokens held by Pools", suite.token.view("balanceOf", suite.pools.address), held),
+        (f"pool {pool}", suite.pools.view("poolOf", pool), {"free": escrow(state, pool).free}),
     ]
 
 
-def _expected_ledger(state: State, pool: int, suite: Suite) -> list[_Expected]:
-    expectations = [
-        _Expected(f"account of {account.node}", suite.pools.view("accountOf", pool, account.node), _account(account))
-        for (of, _), account in state.accounts.items()
-        if of == pool
-    ]
+def _expected_ledger(state: State, pool: int, suite: Suite) -> list[Expected]:
+    expectations: list[Expected] = []
+    for (of, node), account in state.accounts.items():
+        if of == pool:
+            units = {"earned": account.units_earned, "drawn": account.units_drawn, "pending": account.units_pending}
+            fields = units | {"counter": account.counter}
+            expectations.append((f"account of {node}", suite.pools.view("accountOf", pool, node), fields))
     owner = state.pools[pool].owner
     for payee in sorted({row.payee for row in rows(state, pool, 0)} | {owner}):
         view = suite.token.view("balanceOf", payee)
-        expectations.append(_Expected(f"balance of {payee}", view, state.balances.get(payee, 0)))
+        expectations.append((f"balance of {payee}", view, state.balances.get(payee, 0)))
     return expectations
-
-
-def _account(account: Account) -> dict[str, int]:
-    return {
-        "earned": account.units_earned,
-        "drawn": account.units_drawn,
-        "pending": account.units_pending,
-        "counter": account.counter,
-    }
 
 
 def _negative_amounts(state: State, pool: int, gifts: int) -> list[str]:
     view = escrow(state, pool)
     parts = {"gifts": gifts, "reserved": view.reserved, "unpaid": view.unpaid, "owed fees": view.owed_fees}
-    parts["free"] = view.free
+    parts |= {"free": view.free}
     return [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
 
 
@@ -105,15 +89,15 @@ def _unmatched_payments(state: State, transferred: dict[str, int]) -> list[str]:
     ]
 
 
-def _differences(client: ChainClient, expectations: list[_Expected], block: int) -> list[str]:
+def _differences(client: ChainClient, expectations: list[Expected], block: int) -> list[str]:
     wrong = []
-    views = [one.view for one in expectations]
-    for one, found in zip(expectations, client.read_many(views, block), strict=True):
-        if isinstance(one.value, int):
-            if found != one.value:
-                wrong.append(f"{one.what}: {found} on chain, {one.value} by the ledger")
+    answers = client.read_many([view for _, view, _ in expectations], block)
+    for (what, _, expected), found in zip(expectations, answers, strict=True):
+        if isinstance(expected, int):
+            if found != expected:
+                wrong.append(f"{what}: {found} on chain, {expected} by the ledger")
             continue
-        for field, value in one.value.items():
+        for field, value in expected.items():
             if found[field] != value:
-                wrong.append(f"{one.what}: {field} is {found[field]} on chain, {value} by the ledger")
+                wrong.append(f"{what}: {field} is {found[field]} on chain, {value} by the ledger")
     return wrong

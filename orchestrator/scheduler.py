@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.supply import FileState, Lease, Rule, Supply, in_flight, live_leases, oldest_step
+from chain.records import Status
+from orchestrator.supply import Lease, Rule, Supply, in_flight, live_leases, oldest_step
 from protocol.api.run import InFlightEntry
 
 
@@ -181,7 +182,7 @@ def _turn(rule: Rule, supply: Supply, node: Requester, free: int, now: float) ->
 def _load(rule: Rule, supply: Supply, now: float) -> Counter[str]:
     oldest = oldest_step(rule, supply)
     load = Counter(lease.node for lease in live_leases(supply.leases, now))
-    load.update(f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest)
+    load.update(f.node for f in supply.files if f.status is Status.PENDING and f.step >= oldest)
     return load
 
 

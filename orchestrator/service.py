@@ -40,18 +40,9 @@ DOWNLOAD_SECONDS = 300
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Limits of one service; seconds and bytes."""
-
-    lease_seconds: float = 30.0
-    lease_limit: float = 600.0
-    max_upload_bytes: int = 64 << 20
-    stall_seconds: float = 60.0
-
-
-@dataclass(frozen=True)
 class ServiceParts:
-    """What a service works with. Without `indexer` nothing is compared with the chain."""
+    """What a service works with, and its limits in seconds and bytes. Without `indexer` nothing is compared with the
+    chain."""
 
     db: Database
     watch: Watch
@@ -60,13 +51,16 @@ class ServiceParts:
     receipts: ReceiptSigner
     clock: Callable[[], float] = time.time
     indexer: Indexer | None = None
+    lease_seconds: float = 30.0
+    lease_limit: float = 600.0
+    stall_seconds: float = 60.0
+    max_upload_bytes: int = 64 << 20
 
 
 class Service:
     """Everything behind the routes. Methods may be called from any thread; `address` is a verified signer."""
 
-    def __init__(self, parts: ServiceParts, settings: Settings | None = None) -> None:
-        settings = settings or Settings()
+    def __init__(self, parts: ServiceParts) -> None:
         self.db, self.watch, self.config, self.clock = parts.db, parts.watch, parts.config, parts.clock
         self.indexer = parts.indexer
         self.started = self.clock()
@@ -76,14 +70,12 @@ class Service:
             train.files_per_step,
             train.async_level,
             train.steps,
-            settings.lease_seconds,
-            settings.lease_limit,
-            stall_seconds=settings.stall_seconds,
+            parts.lease_seconds,
+            parts.lease_limit,
+            stall_seconds=parts.stall_seconds,
         )
         self.leases = Leases(parts.db, parts.watch, rule, work.rows * work.max_new_tokens, parts.clock)
-        self.uploads = Uploads(
-            parts.db, parts.watch, parts.store, parts.receipts, settings.max_upload_bytes, parts.clock
-        )
+        self.uploads = Uploads(parts.db, parts.watch, parts.store, parts.receipts, parts.max_upload_bytes, parts.clock)
 
     def slot(self, address: str, body: SlotRequest) -> SlotResponse:
         """Leave to make a file, or when to ask again. Raises HttpError 403 for a node that may not work."""
@@ -122,12 +114,8 @@ class Service:
         known = {sequence: sub.sha256.hex() for sequence, sub in wanted if sub is not None}
         with self.db.session() as session:
             trained.store(session, body.step, body.consumed, known)
-            row = session.get(StepReportRow, body.step)
-            if row is None:
-                row = StepReportRow(step=body.step)
-                session.add(row)
-            row.reported = self.clock()
-            row.body = canonical_json(body.model_dump()).decode()
+            document = canonical_json(body.model_dump()).decode()
+            session.merge(StepReportRow(step=body.step, reported=self.clock(), body=document))
         self.leases.read_reports()
         log.info("step %d: reward %s", body.step, body.metrics.get("reward"))
         return StepResponse(step=body.step)

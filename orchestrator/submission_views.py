@@ -17,22 +17,16 @@ def files(state: State, pool: Pool, trained: Trained, recent: int | None) -> lis
 
 
 def _submission(state: State, sub: Submission, trained: Trained) -> SubmissionEntry:
-    return SubmissionEntry(
-        sequence=sub.sequence,
-        node=sub.node,
-        step=sub.step,
-        counter=sub.counter,
-        units=sub.units,
-        rows=sub.rows,
-        block=sub.block,
-        time=sub.time,
-        decided=sub.decided_time or None,
-        status=sub.status.value,
-        reason=Code(sub.code).label if sub.code else "",
-        disputed=(sub.pool, sub.sequence) in state.disputes,
-        trained=max(trained.steps(sub), default=None),
-        trained_twice=len(trained.steps(sub)) > 1,
-    )
+    steps = trained.steps(sub)
+    derived = {
+        "decided": sub.decided_time or None,
+        "status": sub.status.value,
+        "reason": Code(sub.code).label if sub.code else "",
+        "disputed": (sub.pool, sub.sequence) in state.disputes,
+        "trained": max(steps, default=None),
+        "trained_twice": len(steps) > 1,
+    }
+    return SubmissionEntry(**vars(sub) | derived)
 
 
 def counts(state: State, pool: int) -> dict[str, int]:
@@ -45,33 +39,15 @@ def counts(state: State, pool: int) -> dict[str, int]:
 
 def slashes(state: State, pool: int) -> list[SlashEntry]:
     """The newest penalties of nodes and seats, newest first."""
-    return [
-        SlashEntry(
-            kind=slash.kind,
-            who=slash.who,
-            sequence=slash.sequence,
-            reason=Code(slash.code).label if slash.code else "minority, withheld or overturned vote",
-            amount=slash.amount,
-            block=slash.block,
-            time=slash.time,
-        )
-        for slash in reversed(state.slashes)
-        if slash.pool in (pool, 0)
-    ][:RECENT]
+    seat = "minority, withheld or overturned vote"
+    found = [slash for slash in reversed(state.slashes) if slash.pool in (pool, 0)][:RECENT]
+    return [SlashEntry(**vars(one), reason=Code(one.code).label if one.code else seat) for one in found]
 
 
 def disputes(state: State, pool: int) -> list[DisputeEntry]:
     """Every dispute of a file."""
     return [
-        DisputeEntry(
-            sequence=one.sequence,
-            disputer=one.disputer,
-            time=one.time,
-            resolved=one.resolved,
-            overturned=one.overturned,
-            outcome=Code(one.code).label if one.resolved else "before a jury",
-            reward=one.reward,
-        )
+        DisputeEntry(**vars(one), outcome=Code(one.code).label if one.resolved else "before a jury")
         for (of, _), one in state.disputes.items()
         if of == pool
     ]
@@ -79,16 +55,10 @@ def disputes(state: State, pool: int) -> list[DisputeEntry]:
 
 def canaries(state: State, pool: int) -> list[CanaryEntry]:
     """Every opened canary, with the seats it accuses."""
-    return [
-        CanaryEntry(
-            sequence=one.sequence,
-            reason=Code(one.reason).label,
-            accused=list(one.accused),
-            concluded=one.concluded,
-            upheld=one.upheld,
-            slashed={str(seat): amount for seat, amount in one.slashed.items()},
-            time=one.time,
-        )
-        for (of, _), one in state.canaries.items()
-        if of == pool
-    ]
+    out = []
+    for (of, _), one in state.canaries.items():
+        if of == pool:
+            slashed = {str(seat): amount for seat, amount in one.slashed.items()}
+            shown = {"reason": Code(one.reason).label, "accused": list(one.accused), "slashed": slashed}
+            out.append(CanaryEntry(**vars(one) | shown))
+    return out

@@ -3,18 +3,10 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
+from chain.records import Status
 from orchestrator.pace import Pace
 from protocol.api.run import InFlightEntry
-
-
-class FileState(Enum):
-    """A submission as the scheduler sees it: waiting for its outcome, accepted, or of no use (any other outcome)."""
-
-    PENDING = "pending"
-    ACCEPTED = "accepted"
-    DEAD = "dead"
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class QueuedFile:
     sequence: int
     node: str
     step: int
-    state: FileState
+    status: Status
 
 
 @dataclass(frozen=True)
@@ -101,12 +93,12 @@ def in_flight(rule: Rule, supply: Supply, now: float) -> InFlightEntry:
     oldest = oldest_step(rule, supply)
     made = max(published, supply.trained)
     accepted = sorted(
-        (f for f in supply.files if f.state is FileState.ACCEPTED and f.sequence not in supply.consumed),
+        (f for f in supply.files if f.status is Status.ACCEPTED and f.sequence not in supply.consumed),
         key=lambda f: f.sequence,
     )
     unnamed = max(0, published * rule.files_per_step - len(supply.consumed))
     fresh = [f for f in accepted[unnamed:] if f.step >= oldest]
-    pending = [f.node for f in supply.files if f.state is FileState.PENDING and f.step >= oldest]
+    pending = [f.node for f in supply.files if f.status is Status.PENDING and f.step >= oldest]
     leased = [lease for lease in live_leases(supply.leases, now) if lease.step >= oldest]
     coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, supply.pace, lease.node)]
     needed = max(0, rule.steps - made) * rule.files_per_step

@@ -90,11 +90,8 @@ class Uploads:
             if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
                 raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
         with self._db.session() as session:
-            row = session.get(UploadRow, (key, address))
-            if row is None:
-                row = UploadRow(key=key, node=address, kind=body.kind, sha256=body.sha256, size=body.size, issued=now)
-                session.add(row)
-            row.issued, row.used = now, False
+            given = body.model_dump(include={"kind", "sha256", "size"})
+            session.merge(UploadRow(key=key, node=address, issued=now, used=False, **given))
 
     def _open_tickets(self, address: str, key: str, now: float) -> int:
         """Tickets of this key that may still be used, without the one for `key`."""

@@ -7,10 +7,10 @@ import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from protocol.encoding import canonical_json, parse_json
-from protocol.errors import ConfigError, first_problem
+from protocol.documents import load_document, parse_document
+from protocol.encoding import canonical_json
 
 
 class Section(BaseModel):
@@ -130,17 +130,8 @@ class PoolConfig(Section):
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> "PoolConfig":
-        try:
-            return cls.model_validate(parse_json(data))
-        except ValidationError as error:
-            field, problem = first_problem(error.errors())
-            raise ConfigError(f"{where}: `{field}`: {problem}", "correct that field") from None
-        except ValueError as error:
-            raise ConfigError(f"{where} is not JSON: {error}", "write the file again") from None
+        return parse_document(data, cls, where)
 
     @classmethod
     def load(cls, path: Path) -> "PoolConfig":
-        try:
-            return cls.parse(path.read_bytes(), str(path))
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
+        return load_document(path, cls)

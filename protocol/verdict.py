@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Literal
 
 from eth_utils.crypto import keccak
 from pydantic import TypeAdapter
@@ -74,13 +74,10 @@ class Finding:
     measurements: dict[str, Measurement]
     note: str = ""
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "check": self.check,
-            "code": int(self.code),
-            "measurements": _plain(self.measurements),
-            "note": self.note,
-        }
+    def __post_init__(self) -> None:
+        # JSON has no NaN or infinity: they become text, which still tells a reader what happened.
+        shown = {name: value if _is_json(value) else repr(value) for name, value in self.measurements.items()}
+        object.__setattr__(self, "measurements", shown)
 
 
 @dataclass(frozen=True)
@@ -107,12 +104,9 @@ class Verdict:
     findings: tuple[Finding, ...]
     version: Literal[1] = 1
 
-    def document(self) -> dict[str, Any]:
-        return asdict(self) | {"code": int(self.code), "findings": [f.document() for f in self.findings]}
-
     def canonical(self) -> bytes:
         """Canonical JSON."""
-        return canonical_json(self.document())
+        return canonical_json(asdict(self))
 
     @classmethod
     def parse(cls, data: bytes) -> "Verdict":
@@ -141,7 +135,7 @@ class BallotDocument:
 
     def canonical(self) -> bytes:
         """Canonical JSON, the bytes that are published as `verdicts/<keccak256>.json`."""
-        return canonical_json(asdict(self) | {"verdicts": [verdict.document() for verdict in self.verdicts]})
+        return canonical_json(asdict(self))
 
     @property
     def digest(self) -> bytes:
@@ -203,12 +197,5 @@ def code_at(word: int, place: int) -> Code:
     return Code(word >> (4 * place) & 15)
 
 
-def _plain(measurements: dict[str, Measurement]) -> dict[str, Measurement]:
-    """JSON has no NaN or infinity: they are written as text, which still tells a reader what happened."""
-    return {key: _finite(value) for key, value in measurements.items()}
-
-
-def _finite(value: Measurement) -> Measurement:
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    return value
+def _is_json(value: Measurement) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

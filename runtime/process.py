@@ -7,18 +7,16 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol, TypeVar
+from typing import Literal, NoReturn, Protocol, TypeVar
 
 from eth_account.signers.local import LocalAccount
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from engines.runtime import torch_environment
-from protocol.encoding import parse_json, parse_toml
-from protocol.errors import ConfigError, first_problem
+from protocol.documents import load_document
+from protocol.errors import ConfigError
 from runtime.keystore import open_key
 from runtime.logs import start_logging
-
-_MAX_BYTES = 1 << 20
 
 
 class ProcessSection(BaseModel):
@@ -71,7 +69,6 @@ class ProcessConfig(DaemonConfig):
     name: str = Field("", max_length=64)
 
 
-T = TypeVar("T", bound=BaseModel)
 C = TypeVar("C", bound=DaemonConfig)
 log = logging.getLogger("muster.process")
 _GRACE_SECONDS = 8.0
@@ -92,7 +89,7 @@ def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float 
     before the daemon runs, for what a user can fix.
     """
     start_logging()
-    config = load_process(path, kind)
+    config = load_document(path, kind)
     make_home(config.home)
     if isinstance(config, ProcessConfig):
         for name, value in torch_environment(config.engine.threads).items():
@@ -131,23 +128,3 @@ def make_home(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot make {path}: {error.strerror}", "check `home`") from None
-
-
-def load_process(path: Path, kind: type[T]) -> T:
-    """A process configuration from JSON or (by its suffix) TOML. Raises ConfigError naming the wrong field."""
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    if len(raw) > _MAX_BYTES:
-        raise ConfigError(f"{path} is too large for a configuration", "name the right file")
-    try:
-        values: Any = parse_toml(raw) if path.suffix == ".toml" else parse_json(raw)
-    except ValueError as error:
-        language = "TOML" if path.suffix == ".toml" else "JSON"
-        raise ConfigError(f"{path} is not {language}: {error}", "write the file again") from None
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        field, problem = first_problem(error.errors())
-        raise ConfigError(f"{path}: `{field}`: {problem}", "correct that field") from None

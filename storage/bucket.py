@@ -3,17 +3,14 @@
 import base64
 import hashlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, TypeVar
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from protocol.api.uploads import UploadTicket
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
-from storage.keys import check_content, parse_key
-from storage.missing import MissingObjectError
+from storage.keys import MissingObjectError, check_content, parse_key
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
 
@@ -21,7 +18,7 @@ T = TypeVar("T")
 MAX_OBJECT_BYTES = 1 << 30
 
 
-class Bucket:
+class Bucket(Presigner):
     """One bucket of content-addressed objects; methods may be called from any thread.
 
     Raises UnreachableError when the server does not answer (after three tries within about 30 s), ConfigError when it
@@ -29,14 +26,12 @@ class Bucket:
     """
 
     def __init__(self, settings: S3Settings, access: AccessKey | None = None) -> None:
-        self.settings = settings
-        access = access or settings.access()
-        self.presigner = Presigner(settings, access)
+        super().__init__(settings, access)
         self._client: Any = boto3.client(
             "s3",
             endpoint_url=settings.endpoint,
-            aws_access_key_id=access.access_key,
-            aws_secret_access_key=access.secret_key,
+            aws_access_key_id=self.access.access_key,
+            aws_secret_access_key=self.access.secret_key,
             region_name=settings.region,
             config=Config(
                 signature_version="s3v4",
@@ -66,15 +61,9 @@ class Bucket:
         if self.size(key) == len(data):
             return False
         checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
-        options = {
-            "Bucket": self.settings.bucket,
-            "Key": key,
-            "Body": data,
-            "IfNoneMatch": "*",
-            "ChecksumSHA256": checksum,
-        }
+        options = {"Bucket": self.settings.bucket, "Key": key, "IfNoneMatch": "*", "ChecksumSHA256": checksum}
         try:
-            self._call(f"store {key}", lambda: self._client.put_object(**options))
+            self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options))
         except _StatusError as error:
             if error.status == 412:
                 return False
@@ -92,7 +81,12 @@ class Bucket:
             body: bytes = answer["Body"].read()
             return body
 
-        data = self._found(key, read)
+        try:
+            data = self._call(f"read {key}", read)
+        except _StatusError as error:
+            if error.status == 404:
+                raise MissingObjectError(f"no object {key} in bucket {self.settings.bucket}") from None
+            raise
         check_content(key, data)
         return data
 
@@ -111,33 +105,14 @@ class Bucket:
 
     def list(self, prefix: str) -> Iterator[str]:
         """Every key under `prefix` (such as `shards/`), in order."""
-        token: dict[str, str] = {}
-        while True:
-            options = {"Bucket": self.settings.bucket, "Prefix": prefix, "MaxKeys": 1000, **token}
-            page = self._call(f"list {prefix}", partial(self._client.list_objects_v2, **options))
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=self.settings.bucket, Prefix=prefix))
+        while (page := self._call(f"list {prefix}", lambda: next(pages, None))) is not None:
             yield from (entry["Key"] for entry in page.get("Contents", ()))
-            if not page.get("IsTruncated"):
-                return
-            token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def delete(self, key: str) -> None:
         """Remove an object; nothing happens if there is none."""
         parse_key(key)
         self._call(f"remove {key}", lambda: self._client.delete_object(Bucket=self.settings.bucket, Key=key))
-
-    def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket:
-        return self.presigner.put(key, size, sha256, expires)
-
-    def presign_get(self, key: str, expires: int = 900) -> str:
-        return self.presigner.get(key, expires)
-
-    def _found(self, key: str, read: Callable[[], T]) -> T:
-        try:
-            return self._call(f"read {key}", read)
-        except _StatusError as error:
-            if error.status == 404:
-                raise MissingObjectError(f"no object {key} in bucket {self.settings.bucket}") from None
-            raise
 
     def _call(self, what: str, request: Callable[[], T]) -> T:
         where = f"S3 at {self.settings.endpoint}"

@@ -7,34 +7,27 @@ import httpx
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.reach import Reach
-from storage.keys import check_content, parse_key
-from storage.missing import MissingObjectError
+from storage.keys import MissingObjectError, check_content, parse_key
 from storage.transfer import Again, check_url, host, http_client, tries
 
 MAX_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
-def download(url: str, key: str, limit: int, client: httpx.Client | None = None, timeout: float = 300.0) -> bytes:
+def download(url: str, key: str, limit: int, client: httpx.Client, timeout: float = 300.0) -> bytes:
     """The bytes of object `key` from `url`, at most `limit`, checked against the hash in the key.
 
-    Without a `client`, from public addresses only.
     Raises MissingObjectError (404), IntegrityError (too large, other bytes), UnreachableError after bounded tries.
     """
     parse_key(key)
-    own = client or http_client()
     deadline = time.monotonic() + timeout
 
     def attempt() -> bytes:
-        data = _get(own, url, limit, deadline)
+        data = _get(client, url, limit, deadline)
         check_content(key, data)
         return data
 
-    try:
-        return tries(f"read {key}", url, attempt, deadline)
-    finally:
-        if client is None:
-            own.close()
+    return tries(f"read {key}", url, attempt, deadline)
 
 
 def _get(client: httpx.Client, url: str, limit: int, deadline: float) -> bytes:

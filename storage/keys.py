@@ -8,7 +8,7 @@ from typing import Literal
 from eth_utils.crypto import keccak
 
 from protocol.encoding import canonical_json, parse_json
-from protocol.errors import ConfigError, IntegrityError
+from protocol.errors import ConfigError, IntegrityError, MusterError
 
 Kind = Literal["rollouts", "shards", "manifests", "verdicts", "configs"]
 _SUFFIX: dict[Kind, str] = {
@@ -19,6 +19,10 @@ _SUFFIX: dict[Kind, str] = {
     "configs": ".json",
 }
 _KEY = re.compile(r"(rollouts|shards|manifests|verdicts|configs)/([0-9a-f]{64})(\.parquet|\.json|)")
+
+
+class MissingObjectError(MusterError):
+    """No object of that key (yet)."""
 
 
 @dataclass(frozen=True)

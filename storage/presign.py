@@ -19,10 +19,9 @@ class Presigner:
     """Signs URLs for one bucket; pure computation, no request is made."""
 
     def __init__(self, settings: S3Settings, access: AccessKey | None = None) -> None:
-        self._settings = settings
-        self._access = access or settings.access()
+        self.settings, self.access = settings, access or settings.access()
 
-    def put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket:
+    def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket:
         """Leave to upload exactly `size` bytes with that SHA-256 under `key`, once, for `expires` seconds."""
         headers = {
             "content-length": str(size),
@@ -32,13 +31,13 @@ class Presigner:
         until = int(time.time()) + expires
         return UploadTicket(url=self._sign("PUT", key, headers, expires), headers=headers, expires=until)
 
-    def get(self, key: str, expires: int = 900) -> str:
+    def presign_get(self, key: str, expires: int = 900) -> str:
         """A URL that reads `key` for `expires` seconds."""
         return self._sign("GET", key, {}, expires)
 
     def _sign(self, method: str, key: str, headers: Mapping[str, str], expires: int) -> str:
-        url = f"{self._settings.outside}/{self._settings.bucket}/{parse_key(key)}"
-        return sign_url(method, url, headers, expires, self._settings.region, self._access)
+        url = f"{self.settings.outside}/{self.settings.bucket}/{parse_key(key)}"
+        return sign_url(method, url, headers, expires, self.settings.region, self.access)
 
 
 def sign_url(method: str, url: str, headers: Mapping[str, str], expires: int, region: str, access: AccessKey) -> str:

@@ -3,20 +3,26 @@
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError
+
+NonEmpty = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True)
 class AccessKey:
     """An S3 access key; the secret never appears in a repr or a log."""
 
-    access_key: str
-    secret_key: str = field(repr=False)
+    access_key: NonEmpty
+    secret_key: NonEmpty = field(repr=False)
+
+
+_ACCESS_KEY = TypeAdapter(AccessKey)
 
 
 class S3Settings(BaseModel):
@@ -63,10 +69,6 @@ class S3Settings(BaseModel):
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(f"the S3 access key {path} is open to other users", f"chmod 600 {path}")
         try:
-            fields = parse_json(text)
-            access, secret = fields["access_key"], fields["secret_key"]
-        except (ValueError, KeyError, TypeError):
-            access = secret = None
-        if not (isinstance(access, str) and access and isinstance(secret, str) and secret):
-            raise ConfigError(f'{path} is not {{"access_key": …, "secret_key": …}}', "write it again")
-        return AccessKey(access, secret)
+            return _ACCESS_KEY.validate_python(parse_json(text))
+        except ValueError:
+            raise ConfigError(f'{path} is not {{"access_key": …, "secret_key": …}}', "write it again") from None

@@ -8,7 +8,7 @@ import httpx
 
 from protocol.api.uploads import UploadTicket
 from protocol.errors import IntegrityError, MusterError
-from storage.transfer import Again, check_url, host, http_client, tries
+from storage.transfer import Again, check_url, host, tries
 
 _ASK_AGAIN = "ask for a new upload ticket"
 
@@ -17,19 +17,17 @@ class TicketRefusedError(MusterError):
     """The server refuses this ticket for good (expired, or for other bytes): ask for a new one."""
 
 
-def upload(ticket: UploadTicket, data: bytes, client: httpx.Client | None = None, timeout: float = 300.0) -> bool:
+def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: float = 300.0) -> bool:
     """PUT `data`. True if stored now, False if the very same key was stored before (by us, before a crash).
 
     The ticket is checked against `data` first, so that a service cannot lend a ticket for something else. Raises
-    IntegrityError, TicketRefusedError, or UnreachableError after bounded tries. Without a `client`, to public addresses
-    only.
+    IntegrityError, TicketRefusedError, or UnreachableError after bounded tries.
     """
     check_ticket(ticket, data)
-    own = client or http_client()
     deadline = time.monotonic() + timeout
 
     def attempt() -> bool:
-        answer = own.put(ticket.url, content=data, headers=ticket.headers)
+        answer = client.put(ticket.url, content=data, headers=ticket.headers)
         if answer.status_code == 412:
             return False
         if answer.status_code in (200, 201, 204):
@@ -41,11 +39,7 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client | None = None
             raise TicketRefusedError(f"the upload ticket for {host(ticket.url)} has expired", _ASK_AGAIN)
         raise TicketRefusedError(f"{host(ticket.url)} refuses the upload: {reason}", _ASK_AGAIN)
 
-    try:
-        return tries("upload", ticket.url, attempt, deadline)
-    finally:
-        if client is None:
-            own.close()
+    return tries("upload", ticket.url, attempt, deadline)
 
 
 def check_ticket(ticket: UploadTicket, data: bytes) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,24 +83,21 @@ def digest(*paths: Path) -> str:
     return sha.hexdigest()
 
 
-def fresh(stamp: Path, wanted: str) -> bool:
-    """Whether a step was done for what is there now."""
-    return stamp.exists() and stamp.read_text() == wanted
+def once(stamp: Path, wanted: str, step: Callable[[], None]) -> None:
+    """Take a step unless it was done for what is there now."""
+    if not stamp.exists() or stamp.read_text() != wanted:
+        step()
+        stamp.write_text(wanted)
 
 
 def install_python() -> None:
     """The virtual environment with the locked packages, and muster itself."""
-    locks = [ROOT / "requirements-torch.lock", ROOT / "requirements.lock", ROOT / "pyproject.toml"]
-    stamp, wanted = VENV / ".muster-stamp", digest(*locks) + f" {ROOT}"
-    if PYTHON.exists() and fresh(stamp, wanted):
-        return
     if not PYTHON.exists():
         run([sys.executable, "-m", "venv", str(VENV)], "virtual environment")
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps"]
     install_torch(pip)
     run([*pip, "--require-hashes", "-r", "requirements.lock"], "Python packages")
     run([*pip, "--no-build-isolation", "-e", "."], "muster itself")
-    stamp.write_text(wanted)
 
 
 def install_torch(pip: list[str]) -> None:
@@ -113,42 +111,33 @@ def install_torch(pip: list[str]) -> None:
 
 def install_node() -> None:
     """npm's locked packages: Foundry, solc and OpenZeppelin."""
-    lock = ROOT / "package-lock.json"
-    stamp, wanted = ROOT / "node_modules" / ".muster-stamp", digest(lock)
-    if not fresh(stamp, wanted):
-        # Not `npm ci`: it refuses a lock without the binaries of every other platform. Versions and hashes still bind.
-        npm = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error"]
-        run(npm, "Foundry, solc and OpenZeppelin from npm")
-        stamp.write_text(wanted)
+    # Not `npm ci`: it refuses a lock without the binaries of every other platform. Versions and hashes still bind.
+    npm = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error"]
+    run(npm, "Foundry, solc and OpenZeppelin from npm")
 
 
 def build_contracts() -> None:
-    """Compile the contracts unless their sources are those of the last build."""
-    sources = sorted((ROOT / "contracts" / "src").rglob("*.sol"))
-    stamp = ROOT / "contracts" / "out" / ".muster-stamp"
-    wanted = digest(ROOT / "foundry.toml", ROOT / "package-lock.json", *sources)
-    if not fresh(stamp, wanted):
-        run([str(ROOT / "node_modules" / ".bin" / "forge"), "build", "contracts/src"], "contracts")
-        stamp.write_text(wanted)
+    run([str(ROOT / "node_modules" / ".bin" / "forge"), "build", "contracts/src"], "contracts")
 
 
 def compile_proofs() -> None:
     """Into the user's cache, before a network of processes would do it at once."""
-    stamp, wanted = VENV / ".muster-proofs", digest(*sorted((ROOT / "protocol" / "proofs").glob("*.py")))
-    wanted += os.environ.get("XDG_CACHE_HOME") or str(Path.home())
-    if not fresh(stamp, wanted):
-        run([str(PYTHON), "-m", "protocol.proofs.warm"], "proofs' loops")
-        stamp.write_text(wanted)
+    run([str(PYTHON), "-m", "protocol.proofs.warm"], "proofs' loops")
 
 
 def main() -> None:
     """All steps in order; those that are done are passed over."""
     os.chdir(ROOT)
     check_prerequisites()
-    install_python()
-    install_node()
-    build_contracts()
-    compile_proofs()
+    stamps = [folder / ".muster-stamp" for folder in (VENV, ROOT / "node_modules", ROOT / "contracts" / "out")]
+    locks = [ROOT / name for name in ("requirements-torch.lock", "requirements.lock", "pyproject.toml")]
+    packages = ROOT / "package-lock.json"
+    contracts = [ROOT / "foundry.toml", packages, *sorted((ROOT / "contracts" / "src").rglob("*.sol"))]
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home())
+    once(stamps[0], digest(*locks) + f" {ROOT}", install_python)
+    once(stamps[1], digest(packages), install_node)
+    once(stamps[2], digest(*contracts), build_contracts)
+    once(VENV / ".muster-proofs", digest(*sorted((ROOT / "protocol" / "proofs").glob("*.py"))) + cache, compile_proofs)
 
 
 if __name__ == "__main__":

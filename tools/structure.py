@@ -75,12 +75,8 @@ def report(root: Path) -> tuple[list[str], list[str]]:
     return largest, wrong
 
 
-def main() -> int:
+if __name__ == "__main__":
     largest, wrong = report(ROOT)
     print("\n".join(f"largest {one}" for one in largest))
     print("\n".join(wrong) or "structure: within its limits")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(1 if wrong else 0)

@@ -9,7 +9,7 @@ from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.rollouts.schema import MalformedFile
 from runtime.pool_client import PoolClient
-from storage.missing import MissingObjectError
+from storage.keys import MissingObjectError
 from trainer.config import TrainerConfig
 from trainer.inbox import Inbox, file_id, look, overturned
 from trainer.loader import Loader

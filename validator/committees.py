@@ -35,7 +35,7 @@ def drawn_committee(state: State, current: Round | Trial) -> DrawnCommittee:
 def drawn_or_forecast(
     state: State, current: Round | Trial, forecast: Callable[[], Committee | None]
 ) -> DrawnCommittee | None:
-    """Who votes: from events once drawn, before that from the chain's own forecast; None while nobody can tell."""
+    """Who votes: from events once drawn, before that from the chain's own forecast; None while it is not known."""
     if current.drawn:
         return drawn_committee(state, current)
     if state.head < current.seed_block:

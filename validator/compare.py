@@ -59,8 +59,7 @@ def _paired(theirs: Iterable[Finding], ours: Iterable[Finding]) -> list[tuple[st
 
 
 def _measurements(a: Finding | None, b: Finding | None) -> list[tuple[str, Measurement | None, Measurement | None]]:
-    # As documents show them: what is not a finite number is text there.
-    left, right = (one.document()["measurements"] if one else {} for one in (a, b))
+    left, right = (one.measurements if one else {} for one in (a, b))
     return [(name, left.get(name), right.get(name)) for name in {**left, **right}]
 
 

@@ -5,7 +5,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from protocol.rollouts.schema import CHUNK_TOKENS, Rollout
+from protocol.proofs.codec import CHUNK
+from protocol.rollouts.schema import Rollout
 
 SHORTEST = 8
 """Tokens below which rounding to bfloat16 could make proofs of different texts equal."""
@@ -44,7 +45,7 @@ def fingerprints(rollout: Rollout) -> Iterator[tuple[bytes, bytes, float]]:
     prompt = b"".join(_word(token) for token in (len(rollout.prompt_tokens), *rollout.prompt_tokens))
     running, surprisal = hashlib.sha256(prompt), 0.0
     for number, proof in enumerate(rollout.proofs):
-        start, end = number * CHUNK_TOKENS, min((number + 1) * CHUNK_TOKENS, len(rollout.output_tokens))
+        start, end = number * CHUNK, min((number + 1) * CHUNK, len(rollout.output_tokens))
         if end - start < SHORTEST:
             return
         # The row that makes token t has read tokens up to t − 1, so the chunk's last token is not in the proof.

@@ -18,7 +18,7 @@ class SeatAction(Enum):
 @dataclass(frozen=True)
 class RoundView:
     """A round (or trial) as the chain shows it. Bitmaps have bit j for member j; times are Unix seconds, 0 before the
-    draw; `known` says whether the committee can be told yet."""
+    draw; `known` says whether the committee is known yet."""
 
     known: bool
     drawn: bool

@@ -21,7 +21,7 @@ def _bitmap(members: Mapping[int, object]) -> int:
 
 
 def round_view(current: Round | Trial, known: bool) -> RoundView:
-    """A lane's round or a trial, as `rounds` judges it. `known`: the committee can be told."""
+    """A lane's round or a trial, as `rounds` judges it. `known`: the committee is known."""
     settled = current.settled if isinstance(current, Round) else current.concluded
     return RoundView(
         known=known or current.drawn,

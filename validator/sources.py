@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from protocol.errors import IntegrityError, MusterError
 from storage.download import HttpObjects
-from storage.keys import Kind, object_key
-from storage.missing import MissingObjectError
+from storage.keys import Kind, MissingObjectError, object_key
 
 log = logging.getLogger("muster.validator")
 _RETRY_SECONDS = 1.0

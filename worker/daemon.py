@@ -14,7 +14,7 @@ from worker.collaborators import WorkerCollaborators
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
 from worker.journal import JournalEntry
-from worker.progress import Progress
+from worker.progress import WorkerProgress
 from worker.submit import Submitter
 
 log = logging.getLogger("muster.worker")
@@ -27,7 +27,7 @@ class Worker:
     def __init__(self, config: WorkerConfig, collaborators: WorkerCollaborators) -> None:
         self._config, self._collaborators, self._client = config, collaborators, collaborators.pool_client
         self._stopping = threading.Event()
-        self._progress = Progress(self._stopping)
+        self._progress = WorkerProgress(self._stopping)
         self._submitter = Submitter(collaborators, self._progress, self._stopping, config.claim_seconds)
         self._loaded = b""
 

@@ -10,7 +10,7 @@ from runtime.heartbeats import heartbeat
 log = logging.getLogger("muster.worker")
 
 
-class Progress:
+class WorkerProgress:
     """`slot` is the one that heartbeats keep; `step` that of the file under way, −1 before the first."""
 
     def __init__(self, stopping: threading.Event) -> None:

@@ -10,7 +10,7 @@ from protocol.amounts import show_tokens
 from protocol.errors import MusterError
 from worker.collaborators import WorkerCollaborators
 from worker.journal import JournalEntry
-from worker.progress import Progress
+from worker.progress import WorkerProgress
 
 log = logging.getLogger("muster.worker")
 _KEPT_FILES = 64
@@ -21,7 +21,11 @@ class Submitter:
     """Pay that has vested is claimed every `claim_seconds`."""
 
     def __init__(
-        self, collaborators: WorkerCollaborators, progress: Progress, stopping: threading.Event, claim_seconds: float
+        self,
+        collaborators: WorkerCollaborators,
+        progress: WorkerProgress,
+        stopping: threading.Event,
+        claim_seconds: float,
     ) -> None:
         self._collaborators, self._client = collaborators, collaborators.pool_client
         self._progress, self._stopping = progress, stopping

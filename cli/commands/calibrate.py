@@ -6,72 +6,54 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import KeyOptions, grouped, key_path, parse_address
+from cli.options import KeyOptions, address_option, key_path
 from cli.output import clock, emit, fields, table
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from calibration.document import Calibration
 
-PoolConfigOption = Annotated[Path | None, typer.Option("--pool-config", help="Pool configuration to measure.")]
-WeightsOption = Annotated[Path | None, typer.Option("--weights", help="Model folder with the pool's weights.")]
-WorkerOption = Annotated[
-    list[str] | None,
-    typer.Option("--worker", help="ENGINE:DTYPE:DEVICE that makes files; repeat, one --verifier each."),
-]
-VerifierOption = Annotated[
-    list[str] | None, typer.Option("--verifier", help="ENGINE:DTYPE:DEVICE that checks them; repeat for more pairs.")
-]
-FilesOption = Annotated[int, typer.Option("--files", min=8, max=100_000, help="Honest files per pair.")]
-BatchOption = Annotated[
-    list[int] | None, typer.Option("--batch", min=1, max=4096, help="Decode batch size; repeat. Default 1, 8 and 64.")
-]
-FalseOption = Annotated[
-    float, typer.Option("--false-reject", help="Probability of refusing an honest file, all figures together.")
-]
-SafetyOption = Annotated[
-    float, typer.Option("--safety", min=1.0, max=100.0, help="Factor on every measured bound, for other machines.")
-]
-AuditOption = Annotated[
-    int, typer.Option("--audit-rate", min=1, max=65536, help="The pool's audit rate, of 65536 (65536: every rollout).")
-]
-SeedOption = Annotated[str, typer.Option("--seed", help="What the honest files' randomness is made from.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", min=1, max=1024, help="Threads of each engine.")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="File to write the signed calibration to.")]
-VerifyOption = Annotated[
-    Path | None, typer.Option("--verify", help="Check a calibration: signature, and that its thresholds follow.")
-]
-SignerOption = Annotated[str | None, typer.Option("--signer", help="With --verify: whose signature it must be.")]
-ApplyOption = Annotated[
-    Path | None, typer.Option("--apply", help="Pool configuration to write the thresholds into (its `checks`).")
-]
-
 
 @dataclass(frozen=True)
 class MeasureOptions:
     """Options of a measurement."""
 
-    pool_config: PoolConfigOption = None
-    weights: WeightsOption = None
-    worker: WorkerOption = None
-    verifier: VerifierOption = None
-    files: FilesOption = 64
-    batch: BatchOption = None
-    false_reject: FalseOption = 1e-6
-    safety: SafetyOption = 1.5
-    audit_rate: AuditOption = 65536
-    seed: SeedOption = "1"
-    threads: ThreadsOption = 1
-    out: OutOption = None
+    pool_config: Annotated[Path | None, typer.Option(help="Pool configuration to measure.")] = None
+    weights: Annotated[Path | None, typer.Option(help="Model folder with the pool's weights.")] = None
+    worker: Annotated[
+        list[str] | None, typer.Option(help="ENGINE:DTYPE:DEVICE that makes files; repeat, one --verifier each.")
+    ] = None
+    verifier: Annotated[
+        list[str] | None, typer.Option(help="ENGINE:DTYPE:DEVICE that checks them; repeat for more pairs.")
+    ] = None
+    files: Annotated[int, typer.Option(min=8, max=100_000, help="Honest files per pair.")] = 64
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, max=4096, help="Decode batch size; repeat. Default 1, 8 and 64.")
+    ] = None
+    false_reject: Annotated[
+        float, typer.Option(help="Probability of refusing an honest file, all figures together.")
+    ] = 1e-6
+    safety: Annotated[
+        float, typer.Option(min=1.0, max=100.0, help="Factor on every measured bound, for other machines.")
+    ] = 1.5
+    audit_rate: Annotated[
+        int, typer.Option(min=1, max=65536, help="The pool's audit rate, of 65536 (65536: every rollout).")
+    ] = 65536
+    seed: Annotated[str, typer.Option(help="What the honest files' randomness is made from.")] = "1"
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of each engine.")] = 1
+    out: Annotated[Path | None, typer.Option(help="File to write the signed calibration to.")] = None
 
 
-@grouped
 def calibrate(
     measure: MeasureOptions,
     key: KeyOptions,
-    verify: VerifyOption = None,
-    signer: SignerOption = None,
-    apply: ApplyOption = None,
+    verify: Annotated[
+        Path | None, typer.Option(help="Check a calibration: signature, and that its thresholds follow.")
+    ] = None,
+    signer: Annotated[str | None, address_option("--signer", "With --verify: whose signature it must be.")] = None,
+    apply: Annotated[
+        Path | None, typer.Option(help="Pool configuration to write the thresholds into (its `checks`).")
+    ] = None,
 ) -> None:
     """Measure honest files of a pool and sign the thresholds that follow; or --verify such a document, and --apply it
     to a pool configuration that is not on chain yet."""
@@ -86,7 +68,7 @@ def calibrate(
         if measure.pool_config or measure.weights or measure.out or measure.worker or measure.verifier:
             raise ConfigError("--verify checks a document, it measures nothing", "leave the measuring options out")
         document = Calibration.load(verify)
-        document.check(None if signer is None else parse_address(signer, "--signer"))
+        document.check(signer)
     if apply is not None:
         apply_to(document, apply)
     summary = _summary(document) | ({"applied": str(apply)} if apply else {})
@@ -131,29 +113,17 @@ def _summary(document: "Calibration") -> dict[str, Any]:
     from calibration.thresholds import blind
 
     heldout, over = document.heldout()
-    return {
-        "signer": document.signer,
-        "time": document.time,
-        "method": document.method,
-        "pool": document.pool,
-        "weights": document.weights,
-        "false_reject": document.false_reject,
-        "safety": document.safety,
-        "audit_rate": document.audit_rate,
-        "thresholds": document.thresholds,
+    whole = {"signer", "time", "method", "pool", "weights", "false_reject", "safety", "audit_rate", "thresholds"}
+    counts = {"files", "rollouts", "tokens", "chunks"}
+    pairs = [
+        pair.model_dump(include=counts)
+        | {"pair": pair.name, "largest": {name: spread.largest for name, spread in pair.spread.items()}}
+        for pair in document.pairs
+    ]
+    return document.model_dump(include=whole) | {
         "sees_nothing": blind(document.thresholds),
         "heldout": {"files": heldout, "over": over, "bound": 3 / heldout},
-        "pairs": [
-            {
-                "pair": pair.name,
-                "files": pair.files,
-                "rollouts": pair.rollouts,
-                "tokens": pair.tokens,
-                "chunks": pair.chunks,
-                "largest": {name: spread.largest for name, spread in pair.spread.items()},
-            }
-            for pair in document.pairs
-        ],
+        "pairs": pairs,
     }
 
 
@@ -184,5 +154,5 @@ def _text(document: "Calibration", summary: dict[str, Any], applied: Path | None
         f"{p.name}: {p.files} files, {p.rollouts} rollouts, {p.tokens} tokens, {p.chunks} chunks"
         for p in document.pairs
     )
-    parts = [head, counts, body, *([f"{applied}: thresholds written; its hash has changed"] if applied else [])]
-    return "\n\n".join(parts)
+    done = [f"{applied}: thresholds written; its hash has changed"] if applied else []
+    return "\n\n".join([head, counts, body, *done])

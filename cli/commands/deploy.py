@@ -5,26 +5,20 @@ from typing import Annotated
 
 import typer
 
-from cli.options import DryRunOption, JsonOption, KeystoreOption, PasswordFileOption, RpcOption, YesOption, key_path
+from cli.options import DryRunOption, KeyOptions, RpcOption, YesOption, key_path
 from cli.output import emit
 from cli.plan import confirm
 from protocol.errors import ConfigError
 
-NetworkOption = Annotated[str, typer.Option("--network", help="local, base-sepolia, or a TOML file.")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for the deployment file and explorer inputs.")]
-FreshOption = Annotated[bool, typer.Option("--fresh", help="Start over with new addresses.")]
-
 
 def deploy(
-    network: NetworkOption = "local",
+    key: KeyOptions,
+    network: Annotated[str, typer.Option(help="local, base-sepolia, or a TOML file.")] = "local",
     rpc: RpcOption = None,
-    keystore: KeystoreOption = None,
-    password_file: PasswordFileOption = None,
-    out: OutOption = None,
-    fresh: FreshOption = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the deployment file and explorer inputs.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over with new addresses.")] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    json: JsonOption = False,
 ) -> None:
     """Deploy the contract suite. Run it again after any interruption: it finishes what is missing, or does nothing."""
     from chain import deploy as work
@@ -34,20 +28,20 @@ def deploy(
     from runtime.keystore import open_key
 
     config = NetworkConfig.load(network)
-    path = key_path(keystore)
+    path = key_path(key.keystore)
     folder = out or Path("deployments") / config.name
     urls = rpc_urls(network, rpc)
     ChainClient(urls, config.chain_id, patience=8.0).close()
-    client = ChainClient(urls, config.chain_id, open_key(path, password_file))
+    client = ChainClient(urls, config.chain_id, open_key(path, key.password_file))
     todo = work.plan(client, config, folder, fresh=fresh)
-    if not json:
+    if not key.json:
         typer.echo("\n".join(todo.lines()))
     if dry_run:
         steps = [
             {"contract": s.contract, "address": s.address, "exists": s.exists, "gas": s.gas} for s in todo.creations
         ]
         document = {"dry_run": True, "complete": todo.complete, "gas": todo.gas, "cost_wei": todo.cost, "plan": steps}
-        emit(document, json, lambda: "dry run: nothing was sent")
+        emit(document, key.json, lambda: "dry run: nothing was sent")
         return
     if not todo.complete and not yes:
         confirm(f"Deploy to {config.name} (chain {config.chain_id})?")
@@ -58,4 +52,4 @@ def deploy(
             f"cannot write {folder}: {error.strerror}", "choose another --out, then run this again"
         ) from None
     file = folder / work.DEPLOYMENT
-    emit({**done.model_dump(mode="json"), "file": str(file)}, json, lambda: f"deployment file: {file}")
+    emit({**done.model_dump(mode="json"), "file": str(file)}, key.json, lambda: f"deployment file: {file}")

@@ -1,5 +1,6 @@
 """`muster doctor`: every prerequisite, one line each, with what to do about those that are missing."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,27 +9,18 @@ import typer
 from cli.options import DeploymentOption, JsonOption, RpcOption
 from cli.output import emit
 
-PortsOption = Annotated[list[int] | None, typer.Option("--port", min=1, max=65535, help="Port that must be free.")]
-DataOption = Annotated[Path, typer.Option("--data", help="Folder where a local network would keep its files.")]
-S3Option = Annotated[Path | None, typer.Option("--s3", help="JSON file: endpoint, bucket, region, credentials.")]
-KeysOption = Annotated[list[Path] | None, typer.Option("--keystore", help="Key file to look at.")]
-CachesOption = Annotated[list[Path] | None, typer.Option("--cache", help="Cache of weights to read through.")]
-PoolsOption = Annotated[list[Path] | None, typer.Option("--pool-config", help="Pool configuration to read.")]
-UrlOption = Annotated[str | None, typer.Option("--orchestrator", help="URL of a pool's orchestrator.")]
-ChainOption = Annotated[int | None, typer.Option("--chain-id", help="Chain id that the RPC must have.")]
-
 
 def doctor(
     deployment: DeploymentOption = None,
     rpc: RpcOption = None,
-    chain_id: ChainOption = None,
-    s3: S3Option = None,
-    orchestrator: UrlOption = None,
-    keystore: KeysOption = None,
-    cache: CachesOption = None,
-    pool_config: PoolsOption = None,
-    port: PortsOption = None,
-    data: DataOption = Path("runs"),
+    chain_id: Annotated[int | None, typer.Option(help="Chain id that the RPC must have.")] = None,
+    s3: Annotated[Path | None, typer.Option(help="JSON file: endpoint, bucket, region, credentials.")] = None,
+    orchestrator: Annotated[str | None, typer.Option(help="URL of a pool's orchestrator.")] = None,
+    keystore: Annotated[list[Path] | None, typer.Option(help="Key file to look at.")] = None,
+    cache: Annotated[list[Path] | None, typer.Option(help="Cache of weights to read through.")] = None,
+    pool_config: Annotated[list[Path] | None, typer.Option(help="Pool configuration to read.")] = None,
+    port: Annotated[list[int] | None, typer.Option(min=1, max=65535, help="Port that must be free.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder where a local network would keep its files.")] = Path("runs"),
     json: JsonOption = False,
 ) -> None:
     """Check this machine, and the services and files that are named. Exit code 1 if anything is missing or damaged."""
@@ -41,6 +33,6 @@ def doctor(
         rpc, chain_id = rpc or named_rpc, chain_id or named_chain
     prerequisites += services.look(rpc, chain_id, s3, orchestrator)
     prerequisites += files.look(keystore or [], cache or [], pool_config or [])
-    emit([p.document() for p in prerequisites], json, lambda: "\n".join(p.line() for p in prerequisites))
+    emit(list(map(asdict, prerequisites)), json, lambda: "\n".join(p.line() for p in prerequisites))
     if any(p.state == "failed" for p in prerequisites):
         raise typer.Exit(1)

@@ -10,24 +10,18 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Acting, JsonOption, KeyOptions, KeystoreOption, Reading, grouped, key_path, parse_address
+from cli.options import Acting, Commands, JsonOption, KeyOptions, KeystoreOption, Reading, address_option, key_path
 from cli.output import emit
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import parse_tokens, show_tokens
 from protocol.errors import ConfigError
 
-app = typer.Typer(help="Encrypted key files.", no_args_is_help=True)
+app = Commands(help="Encrypted key files.", no_args_is_help=True)
 _KEY = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
 _ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
-NewPasswordOption = Annotated[
-    Path | None,
-    typer.Option("--new-password-file", help="File (mode 0600) with the new password; asked for if missing."),
-]
-
 
 @app.command()
-@grouped
 def create(key: KeyOptions) -> None:
     """Make a new key, encrypted with a password, in a new file that only you can read."""
     from runtime import keystore as keys
@@ -38,7 +32,6 @@ def create(key: KeyOptions) -> None:
 
 
 @app.command("import")
-@grouped
 def import_key(key: KeyOptions) -> None:
     """Encrypt a private key you already have; it is asked for on the terminal, or read as one line of a pipe."""
     from runtime import keystore as keys
@@ -60,8 +53,12 @@ def address(keystore: KeystoreOption = None, json: JsonOption = False) -> None:
 
 
 @app.command("change-password")
-@grouped
-def change_password(key: KeyOptions, new_password_file: NewPasswordOption = None) -> None:
+def change_password(
+    key: KeyOptions,
+    new_password_file: Annotated[
+        Path | None, typer.Option(help="File (mode 0600) with the new password; asked for if missing.")
+    ] = None,
+) -> None:
     """Encrypt a key anew with another password. The old file stays until the new one is complete and was read back."""
     from protocol.files import sync_folder
     from runtime import keystore as keys
@@ -82,16 +79,15 @@ def change_password(key: KeyOptions, new_password_file: NewPasswordOption = None
 
 
 @app.command()
-@grouped
 def balance(
     look: Reading,
     keystore: KeystoreOption = None,
-    who: Annotated[str | None, typer.Option("--address", help="An address instead of a key file.")] = None,
+    who: Annotated[str | None, address_option("--address", "An address instead of a key file.")] = None,
 ) -> None:
     """Tokens, and ether for gas, of a key or an address; needs no password."""
     from runtime import keystore as keys
 
-    found = parse_address(who, "--address") if who else keys.address_of(key_path(keystore))
+    found = who or keys.address_of(key_path(keystore))
     session = look.open()
     grains, wei = session.suite.token.balance_of(found), session.client.balance(found)
     text = f"{found}: {show_tokens(grains)} tokens, {wei / 10**18:.6f} ETH"
@@ -99,10 +95,9 @@ def balance(
 
 
 @app.command()
-@grouped
 def faucet(
     by: Acting,
-    amount: Annotated[str, typer.Option("--amount", help='Tokens, such as "1000", the most per day.')] = "1000",
+    amount: Annotated[str, typer.Option(help='Tokens, such as "1000", the most per day.')] = "1000",
 ) -> None:
     """Get test tokens (once a day per key), on deployments with the test token."""
     grains = parse_tokens(amount, "--amount")
@@ -110,7 +105,7 @@ def faucet(
     if not session.deployment.token.ours:
         raise ConfigError("this deployment's token has no faucet", "get its tokens where they are traded")
     planned = PlannedTransaction(f"get {show_tokens(grains)} test tokens", session.suite.token.faucet(grains))
-    act(session, [planned], by.mode, address=session.client.address, grains=grains)
+    act(session, [planned], by, address=session.client.address, grains=grains)
 
 
 def _new_path(keystore: Path | None) -> Path:

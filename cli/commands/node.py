@@ -1,10 +1,9 @@
 """`muster node`: what a node operator does, from checking the hardware to taking the stake back."""
 
-import typer
-
 from cli.commands import node_stake, node_work
+from cli.options import Commands
 
-app = typer.Typer(help="Run a node: register, stake, join, earn, leave.", no_args_is_help=True)
+app = Commands(help="Run a node: register, stake, join, earn, leave.", no_args_is_help=True)
 app.command("check")(node_stake.check)
 app.command("consent")(node_stake.consent)
 app.command("register")(node_stake.register)

@@ -1,5 +1,6 @@
 """`muster node check, consent, register, stake, withdraw`: the machine, the node's key, and the stake behind it."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,13 +15,13 @@ from cli.options import (
     NodeOption,
     OutFileOption,
     Paying,
-    grouped,
+    address_option,
     key_path,
-    parse_address,
+    tokens_option,
 )
 from cli.output import clock, emit, fields
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import parse_tokens, show_tokens
+from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,20 +31,9 @@ if TYPE_CHECKING:
 
 _CONSENT_SECONDS = 3600
 
-NodeKeyOption = Annotated[
-    Path | None, typer.Option("--node-keystore", help="Key file of the node, which consents to its operator.")
-]
-NodePasswordOption = Annotated[Path | None, typer.Option("--node-password-file", help="Password of the node's key.")]
-ConsentOption = Annotated[
-    Path | None, typer.Option("--consent", help="The node's consent (muster node consent), if its key is elsewhere.")
-]
-ApproveOption = Annotated[
-    bool, typer.Option("--approve", help="Allow Stakes with a transaction of its own, for tokens without permit.")
-]
-
 
 def check(
-    data: Annotated[Path, typer.Option("--data", help="Folder where the node would keep its data.")] = Path("."),
+    data: Annotated[Path, typer.Option(help="Folder where the node would keep its data.")] = Path("."),
     json: JsonOption = False,
 ) -> None:
     """Look at this machine's processors, memory, disk, GPUs and engines. Exit code 1 if it cannot be a node."""
@@ -60,18 +50,17 @@ def check(
         "engines": ", ".join(name for name, there in found.engines.items() if there) or "none",
         "verdict": "; ".join(problems) or "fit to be a node",
     }
-    emit({**found.document(), "problems": problems}, json, lambda: fields(lines))
+    emit({**asdict(found), "problems": problems}, json, lambda: fields(lines))
     if problems:
         raise typer.Exit(1)
 
 
-@grouped
 def consent(
-    operator: Annotated[str, typer.Option("--operator", help="Address of the operator.")],
+    operator: Annotated[str, address_option("--operator", "Address of the operator.")],
     out: OutFileOption,
     key: KeyOptions,
     deployment: DeploymentOption = None,
-    hours: Annotated[int, typer.Option("--hours", min=1, max=8760, help="How long it is valid.")] = 24,
+    hours: Annotated[int, typer.Option(min=1, max=8760, help="How long it is valid.")] = 24,
 ) -> None:
     """On the node's machine: let an operator register this node's key. Works offline; hand over the file."""
     import time
@@ -81,47 +70,44 @@ def consent(
     from runtime.keystore import open_key
 
     suite = load_deployment(deployment)
-    operator_address = parse_address(operator, "--operator")
     account = open_key(key_path(key.keystore), key.password_file, "node key")
     node, expiry = str(account.address), int(time.time()) + hours * 3600
-    consent = authorisations.Consent(suite.chain_id, suite.address("Stakes"), node, operator_address, expiry)
+    consent = authorisations.Consent(suite.chain_id, suite.address("Stakes"), node, operator, expiry)
     authorisations.write(authorisations.sign(consent, account), out)
     emit(
-        {"node": node, "operator": consent.operator, "expiry": expiry, "file": str(out)},
+        {"node": node, "operator": operator, "expiry": expiry, "file": str(out)},
         key.json,
-        lambda: f"{out}: node {node} consents to operator {consent.operator} until {clock(expiry)}",
+        lambda: f"{out}: node {node} consents to operator {operator} until {clock(expiry)}",
     )
 
 
-@grouped
 def register(
-    stake: Annotated[str, typer.Option(help='Tokens, such as "12.5".')],
+    stake: Annotated[int, tokens_option("--stake")],
     by: Paying,
-    node_keystore: NodeKeyOption = None,
-    node_password_file: NodePasswordOption = None,
-    consent_file: ConsentOption = None,
-    approve: ApproveOption = False,
+    node_keystore: Annotated[
+        Path | None, typer.Option(help="Key file of the node, which consents to its operator.")
+    ] = None,
+    node_password_file: Annotated[Path | None, typer.Option(help="Password of the node's key.")] = None,
+    consent_file: Annotated[
+        Path | None,
+        typer.Option("--consent", help="The node's consent (muster node consent), if its key is elsewhere."),
+    ] = None,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Allow Stakes with a transaction of its own, for tokens without permit.")
+    ] = False,
 ) -> None:
     """Register a node under your operator key (--keystore) and stake for it, with the node key's consent."""
-    grains = parse_tokens(stake, "--stake")
     session = by.open()
     consent = _node_consent(session, node_keystore, node_password_file, consent_file)
-    title = f"register node {consent.node} and stake {show_tokens(grains)} tokens"
-    stakes, base = session.suite.stakes, (consent.node, grains, consent.expiry, consent.signature)
+    title = f"register node {consent.node} and stake {show_tokens(stake)} tokens"
+    stakes, base = session.suite.stakes, (consent.node, stake, consent.expiry, consent.signature)
     if approve:
         call = stakes.register_node(*base)
     else:
-        permit = session.suite.token.sign_permit(session.account, stakes.address, grains, consent.expiry)
+        permit = session.suite.token.sign_permit(session.account, stakes.address, stake, consent.expiry)
         call = stakes.register_node_with_permit(*base, permit)
-    operator = session.client.address
-    act(
-        session,
-        [PlannedTransaction(title, call, ask=True)],
-        by.mode,
-        node=consent.node,
-        operator=operator,
-        stake=grains,
-    )
+    planned = PlannedTransaction(title, call)
+    act(session, [planned], by, node=consent.node, operator=session.client.address, stake=stake)
 
 
 def _node_consent(
@@ -146,36 +132,32 @@ def _node_consent(
     )
 
 
-@grouped
 def stake(node: NodeOption, amount: AmountOption, by: Paying) -> None:
     """Add stake to a node; in a pool, its limit of work in flight grows with it."""
-    grains, address = parse_tokens(amount, "--amount"), parse_address(node, "--node")
     session = by.open()
-    pool = session.suite.stakes.node_of(address).pool
-    title = f"stake {show_tokens(grains)} tokens for node {address}"
-    transactions = [PlannedTransaction(title, session.suite.stakes.deposit(address, grains), ask=True)]
+    pool = session.suite.stakes.node_of(node).pool
+    title = f"stake {show_tokens(amount)} tokens for node {node}"
+    transactions = [PlannedTransaction(title, session.suite.stakes.deposit(node, amount))]
     if pool:
-        refresh = session.suite.pools.refresh(pool, address)
+        refresh = session.suite.pools.refresh(pool, node)
         transactions.append(PlannedTransaction(f"raise its limit in pool {pool}", refresh, after=True))
-    act(session, transactions, by.mode, node=address, added=grains)
+    act(session, transactions, by, node=node, added=amount)
 
 
-@grouped
 def withdraw(
     node: NodeOption,
     by: Acting,
-    amount: Annotated[str | None, typer.Option("--amount", help='Tokens, such as "12.5"; all if missing.')] = None,
+    amount: Annotated[int | None, tokens_option("--amount", 'Tokens, such as "12.5"; all if missing.')] = None,
 ) -> None:
     """Take stake out, to the operator, once the node is in no pool and its unbonding time is over."""
-    address = parse_address(node, "--node")
     session = by.open()
     stakes = session.suite.stakes
-    known, free = stakes.node_of(address), stakes.withdrawable(address)
-    grains = free if amount is None else parse_tokens(amount, "--amount")
+    known, free = stakes.node_of(node), stakes.withdrawable(node)
+    grains = free if amount is None else amount
     if not free or grains > free:
-        raise ConfigError(f"{show_tokens(free)} tokens of {address} can be withdrawn now", _locked(known))
-    planned = PlannedTransaction(f"withdraw {show_tokens(grains)} tokens", stakes.withdraw(address, grains))
-    act(session, [planned], by.mode, node=address, grains=grains)
+        raise ConfigError(f"{show_tokens(free)} tokens of {node} can be withdrawn now", _locked(known))
+    planned = PlannedTransaction(f"withdraw {show_tokens(grains)} tokens", stakes.withdraw(node, grains))
+    act(session, [planned], by, node=node, grains=grains)
 
 
 def _locked(known: "NodeView") -> str:

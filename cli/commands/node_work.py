@@ -5,38 +5,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Acting, NodeOption, Paying, PoolOption, Reading, grouped, parse_address
+from cli.options import Acting, NodeOption, Paying, PoolOption, Reading
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
+    from chain.records import Submission
     from chain.state import State
+    from cli.session import Session
 
-InviteOption = Annotated[Path | None, typer.Option("--invite", help="Invite of the pool's owner.")]
 FileOption = Annotated[int, typer.Option("--file", min=0, help="Number of the submission in the pool.")]
-EvidenceOption = Annotated[
-    str | None, typer.Option("--orchestrator", help="URL of the pool's service: show the judges' findings, too.")
-]
 
 
-@grouped
-def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = None) -> None:
+def join(
+    pool: PoolOption,
+    node: NodeOption,
+    by: Acting,
+    invite: Annotated[Path | None, typer.Option(help="Invite of the pool's owner.")] = None,
+) -> None:
     """Join a pool with a registered node (as its operator or the node itself); closed pools need an invite."""
     from cli import authorisations
 
-    address = parse_address(node, "--node")
     session = by.open()
     pools = session.suite.pools
     view = session.pool(pool)
     if invite is None:
-        call = pools.join(pool, address)
+        call = pools.join(pool, node)
     else:
         given = authorisations.read(authorisations.Invite, invite)
-        expected = authorisations.Invite(session.client.chain_id, pools.address, pool, address, session.client.now())
+        expected = authorisations.Invite(session.client.chain_id, pools.address, pool, node, session.client.now())
         authorisations.check(given, expected, view.owner, invite)
-        call = pools.join_with_invite(pool, address, given.expiry, given.signature)
+        call = pools.join_with_invite(pool, node, given.expiry, given.signature)
     terms = view.terms
     if not by.json:
         typer.echo(
@@ -44,29 +45,29 @@ def join(pool: PoolOption, node: NodeOption, by: Acting, invite: InviteOption = 
             f"{show_tokens(terms.minStake)}, pays {seconds(terms.challengeWindow)} after acceptance; "
             f"configuration SHA-256 {terms.configHash.hex()}"
         )
-    act(session, [PlannedTransaction(f"node {address} joins pool {pool}", call)], by.mode, pool=pool, node=address)
+    act(session, [PlannedTransaction(f"node {node} joins pool {pool}", call)], by, pool=pool, node=node)
 
 
-@grouped
 def status(
     node: NodeOption,
     look: Reading,
-    pool: Annotated[int | None, typer.Option("--pool", help="Only this pool.")] = None,
-    last: Annotated[int, typer.Option("--last", min=0, help="Show that many submissions; 0 for all.")] = 20,
-    orchestrator: EvidenceOption = None,
+    pool: Annotated[int | None, typer.Option(help="Only this pool.")] = None,
+    last: Annotated[int, typer.Option(min=0, help="Show that many submissions; 0 for all.")] = 20,
+    orchestrator: Annotated[
+        str | None, typer.Option(help="URL of the pool's service: show the judges' findings, too.")
+    ] = None,
 ) -> None:
     """Stake, pools, what was earned, what is pending or claimable, and why any submission was rejected."""
     from cli.evidence import explain
     from cli.views.nodes import node_view
     from cli.views.texts import node_text
 
-    address = parse_address(node, "--node")
     session = look.open()
     state = session.state()
-    view = node_view(state, address, session.client.now(), pool)
+    view = node_view(state, node, session.client.now(), pool)
     if view is None:
-        raise ConfigError(f"{address} is not registered on this chain", "muster node register")
-    view["wei"] = session.client.balance(address)
+        raise ConfigError(f"{node} is not registered on this chain", "muster node register")
+    view["wei"] = session.client.balance(node)
     for account in view["accounts"] if orchestrator else ():
         for shown in account["submissions"][-last:]:
             if shown["reason"]:
@@ -75,29 +76,18 @@ def status(
     emit(view, look.json, lambda: node_text(view, last))
 
 
-@grouped
 def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
     """Pay out everything that has vested, to the node's operator. Any key may send it."""
-    address = parse_address(node, "--node")
     session = by.open()
     state, now = session.state(), session.client.now()
-    hint = state.claim_hint(pool, address, now)
+    hint = state.claim_hint(pool, node, now)
     if hint is None:
-        raise ConfigError(
-            f"nothing of {address} in pool {pool} can be claimed now", _next_vesting(state, pool, address)
-        )
-    units = hint.cumulative - state.accounts[pool, address].units_drawn
+        raise ConfigError(f"nothing of {node} in pool {pool} can be claimed now", _next_vesting(state, pool, node))
+    units = hint.cumulative - state.accounts[pool, node].units_drawn
     grains = units * state.pools[pool].terms.rate
     title = f"claim {show_tokens(grains)} tokens for {units} output tokens"
-    act(
-        session,
-        [PlannedTransaction(title, session.suite.pools.claim(hint))],
-        by.mode,
-        pool=pool,
-        node=address,
-        units=units,
-        grains=grains,
-    )
+    planned = PlannedTransaction(title, session.suite.pools.claim(hint))
+    act(session, [planned], by, pool=pool, node=node, units=units, grains=grains)
 
 
 def _next_vesting(state: "State", pool: int, node: str) -> str:
@@ -108,23 +98,19 @@ def _next_vesting(state: "State", pool: int, node: str) -> str:
     return f"the next pay vests at {clock(min(times))}" if times else "see: muster node status"
 
 
-@grouped
 def dispute(pool: PoolOption, file: FileOption, by: Paying) -> None:
     """Bring a committee's outcome before a jury, while it can be challenged. The deposit returns to who is right."""
     session = by.open()
-    sub = session.state().submissions.get((pool, file))
-    if sub is None:
-        raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
+    sub = _submission(session, pool, file)
     call = session.suite.appeals.dispute(sub)
     title = f"dispute file {file} of pool {pool} with a deposit of {show_tokens(call.grains)} tokens"
-    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, pool=pool, file=file, deposit=call.grains)
+    act(session, [PlannedTransaction(title, call)], by, pool=pool, file=file, deposit=call.grains)
 
 
-@grouped
 def announce(
     pool: PoolOption,
     file: FileOption,
-    url: Annotated[str, typer.Option("--url", help="Public http(s) URL that serves exactly the file's bytes.")],
+    url: Annotated[str, typer.Option(help="Public http(s) URL that serves exactly the file's bytes.")],
     by: Acting,
 ) -> None:
     """As the node: tell validators where else a submitted file is, when the pool's own storage does not serve it."""
@@ -132,31 +118,27 @@ def announce(
     from storage.transfer import check_url
 
     session = by.open()
-    sub = session.state().submissions.get((pool, file))
-    if sub is None:
-        raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
+    sub = _submission(session, pool, file)
     if sub.node != session.client.address:
         raise ConfigError(f"file {file} is of node {sub.node}, not of {session.client.address}", "use that node's key")
     if len(check_url(url)) > MAX_MIRROR:
         raise ConfigError(f"--url has more than {MAX_MIRROR} characters", "use a shorter one")
     call = session.suite.pools.announce_mirror(pool, file, url)
-    act(
-        session,
-        [PlannedTransaction(f"announce {url} for file {file}", call)],
-        by.mode,
-        pool=pool,
-        file=file,
-        url=url,
-        sha256=sub.sha256.hex(),
-    )
+    planned = PlannedTransaction(f"announce {url} for file {file}", call)
+    act(session, [planned], by, pool=pool, file=file, url=url, sha256=sub.sha256.hex())
 
 
-@grouped
+def _submission(session: "Session", pool: int, file: int) -> "Submission":
+    sub = session.state().submissions.get((pool, file))
+    if sub is None:
+        raise ConfigError(f"there is no file {file} in pool {pool}", "see: muster node status")
+    return sub
+
+
 def leave(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Leave a pool: no more submissions; the stake unlocks after the pool's unbonding time."""
-    address = parse_address(node, "--node")
     session = by.open()
     unbonding = session.pool(pool).unbonding
-    title = f"node {address} leaves pool {pool}; its stake unlocks {seconds(unbonding)} later"
-    planned = PlannedTransaction(title, session.suite.pools.leave_pool(pool, address), ask=True)
-    act(session, [planned], by.mode, pool=pool, node=address, unbonding=unbonding)
+    title = f"node {node} leaves pool {pool}; its stake unlocks {seconds(unbonding)} later"
+    planned = PlannedTransaction(title, session.suite.pools.leave_pool(pool, node))
+    act(session, [planned], by, pool=pool, node=node, unbonding=unbonding)

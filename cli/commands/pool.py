@@ -10,6 +10,7 @@ import typer
 from cli.options import (
     Acting,
     AmountOption,
+    Commands,
     DeploymentOption,
     KeyOptions,
     NodeOption,
@@ -18,13 +19,12 @@ from cli.options import (
     PoolOption,
     Reading,
     RpcOption,
-    grouped,
     key_path,
-    parse_address,
+    tokens_option,
 )
 from cli.output import clock, emit, fields, seconds
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import parse_tokens, show_tokens
+from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,28 +34,27 @@ if TYPE_CHECKING:
     from chain.transactions import Receipt
     from protocol.config import PoolConfig
 
-app = typer.Typer(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
+app = Commands(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @app.command()
-@grouped
 def create(
-    config: Annotated[Path, typer.Option("--config", help="Pool configuration (JSON): model, task, work, checks.")],
-    terms: Annotated[Path, typer.Option("--terms", help="Terms (TOML): pay, stakes, committee, windows.")],
-    budget: Annotated[str, typer.Option("--budget", help='Tokens to escrow, such as "1000".')],
+    config: Annotated[Path, typer.Option(help="Pool configuration (JSON): model, task, work, checks.")],
+    terms: Annotated[Path, typer.Option(help="Terms (TOML): pay, stakes, committee, windows.")],
+    budget: Annotated[int, tokens_option("--budget", 'Tokens to escrow, such as "1000".')],
     by: Paying,
 ) -> None:
     """Create an open pool and escrow its budget. Configuration and terms can never change."""
     from cli.terms import load_terms
     from protocol.config import PoolConfig
 
-    grains, document = parse_tokens(budget, "--budget"), PoolConfig.load(config)
+    document = PoolConfig.load(config)
     values = load_terms(terms, document.digest)
     session = by.open()
     unbonding = session.suite.params.unbonding_of(values.as_tuple())
-    call = session.suite.pools.create_pool(values, grains)
-    title = f"create pool “{document.name}” and escrow {show_tokens(grains)} tokens"
+    call = session.suite.pools.create_pool(values, budget)
+    title = f"create pool “{document.name}” and escrow {show_tokens(budget)} tokens"
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
 
@@ -63,8 +62,8 @@ def create(
         number = call.result(receipts[-1])
         return {"pool": number}, f"pool {number}"
 
-    facts = {"config_hash": document.digest.hex(), "budget": grains, "unbonding": unbonding}
-    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, outcome, **facts)
+    facts = {"config_hash": document.digest.hex(), "budget": budget, "unbonding": unbonding}
+    act(session, [PlannedTransaction(title, call)], by, outcome, **facts)
 
 
 def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
@@ -87,19 +86,13 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
 
 
 @app.command()
-@grouped
 def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
     """Add to a pool's budget."""
-    grains = parse_tokens(amount, "--amount")
-    session = by.open()
-    session.pool(pool)
-    title = f"add {show_tokens(grains)} tokens to pool {pool}"
-    planned = PlannedTransaction(title, session.suite.pools.fund(pool, grains), ask=True)
-    act(session, [planned], by.mode, pool=pool, added=grains)
+    title = f"add {show_tokens(amount)} tokens to pool {pool}"
+    _change(lambda pools: pools.fund(pool, amount), title, by, pool=pool, added=amount)
 
 
 @app.command()
-@grouped
 def status(pool: PoolOption, look: Reading) -> None:
     """Phase, step, money, nodes, files, and what everything waits for."""
     from cli.views.pools import pool_view
@@ -115,7 +108,6 @@ def status(pool: PoolOption, look: Reading) -> None:
 
 
 @app.command()
-@grouped
 def invite(
     pool: PoolOption,
     node: NodeOption,
@@ -129,20 +121,20 @@ def invite(
     from cli import authorisations
     from cli.session import open_session
 
-    address, period = parse_address(node, "--node"), parse_period(valid, "--for")
+    period = parse_period(valid, "--for")
     session = open_session(deployment, rpc, key_path(key.keystore), key.password_file)
     owner = session.pool(pool).owner
     if owner != session.client.address:
         raise ConfigError(f"pool {pool} is owned by {owner}, not by {session.client.address}", "use the owner's key")
     pools, expiry = session.suite.pools.address, session.client.now() + period
     signed = authorisations.sign(
-        authorisations.Invite(session.client.chain_id, pools, pool, address, expiry), session.account
+        authorisations.Invite(session.client.chain_id, pools, pool, node, expiry), session.account
     )
     authorisations.write(signed, out)
     emit(
-        {"pool": pool, "node": address, "expiry": expiry, "file": str(out)},
+        {"pool": pool, "node": node, "expiry": expiry, "file": str(out)},
         key.json,
-        lambda: f"{out}: invites {address} to pool {pool} until {clock(expiry)}",
+        lambda: f"{out}: invites {node} to pool {pool} until {clock(expiry)}",
     )
 
 
@@ -155,28 +147,24 @@ def parse_period(text: str, what: str) -> int:
 
 
 @app.command()
-@grouped
 def pause(pool: PoolOption, by: Acting) -> None:
     """No new joins or submissions until resumed; votes, pay and disputes go on."""
-    _change(lambda pools: pools.pause_pool(pool), "pause pool", pool, by)
+    _change(lambda pools: pools.pause_pool(pool), f"pause pool {pool}", by, pool=pool)
 
 
 @app.command()
-@grouped
 def resume(pool: PoolOption, by: Acting) -> None:
     """Open a paused pool again."""
-    _change(lambda pools: pools.resume_pool(pool), "resume pool", pool, by)
+    _change(lambda pools: pools.resume_pool(pool), f"resume pool {pool}", by, pool=pool)
 
 
 @app.command()
-@grouped
 def close(pool: PoolOption, by: Paying) -> None:
     """Close a pool for good: no more joins, steps or submissions. The rest of the budget follows with `settle`."""
-    _change(lambda pools: pools.close_pool(pool), "close for good pool", pool, by)
+    _change(lambda pools: pools.close_pool(pool), f"close for good pool {pool}", by, pool=pool)
 
 
 @app.command()
-@grouped
 def settle(pool: PoolOption, by: Acting) -> None:
     """After a closed pool's last window: take the free budget back."""
     from cli.session import open_session
@@ -185,24 +173,18 @@ def settle(pool: PoolOption, by: Acting) -> None:
     view, now = session.pool(pool), session.client.now()
     if view.settle_at > now:
         raise ConfigError(f"pool {pool} can be settled at {clock(view.settle_at)}", "run this again then")
-    _change(lambda pools: pools.settle_pool(pool), "take the leftovers of pool", pool, by)
+    _change(lambda pools: pools.settle_pool(pool), f"take the leftovers of pool {pool}", by, pool=pool)
 
 
 @app.command("remove-node")
-@grouped
 def remove_node(pool: PoolOption, node: NodeOption, by: Paying) -> None:
     """Keep a node from any later submission; its stake and its work so far are untouched."""
-    address = parse_address(node, "--node")
-    session = by.open()
-    session.pool(pool)
-    call = session.suite.pools.remove_node(pool, address)
-    title = f"remove node {address} from pool {pool} for good"
-    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, pool=pool, node=address)
+    title = f"remove node {node} from pool {pool} for good"
+    _change(lambda pools: pools.remove_node(pool, node), title, by, pool=pool, node=node)
 
 
-def _change(change: "Callable[[Pools], ContractCall[Any]]", words: str, pool: int, by: Acting) -> None:
-    """A step in the pool's life: one call of its owner."""
+def _change(change: "Callable[[Pools], ContractCall[Any]]", title: str, by: Acting, *, pool: int, **facts: Any) -> None:
+    """One call of a pool's owner."""
     session = by.open()
     session.pool(pool)
-    planned = PlannedTransaction(f"{words} {pool}", change(session.suite.pools), ask=True)
-    act(session, [planned], by.mode, pool=pool)
+    act(session, [PlannedTransaction(title, change(session.suite.pools))], by, pool=pool, **facts)

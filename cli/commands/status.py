@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import DeploymentOption, JsonOption, RpcOption
+from cli.options import Reading
 from cli.output import clock, emit, fields, table
 from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
@@ -14,15 +14,11 @@ if TYPE_CHECKING:
 
 _ESCROW = ("held", "free", "reserved", "unpaid", "claimed", "fees", "burnt")
 
-UrlOption = Annotated[str | None, typer.Option("--orchestrator", help="URL of a pool's orchestrator.")]
-
 
 def status(
-    orchestrator: UrlOption = None,
-    deployment: DeploymentOption = None,
-    rpc: RpcOption = None,
-    pool: Annotated[int | None, typer.Option("--pool", min=0, help="Only this pool.")] = None,
-    json: JsonOption = False,
+    look: Reading,
+    orchestrator: Annotated[str | None, typer.Option(help="URL of a pool's orchestrator.")] = None,
+    pool: Annotated[int | None, typer.Option(min=0, help="Only this pool.")] = None,
 ) -> None:
     """Phase, step, nodes, escrow, and what is waited for since when."""
     if orchestrator is not None:
@@ -32,15 +28,14 @@ def status(
         run = ask_orchestrator(orchestrator, STATUS)
         balance = ask_orchestrator(orchestrator, DASHBOARD).escrow
         escrow: dict[str, int] = balance.model_dump() if balance else {}
-        emit(run.model_dump(mode="json") | {"escrow": escrow}, json, lambda: _service_text(run, escrow))
+        emit(run.model_dump(mode="json") | {"escrow": escrow}, look.json, lambda: _service_text(run, escrow))
         return
-    if deployment is None:
+    if look.deployment is None:
         raise ConfigError("nothing to look at is named", "pass --orchestrator URL, or --deployment FILE")
-    from cli.session import open_session
     from cli.views.pools import pool_view
     from cli.views.texts import pool_text
 
-    session = open_session(deployment, rpc)
+    session = look.open()
     state, head = session.state(), session.client.head()
     views = [v for n in sorted(state.pools) if pool in (None, n) and (v := pool_view(state, n, head.time))]
     for view in views:
@@ -56,7 +51,7 @@ def status(
         "paused": state.paused,
         "pools": views,
     }
-    emit(summary, json, lambda: "\n\n".join([_chain_text(summary), *map(pool_text, views)]))
+    emit(summary, look.json, lambda: "\n\n".join([_chain_text(summary), *map(pool_text, views)]))
 
 
 def _chain_text(summary: dict[str, Any]) -> str:

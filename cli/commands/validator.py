@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Acting, Paying, Reading, grouped, parse_address
+from cli.options import Acting, Commands, Paying, Reading, address_option
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
@@ -16,59 +16,55 @@ if TYPE_CHECKING:
     from chain.transactions import Receipt
     from cli.session import Session
 
-app = typer.Typer(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
+app = Commands(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
 
 SeatOption = Annotated[int, typer.Option("--seat", min=0, help="Number of the seat.")]
-VoterOption = Annotated[
-    list[str] | None, typer.Option("--voter", help="Address of the seat's voting key; repeat for several seats.")
-]
-OwnerOption = Annotated[str, typer.Option("--address", help="Address that owns or votes for the seats.")]
 
 
 @app.command()
-@grouped
-def bond(by: Paying, voter: VoterOption = None) -> None:
+def bond(
+    by: Paying,
+    voter: Annotated[
+        list[str] | None, address_option("--voter", "Address of the seat's voting key; repeat for several seats.")
+    ] = None,
+) -> None:
     """Open one seat per voting key; your key (--keystore) pays the bond, owns the seats and gets the fees."""
-    voters = [parse_address(text, "--voter") for text in voter or []]
     session = by.open()
     seats, owner = session.suite.seats, session.client.address
     planned = []
-    for key in voters or [owner]:
+    for key in voter or [owner]:
         call = seats.open_seat(key)
         title = f"bond {show_tokens(call.grains)} tokens for a seat with voting key {key}"
-        planned.append(PlannedTransaction(title, call, ask=True))
+        planned.append(PlannedTransaction(title, call))
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
         opened = [seats.event(receipt, "SeatOpened").args for receipt in receipts]
         lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
         return {"seats": opened}, "\n".join([*lines, f"now epoch {seats.current_epoch()}"])
 
-    act(session, planned, by.mode, outcome, owner=owner, bond=planned[0].call.grains)
+    act(session, planned, by, outcome, owner=owner, bond=planned[0].call.grains)
 
 
 @app.command()
-@grouped
 def status(
-    address: OwnerOption,
+    address: Annotated[str, address_option("--address", "Address that owns or votes for the seats.")],
     look: Reading,
 ) -> None:
     """Seats, votes, fees earned and due, and every penalty with its cause."""
     from cli.views.seats import seat_view, seats_of
     from cli.views.texts import seats_text
 
-    owner = parse_address(address, "--address")
     session = look.open()
     state, now = session.state(), session.client.now()
-    views = [seat_view(state, seat, now) for seat in seats_of(state, owner)]
+    views = [seat_view(state, seat, now) for seat in seats_of(state, address)]
     epoch = session.suite.seats.current_epoch()
-    emit({"address": owner, "epoch": epoch, "seats": views}, look.json, lambda: seats_text(owner, epoch, views))
+    emit({"address": address, "epoch": epoch, "seats": views}, look.json, lambda: seats_text(address, epoch, views))
 
 
 @app.command()
-@grouped
 def claim(
     by: Acting,
-    seat: Annotated[int | None, typer.Option("--seat", min=0, help="Only this seat; all of yours if missing.")] = None,
+    seat: Annotated[int | None, typer.Option(min=0, help="Only this seat; all of yours if missing.")] = None,
 ) -> None:
     """Settle every membership and jury duty that is due: fees go to the seat's owner, penalties are taken."""
     from cli.views.seats import seats_of
@@ -80,13 +76,13 @@ def claim(
     if not planned:
         raise ConfigError("no fee is due now", "fees are due once a lane's challenge window is over")
     before = session.suite.token.balance_of(session.client.address)
-    act(session, planned, by.mode, seats=seats)
+    act(session, planned, by, seats=seats)
     if not by.dry_run and not by.json:
         after = session.suite.token.balance_of(session.client.address)
         typer.echo(f"balance: {show_tokens(before)} → {show_tokens(after)} tokens")
 
 
-def _dues(session: "Session", state: "State", seat: int, now: int) -> list["PlannedTransaction"]:
+def _dues(session: "Session", state: "State", seat: int, now: int) -> list[PlannedTransaction]:
     from cli.views.seats import due, jury_duties
 
     court, juries = session.suite.court, session.suite.juries
@@ -100,27 +96,18 @@ def _dues(session: "Session", state: "State", seat: int, now: int) -> list["Plan
 
 
 @app.command("set-voter")
-@grouped
 def set_voter(
     seat: SeatOption,
-    voter: Annotated[str, typer.Option("--voter", help="Address of the seat's new voting key.")],
+    voter: Annotated[str, address_option("--voter", "Address of the seat's new voting key.")],
     by: Paying,
 ) -> None:
     """Give a seat another voting key. Not while a vote is committed and still hidden: neither key could reveal it."""
-    key = parse_address(voter, "--voter")
     session = by.open()
-    call = session.suite.seats.set_voter(seat, key)
-    act(
-        session,
-        [PlannedTransaction(f"seat {seat} votes with key {key}", call, ask=True)],
-        by.mode,
-        seat=seat,
-        voter=key,
-    )
+    planned = PlannedTransaction(f"seat {seat} votes with key {voter}", session.suite.seats.set_voter(seat, voter))
+    act(session, [planned], by, seat=seat, voter=voter)
 
 
 @app.command("top-up")
-@grouped
 def top_up(seat: SeatOption, by: Paying) -> None:
     """Fill a seat's bond up again after penalties; below the least bond a seat has to leave."""
     session = by.open()
@@ -128,27 +115,19 @@ def top_up(seat: SeatOption, by: Paying) -> None:
     if not call.grains:
         raise ConfigError(f"the bond of seat {seat} is complete", "nothing has to be done")
     title = f"add {show_tokens(call.grains)} tokens to the bond of seat {seat}"
-    act(session, [PlannedTransaction(title, call, ask=True)], by.mode, seat=seat, added=call.grains)
+    act(session, [PlannedTransaction(title, call)], by, seat=seat, added=call.grains)
 
 
 @app.command()
-@grouped
-def leave(
-    seat: SeatOption,
-    by: Paying,
-) -> None:
+def leave(seat: SeatOption, by: Paying) -> None:
     """Leave with a seat: it is drawn for the last time in the next epoch. Keep voting until then, then withdraw."""
     session = by.open()
-    planned = PlannedTransaction(f"seat {seat} leaves", session.suite.seats.leave_seat(seat), ask=True)
-    act(session, [planned], by.mode, seat=seat)
+    planned = PlannedTransaction(f"seat {seat} leaves", session.suite.seats.leave_seat(seat))
+    act(session, [planned], by, seat=seat)
 
 
 @app.command()
-@grouped
-def withdraw(
-    seat: SeatOption,
-    by: Acting,
-) -> None:
+def withdraw(seat: SeatOption, by: Acting) -> None:
     """After leaving: start the unbonding period, or take the bond once it is over."""
     session = by.open()
     seats = session.suite.seats
@@ -161,7 +140,7 @@ def withdraw(
         planned = PlannedTransaction(
             f"start unbonding seat {seat}; withdraw again in {period}", seats.unbond_seat(seat)
         )
-    act(session, [planned], by.mode, seat=seat, unbonding=not view.release_at)
+    act(session, [planned], by, seat=seat, unbonding=not view.release_at)
 
 
 def _check_withdrawable(session: "Session", seat: int, view: "SeatView") -> None:

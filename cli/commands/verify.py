@@ -1,12 +1,13 @@
 """`muster verify`: judge decided submissions again from chain and bucket, and say where the verdicts differ."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import DeploymentOption, JsonOption, PoolOption, RpcOption
+from cli.options import PoolOption, Reading
 from cli.output import emit, table
 from protocol.errors import ConfigError, IntegrityError, first_problem, printable
 
@@ -14,56 +15,66 @@ if TYPE_CHECKING:
     from runtime.process import EngineConfig
     from validator.replay import Opened, Replayed
 
-OrchestratorOption = Annotated[
-    str, typer.Option("--orchestrator", help="The pool's service, or another source of files.")
-]
-SequencesArgument = Annotated[list[int] | None, typer.Argument(help="Submissions; all decided ones if none is named.")]
-CacheOption = Annotated[Path | None, typer.Option("--cache", help="Folder for weights and chain events.")]
-EngineOption = Annotated[str, typer.Option("--engine", help="transformers, vllm, or auto: vLLM where it is installed.")]
-BatchOption = Annotated[int, typer.Option("--batch", min=1, max=65536, help="Rollouts in one pass of the model.")]
-DtypeOption = Annotated[str, typer.Option("--dtype", help="float32 or bfloat16, as the pool's thresholds want it.")]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", min=1, max=1024, help="Threads that compute.")]
 
-PrivateOption = Annotated[
-    bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
-]
+@dataclass(frozen=True)
+class EngineOptions:
+    """Options of the engine that judges."""
+
+    name: Annotated[str, typer.Option("--engine", help="transformers, vllm, or auto: vLLM where it is installed.")] = (
+        "transformers"
+    )
+    batch: Annotated[int, typer.Option(min=1, max=65536, help="Rollouts in one pass of the model.")] = 64
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16, as the pool's thresholds want it.")] = "float32"
+    device: Annotated[str, typer.Option(help="Where the model runs: cpu or cuda.")] = "cpu"
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads that compute.")] = 1
+
+    def config(self) -> "EngineConfig":
+        """Raises ConfigError naming the option."""
+        from pydantic import ValidationError
+
+        from runtime.process import EngineConfig
+
+        try:
+            return EngineConfig.model_validate(vars(self))
+        except ValidationError as error:
+            field, problem = first_problem(error.errors())
+            raise ConfigError(
+                f"--{'engine' if field == 'name' else field}: {problem}", "choose another value"
+            ) from None
 
 
 def verify(
-    orchestrator: OrchestratorOption,
-    sequences: SequencesArgument = None,
-    engine: EngineOption = "transformers",
-    batch: BatchOption = 64,
-    dtype: DtypeOption = "float32",
-    device: DeviceOption = "cpu",
-    threads: ThreadsOption = 1,
-    deployment: DeploymentOption = None,
+    engine: EngineOptions,
+    look: Reading,
+    orchestrator: Annotated[str, typer.Option(help="The pool's service, or another source of files.")],
+    sequences: Annotated[
+        list[int] | None, typer.Argument(help="Submissions; all decided ones if none is named.")
+    ] = None,
     pool: PoolOption = 1,
-    rpc: RpcOption = None,
-    cache: CacheOption = None,
-    allow_private_sources: PrivateOption = False,
-    json: JsonOption = False,
+    cache: Annotated[Path | None, typer.Option(help="Folder for weights and chain events.")] = None,
+    allow_private_sources: Annotated[
+        bool, typer.Option("--allow-private-sources", help="Follow URLs that others chose into private networks too.")
+    ] = False,
 ) -> None:
     """Replay verdicts from public data alone; no key is needed. Exit code 1 if any outcome differs from ours."""
     from cli.session import load_deployment, rpc_urls
     from protocol.files import user_cache
     from runtime.process import ProcessConfig
 
-    if deployment is None:
+    if look.deployment is None:
         raise ConfigError("no deployment is named", "pass --deployment FILE")
     folder = cache or user_cache("verify")
     config = ProcessConfig(
         home=folder,
         cache=folder / "weights",
-        deployment=deployment,
-        rpc=tuple(rpc_urls(load_deployment(deployment).network, rpc)),
+        deployment=look.deployment,
+        rpc=tuple(rpc_urls(load_deployment(look.deployment).network, look.rpc)),
         pool=pool,
         orchestrator=orchestrator,
         allow_private_sources=allow_private_sources,
-        engine=_engine(engine, dtype, device, threads, batch),
+        engine=engine.config(),
     )
-    _set_threads(threads)
+    _set_threads(engine.threads)
     from validator.replay import replay
 
     rows = [_row(one) for one in replay(config, sequences or ())]
@@ -75,23 +86,9 @@ def verify(
         "votes_differing": sum(not vote["agrees"] for row in rows for vote in row["votes"]),
         "largest_differences": _largest_differences(rows),
     }
-    emit(document, json, lambda: _text(document))
+    emit(document, look.json, lambda: _text(document))
     if document["differing"]:
         raise typer.Exit(1)
-
-
-def _engine(name: str, dtype: str, device: str, threads: int, batch: int) -> "EngineConfig":
-    from pydantic import ValidationError
-
-    from runtime.process import EngineConfig
-
-    try:
-        return EngineConfig.model_validate(
-            {"name": name, "dtype": dtype, "device": device, "threads": threads, "batch": batch}
-        )
-    except ValidationError as error:
-        field, problem = first_problem(error.errors())
-        raise ConfigError(f"--{'engine' if field == 'name' else field}: {problem}", "choose another value") from None
 
 
 def _set_threads(threads: int) -> None:

@@ -1,8 +1,7 @@
 """What one check found of one prerequisite."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from protocol.errors import MusterError
 
@@ -19,9 +18,6 @@ class Prerequisite:
     def line(self) -> str:
         mark = {"ok": "ok    ", "failed": "FAILED", "note": "note  "}[self.state]
         return f"{mark}  {self.check:<12} {self.detail}" + (f"; {self.hint}" if self.hint else "")
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def ok(check: str, detail: str) -> Prerequisite:

@@ -20,10 +20,7 @@ def look(keystores: list[Path], caches: list[Path], pool_configs: list[Path]) ->
 def _keystore(path: Path) -> Prerequisite:
     from runtime import keystore
 
-    def address() -> str:
-        return keystore.address_of(path)
-
-    found = judged("keystore", address)
+    found = judged("keystore", lambda: keystore.address_of(path))
     if found.state == "ok" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         return failed("keystore", f"{path} is open to other users", f"chmod 600 {path}")
     return ok("keystore", f"{path} holds {found.detail}") if found.state == "ok" else found

@@ -16,7 +16,9 @@ import cli
 from chain.abi import CONTRACTS
 from chain.resources import abi_folder, artifacts_folder
 from cli.doctor.base import Prerequisite, failed, judged, note, ok
+from cli.hardware import existing
 from demo.ports import is_free
+from demo.services.anvil import find_anvil
 
 ROOT = Path(cli.__file__).parents[1]
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
@@ -28,7 +30,7 @@ def look(data: Path, ports: Sequence[int]) -> Iterator[Prerequisite]:
     yield _python()
     if (ROOT / "Makefile").exists():
         yield from _tools_of_a_checkout()
-    yield judged("anvil", _anvil)
+    yield judged("anvil", lambda: str(find_anvil()))
     yield from _packages()
     yield _contracts()
     yield _attributes(data)
@@ -74,12 +76,6 @@ def _compiler() -> Prerequisite:
     return ok("compiler", found)
 
 
-def _anvil() -> str:
-    from demo.services.anvil import find_anvil
-
-    return str(find_anvil())
-
-
 def _forge() -> Prerequisite:
     local = ROOT / "node_modules" / ".bin" / "forge"
     found = str(local) if local.exists() else shutil.which("forge")
@@ -118,9 +114,7 @@ def _contracts() -> Prerequisite:
 
 def _attributes(data: Path) -> Prerequisite:
     """User extended attributes, in which the local S3 server keeps its objects' metadata."""
-    folder = data
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
+    folder = existing(data)
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".muster-doctor-") as file:
             os.setxattr(file.name, "user.muster.probe", b"x" * 2000)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.doctor.base import Prerequisite, judged, note
-from protocol.errors import ConfigError, IntegrityError, UnreachableError, first_problem
+from protocol.documents import load_document
+from protocol.errors import ConfigError, IntegrityError, UnreachableError
 
 if TYPE_CHECKING:
     from protocol.api.endpoints import Get
@@ -28,36 +29,22 @@ def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: s
         yield judged("orchestrator", lambda: _orchestrator(orchestrator))
 
 
-def chain_id_at(rpc: str) -> int:
-    """The chain id that the RPC answers with. Raises UnreachableError if it does not answer, ConfigError if what
-    answers is no Ethereum RPC."""
+def _chain(rpc: str, expected: int | None) -> str:
     answer = post_json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}, "the RPC")
     try:
-        return int(answer["result"], 16)
+        found = int(answer["result"], 16)
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"{rpc} is not an Ethereum RPC", "check the URL") from None
-
-
-def _chain(rpc: str, expected: int | None) -> str:
-    found = chain_id_at(rpc)
     if expected is not None and found != expected:
         raise ConfigError(f"{rpc} is chain {found}, expected {expected}", "name the RPC of the right chain")
     return f"{rpc} answers, chain {found}"
 
 
 def _bucket(path: Path) -> str:
-    from pydantic import ValidationError
-
     from storage.bucket import Bucket
     from storage.settings import S3Settings
 
-    try:
-        settings = S3Settings.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    except ValidationError as error:
-        field, problem = first_problem(error.errors())
-        raise ConfigError(f"{path}: `{field}`: {problem}", "correct that field") from None
+    settings = load_document(path, S3Settings)
     bucket = Bucket(settings)
     next(iter(bucket.list("manifests/")), None)
     return f"bucket {settings.bucket} at {settings.endpoint} can be read"

@@ -5,6 +5,7 @@ from typing import Any
 from chain.records import Account, Submission
 from chain.standing import Standing, standing_of
 from chain.state import State
+from cli.views import picked
 from cli.views.progress import reason, waiting
 from protocol.verdict import Code
 
@@ -17,11 +18,7 @@ def node_view(state: State, node: str, now: int, pool: int | None = None) -> dic
     accounts = [a for (of, who), a in sorted(state.accounts.items()) if who == node and pool in (None, of)]
     return {
         "node": node,
-        "operator": known.operator,
-        "stake": known.stake,
-        "slashed": known.slashed,
-        "pool": known.pool,
-        "release_at": known.release_at,
+        **picked(known, "operator", "stake", "slashed", "pool", "release_at"),
         "withdrawable": withdrawable(state, node, now),
         "accounts": [account_view(state, account, now) for account in accounts],
     }
@@ -41,17 +38,14 @@ def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
     unclaimed = max(account.units_earned - account.units_drawn - units, 0)
     subs = state.submissions_of(account.pool, account.node)
     return {
-        "pool": account.pool,
+        **picked(account, "pool", "joined_step", "paid", "slashed"),
         "standing": standing(account),
-        "joined_step": account.joined_step,
         "next_counter": account.counter,
         "units": {"pending": account.units_pending, "accepted": account.units_accepted, "claimable": units},
         "earned": account.units_accepted * rate,
         "pending": account.units_pending * rate,
         "vesting": unclaimed * rate,
         "claimable": units * rate,
-        "paid": account.paid,
-        "slashed": account.slashed,
         "submissions": [submission_view(state, sub, now) for sub in subs],
     }
 
@@ -69,17 +63,10 @@ def standing(account: Account) -> str:
 
 def submission_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
     return {
-        "sequence": sub.sequence,
-        "step": sub.step,
-        "counter": sub.counter,
-        "units": sub.units,
+        **picked(sub, "sequence", "step", "counter", "units", "code", "slashed", "time", "tx"),
         "status": str(sub.status),
-        "code": sub.code,
         "reason": reason(state, sub),
         "final": sub.is_final(now),
         "waiting": waiting(state, sub, now),
-        "slashed": sub.slashed,
         "sha256": sub.sha256.hex(),
-        "time": sub.time,
-        "tx": sub.tx,
     }

@@ -5,6 +5,7 @@ from typing import Any
 
 from chain.records import Pool, Status
 from chain.state import State
+from cli.views import picked
 from cli.views.nodes import standing
 from cli.views.progress import waiting
 
@@ -20,11 +21,8 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
     counts = Counter(str(sub.status) for sub in subs)
     pending = [sub for sub in subs if not sub.is_final(now)]
     return {
-        "pool": number,
-        "owner": pool.owner,
-        "status": pool.status,
-        "step": pool.step,
-        "steps": [{"step": s.step, "time": s.time, "manifest": s.manifest.hex()} for s in pool.steps],
+        **picked(pool, "pool", "owner", "status", "step"),
+        "steps": [{**picked(step, "step", "time"), "manifest": step.manifest.hex()} for step in pool.steps],
         "config_hash": pool.config_hash.hex(),
         "terms": {name: _plain(value) for name, value in vars(pool.terms).items()},
         "money": money(state, pool),
@@ -32,8 +30,7 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
         "submissions": {str(status): counts.get(str(status), 0) for status in Status},
         "units_accepted": sum(sub.units for sub in state.accepted(number)),
         "waits": [
-            {"sequence": sub.sequence, "node": sub.node, "waiting": waiting(state, sub, now)}
-            for sub in pending[-_NEWEST_WAITS:]
+            {**picked(sub, "sequence", "node"), "waiting": waiting(state, sub, now)} for sub in pending[-_NEWEST_WAITS:]
         ],
     }
 
@@ -44,13 +41,7 @@ def money(state: State, pool: Pool) -> dict[str, int]:
     accounts = [a for (of, _), a in state.accounts.items() if of == pool.pool]
     rate = pool.terms.rate
     return {
-        "escrow": pool.escrow,
-        "funded": pool.funded,
-        "claimed": pool.claimed,
-        "fees_paid": pool.fees_paid,
-        "fees_burnt": pool.fees_burnt,
-        "from_stakes": pool.from_stakes,
-        "leftover": pool.leftover,
+        **picked(pool, "escrow", "funded", "claimed", "fees_paid", "fees_burnt", "from_stakes", "leftover"),
         "owed": sum(a.units_earned - a.units_drawn for a in accounts) * rate,
         "pending": sum(a.units_pending for a in accounts) * rate,
     }
@@ -65,15 +56,10 @@ def nodes(state: State, number: int) -> list[dict[str, Any]]:
         known = state.nodes.get(node)
         out.append(
             {
-                "node": node,
-                "operator": account.operator,
+                **picked(account, "node", "operator", "units_accepted", "units_pending", "paid", "slashed"),
                 "standing": standing(account),
                 "stake": known.stake if known else 0,
                 "submitted": account.counter,
-                "units_accepted": account.units_accepted,
-                "units_pending": account.units_pending,
-                "paid": account.paid,
-                "slashed": account.slashed,
             }
         )
     return out

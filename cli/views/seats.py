@@ -6,6 +6,7 @@ from typing import Any
 from chain.judging import Lane, Round
 from chain.records import Seat
 from chain.state import State
+from cli.views import picked
 from protocol.verdict import Code, unpack
 
 
@@ -18,21 +19,15 @@ def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
     """One seat. `due`: memberships whose fees and penalties can be settled by `claim` now."""
     memberships = list(memberships_of(state, seat.seat))
     return {
-        "seat": seat.seat,
-        "owner": seat.owner,
-        "voter": seat.voter,
+        **picked(seat, "seat", "owner", "voter", "bond", "earned", "penalised", "release_at"),
         "standing": standing(seat),
-        "bond": seat.bond,
-        "earned": seat.earned,
-        "penalised": seat.penalised,
-        "release_at": seat.release_at,
         "drawn": len(memberships),
         "voted": sum(1 for _, round_, member in memberships if member in round_.reveals),
         "due": len(list(due(state, seat.seat, now))),
         "penalties": [
-            {"pool": s.pool, "sequence": s.sequence, "code": s.code, "amount": s.amount, "time": s.time, "tx": s.tx}
-            for s in state.slashes
-            if s.kind == "seat" and s.who == str(seat.seat)
+            picked(slash, "pool", "sequence", "code", "amount", "time", "tx")
+            for slash in state.slashes
+            if slash.kind == "seat" and slash.who == str(seat.seat)
         ],
     }
 

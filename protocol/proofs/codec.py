@@ -44,11 +44,6 @@ def check_count(proofs: Sequence[bytes], tokens: int) -> None:
         raise MalformedProof(f"{len(proofs)} proofs for {tokens} tokens, which need {proof_count(tokens)}")
 
 
-def parse(proof: bytes) -> Proofs:
-    """One proof. Raises MalformedProof."""
-    return parse_many([proof])
-
-
 def parse_many(proofs: Sequence[bytes], tokens: int | None = None) -> Proofs:
     """Proofs in order; with `tokens`, their number must be that of a completion so long. Raises MalformedProof.
 

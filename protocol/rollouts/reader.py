@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from protocol.proofs.codec import PROOF_BYTES, proof_count
 from protocol.rollouts.confine import confine
 from protocol.rollouts.frames import (
     ANSWER,
@@ -28,7 +29,7 @@ from protocol.rollouts.frames import (
 )
 from protocol.rollouts.parquet import METADATA_KEY, SCHEMA
 from protocol.rollouts.rowbytes import encode_row
-from protocol.rollouts.schema import MAX_HEADER_BYTES, PROOF_BYTES, Limits, MalformedFile, Rollout
+from protocol.rollouts.schema import MAX_HEADER_BYTES, Limits, MalformedFile, Rollout
 
 MAX_ROW_GROUPS = 64
 ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
@@ -86,7 +87,7 @@ def _check_column(path: str, chunks: list[Any], limits: Limits) -> None:
         "prompt_tokens.list.element": limits.rows * limits.max_prompt_tokens,
         "output_tokens.list.element": limits.rows * limits.max_new_tokens,
         "logprobs.list.element": limits.rows * limits.max_new_tokens,
-        "proofs.list.element": limits.rows * (-(-limits.max_new_tokens // 32)),
+        "proofs.list.element": limits.rows * proof_count(limits.max_new_tokens),
     }.get(path, limits.rows)
     width = 262 if path == "proofs.list.element" else 8
     if any(chunk.num_values < 0 for chunk in chunks) or sum(chunk.num_values for chunk in chunks) > values:

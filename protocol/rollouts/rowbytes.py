@@ -4,7 +4,8 @@ import struct
 
 import numpy as np
 
-from protocol.rollouts.schema import PROOF_BYTES, MalformedFile, Rollout
+from protocol.proofs.codec import PROOF_BYTES
+from protocol.rollouts.schema import MalformedFile, Rollout
 
 _HEAD = struct.Struct(">IIQIIfff")
 _COUNT = struct.Struct(">I")

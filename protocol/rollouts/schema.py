@@ -1,31 +1,26 @@
 """The rollout file's vocabulary: header, rollout, limits, and the checks every file must pass (docs/protocol.md, 6)."""
 
 import math
-import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from eth_utils.address import is_checksum_address, to_checksum_address
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from protocol.api.base import Address, Hex64
 from protocol.config import WorkConfig
 from protocol.encoding import canonical_json, parse_json
-from protocol.errors import MusterError
+from protocol.errors import MusterError, first_problem
 from protocol.identity import PoolId, WorkId
+from protocol.proofs.codec import PROOF_BYTES, proof_count
 from protocol.seeds import Work
 
 VERSION = 1
-PROOF_BYTES = 258
-CHUNK_TOKENS = 32
 MAX_HEADER_BYTES = 4096
 FIXED_ROW_BYTES = 52  # every number of a row, the four counts included
-_LABEL = re.compile(r"[ -~]{1,64}")
-_HASH = re.compile(r"[0-9a-f]{64}")
-_NUMBERS = ("version", "chain_id", "pool", "step", "counter")
-_LABELS = ("engine", "dtype", "device")
-_ADDRESSES = ("pools", "node")
-_HASHES = ("step_seed", "manifest")
+Number = Annotated[int, Field(ge=0, lt=1 << 63)]
+Label = Annotated[str, Field(pattern=r"^[ -~]{1,64}$")]
 
 
 class MalformedFile(MusterError):
@@ -51,28 +46,16 @@ class RolloutHeader:
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        fields = self._fields()
-        for name in _NUMBERS:
-            if type(fields[name]) is not int or not 0 <= fields[name] < 2**63:
-                raise MalformedFile(f"header `{name}` is not a number from 0 to 2^63 - 1")
-        if self.version != VERSION:
-            raise MalformedFile(f"header version {self.version}, this program reads version {VERSION}")
-        for name in _HASHES:
-            if not isinstance(fields[name], bytes) or len(fields[name]) != 32:
-                raise MalformedFile(f"header `{name}` is not 32 bytes")
-        for name in _LABELS:
-            if not isinstance(fields[name], str) or not _LABEL.fullmatch(fields[name]):
-                raise MalformedFile(f"header `{name}` is not 1 to 64 printable ASCII characters")
-        object.__setattr__(self, "work", _work(fields | {name: _address(name, fields[name]) for name in _ADDRESSES}))
+        object.__setattr__(self, "work", _checked(self._fields()).work())
 
     def _fields(self) -> dict[str, Any]:
-        labels = {name: getattr(self, name) for name in ("version", *_LABELS)}
-        return self.work.id.flat() | {name: getattr(self.work, name) for name in _HASHES} | labels
+        seeds = {"step_seed": self.work.step_seed.hex(), "manifest": self.work.manifest.hex()}
+        labels = {"engine": self.engine, "dtype": self.dtype, "device": self.device}
+        return {**self.work.id.flat(), **seeds, **labels, "version": self.version}
 
     def canonical(self) -> bytes:
         """Canonical JSON; the two hashes as 64 hex digits without 0x."""
-        fields = self._fields()
-        return canonical_json(fields | {name: fields[name].hex() for name in _HASHES})
+        return canonical_json(self._fields())
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
@@ -80,35 +63,46 @@ class RolloutHeader:
         if len(data) > MAX_HEADER_BYTES:
             raise MalformedFile(f"header of {len(data)} bytes, at most {MAX_HEADER_BYTES}")
         try:
-            fields: Any = parse_json(data)
+            fields = _checked(parse_json(data))
         except ValueError:
             raise MalformedFile("header is not JSON") from None
-        if not isinstance(fields, dict) or set(fields) != {*_NUMBERS, *_ADDRESSES, *_HASHES, *_LABELS}:
-            raise MalformedFile("header has not exactly the fields of docs/protocol.md section 6")
-        for name in _HASHES:
-            if not isinstance(fields[name], str) or not _HASH.fullmatch(fields[name]):
-                raise MalformedFile(f"header `{name}` is not 64 lower-case hex digits")
-            fields[name] = bytes.fromhex(fields[name])
-        header = cls(_work(fields), fields["engine"], fields["dtype"], fields["device"], fields["version"])
+        header = cls(fields.work(), fields.engine, fields.dtype, fields.device)
         if header.canonical() != data:
             raise MalformedFile("header is not canonical JSON")
         return header
 
 
-def _work(fields: dict[str, Any]) -> Work:
-    pool = PoolId(fields["chain_id"], fields["pools"], fields["pool"])
-    work = WorkId(pool, fields["node"], fields["step"], fields["counter"])
-    return Work(work, fields["step_seed"], fields["manifest"])
+class _HeaderFields(BaseModel):
+    """The header as it is written: one flat object."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+    chain_id: Number
+    pools: Address
+    pool: Number
+    node: Address
+    step: Number
+    counter: Number
+    step_seed: Hex64
+    manifest: Hex64
+    engine: Label
+    dtype: Label
+    device: Label
+
+    def work(self) -> Work:
+        work = WorkId(PoolId(self.chain_id, self.pools, self.pool), self.node, self.step, self.counter)
+        return Work(work, bytes.fromhex(self.step_seed), bytes.fromhex(self.manifest))
 
 
-def _address(name: str, value: object) -> str:
-    """EIP-55 form of an all-lower-case or checksummed address."""
-    if isinstance(value, str) and re.fullmatch(r"0x[0-9a-fA-F]{40}", value):
-        if value == value.lower():
-            return str(to_checksum_address(value))
-        if is_checksum_address(value):
-            return value
-    raise MalformedFile(f"header `{name}` is not an address")
+def _checked(fields: object) -> _HeaderFields:
+    try:
+        return _HeaderFields.model_validate(fields)
+    except ValidationError as error:
+        if error.errors()[0]["type"] in ("missing", "extra_forbidden"):
+            raise MalformedFile("header has not exactly the fields of docs/protocol.md section 6") from None
+        field, problem = first_problem(error.errors(), "header")
+        raise MalformedFile(f"header `{field}`: {problem}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +144,7 @@ class Limits:
     @property
     def row_bytes(self) -> int:
         """Most bytes one row's canonical form takes."""
-        proofs = -(-self.max_new_tokens // CHUNK_TOKENS)
+        proofs = proof_count(self.max_new_tokens)
         return FIXED_ROW_BYTES + 4 * self.max_prompt_tokens + 8 * self.max_new_tokens + PROOF_BYTES * proofs
 
     @property
@@ -204,7 +198,7 @@ def _wrong(rollout: Rollout, limits: Limits | None) -> str:
     numbers = (*rollout.logprobs, rollout.task_reward, rollout.length_penalty, rollout.reward)
     if not all(map(_finite32, numbers)):
         return "a number that is not finite in float32"
-    expected = -(-output // CHUNK_TOKENS)
+    expected = proof_count(output)
     if len(rollout.proofs) != expected:
         return f"{len(rollout.proofs)} proofs for {output} output tokens, expected {expected}"
     if any(len(proof) != PROOF_BYTES for proof in rollout.proofs):

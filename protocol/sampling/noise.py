@@ -75,13 +75,6 @@ def uniforms(key: NoiseKey, position: int, vocab: int) -> Floats:
     return _uniform(out)
 
 
-def scores(logits: Any, key: NoiseKey, position: int, temperature: float) -> Floats:
-    """The plain definition, without a sieve: logit / T − ln E for every token, float64 [V]."""
-    values = np.asarray(logits, dtype=np.float32).astype(np.float64)
-    exact: Floats = values / temperature - np.log(-np.log1p(-uniforms(key, position, len(values))))
-    return exact
-
-
 def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float) -> Choices:
     """Sample one token per row.
 
@@ -129,11 +122,6 @@ def verify_choices(
             out.logprobs[at] = race.logprob(row, int(chosen[at]))
         out.log_root_sums[rows], out.log_square_sums[rows] = race.moments()
     return out
-
-
-def score_gaps(logits: Any, tokens: Sequence[int], key: NoiseKey, temperature: float) -> Floats:
-    """best score − chosen score ≥ 0 for each token of one completion: float64 [T] (see `verify_choices`)."""
-    return verify_choices(logits, tokens, key, temperature).gaps
 
 
 class _Race:

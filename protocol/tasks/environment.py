@@ -8,7 +8,7 @@ from pathlib import Path
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
 from protocol.models.documents import read_document
-from protocol.tasks import Problem, load_task
+from protocol.tasks import load_task
 from protocol.tasks.prompts import Tokenizer, completion_text, prompt_tokens
 from protocol.tasks.rewards import length_penalty, reward, task_reward
 
@@ -38,7 +38,7 @@ class Environment:
         self.vocabulary = vocabulary
         self._tokenizer = tokenizer
         self._task = load_task(config.task)
-        self.problem = lru_cache(_KEPT_PROBLEMS)(self._problem)
+        self.problem = lru_cache(_KEPT_PROBLEMS)(self._task.problem)
 
     @classmethod
     def of(cls, config: PoolConfig, folder: Path) -> "Environment":
@@ -46,9 +46,6 @@ class Environment:
         from protocol.models.tokenizer import eos_ids, load_tokenizer
 
         return cls(config, load_tokenizer(folder), eos_ids(folder), _vocabulary(folder))
-
-    def _problem(self, seed: int) -> Problem:
-        return self._task.problem(seed)
 
     def prompt(self, problem_seed: int, target_length: int) -> tuple[int, ...]:
         """Prompt token ids of a problem with a target length (0: none)."""

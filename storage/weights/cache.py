@@ -16,13 +16,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from protocol.errors import ConfigError
+from protocol.files import write_atomic
 from protocol.locks import locked
 from storage.weights.manifest import Manifest, Shard
 
 KEPT_VERSIONS = 5
 _VERSION = re.compile(r"[0-9a-f]{64}")
 _LOCK_SECONDS = 3600.0
-_READ = 1 << 20
 _ABANDONED_SECONDS = 86_400.0
 
 
@@ -101,9 +101,7 @@ class WeightCache:
         if final.exists():
             shutil.rmtree(final)
         draft.replace(final)
-        note = self.folder / f".{manifest.digest.hex()}.json.new"
-        note.write_bytes(manifest.canonical())
-        note.replace(self.folder / f"{manifest.digest.hex()}.json")
+        write_atomic(self.folder / f"{manifest.digest.hex()}.json", manifest.canonical())
         for shard in manifest.shards():
             (self.shards / shard.sha256).unlink(missing_ok=True)
         return final
@@ -138,8 +136,5 @@ def _file_hash(path: Path, size: int) -> str:
     """SHA-256 of a plain file of `size` bytes, empty if it is not one."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
         return ""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_READ):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

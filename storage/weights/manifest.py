@@ -1,9 +1,8 @@
 """The manifest of a policy step: which files, cut into which shards, signed by the owner (docs/protocol.md, 8)."""
 
 import hashlib
-import re
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from eth_account.signers.local import LocalAccount
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -113,6 +112,13 @@ class Manifest(Part):
         return sum(file.size for file in self.files)
 
 
+class SignedManifest(Part):
+    """The stored object; `signature` is the owner's."""
+
+    manifest: Manifest
+    signature: Annotated[str, Field(pattern=r"^0x[0-9a-f]{130}$")]
+
+
 @dataclass(frozen=True)
 class ManifestScope:
     """Whose manifests are believed: those of the pool's owner (EIP-55)."""
@@ -130,7 +136,7 @@ def signing_digest(manifest: Manifest) -> bytes:
 def seal(manifest: Manifest, account: LocalAccount) -> bytes:
     """The stored object {manifest, signature}: canonical JSON, signed by `account`."""
     signature = eip712.sign(account, signing_digest(manifest))
-    return canonical_json({"manifest": manifest.model_dump(mode="json"), "signature": "0x" + signature.hex()})
+    return canonical_json(SignedManifest(manifest=manifest, signature="0x" + signature.hex()).model_dump(mode="json"))
 
 
 def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
@@ -141,35 +147,23 @@ def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
     if len(stored) > MAX_STORED_BYTES:
         raise IntegrityError(f"a manifest of {len(stored)} bytes, at most {MAX_STORED_BYTES}", _FETCH_ELSEWHERE)
     try:
-        fields: Any = parse_json(stored)
+        fields = parse_json(stored)
+        signed = SignedManifest.model_validate(fields)
+    except ValidationError as error:
+        field, problem = first_problem(error.errors())
+        raise IntegrityError(f"the signed manifest's `{field}`: {problem}", _FETCH_ELSEWHERE) from None
     except ValueError:
         raise IntegrityError("the manifest is not JSON", _FETCH_ELSEWHERE) from None
-    if not isinstance(fields, dict) or set(fields) != {"manifest", "signature"}:
-        raise IntegrityError("the manifest is not {manifest, signature}", _FETCH_ELSEWHERE)
-    manifest = _parse(fields["manifest"])
+    manifest = signed.manifest
+    if canonical_json(fields["manifest"]) != manifest.canonical():
+        raise IntegrityError("the manifest is not in canonical form", _FETCH_ELSEWHERE)
     if manifest.digest != expected:
         raise IntegrityError("the manifest is not the one on chain", _FETCH_ELSEWHERE)
     mine = replace(scope.pool, pools=eip712.checked_address(scope.pool.pools))
     if manifest.pool_id != mine:
         raise IntegrityError("the manifest belongs to another chain, contract or pool", "report it to the pool's owner")
-    _check_signature(manifest, fields["signature"], scope.owner)
+    signer = eip712.recover(signing_digest(manifest), bytes.fromhex(signed.signature[2:]))
+    if signer != eip712.checked_address(scope.owner):
+        what = f"the manifest is signed by {signer}, not by the pool's owner {scope.owner}"
+        raise IntegrityError(what, _FETCH_ELSEWHERE)
     return manifest
-
-
-def _parse(fields: Any) -> Manifest:
-    try:
-        manifest = Manifest.model_validate(fields)
-    except ValidationError as error:
-        field, problem = first_problem(error.errors())
-        raise IntegrityError(f"the manifest's `{field}`: {problem}", _FETCH_ELSEWHERE) from None
-    if canonical_json(fields) != manifest.canonical():
-        raise IntegrityError("the manifest is not in canonical form", _FETCH_ELSEWHERE)
-    return manifest
-
-
-def _check_signature(manifest: Manifest, signature: Any, owner: str) -> None:
-    if not isinstance(signature, str) or not re.fullmatch(r"0x[0-9a-f]{130}", signature):
-        raise IntegrityError("the manifest's signature is not 65 bytes in hex", _FETCH_ELSEWHERE)
-    signer = eip712.recover(signing_digest(manifest), bytes.fromhex(signature[2:]))
-    if signer != eip712.checked_address(owner):
-        raise IntegrityError(f"the manifest is signed by {signer}, not by the pool's owner {owner}", _FETCH_ELSEWHERE)

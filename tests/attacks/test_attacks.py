@@ -4,13 +4,12 @@ import dataclasses
 
 import pytest
 
-from attacks.base import other, reprove
+from attacks.base import Cheat, other
 from attacks.registry import REGISTRY, find
 from engines.hf import TransformersEngine
 from protocol.errors import ConfigError
 from protocol.verdict import Code
 from tests.validator import tiny
-from worker.produce import Producer
 
 W, S, A, R, D = (
     Code.REJECT_WEIGHTS,
@@ -70,12 +69,13 @@ EXPECTED: dict[str, tuple[Code, ...]] = {
 }
 
 
-def cheat(name: str, strength: float | None = None) -> Producer:
+def cheat(name: str, strength: float | None = None) -> Cheat:
     attack = REGISTRY[name]
     made = attack.build(tiny.CONFIG, TransformersEngine(max_batch=8), attack.default if strength is None else strength)
     if name == "weights-stale":
         made.load(tiny.model_folder(seed=1))
     made.load(tiny.model_folder())
+    assert isinstance(made, Cheat)
     return made
 
 
@@ -144,7 +144,7 @@ def test_a_swapped_token_is_caught_wherever_it_stands(anew: bool) -> None:
         score = producer.environment.score(good.problem_seed, good.target_length, tokens)
         swapped = dataclasses.replace(good, output_tokens=tokens, **dataclasses.asdict(score))
         if anew:
-            (proven,) = reprove(producer.engine, [(good.prompt_tokens, tokens)], [good.finish], 1.0)
+            (proven,) = producer.prove([(good.prompt_tokens, tokens, good.finish)])
             swapped = dataclasses.replace(swapped, logprobs=proven.logprobs, proofs=proven.proofs)
         rows = [swapped if n == row else honest.rollouts[n] for n in range(len(honest.rollouts))]
         code = tiny.verdict_on(producer.seal(of, rows), of).code

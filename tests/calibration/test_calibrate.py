@@ -1,13 +1,12 @@
 """`muster calibrate` on a tiny real model: measured, signed, checked, applied, and sharp enough."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from attacks.weights import altered_copy, noisy
+from attacks.weights import altered, noisy
 from calibration.process import context_of
 from engines.hf import TransformersEngine
 from protocol.config import PoolConfig
@@ -73,11 +72,8 @@ def test_thresholds_pass_honest_files_and_see_noise(
     measure(muster, key, *options, "--apply", tmp_path / "pool.json")
     config = PoolConfig.load(tmp_path / "pool.json")
     assert set(codes(config, tiny.model_folder(), dtype, 12)) <= {"accept", "unsure"}
-    cheat = altered_copy(tiny.model_folder(), lambda tensors: noisy(tensors, noise))
-    try:
+    with altered(tiny.model_folder(), lambda tensors: noisy(tensors, noise)) as cheat:
         assert all(code.startswith("reject") for code in codes(config, cheat, dtype, 6))
-    finally:
-        shutil.rmtree(cheat)
 
 
 def test_anybody_can_check_a_calibration(place: tuple[Muster, Key, Path]) -> None:

@@ -1,6 +1,7 @@
 """Verdict documents of strangers: bound to their vote, whole, and harmless on a terminal."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 from eth_utils.crypto import keccak
@@ -16,7 +17,7 @@ VERDICT = Verdict(
     31337, "0x" + "11" * 20, 1, 5, "0x" + "22" * 20, 0, 5, "aa" * 32, "bb" * 32, "cc" * 32,
     Code.REJECT_WEIGHTS, {"dtype": "float32"}, [3], (FINDING,),
 )  # fmt: skip
-BALLOT = canonical_json({"version": 1, "where": "lane", "seed": "00", "verdicts": [VERDICT.document()]})
+BALLOT = canonical_json({"version": 1, "where": "lane", "seed": "00", "verdicts": [asdict(VERDICT)]})
 
 
 def test_a_ballots_verdict_is_found() -> None:
@@ -28,8 +29,8 @@ def test_a_ballots_verdict_is_found() -> None:
     [
         b"", b"{", b"[]", b"null", b'{"verdicts": 5}', b'{"verdicts": [5]}', b'{"verdicts": [{"sequence": 5}]}',
         b'{"verdicts": [{"sequence": 5, "x": NaN}]}', b"[" * 100_000, b"\xff\xfe",
-        json.dumps({"verdicts": [VERDICT.document(), VERDICT.document()]}).encode(),
-        json.dumps({"verdicts": [VERDICT.document() | {"code": 99}]}).encode(),
+        json.dumps({"verdicts": [asdict(VERDICT), asdict(VERDICT)]}).encode(),
+        json.dumps({"verdicts": [asdict(VERDICT) | {"code": 99}]}).encode(),
     ],
 )  # fmt: skip
 def test_a_malformed_ballot_is_a_clear_error(data: bytes) -> None:

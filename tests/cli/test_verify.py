@@ -71,4 +71,4 @@ def test_missing_and_forged_documents_are_told() -> None:
 def test_unknown_engines_and_types_are_refused_by_option() -> None:
     for name, dtype, option in (("llama", "float32", "--engine"), ("vllm", "float8", "--dtype")):
         with pytest.raises(ConfigError, match=option):
-            verify._engine(name, dtype, "cpu", 1, 64)
+            verify.EngineOptions(name, 64, dtype).config()

@@ -94,7 +94,7 @@ def test_rows_off_by_one_are_seen(engine: TransformersEngine) -> None:
     assert torch.equal(late.hidden[0], right.hidden[1])
     wrong = torch.cat([late.hidden, late.hidden[-1:]])
     assert min(e.exponent_mismatches for e in toploc.verify(wrong, completion.proofs)) > 40
-    gaps = noise.score_gaps(late.logits, completion.tokens[:-1], request.noise_key, 1.0)
+    gaps = noise.verify_choices(late.logits, completion.tokens[:-1], request.noise_key, 1.0).gaps
     assert (gaps > 0.05).mean() > 0.2
 
 

@@ -43,10 +43,10 @@ class Shelf:
         return self.sizes.get(key)
 
     def presign_put(self, key: str, size: int, sha256: bytes, expires: int = 900) -> UploadTicket:
-        return self._presigner.put(key, size, sha256, expires)
+        return self._presigner.presign_put(key, size, sha256, expires)
 
     def presign_get(self, key: str, expires: int = 900) -> str:
-        return self._presigner.get(key, expires)
+        return self._presigner.presign_get(key, expires)
 
 
 @dataclass

@@ -71,6 +71,12 @@ def test_text_that_a_database_may_not_take_is_refused(desk: Desk) -> None:
         assert is_error(answer, 422, f"field `{field}`")
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/json; charset=utf-16", "multipart/form-data", "\\", ""])
+def test_a_body_is_json_whatever_it_is_called(desk: Desk, kind: str) -> None:
+    headers = desk.sign(NODE, "/v1/slots", b'{"counter":0}') | {"Content-Type": kind}
+    assert desk.http.post("/v1/slots", content=b'{"counter":0}', headers=headers).json()["counter"] == 0
+
+
 def test_oversized_bodies_are_not_read(desk: Desk) -> None:
     assert is_error(desk.post(NODE, "/v1/slots", b" " * (1 << 17)), 413, "larger")
 

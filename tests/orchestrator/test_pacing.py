@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chain.records import Status
 from orchestrator.pace import Pace
 from orchestrator.scheduler import Grant, Requester, Wait, decide
-from orchestrator.supply import FileState, Lease, QueuedFile, Rule, Supply, in_flight
+from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight
 
 TICK = 0.25
 RULE = Rule(files_per_step=4, async_level=2, steps=30)
@@ -70,8 +71,8 @@ class SimulatedPool:
     def pace(self) -> Pace:
         gaps = [b - a for a, b in zip(self.published, self.published[1:], strict=False)][-8:]
         recent = {name: times[-16:] for name, times in self.making.items()}
-        done = Counter(f.node for f in self.files if f.state is not FileState.PENDING)
-        good = Counter(f.node for f in self.files if f.state is FileState.ACCEPTED)
+        done = Counter(f.node for f in self.files if f.status is not Status.PENDING)
+        good = Counter(f.node for f in self.files if f.status is Status.ACCEPTED)
         return Pace(
             making={name: median(times) for name, times in recent.items()},
             typical=median([one for times in recent.values() for one in times]) if recent else 0.0,
@@ -110,7 +111,7 @@ class SimulatedPool:
 
     def _submit(self, name: str, maker: Maker, lease: Lease) -> None:
         sequence = len(self.files)
-        self.files.append(QueuedFile(sequence, name, lease.step, FileState.PENDING))
+        self.files.append(QueuedFile(sequence, name, lease.step, Status.PENDING))
         good = self.random.random() >= maker.bad
         self.due[sequence] = (self.now + self.random.uniform(*self.verdict), good)
         self.making.setdefault(name, []).append(self.now - lease.granted)
@@ -139,8 +140,8 @@ class SimulatedPool:
     def _judge(self) -> None:
         for sequence, (at, good) in list(self.due.items()):
             if at <= self.now:
-                state = FileState.ACCEPTED if good else FileState.DEAD
-                self.files[sequence] = replace(self.files[sequence], state=state)
+                state = Status.ACCEPTED if good else Status.REJECTED
+                self.files[sequence] = replace(self.files[sequence], status=state)
                 self.changed = self.now
                 del self.due[sequence]
 
@@ -157,7 +158,7 @@ class SimulatedPool:
             self.training = self.now + self.train
 
     def left(self) -> list[QueuedFile]:
-        return [f for f in self.files if f.state is FileState.ACCEPTED and f.sequence not in self.consumed]
+        return [f for f in self.files if f.status is Status.ACCEPTED and f.sequence not in self.consumed]
 
     def run(self, limit: float) -> "SimulatedPool":
         while self.step < self.rule.steps:
@@ -168,7 +169,7 @@ class SimulatedPool:
     @property
     def wasted(self) -> float:
         """Share of accepted files that were never trained on."""
-        accepted = sum(f.state is FileState.ACCEPTED for f in self.files)
+        accepted = sum(f.status is Status.ACCEPTED for f in self.files)
         return len(self.left()) / accepted
 
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chain.records import Status
 from orchestrator.pace import Pace
 from orchestrator.scheduler import Grant, Keep, Refuse, Requester, Wait, decide, renew
-from orchestrator.supply import FileState, Lease, QueuedFile, Rule, Supply, in_flight, live_leases
+from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight, live_leases
 
 RULE = Rule(files_per_step=2, async_level=1, steps=5)
 EMPTY = Supply(published=0, usable=0, trained=0, consumed=(), files=(), leases=(), asked={}, granted={})
@@ -89,8 +90,7 @@ def test_a_node_cannot_hoard_slots() -> None:
 
 def test_rejected_files_free_their_place_accepted_ones_keep_it_until_consumed_or_stale() -> None:
     files = [
-        QueuedFile(i, "0xa", 0, state)
-        for i, state in enumerate([FileState.DEAD, FileState.ACCEPTED, FileState.PENDING])
+        QueuedFile(i, "0xa", 0, state) for i, state in enumerate([Status.REJECTED, Status.ACCEPTED, Status.PENDING])
     ]
     supply = replace(EMPTY, files=files)
     assert in_flight(RULE, supply, 0.0).total == 2
@@ -99,7 +99,7 @@ def test_rejected_files_free_their_place_accepted_ones_keep_it_until_consumed_or
 
 
 def test_a_published_step_implies_consumption_when_the_report_is_missing() -> None:
-    files = [QueuedFile(i, "0xa", 0, FileState.ACCEPTED) for i in range(4)]
+    files = [QueuedFile(i, "0xa", 0, Status.ACCEPTED) for i in range(4)]
     assert in_flight(RULE, replace(EMPTY, published=1, files=files), 0.0).accepted == 2
     assert in_flight(RULE, replace(EMPTY, published=1, files=files, consumed=[2, 3]), 0.0).accepted == 2
 
@@ -154,7 +154,7 @@ def test_the_last_step_gets_no_more_than_it_needs() -> None:
 
 
 def test_files_that_the_trainer_cannot_use_do_not_end_the_run() -> None:
-    files = [QueuedFile(i, "0xa", 4, FileState.ACCEPTED) for i in range(2)]
+    files = [QueuedFile(i, "0xa", 4, Status.ACCEPTED) for i in range(2)]
     stuck = replace(EMPTY, published=4, usable=4, files=files, consumed=range(100, 108), changed=10.0)
     assert isinstance(decide(RULE, stuck, B, None, 69.0), Wait)
     assert isinstance(decide(RULE, stuck, B, None, 70.0), Grant)
@@ -171,7 +171,7 @@ def test_the_node_with_less_in_flight_goes_first() -> None:
 
 
 def test_equal_nodes_take_turns() -> None:
-    supply = replace(EMPTY, files=[QueuedFile(i, "0xd", 0, FileState.PENDING) for i in range(3)])
+    supply = replace(EMPTY, files=[QueuedFile(i, "0xd", 0, Status.PENDING) for i in range(3)])
     supply = replace(supply, asked={"0xa": 10.0, "0xb": 10.0}, granted={"0xa": 5.0, "0xb": 2.0})
     assert isinstance(decide(RULE, supply, A, None, 10.0), Wait)
     assert isinstance(decide(RULE, supply, B, None, 10.0), Grant)
@@ -229,13 +229,13 @@ class SimulatedRun:
         mine = [one for one in live_leases(self.leases, self.now) if one.node == name]
         if mine:
             self.leases = [one for one in self.leases if one.id != mine[0].id]
-            self.files.append(QueuedFile(len(self.files), name, mine[0].step, FileState.PENDING))
+            self.files.append(QueuedFile(len(self.files), name, mine[0].step, Status.PENDING))
             self.counters[name] = mine[0].counter + 1
 
     def settle(self, accept: bool) -> None:
         for index, one in enumerate(self.files):
-            if one.state is FileState.PENDING:
-                self.files[index] = replace(one, state=FileState.ACCEPTED if accept else FileState.DEAD)
+            if one.status is Status.PENDING:
+                self.files[index] = replace(one, status=Status.ACCEPTED if accept else Status.REJECTED)
                 return
 
     def train(self) -> None:
@@ -243,7 +243,7 @@ class SimulatedRun:
         ready = [
             one.sequence
             for one in self.files
-            if one.state is FileState.ACCEPTED and one.sequence not in self.consumed and one.step >= oldest
+            if one.status is Status.ACCEPTED and one.sequence not in self.consumed and one.step >= oldest
         ]
         if len(ready) >= self.rule.files_per_step and self.published < self.rule.steps:
             self.consumed.update(ready[: self.rule.files_per_step])

@@ -2,8 +2,10 @@
 
 import pytest
 
+from orchestrator.service import Service, ServiceParts
+from protocol.api.uploads import ReceiptRequest
 from protocol.errors import IntegrityError, UnreachableError
-from protocol.receipts import UploadReceipt
+from protocol.receipts import ReceiptSigner, UploadReceipt
 from tests.orchestrator.chain import NODE, OWNER, VOTER
 from tests.orchestrator.conftest import POOL, SHA, Desk, is_error
 
@@ -26,6 +28,19 @@ def test_a_node_gets_a_slot_uploads_and_gets_a_receipt(desk: Desk) -> None:
     again = desk.post(NODE, "/v1/uploads", {"kind": "rollouts", "sha256": SHA, "size": 5}).json()
     assert again == {"key": ticket["key"], "exists": True, "receipt": receipt}
     assert is_error(desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 6}), 409, "5 bytes")
+
+
+def test_a_service_with_a_new_key_signs_its_receipts_anew(desk: Desk) -> None:
+    desk.shelf.sizes[f"rollouts/{SHA}.parquet"] = 5
+    first = desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}).json()["receipt"]
+    desk.now += 100
+    parts = ServiceParts(
+        desk.db, desk.watch, desk.shelf, desk.service.config, ReceiptSigner(VOTER, POOL), clock=lambda: desk.now
+    )
+    again = Service(parts).uploads.receipt(NODE.address, ReceiptRequest(sha256=SHA, size=5)).receipt
+    again.check(POOL, NODE.address, SHA, 5)
+    assert (again.signer, again.time) == (VOTER.address, first["time"])
+    assert first["signer"] == OWNER.address
 
 
 def test_verdicts_come_from_voters_only(desk: Desk) -> None:

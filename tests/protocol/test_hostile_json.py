@@ -26,6 +26,7 @@ from orchestrator.bodies import strict_object
 from protocol.api.endpoints import STATUS
 from protocol.api.work import NoSlot
 from protocol.config import PoolConfig
+from protocol.documents import load_document
 from protocol.encoding import canonical_json, parse_json, parse_toml
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.identity import PoolId
@@ -37,7 +38,7 @@ from protocol.tasks.environment import _vocabulary
 from protocol.verdict import BallotDocument, Verdict
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
-from runtime.process import ProcessConfig, load_process
+from runtime.process import ProcessConfig
 from runtime.signed_client import ServiceError, SignedClient
 from storage.keys import check_content, object_key
 from storage.settings import S3Settings
@@ -97,7 +98,7 @@ def test_bytes(name: str, hostile: bytes) -> None:
 FILES: dict[str, Callable[[Path], Any]] = {
     "pool configuration": PoolConfig.load,
     "deployment": Deployment.load,
-    "process": lambda path: load_process(path, ProcessConfig),
+    "process": lambda path: load_document(path, ProcessConfig),
     "key file": keystore.address_of,
     "consent": lambda path: authorisations.read(authorisations.Consent, path),
     "invite": lambda path: authorisations.read(authorisations.Invite, path),
@@ -124,7 +125,7 @@ def test_toml(data: bytes, tmp_path: Path) -> None:
     for read in (
         lambda: load_terms(path, bytes(32)),
         lambda: NetworkConfig.load(path),
-        lambda: load_process(path, ProcessConfig),
+        lambda: load_document(path, ProcessConfig),
     ):
         with pytest.raises(MusterError):
             read()

@@ -10,8 +10,7 @@ import pytest
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
 from storage.bucket import Bucket
 from storage.download import download
-from storage.keys import object_key
-from storage.missing import MissingObjectError
+from storage.keys import MissingObjectError, object_key
 from storage.settings import S3Settings
 from storage.upload import TicketRefusedError, upload
 from tests.conftest import free_port

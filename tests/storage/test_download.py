@@ -8,8 +8,7 @@ import pytest
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage.download import HttpObjects, download
-from storage.keys import object_key
-from storage.missing import MissingObjectError
+from storage.keys import MissingObjectError, object_key
 from tests.conftest import free_port
 from tests.storage.mirror import NEAR, drip, endless, mirror, redirect_to, send
 

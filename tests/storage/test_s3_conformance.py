@@ -159,7 +159,7 @@ def test_wrong_secret(s3: ServiceProcess, bucket: Bucket) -> None:
     settings = settings_of(s3)
     real = settings.access()
     for access in (replace(real, secret_key="x" * 40), replace(real, access_key="local:nobody")):
-        assert ask(s3, "GET", Presigner(settings, access).get(KEY))[0] == 403
+        assert ask(s3, "GET", Presigner(settings, access).presign_get(KEY))[0] == 403
 
 
 def test_overwrite_race_has_one_winner(s3: ServiceProcess, bucket: Bucket) -> None:
@@ -201,7 +201,7 @@ def test_urls_are_signed_as_boto3_signs_them(s3: ServiceProcess, bucket: Bucket)
     for _ in range(5):
         with signed_at(datetime.now(UTC)):
             theirs = client.generate_presigned_url("get_object", Params={"Bucket": "muster", "Key": KEY}, ExpiresIn=300)
-            ours = Presigner(settings).get(KEY, 300)
+            ours = Presigner(settings).presign_get(KEY, 300)
         assert theirs.split("X-Amz-Signature=")[1] == ours.split("X-Amz-Signature=")[1]
 
 

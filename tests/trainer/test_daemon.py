@@ -27,7 +27,7 @@ from protocol.tasks.environment import Environment
 from protocol.tasks.rewards import float32
 from protocol.verdict import Code
 from runtime.process import KeyConfig
-from storage.missing import MissingObjectError
+from storage.keys import MissingObjectError
 from storage.settings import S3Settings
 from tests.chain.game import terms
 from tests.trainer.helpers import small_model

@@ -14,7 +14,7 @@ from protocol.audit import AUDIT_EVERYTHING
 from protocol.errors import UnreachableError
 from protocol.seeds import Work
 from protocol.verdict import Code
-from storage.missing import MissingObjectError
+from storage.keys import MissingObjectError
 from tests.validator import tiny
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, queue_of
 from validator.judge_queue import JudgeQueue, JudgeTask, LaneVerdict

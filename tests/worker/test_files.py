@@ -7,12 +7,12 @@ import pytest
 from eth_account import Account
 
 from benchmarks.offline_pool import work_of
+from protocol.documents import load_document
 from protocol.errors import ConfigError, IntegrityError
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
-from runtime.process import load_process
 from tests.validator import tiny
 from worker.config import WorkerConfig
 from worker.journal import Journal
@@ -86,12 +86,12 @@ def config(tmp_path: Path, **changes: object) -> Path:
 
 
 def test_configuration(tmp_path: Path) -> None:
-    assert load_process(config(tmp_path), WorkerConfig).engine.name == "transformers"
+    assert load_document(config(tmp_path), WorkerConfig).engine.name == "transformers"
     toml = tmp_path / "worker.toml"
     toml.write_text(
         'home = "h"\ndeployment = "d"\nrpc = ["u"]\npool = 1\norchestrator = "o"\ncache = "c"\n[node]\nkeystore = "k"\n'
     )
-    assert load_process(toml, WorkerConfig).node.password_file is None
+    assert load_document(toml, WorkerConfig).node.password_file is None
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_configuration(tmp_path: Path) -> None:
 )
 def test_wrong_configuration_names_the_field(tmp_path: Path, changes: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        load_process(config(tmp_path, **changes), WorkerConfig)
+        load_document(config(tmp_path, **changes), WorkerConfig)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000])
@@ -114,4 +114,4 @@ def test_hostile_configuration(tmp_path: Path, text: str) -> None:
     path = tmp_path / "worker.json"
     path.write_text(text)
     with pytest.raises(ConfigError):
-        load_process(path, WorkerConfig)
+        load_document(path, WorkerConfig)

@@ -96,7 +96,7 @@ def test_no_spelling_of_this_machine_is_reached(host: str, asked: list[str]) -> 
     with mirror(honest) as base:
         url = f"http://{host}:{base.rpartition(':')[2]}/{KEY}"
         with pytest.raises(RefusedAddressError, match="private network; if that network is yours"):
-            download(url, KEY, 1000)
+            download(url, KEY, 1000, http_client())
     assert asked == []
 
 
@@ -170,13 +170,13 @@ def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ticket(endpoint: str) -> UploadTicket:
     settings = S3Settings(endpoint=endpoint, bucket="muster", credentials=Path("unused"))
-    return Presigner(settings, AccessKey("a", "b")).put(KEY, len(DATA), hashlib.sha256(DATA).digest())
+    return Presigner(settings, AccessKey("a", "b")).presign_put(KEY, len(DATA), hashlib.sha256(DATA).digest())
 
 
 def test_a_ticket_does_not_upload_inside(asked: list[str]) -> None:
     inside = ticket("http://169.254.169.254")
     with pytest.raises(RefusedAddressError):
-        upload(inside, DATA)
+        upload(inside, DATA, http_client())
     account = Account.create()
     pool = PoolId(1, "0x" + "11" * 20, 1)
     service = OrchestratorClient("http://127.0.0.1:1", account, pool, allow_private=False)

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from protocol.errors import MusterError
-from protocol.proofs.codec import PRIME, PROOF_BYTES, MalformedProof, parse, parse_many, proof_count, serialise
+from protocol.proofs.codec import PRIME, PROOF_BYTES, MalformedProof, parse_many, proof_count, serialise
 
 
 def proof(modulus: int = PRIME, coefficients: list[int] | None = None) -> bytes:
@@ -38,13 +38,13 @@ def test_round_trip() -> None:
 )
 def test_refused(data: bytes, said: str) -> None:
     with pytest.raises(MalformedProof, match=said) as caught:
-        parse(data)
+        parse_many([data])
     assert isinstance(caught.value, MusterError)
 
 
 def test_not_bytes() -> None:
     with pytest.raises(MalformedProof, match="not bytes"):
-        parse("f" * PROOF_BYTES)  # type: ignore[arg-type]
+        parse_many(["f" * PROOF_BYTES])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(("tokens", "count"), [(1, 1), (31, 1), (32, 1), (33, 2), (64, 2), (65, 3)])
@@ -63,4 +63,4 @@ def test_random_bytes_are_parsed_or_refused() -> None:
     for _ in range(2000):
         data = source.randbytes(source.choice([PROOF_BYTES, PROOF_BYTES, source.randrange(600)]))
         with contextlib.suppress(MalformedProof):
-            assert serialise(parse(data)) == [data]
+            assert serialise(parse_many([data])) == [data]

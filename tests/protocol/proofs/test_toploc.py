@@ -12,7 +12,7 @@ import torch
 
 from protocol.errors import MusterError
 from protocol.proofs import field, select, toploc
-from protocol.proofs.codec import CHUNK, PRIME, TOP_K, MalformedProof, parse
+from protocol.proofs.codec import CHUNK, PRIME, TOP_K, MalformedProof, parse_many
 
 PEER = os.environ.get("TOPLOC_PEER", "")
 
@@ -76,7 +76,7 @@ def test_colliding_indices_lower_the_modulus() -> None:
     flat[100000:100010] = 1.0
     (proof,) = toploc.build(hidden)
     assert proof == plain_proof(flat)
-    assert int(parse(proof).moduli[0]) < PRIME
+    assert int(parse_many([proof]).moduli[0]) < PRIME
     assert toploc.verify(hidden, [proof])[0].exponent_mismatches == 0
 
 
@@ -150,7 +150,7 @@ def test_verifier_leaves_out_ties_at_the_cut(width: int) -> None:
 
 def plain_errors(hidden: torch.Tensor, proof: bytes) -> tuple[int, float, float]:
     """The reference's comparison over the verifier's whole top 128."""
-    parsed = parse(proof)
+    parsed = parse_many([proof])
     index = hidden.flatten().abs().topk(TOP_K).indices.tolist()
     own = [v & 0x7FFF for v in hidden.flatten().view(torch.int16)[index].tolist()]
     coefficients, modulus = parsed.coefficients[0].tolist(), int(parsed.moduli[0])

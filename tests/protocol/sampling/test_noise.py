@@ -120,8 +120,8 @@ def test_gaps_are_zero_for_the_own_choice_and_catch_another_key() -> None:
     rng = np.random.default_rng(1)
     logits = rng.standard_normal((64, 265)).astype(np.float32) * 2
     tokens = noise.choose(logits, [KEY] * 64, list(range(64)), 1.0).tokens
-    assert noise.score_gaps(logits, tokens.tolist(), KEY, 1.0).tolist() == [0.0] * 64
-    assert (noise.score_gaps(logits, tokens.tolist(), (1, 2, 3), 1.0) > 0.05).mean() > 0.5
+    assert noise.verify_choices(logits, tokens.tolist(), KEY, 1.0).gaps.tolist() == [0.0] * 64
+    assert (noise.verify_choices(logits, tokens.tolist(), (1, 2, 3), 1.0).gaps > 0.05).mean() > 0.5
     shifted = noise.verify_choices(logits, tokens.tolist(), KEY, 1.0, first_position=1)
     assert (shifted.gaps > 0.05).mean() > 0.5
 
@@ -153,4 +153,4 @@ def test_moments_of_the_distribution() -> None:
 
 def test_foreign_tokens_are_refused() -> None:
     with pytest.raises(MusterError, match="outside the vocabulary"):
-        noise.score_gaps(np.zeros((1, 4), dtype=np.float32), [4], KEY, 1.0)
+        noise.verify_choices(np.zeros((1, 4), dtype=np.float32), [4], KEY, 1.0)

@@ -11,8 +11,7 @@ from eth_account import Account
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from storage.bucket import Bucket
 from storage.download import HttpObjects
-from storage.keys import check_content, object_key
-from storage.missing import MissingObjectError
+from storage.keys import MissingObjectError, check_content, object_key
 from storage.weights.fetch import fetch
 from storage.weights.manifest import Manifest, seal
 from storage.weights.publish import publish
