@@ -12,6 +12,8 @@ from typing import Literal, NoReturn, Protocol, TypeVar
 from eth_account.signers.local import LocalAccount
 from pydantic import BaseModel, ConfigDict, Field
 
+from engines.base import Engine
+from engines.factory import make_engine
 from engines.runtime import torch_environment
 from protocol.documents import load_document
 from protocol.errors import ConfigError
@@ -42,6 +44,10 @@ class EngineConfig(ProcessSection):
     device: str = "cpu"
     threads: int = Field(1, ge=1, le=1024)
     batch: int = Field(64, ge=1, le=65536)
+
+    def make(self) -> Engine:
+        """The engine, without weights. Raises MusterError if it is not installed."""
+        return make_engine(self.name, self.dtype, self.device, self.threads, self.batch)
 
 
 class DaemonConfig(ProcessSection):

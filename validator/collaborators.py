@@ -8,7 +8,6 @@ from typing import Self
 
 from chain.records import Pool
 from chain.suite import Suite
-from engines.factory import make_engine
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from validator.ballots import BallotBox
@@ -38,12 +37,12 @@ class ValidatorCollaborators:
     def connect(cls, config: ValidatorConfig, judge_one: JudgeOne) -> Self:
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
         accounts = [voter.open() for voter in config.voters]
-        pool_client, engine = PoolClient(config, None), config.engine
+        pool_client = PoolClient(config, None)
         pool_config = pool_client.pool_config()
         verdicts, wake = VerdictStore(pool_client.home / "verdicts", pool_config.digest), threading.Event()
         judge = FileJudge(
             pool_config,
-            make_engine(engine.name, engine.dtype, engine.device, engine.threads, engine.batch),
+            config.engine.make(),
             Sources(pool_client.objects),
             partial(pool_client.weights, keep=config.keep_steps),
             verdicts,

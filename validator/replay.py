@@ -8,7 +8,6 @@ from chain.judging import Round
 from chain.records import Submission
 from chain.state import State
 from engines.base import Engine
-from engines.factory import make_engine
 from protocol.errors import MusterError
 from protocol.verdict import Code, Verdict
 from runtime.pool_client import PoolClient
@@ -60,10 +59,9 @@ def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Rep
     """
     pool_client = PoolClient(config, None)
     try:
-        state, engine = pool_client.refresh(), config.engine
+        state = pool_client.refresh()
         wanted = _chosen(state, config.pool, sequences)
-        judge = make_engine(engine.name, engine.dtype, engine.device, engine.threads, engine.batch)
-        replayer = Replayer(pool_client, judge)
+        replayer = Replayer(pool_client, config.engine.make())
         # By steps, so that each step's weights are loaded once.
         for file in sorted(wanted, key=lambda file: (file.step, file.sequence)):
             yield replayer.replay(state, file)

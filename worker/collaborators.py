@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Self
 
 from engines.base import Engine
-from engines.factory import make_engine
 from protocol.config import PoolConfig
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
@@ -29,16 +28,15 @@ class WorkerCollaborators:
     @classmethod
     def connect(cls, config: WorkerConfig, make_producer: MakeProducer = Producer) -> Self:
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
-        account, engine = config.node.open(), config.engine
+        account = config.node.open()
         client = PoolClient(config, account)
-        made = make_engine(engine.name, engine.dtype, engine.device, engine.threads, engine.batch)
         return cls(
             str(account.address),
             client,
             OrchestratorClient(
                 config.orchestrator, account, client.pool_id, allow_private=config.allow_private_sources
             ),
-            make_producer(client.pool_config(), made),
+            make_producer(client.pool_config(), config.engine.make()),
             Journal(client.home / "journal"),
         )
 
