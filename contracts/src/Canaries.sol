@@ -153,9 +153,8 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         court.setOutcome(pool, sequence, Codes.DISPUTED);
     }
 
-    /// @dev Members whose vote accepted.
+    /// @dev Members whose vote accepted, be it the committee's outcome or not: laziness must not hide behind others.
     function _accuse(Canary storage c, uint256 pool, uint256 sequence) private {
-        if (Codes.kind(c.code) != Codes.KIND_ACCEPT) return; // the committee was right, and its minority pays as such
         (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
         for (uint256 i = 0; i < members.length; ++i) {
             if (Codes.kind(votes[i]) != Codes.KIND_ACCEPT) continue;

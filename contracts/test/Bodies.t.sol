@@ -309,6 +309,40 @@ contract BodiesTest is Planting {
         s = _submit();
     }
 
+    /// A seat that accepts blindly pays for it also where the others looked; they are paid for their votes.
+    function test_lazySeatPaysAlsoInTheMinority() public {
+        uint256 s = _plant();
+        uint256 reject = _all(Codes.REJECT_WEIGHTS);
+        _vote(s / 16, 0, _three(_all(Codes.ACCEPT), reject, reject));
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        _openCanary(s);
+        assertEq(canaries.canaryOf(pool, s).accused.length, 1);
+        _juryVotes(canaries.canaryOf(pool, s).trial, Codes.REJECT_WEIGHTS);
+        canaries.conclude(pool, s, files[pool][s]);
+        assertEq(_code(s), Codes.CANARY);
+        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        assertEq(_loss(drawn[0]), 200e9);
+        _passWindow();
+        _closeAll(s / 16, 0);
+        assertEq(_loss(drawn[0]), 200e9); // and no minority penalty beside it
+        assertEq(_loss(drawn[1]) + _loss(drawn[2]), 0);
+        assertEq(stakes.stakeOf(node), STAKE); // the carrier is free
+    }
+
+    /// The owner and two seats that reject a good file they planted cannot take the third seat's bond.
+    function test_ownerAndAMajorityCannotFrameAnHonestMinority() public {
+        uint256 s = _plant();
+        uint256 reject = _all(Codes.REJECT_WEIGHTS);
+        _vote(s / 16, 0, _three(_all(Codes.ACCEPT), reject, reject));
+        _openCanary(s);
+        _juryVotes(canaries.canaryOf(pool, s).trial, Codes.ACCEPT);
+        uint256 before = token.balanceOf(owner);
+        canaries.conclude(pool, s, files[pool][s]);
+        assertEq(_code(s), Codes.ACCEPT);
+        assertEq(_loss(court.roundOf(pool, s / 16, 0).seats[0]), 0);
+        assertEq(token.balanceOf(owner), before); // the deposit of 200 and the jury's fees are gone
+    }
+
     /// Opening comes first: whoever disputes a planted file neither burns its carrier nor earns, and the lazy majority
     /// pays as if nobody had.
     function test_canaryComesBeforeADispute() public {
