@@ -70,4 +70,4 @@ def test_a_contract_cannot_make_us_fetch_addresses_that_it_names(chain: Chain, p
 @pytest.mark.parametrize("program", ["import protocol.seeds, protocol.eip712", "import cli.main"])
 def test_who_needs_no_chain_does_not_wait_for_web3(program: str) -> None:
     code = f"import sys; {program}; sys.exit('web3' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
