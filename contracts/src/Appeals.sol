@@ -156,7 +156,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     /// @dev An owner's right to open a canary must not be cut short by whoever disputes its file first.
     function _awaitCanary(uint256 pool, uint256 sequence, FileData calldata file) private view {
         if (pools.canaryRootOf(pool, file.step) == 0) return;
-        uint256 until = pools.submissionOf(pool, sequence).time;
+        uint256 until = pools.submissionOf(pool, sequence).finalAt;
         if (block.timestamp < until) revert NotYet(until);
     }
 
@@ -190,14 +190,14 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         d.resolved = true;
         Money memory m;
         bool overturned = Codes.kind(code) != Codes.kind(d.code);
-        // nobody is to blame for a file that could not be had: its disputer pays the jury and earns nothing
+        // no seat is to blame for a file that could not be had: its disputer pays the jury, and earns from a slash only
         bool blameless = Codes.kind(d.code) == Codes.KIND_UNAVAILABLE;
         bool appealed = d.appellant != address(0) && !mistrial;
         bool firstWrong = Codes.kind(code) != Codes.kind(d.verdict);
         IParams.Values memory v = params.valuesAt(d.openedAt);
 
         if (appealed && firstWrong) (m.winner, m.stake) = (d.appellant, d.appealDeposit);
-        else if (overturned && !blameless) (m.winner, m.stake) = (d.disputer, d.deposit);
+        else if (overturned && (!blameless || Codes.isReject(code))) (m.winner, m.stake) = (d.disputer, d.deposit);
 
         if (overturned && !blameless) {
             (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);

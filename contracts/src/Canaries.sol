@@ -146,7 +146,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         if (s.phase == IPools.Phase.Disputed) {
             bytes32 inner = pools.innerHash(pool, sequence, file);
             if (pools.digestOf(inner, file.node) != s.digest) revert NotThisFile();
-            if (block.timestamp >= s.time) revert WindowOver(s.time);
+            if (block.timestamp >= s.finalAt) revert WindowOver(s.finalAt);
             return appeals.cancel(pool, sequence);
         }
         code = pools.hold(pool, sequence, file); // reverts unless settled and within the window

@@ -31,7 +31,13 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         address owner;
         uint32 seedBlock;
         uint32 unbonding;
-        uint32 settleAt;
+        /// When it became what its status says: open (again), paused, closing.
+        uint32 since;
+    }
+
+    struct Step {
+        bytes32 canaryRoot;
+        uint40 publishedAt;
     }
 
     IERC20 public immutable token;
@@ -47,7 +53,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     mapping(uint256 pool => Word) internal _pools;
     mapping(uint256 pool => Desk) internal _desks;
     mapping(uint256 pool => PoolTerms) internal _terms;
-    mapping(uint256 pool => mapping(uint256 step => bytes32)) internal _canaryRoots;
+    mapping(uint256 pool => mapping(uint256 step => Step)) internal _steps;
     mapping(uint256 pool => mapping(address node => Word)) internal _accounts;
     /// By pool << 32 | sequence.
     mapping(uint256 id => uint256 slot) internal _files;

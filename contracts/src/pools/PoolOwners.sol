@@ -38,7 +38,7 @@ abstract contract PoolOwners is PoolBase {
                 terms.committee,
                 uint256(Status.Open)
             ).withFree(budget);
-        _desks[pool] = Desk({owner: msg.sender, seedBlock: 0, unbonding: uint32(unbonding), settleAt: 0});
+        _desks[pool] = Desk({owner: msg.sender, seedBlock: 0, unbonding: uint32(unbonding), since: 0});
         _terms[pool] = terms;
         emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
         emit PoolFunded(pool, msg.sender, budget);
@@ -46,11 +46,12 @@ abstract contract PoolOwners is PoolBase {
             pool,
             ICourt.Terms({
                 committee: terms.committee,
-                laneBlocks: terms.laneBlocks,
+                attestBlocks: terms.attestBlocks,
                 drawBlocks: terms.drawBlocks,
                 commitWindow: terms.commitWindow,
                 revealWindow: terms.revealWindow,
                 challengeWindow: terms.challengeWindow,
+                receiptWindow: terms.receiptWindow,
                 fee: terms.fee
             })
         );
@@ -82,7 +83,7 @@ abstract contract PoolOwners is PoolBase {
         _pools[pool].w = p.withSteps(steps + 1);
         uint256 seedBlock = block.number + 1;
         _desks[pool].seedBlock = uint32(seedBlock);
-        _canaryRoots[pool][step] = canaryRoot;
+        _steps[pool][step] = Step(canaryRoot, uint40(block.timestamp));
         emit StepPublished(pool, step, manifestHash, canaryRoot, seedBlock);
     }
 
@@ -100,8 +101,6 @@ abstract contract PoolOwners is PoolBase {
     function closePool(uint256 pool) external onlyOwner(pool) {
         uint256 status = _pools[pool].w.status();
         if (status != uint256(Status.Open) && status != uint256(Status.Paused)) revert WrongStatus(Status(status));
-        Desk storage desk = _desks[pool];
-        desk.settleAt = uint32(block.timestamp + desk.unbonding);
         _setStatus(pool, Status(status), Status.Closing);
     }
 
@@ -110,7 +109,7 @@ abstract contract PoolOwners is PoolBase {
         uint256 p = _pools[pool].w;
         uint256 status = p.status();
         if (status != uint256(Status.Closing) && status != uint256(Status.Settled)) revert WrongStatus(Status(status));
-        uint256 settleAt = _desks[pool].settleAt;
+        uint256 settleAt = uint256(_desks[pool].since) + _desks[pool].unbonding;
         if (block.timestamp < settleAt) revert NotYet(settleAt);
         amount = p.free();
         _pools[pool].w = p.withFree(0).withStatus(uint256(Status.Settled));
@@ -123,6 +122,7 @@ abstract contract PoolOwners is PoolBase {
         uint256 p = _pools[pool].w;
         if (p.status() != uint256(from)) revert WrongStatus(Status(p.status()));
         _pools[pool].w = p.withStatus(uint256(to));
+        _desks[pool].since = uint32(block.timestamp);
         emit StatusSet(pool, to);
     }
 }
