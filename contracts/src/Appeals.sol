@@ -45,7 +45,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
 
     /// @inheritdoc IAppeals
     function dispute(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         Dispute storage d = _disputes[_id(pool, sequence)];
         d.code = pools.hold(pool, sequence, file); // reverts unless the outcome is open to disputes
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
@@ -64,7 +64,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         if (d.appealUntil == 0 || d.resolved) revert NoAppeal();
         if (block.timestamp >= d.appealUntil) revert AppealOver(d.appealUntil);
         if (d.appellant != address(0)) revert AlreadyAppealed();
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
         d.appellant = msg.sender;
         d.appealDeposit = depositOf(pool, 1);
@@ -114,7 +114,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
 
     /// @inheritdoc IAppeals
     function depositOf(uint256 pool, uint256 round) public view returns (uint256) {
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         return (uint256(t.jury) * t.juryFee + params.values().delayCompensation) << round;
     }
 
@@ -136,7 +136,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         }
         _awaitCanary(pool, sequence, file);
         d.verdict = _standing(code, d.code, d.code);
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         d.appealUntil = block.timestamp + (t.appealJury == 0 ? 0 : t.appealWindow);
         emit VerdictReached(pool, sequence, d.verdict, d.appealUntil);
         if (t.appealJury == 0) _resolve(pool, sequence, file, d.verdict, false);
@@ -248,7 +248,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
             if (Codes.kind(votes[i]) == Codes.kind(wrong)) ++liars;
         }
         if (liars == 0 || Codes.kind(wrong) != Codes.KIND_ACCEPT) return v.overturnPenalty;
-        uint256 share = (uint256(file.units) * pools.termsOf(pool).rate + liars - 1) / liars;
+        uint256 share = (uint256(file.units) * court.termsOf(pool).rate + liars - 1) / liars;
         return share > v.overturnPenalty ? share : v.overturnPenalty;
     }
 

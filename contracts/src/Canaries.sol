@@ -59,7 +59,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     ) external nonReentrant {
         if (pools.ownerOf(pool) != msg.sender) revert NotPoolOwner();
         if (!Codes.isReject(reason)) revert BadReason();
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         _checkPlanted(pool, file, planted);
         _checkRollout(pool, sequence, file, rollout, t.auditRate);
 

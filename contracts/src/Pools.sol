@@ -5,7 +5,7 @@ import {IPools} from "./interfaces/IPools.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {PoolSlot} from "./libraries/PoolSlot.sol";
-import {PoolTerms, Suite} from "./libraries/Types.sol";
+import {Suite} from "./libraries/Types.sol";
 import {PoolBase} from "./pools/PoolBase.sol";
 import {PoolMembers} from "./pools/PoolMembers.sol";
 import {PoolOwners} from "./pools/PoolOwners.sol";
@@ -35,19 +35,13 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
             laneStart: p.laneStart(),
             seedBlock: desk.seedBlock,
             unbonding: desk.unbonding,
-            settleAt: closed ? uint256(desk.since) + desk.unbonding : 0,
-            terms: _terms[pool]
+            settleAt: closed ? uint256(desk.since) + desk.unbonding : 0
         });
     }
 
     /// @inheritdoc IPools
     function ownerOf(uint256 pool) external view returns (address) {
         return _desks[pool].owner;
-    }
-
-    /// @inheritdoc IPools
-    function termsOf(uint256 pool) external view returns (PoolTerms memory) {
-        return _terms[pool];
     }
 
     /// @inheritdoc IPools

@@ -7,7 +7,7 @@ import {ISeats} from "../interfaces/ISeats.sol";
 import {Epochs} from "../libraries/Epochs.sol";
 import {LaneSlot} from "../libraries/LaneSlot.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
-import {Suite} from "../libraries/Types.sol";
+import {PoolTerms, Suite} from "../libraries/Types.sol";
 
 /// @title Committees
 /// @notice Who judges a lane: the rounds' words, their seeds and the draw.
@@ -16,10 +16,23 @@ abstract contract Committees is ICourt {
 
     bytes32 public constant SEED_TAG = keccak256("muster/lane-seed/1");
 
+    /// @dev What every call of a round needs of a pool's terms, in one word.
+    struct Terms {
+        uint8 committee;
+        uint8 attestBlocks;
+        uint16 drawBlocks;
+        uint32 commitWindow;
+        uint32 revealWindow;
+        uint32 challengeWindow;
+        uint32 receiptWindow;
+        uint32 fee;
+    }
+
     ISeats public immutable seats;
     IPools public immutable pools;
     uint256 public immutable epochBlocks;
 
+    mapping(uint256 pool => PoolTerms) private _promised;
     mapping(uint256 pool => Terms) internal _terms;
     /// By pool << 32 | lane << 1 | round.
     mapping(uint256 key => uint256 slot) internal _lanes;
@@ -32,9 +45,24 @@ abstract contract Committees is ICourt {
     }
 
     /// @inheritdoc ICourt
-    function registerPool(uint256 pool, Terms calldata terms) external {
+    function registerPool(uint256 pool, PoolTerms calldata terms) external {
         if (msg.sender != address(pools)) revert NotPools();
-        _terms[pool] = terms;
+        _promised[pool] = terms;
+        _terms[pool] = Terms({
+            committee: terms.committee,
+            attestBlocks: terms.attestBlocks,
+            drawBlocks: terms.drawBlocks,
+            commitWindow: terms.commitWindow,
+            revealWindow: terms.revealWindow,
+            challengeWindow: terms.challengeWindow,
+            receiptWindow: terms.receiptWindow,
+            fee: terms.fee
+        });
+    }
+
+    /// @inheritdoc ICourt
+    function termsOf(uint256 pool) external view returns (PoolTerms memory) {
+        return _promised[pool];
     }
 
     /// @inheritdoc ICourt

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {FileData, FileRef, Receipt} from "../libraries/Types.sol";
+import {FileData, FileRef, PoolTerms, Receipt} from "../libraries/Types.sol";
 import {IVoting} from "./IVoting.sol";
 
 /// @title ICourt
@@ -13,17 +13,6 @@ import {IVoting} from "./IVoting.sol";
 /// Life of a round: seed block fixed and mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
 /// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
 interface ICourt is IVoting {
-    struct Terms {
-        uint8 committee;
-        uint8 attestBlocks;
-        uint16 drawBlocks;
-        uint32 commitWindow;
-        uint32 revealWindow;
-        uint32 challengeWindow;
-        uint32 receiptWindow;
-        uint32 fee;
-    }
-
     struct Round {
         /// Block whose hash seeds the draw, if drawn now; 0 once drawn, and before anything is attested.
         uint256 seedBlock;
@@ -167,12 +156,14 @@ interface ICourt is IVoting {
     function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external;
 
     // Hooks.
-    function registerPool(uint256 pool, Terms calldata terms) external;
+    /// @notice Pools: keeps what a new pool promises.
+    function registerPool(uint256 pool, PoolTerms calldata terms) external;
     /// @notice Appeals, Canaries: sets the outcome of one file in the round that decided it. A file that goes before a
     /// jury freezes the seats of its committee until they are closed.
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;
 
     // Views.
+    function termsOf(uint256 pool) external view returns (PoolTerms memory);
     /// @notice The key that attests and signs receipts, and the one before it, which counts until `previousUntil`.
     function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil);
     /// @notice Reverts unless a key of the pool's service that counts now signed the receipt of this node and file.

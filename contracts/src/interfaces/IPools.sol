@@ -41,7 +41,6 @@ interface IPools {
         uint256 unbonding;
         /// When closed: leftovers can be taken from this time on.
         uint256 settleAt;
-        PoolTerms terms;
     }
 
     struct Account {
@@ -248,7 +247,6 @@ interface IPools {
     function poolOf(uint256 pool) external view returns (Pool memory);
     function poolCount() external view returns (uint256);
     function ownerOf(uint256 pool) external view returns (address);
-    function termsOf(uint256 pool) external view returns (PoolTerms memory);
     function accountOf(uint256 pool, address node) external view returns (Account memory);
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory);
     /// @notice Units of `node` that a claim with the latest vested submission `sequence` would pay, and grains.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../interfaces/ICourt.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {PoolTerms} from "../libraries/Types.sol";
@@ -38,23 +37,20 @@ abstract contract PoolOwners is PoolBase {
                 terms.committee,
                 uint256(Status.Open)
             ).withFree(budget);
-        _desks[pool] = Desk({owner: msg.sender, seedBlock: 0, unbonding: uint32(unbonding), since: 0});
-        _terms[pool] = terms;
+        _desks[pool] = Desk({
+            owner: msg.sender,
+            seedBlock: 0,
+            unbonding: uint32(unbonding),
+            since: 0,
+            minStake: terms.minStake,
+            leverage: terms.leverage,
+            challengeWindow: terms.challengeWindow,
+            receiptWindow: terms.receiptWindow,
+            inviteOnly: terms.inviteOnly
+        });
         emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
         emit PoolFunded(pool, msg.sender, budget);
-        court.registerPool(
-            pool,
-            ICourt.Terms({
-                committee: terms.committee,
-                attestBlocks: terms.attestBlocks,
-                drawBlocks: terms.drawBlocks,
-                commitWindow: terms.commitWindow,
-                revealWindow: terms.revealWindow,
-                challengeWindow: terms.challengeWindow,
-                receiptWindow: terms.receiptWindow,
-                fee: terms.fee
-            })
-        );
+        court.registerPool(pool, terms);
         token.safeTransferFrom(msg.sender, address(this), budget);
     }
 

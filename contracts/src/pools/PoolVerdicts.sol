@@ -28,7 +28,7 @@ abstract contract PoolVerdicts is PoolBase {
     {
         uint256 p = _pools[pool].w;
         uint256 before = p;
-        uint256 window = _terms[pool].challengeWindow;
+        uint256 window = _desks[pool].challengeWindow;
         uint256 sequence = lane << 4;
         if (files.length == 0 || files.length > 16) revert BadCount();
         if (files.length < 16 && _files[_id(pool, sequence + files.length)] != 0) revert BadCount();
@@ -64,7 +64,7 @@ abstract contract PoolVerdicts is PoolBase {
             emit FileFinalized(pool, file.node, sequence, code, 0);
             return;
         }
-        uint256 settledAt = code == Codes.LATE ? f.finalAt() : f.finalAt() - _terms[pool].challengeWindow;
+        uint256 settledAt = code == Codes.LATE ? f.finalAt() : f.finalAt() - _desks[pool].challengeWindow;
         _charge(pool, sequence, file.node, f, Charge(code, f.amount(), settledAt, settledAt, 0, msg.sender));
     }
 
@@ -116,11 +116,11 @@ abstract contract PoolVerdicts is PoolBase {
             // to be paid only now: it vests as work settled now would, so that vesting times never decrease
             amount = a.earned() + file.units;
             a = a.withEarned(amount);
-            time = block.timestamp + _terms[pool].challengeWindow;
+            time = block.timestamp + _desks[pool].challengeWindow;
             flags |= FileSlot.CUMULATIVE;
         }
         // A node that was frozen when the committee rejected it was so since then; an overturned acceptance slashes now.
-        uint256 settledAt = f.finalAt() - _terms[pool].challengeWindow;
+        uint256 settledAt = f.finalAt() - _desks[pool].challengeWindow;
         _accounts[pool][file.node].w = a;
         _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
         emit FileResolved(pool, file.node, sequence, code, time);
@@ -239,7 +239,7 @@ abstract contract PoolVerdicts is PoolBase {
                 (,, s.amount) = params.slashing(c.settledAt);
                 s.amount += s.fees;
             } // a canary's fees stay its owner's cost
-            s.minStake = _terms[pool].minStake;
+            s.minStake = _desks[pool].minStake;
         }
         _accounts[pool][node].w = a;
         if (thawed) emit NodeReleased(pool, node);
@@ -264,7 +264,7 @@ abstract contract PoolVerdicts is PoolBase {
 
     /// @dev A member whose stake shrank: its limit follows; below the pool's least stake it is no member any more.
     function _relimit(uint256 pool, address node, uint256 stake) private {
-        bool stays = stake >= _terms[pool].minStake;
+        bool stays = stake >= _desks[pool].minStake;
         uint256 limit = stays ? _limit(pool, _pools[pool].w, stake) : 0;
         _accounts[pool][node].w = _accounts[pool][node].w.withLimit(limit);
         if (stays) emit LimitSet(pool, node, limit);

@@ -49,7 +49,7 @@ abstract contract PoolWork is PoolBase {
         _enter(p, a, step, counter, PoolSlot.MAX_STEPS);
         court.checkReceipt(pool, msg.sender, work.fileHash, receipt);
         (uint256 limit, uint256 last) = _inTime(p, a, pool, step);
-        uint256 first = block.timestamp - _terms[pool].receiptWindow;
+        uint256 first = block.timestamp - _desks[pool].receiptWindow;
         if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
         (p, a, sequence) = _place(p, a, limit, pool, step, counter, work);
         _pools[pool].w = p;
@@ -150,7 +150,7 @@ abstract contract PoolWork is PoolBase {
         limit = a.limit();
         if (limit != 0) return (limit, last);
         IStakes.Node memory node = stakes.nodeOf(msg.sender);
-        bool locked = !a.slashed() && node.pool == 0 && node.lastPool == pool && node.stake >= _terms[pool].minStake;
+        bool locked = !a.slashed() && node.pool == 0 && node.lastPool == pool && node.stake >= _desks[pool].minStake;
         if (!locked) revert NotMember();
         limit = _limit(pool, p, node.stake);
         uint256 left = node.releaseAt - desk.unbonding;
