@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IVoting} from "../../src/interfaces/IVoting.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {World} from "./World.sol";
+
+/// @notice What the service, committees and the keepers of lanes do. Honest members vote in time once their committee is
+/// drawn; whether it is, and when it is counted, is chance.
+abstract contract CommitteeHandler is World {
+    function blocks(uint256 n) external acts {
+        _blocks(1 + n % 8);
+        _reach("blocks");
+    }
+
+    function pass(uint256 secs) external acts {
+        _wait(secs % 2_500);
+        _reach("pass");
+    }
+
+    /// @dev The service says which bytes it has, all at once.
+    function attest(uint256 i) external acts {
+        (bool any, uint256 lane, uint256 round) = _pickLane(i);
+        if (!any || round == 1 || ghostRounds[lane << 1].codes != 0) return;
+        if (_attestLane(lane)) _reach("attest");
+    }
+
+    function judge(uint256 i, bool settles) external acts {
+        (bool any, uint256 lane, uint256 round) = _pickLane(i);
+        if (!any) return;
+        if (round == 0 && ghostRounds[lane << 1].codes == 0 && !_attestLane(lane)) return;
+        if (!_drawLane(lane, round)) return;
+        _voteLane(lane, round);
+        if (settles && _settleLane(lane, round)) _reach(round == 0 ? "judge" : "judge again");
+    }
+
+    /// @dev Nobody draws in time, or nobody counts: whoever comes later settles it.
+    function settle(uint256 i) external acts {
+        (bool any, uint256 lane, uint256 round) = _pickLane(i);
+        if (any && _settleLane(lane, round)) _reach("settle");
+    }
+
+    function closeMember(uint256 i) external acts {
+        if (rounds.length == 0) return;
+        uint256 key = rounds[i % rounds.length];
+        GhostRound storage r = ghostRounds[key];
+        for (uint256 member = 0; member < r.seats.length; ++member) {
+            if (!_closable(key, member)) continue;
+            court.closeMember(pool, key >> 1, key & 1, member);
+            _reach("close member");
+        }
+    }
+
+    // ---- Steps
+
+    function _attestLane(uint256 lane) internal returns (bool) {
+        (, uint256 end, uint256 count) = pools.laneOf(pool, lane);
+        if (count < 16 && height <= end) _blocks(end + 1 - height);
+        if (height > end + defaultTerms().attestBlocks) return false;
+        uint256 places;
+        for (uint256 place = 0; place < count; ++place) {
+            if (!withheld[(lane << 4) | place]) places |= 1 << place;
+        }
+        if (places == 0) return false;
+        _attestPlaces(lane, places);
+        return true;
+    }
+
+    function _drawLane(uint256 lane, uint256 round) internal returns (bool) {
+        ICourt.Round memory r = court.roundOf(pool, lane, round);
+        if (r.seed != 0) return false; // drawn before: who votes has voted
+        uint256 seedBlock = r.seedBlock;
+        if (seedBlock == 0) return false;
+        if (height <= seedBlock) _blocks(seedBlock + 1 - height);
+        try court.draw(pool, lane, round) {
+            return true;
+        } catch (bytes memory reason) {
+            bytes4 why = bytes4(reason);
+            bool few = why == IVoting.TooFewSeats.selector && _drawable() < 6;
+            _expect(why == ICourt.DrawOver.selector || few, "a draw was refused");
+            return false;
+        }
+    }
+
+    function _drawable() private view returns (uint256 count) {
+        uint256 epoch = seats.currentEpoch();
+        for (uint256 i = 0; i < stays[FAMILY].length; ++i) {
+            Stay storage s = stays[FAMILY][i];
+            bool inside = s.first <= epoch && (s.last == 0 || epoch <= s.last);
+            if (inside && ghostSeats[s.seat].bond >= BOND / 2) ++count;
+        }
+    }
+
+    function _voteLane(uint256 lane, uint256 round) internal {
+        (uint256[] memory members,,,) = court.committeeOf(pool, lane, round);
+        uint256[] memory codes = new uint256[](3);
+        bool silent;
+        for (uint256 i = 0; i < 3; ++i) {
+            codes[i] = _votes(members[i], lane);
+            if (codes[i] == 0) silent = true;
+            else _commit(lane, round, i, codes[i]);
+        }
+        if (silent) _wait(60);
+        for (uint256 i = 0; i < 3; ++i) {
+            if (codes[i] != 0) _reveal(lane, round, i, codes[i]);
+        }
+    }
+
+    /// @dev Settles a lane if that is due now; it must succeed whenever the round says so.
+    function _settleLane(uint256 lane, uint256 round) internal returns (bool) {
+        try court.settle(pool, lane, round, _refs(lane)) {
+            return true;
+        } catch (bytes memory reason) {
+            _expect(bytes4(reason) == ICourt.NotSettleable.selector, "a lane could not be settled");
+            return false;
+        }
+    }
+
+    function _closable(uint256 key, uint256 member) internal view returns (bool) {
+        GhostRound storage r = ghostRounds[key];
+        if (!r.settled || r.closed & (1 << member) != 0) return false;
+        for (uint256 place = 0; place < 16; ++place) {
+            if (Codes.get(r.codes, place) == Codes.DISPUTED) return false;
+        }
+        return clock >= court.roundOf(pool, key >> 1, key & 1).settledAt + defaultTerms().challengeWindow;
+    }
+}
