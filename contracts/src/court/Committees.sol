@@ -7,7 +7,7 @@ import {ISeats} from "../interfaces/ISeats.sol";
 import {Epochs} from "../libraries/Epochs.sol";
 import {LaneSlot} from "../libraries/LaneSlot.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
-import {Suite} from "../libraries/Types.sol";
+import {PoolTerms, Suite} from "../libraries/Types.sol";
 
 /// @title Committees
 /// @notice Who judges a lane: the rounds' words, their seeds and the draw.
@@ -32,9 +32,25 @@ abstract contract Committees is ICourt {
     }
 
     /// @inheritdoc ICourt
-    function registerPool(uint256 pool, Terms calldata terms) external {
+    function registerPool(uint256 pool, PoolTerms calldata terms) external {
         if (msg.sender != address(pools)) revert NotPools();
-        _terms[pool] = terms;
+        _terms[pool] = Terms({
+            committee: terms.committee,
+            laneBlocks: terms.laneBlocks,
+            drawBlocks: terms.drawBlocks,
+            commitWindow: terms.commitWindow,
+            revealWindow: terms.revealWindow,
+            challengeWindow: terms.challengeWindow,
+            fee: terms.fee,
+            class: terms.class,
+            seats: 2 * terms.committee + terms.jury + terms.appealJury
+        });
+    }
+
+    /// @inheritdoc ICourt
+    function staffed(uint256 pool) external view returns (bool) {
+        Terms memory t = _terms[pool];
+        return seats.countAt(t.class, seats.currentEpoch()) >= t.seats;
     }
 
     /// @inheritdoc ICourt
@@ -114,10 +130,10 @@ abstract contract Committees is ICourt {
             if (first.seed() != 0) excluded = _members(first, t.committee);
         }
         uint256 epoch = seedBlock / epochBlocks;
-        members = seats.draw(hash, epoch, t.committee, excluded, address(0));
+        members = seats.draw(hash, epoch, t.class, t.committee, excluded, address(0));
         // When too few seats are left for a fresh committee, the first one's members may serve again.
         if (members.length < t.committee && round == 1) {
-            members = seats.draw(hash, epoch, t.committee, new uint256[](0), address(0));
+            members = seats.draw(hash, epoch, t.class, t.committee, new uint256[](0), address(0));
         }
         if (members.length < t.committee) revert TooFewSeats(members.length);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {FileRef} from "../libraries/Types.sol";
+import {FileRef, PoolTerms} from "../libraries/Types.sol";
 import {IVoting} from "./IVoting.sol";
 
 /// @title ICourt
@@ -19,6 +19,10 @@ interface ICourt is IVoting {
         uint32 revealWindow;
         uint32 challengeWindow;
         uint32 fee;
+        /// The seats that judge.
+        uint32 class;
+        /// Two committees and both juries: how many seats the class needs.
+        uint8 seats;
     }
 
     struct Round {
@@ -114,6 +118,18 @@ interface ICourt is IVoting {
         bytes32 salt
     ) external;
 
+    /// @notice For the last to commit, when all others have: `commit` and `reveal` in one. Nobody can have revealed
+    /// before, so nothing could be copied.
+    function vote(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        uint256 member,
+        uint256 codes,
+        bytes32 verdictHash,
+        bytes32 salt
+    ) external;
+
     /// @notice For the last to reveal: both calls in one, cheaper and a block earlier. Reverts when others are missing.
     function revealAndSettle(
         uint256 pool,
@@ -135,12 +151,16 @@ interface ICourt is IVoting {
     function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external;
 
     // Hooks.
-    function registerPool(uint256 pool, Terms calldata terms) external;
+    /// @notice Pools: keeps what is needed of a new pool's terms.
+    function registerPool(uint256 pool, PoolTerms calldata terms) external;
     /// @notice Appeals, Canaries: sets the outcome of one file in the round that decided it. A file that goes before a
     /// jury freezes the seats of its committee until they are closed.
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;
 
     // Views.
+    /// @notice Whether the pool's class has enough seats in this epoch that a lane's two committees and both juries can
+    /// all be different.
+    function staffed(uint256 pool) external view returns (bool);
     /// @notice The committee of a round, known as soon as the seed block is mined, drawn or not.
     function committeeOf(uint256 pool, uint256 lane, uint256 round)
         external

@@ -56,6 +56,8 @@ struct PoolTerms {
     uint32 juryRevealWindow;
     /// Seconds in which an opened canary can be contested.
     uint32 contestWindow;
+    /// Which seats judge: 0 for those that opted into this pool, or a family (from 2^24 on) that many pools share.
+    uint32 class;
     /// Whether nodes need the owner's signed invite.
     bool inviteOnly;
     /// SHA-256 of the pool's canonical JSON configuration.
