@@ -39,7 +39,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
         returns (uint256 trial)
     {
         if (msg.sender != appeals && msg.sender != canaries) revert NotBench();
-        PoolTerms memory terms = pools.termsOf(pool);
+        PoolTerms memory terms = court.termsOf(pool);
         trial = ++trialCount;
         Trial storage t = _trials[trial];
         t.bench = msg.sender;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ICourt} from "../interfaces/ICourt.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
-import {IPools} from "../interfaces/IPools.sol";
 import {ISeats} from "../interfaces/ISeats.sol";
 import {Codes} from "../libraries/Codes.sol";
 import {Epochs} from "../libraries/Epochs.sol";
@@ -45,7 +45,7 @@ abstract contract Trials is IJuries {
     }
 
     ISeats public immutable seats;
-    IPools public immutable pools;
+    ICourt public immutable court;
     uint256 public immutable epochBlocks;
 
     /// @inheritdoc IJuries
@@ -57,7 +57,7 @@ abstract contract Trials is IJuries {
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.juries);
         seats = ISeats(suite.seats);
-        pools = IPools(suite.pools);
+        court = ICourt(suite.court);
         epochBlocks = ISeats(suite.seats).epochBlocks();
     }
 

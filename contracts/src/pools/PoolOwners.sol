@@ -35,8 +35,17 @@ abstract contract PoolOwners is PoolBase {
                 terms.committee,
                 uint256(Status.Open)
             ).withFree(budget);
-        _desks[pool] = Desk({owner: msg.sender, seedBlock: 0, unbonding: uint32(unbonding), settleAt: 0});
-        _terms[pool] = terms;
+        _desks[pool] = Desk({
+            owner: msg.sender,
+            seedBlock: 0,
+            unbonding: uint32(unbonding),
+            since: 0,
+            minStake: terms.minStake,
+            leverage: terms.leverage,
+            challengeWindow: terms.challengeWindow,
+            receiptWindow: terms.receiptWindow,
+            inviteOnly: terms.inviteOnly
+        });
         emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
         emit PoolFunded(pool, msg.sender, budget);
         court.registerPool(pool, terms);
@@ -68,7 +77,7 @@ abstract contract PoolOwners is PoolBase {
         _pools[pool].w = p.withSteps(steps + 1);
         uint256 seedBlock = block.number + 1;
         _desks[pool].seedBlock = uint32(seedBlock);
-        _canaryRoots[pool][step] = canaryRoot;
+        _steps[pool][step] = Step(canaryRoot, uint40(block.timestamp));
         emit StepPublished(pool, step, manifestHash, canaryRoot, seedBlock);
         if (p.status() != uint256(Status.Paused)) _review(pool);
     }
@@ -97,8 +106,6 @@ abstract contract PoolOwners is PoolBase {
     /// @inheritdoc IPools
     function closePool(uint256 pool) external onlyOwner(pool) {
         _onlyRunning(pool);
-        Desk storage desk = _desks[pool];
-        desk.settleAt = uint32(block.timestamp + desk.unbonding);
         _setStatus(pool, Status.Closing);
     }
 
@@ -107,7 +114,7 @@ abstract contract PoolOwners is PoolBase {
         uint256 p = _pools[pool].w;
         uint256 status = p.status();
         if (status != uint256(Status.Closing) && status != uint256(Status.Settled)) revert WrongStatus(Status(status));
-        uint256 settleAt = _desks[pool].settleAt;
+        uint256 settleAt = uint256(_desks[pool].since) + _desks[pool].unbonding;
         if (block.timestamp < settleAt) revert NotYet(settleAt);
         amount = p.free();
         _pools[pool].w = p.withFree(0).withStatus(uint256(Status.Settled));
@@ -125,6 +132,7 @@ abstract contract PoolOwners is PoolBase {
         uint256 p = _pools[pool].w;
         if (p.status() == uint256(to)) return;
         _pools[pool].w = p.withStatus(uint256(to));
+        _desks[pool].since = uint32(block.timestamp);
         emit StatusSet(pool, to);
     }
 
