@@ -38,7 +38,7 @@ class Indexer:
         """One round: poll; when it is time, compare."""
         self._watch.refresh()
         self._watch.error = ""
-        version = self._watch.version
+        version = self._watch.state.version
         if version == self._reconciled[0] or time.monotonic() - self._reconciled[1] < RECONCILE_SECONDS:
             return
         found = reconcile(self._watch.state, self._watch.pool_id, self._suite)
@@ -49,7 +49,7 @@ class Indexer:
     @property
     def current(self) -> bool:
         """Whether `reconciliation` is of the state as it is now."""
-        return self._reconciled[0] == self._watch.version
+        return self._reconciled[0] == self._watch.state.version
 
     def _run(self) -> None:
         backoff = self._poll

@@ -41,7 +41,8 @@ def report_page(summary: RunSummary, record: RunRecord) -> str:
 def interface_page(document: dict[str, Any]) -> tuple[str, str]:
     """An OpenAPI document for people, and the page's Content-Security-Policy: nothing in it runs or loads anything.
     FastAPI's own page loads its scripts from a stranger's server."""
-    return _TEMPLATES.get_template("docs.html").render(document), f"default-src 'none'; {_NO_FORMS}; frame-ancestors 'none'"
+    page = _TEMPLATES.get_template("docs.html").render(document)
+    return page, f"default-src 'none'; {_NO_FORMS}; frame-ancestors 'none'"
 
 
 def _page(run: str, policy: str) -> str:
