@@ -17,6 +17,8 @@ from protocol.waits import wait_for
 
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _START_SECONDS = 60.0
+_HISTORY = 64
+"""Past blocks that keep their full state, for historical calls. Each is a copy: saving thousands would take seconds."""
 
 
 def find_anvil() -> Path:
@@ -37,14 +39,14 @@ def find_anvil() -> Path:
 
 
 class Anvil:
-    """One anvil child on 127.0.0.1. `history` is how many past blocks keep their full state for historical calls."""
+    """One anvil child on 127.0.0.1, with a block a second."""
 
-    def __init__(self, port: int, chain_id: int, block_time: int, log: Path, history: int = 64) -> None:
+    def __init__(self, port: int, chain_id: int, log: Path) -> None:
         self.port, self.chain_id, self.log = port, chain_id, log
         command = [str(find_anvil()), "--host", "127.0.0.1", "--port", str(port), "--chain-id", str(chain_id)]
-        command += ["--block-time", str(block_time), "--hardfork", "prague", "--quiet"]
+        command += ["--block-time", "1", "--hardfork", "prague", "--quiet"]
         # In a session of its own: Ctrl-C is for us, who save the state first.
-        self._child = Child("anvil", [*command, "--prune-history", str(history)], log)
+        self._child = Child("anvil", [*command, "--prune-history", str(_HISTORY)], log)
 
     def start(self, state: Path | None) -> None:
         """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words."""
