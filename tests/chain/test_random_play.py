@@ -95,7 +95,7 @@ class Play:
         done = [r for lane in self.game.state.lanes.values() for r in [(lane, x) for x in lane.rounds] if r[1].settled]
         lane, round_ = self.random.choice(done)
         left = [j for j in range(len(round_.seats)) if j not in round_.closed]
-        self.game.suite.court.close_member(lane.pool, lane.lane, round_.round, self.random.choice(left)).send()
+        self.game.suite.court.close((lane.pool, lane.lane, round_.round), self.random.choice(left)).send()
 
     def forfeit(self) -> None:
         self.game.suite.pools.forfeit(self.pick(status=Status.ACCEPTED)).send()

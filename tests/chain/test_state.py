@@ -80,7 +80,7 @@ def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
     assert game.suite.pools.claimable(game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
     before = state.balances[operator.address]
     assert game.suite.pools.claim(hint).send() == 2001 * RATE
-    assert [game.suite.court.close_member(game.pool, 0, 0, j).send() for j in range(3)] == [2 * FEE] * 3
+    assert [game.suite.court.close((game.pool, 0, 0), j).send() for j in range(3)] == [2 * FEE] * 3
     state = compare(game)
     assert state.balances[operator.address] == before + 2001 * RATE
     assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
@@ -139,7 +139,7 @@ def test_a_dispute_won_by_the_worker(game: Game) -> None:
     final = state.submissions[game.pool, sub.sequence]
     assert final.status == Status.ACCEPTED
     assert final.votes_code == Code.REJECT_SAMPLING
-    paid = [suite.juries.close_juror(trial, j).send() for j in range(5)]
+    paid = [suite.juries.close((trial,), j).send() for j in range(5)]
     assert paid == [2 * FEE] * 5
     assert any(s.kind == "seat" for s in state.slashes)
     game.deployed.chain.later(120)
@@ -170,12 +170,12 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     assert not state.accounts[game.pool, node.address].ejected
     lane = state.lanes[game.pool, 1]
     game.mine_to(lane.rounds[0].seed_block + 101)
-    game.suite.court.settle(game.pool, 1, 0, state.files_of(lane)).send()
+    game.suite.court.settle((game.pool, 1, 0), state.files_of(lane)).send()
     # Nobody drew its committee: a second one may judge it, and is not drawn either.
     again = game.state.lanes[game.pool, 1]
     assert compare(game).submissions[game.pool, c.sequence].status == Status.PENDING
     game.mine_to(again.rounds[1].seed_block + 101)
-    game.suite.court.settle(game.pool, 1, 1, state.files_of(lane)).send()
+    game.suite.court.settle((game.pool, 1, 1), state.files_of(lane)).send()
     assert compare(game).submissions[game.pool, c.sequence].status == Status.VOID
 
 
@@ -185,19 +185,19 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     game.submit(node, step, work("split"))
     lane = game.state.lanes[game.pool, 0]
     game.mine_to(lane.round.seed_block + 1)
-    committee = game.suite.court.committee_of(game.pool, 0, 0)
+    committee = game.suite.court.committee_of((game.pool, 0, 0))
     assert committee is not None
     salt = bytes(31) + b"\1"
     votes = [Code.ACCEPT, Code.REJECT_WEIGHTS]
     for member, code in enumerate(votes):
         suite = game.voters[committee.seats[member]]
-        commitment = suite.court.ballot_hash(game.pool, 0, 0, suite.client.address, code, salt, salt)
-        suite.court.commit_votes(game.pool, 0, 0, member, commitment).send()
+        commitment = suite.court.ballot_hash((game.pool, 0, 0), suite.client.address, code, salt, salt)
+        suite.court.commit((game.pool, 0, 0), member, commitment).send()
     game.deployed.chain.later(31)
     for member, code in enumerate(votes):
-        game.voters[committee.seats[member]].court.reveal_votes(game.pool, 0, 0, member, code, salt, salt).send()
+        game.voters[committee.seats[member]].court.reveal((game.pool, 0, 0), member, code, salt, salt).send()
     game.deployed.chain.later(31)
-    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(lane)).send()
+    game.suite.court.settle((game.pool, 0, 0), game.state.files_of(lane)).send()
     state = compare(game)
     lane = state.lanes[game.pool, 0]
     assert [r.round for r in lane.rounds] == [0, 1]

@@ -82,15 +82,15 @@ class Actors:
         """The lane's committee commits, reveals and settles; all members vote `codes`."""
         self.chain.mine(4)
         keys = {key.address: key for key in voters}
-        committee = self.suite(voters[0]).court.committee_of(pool, lane, 0)
+        committee = self.suite(voters[0]).court.committee_of((pool, lane, 0))
         assert committee is not None
         word, salt = pack(codes), b"\x07" * 32
         for member, voter in enumerate(committee.voters):
             court = self.suite(keys[voter]).court
-            court.commit_votes(
-                pool, lane, 0, member, court.ballot_hash(pool, lane, 0, voter, word, b"\1" * 32, salt)
+            court.commit(
+                (pool, lane, 0), member, court.ballot_hash((pool, lane, 0), voter, word, b"\1" * 32, salt)
             ).send()
         for member, voter in enumerate(committee.voters):
-            self.suite(keys[voter]).court.reveal_votes(pool, lane, 0, member, word, b"\1" * 32, salt).send()
+            self.suite(keys[voter]).court.reveal((pool, lane, 0), member, word, b"\1" * 32, salt).send()
         state = self.state()
-        self.suite(voters[0]).court.settle(pool, lane, 0, state.files_of(state.lanes[pool, lane])).send()
+        self.suite(voters[0]).court.settle((pool, lane, 0), state.files_of(state.lanes[pool, lane])).send()
