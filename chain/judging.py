@@ -98,7 +98,6 @@ class Dispute:
     verdict: int = 0
     appeal_until: int = 0
     appellant: str = ""
-    appeal_trial: int = 0
     resolved: bool = False
     code: int = 0
     overturned: bool = False

@@ -5,6 +5,7 @@ have none; when no source answers, or checks are not done in time, the seat stay
 """
 
 import logging
+import secrets
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,7 @@ from chain.records import Pool, Submission
 from chain.state import State
 from chain.transactions import Receipt
 from validator import selectors
-from validator.ballots import Ballot, new_salt
+from validator.ballots import Ballot
 from validator.collaborators import ValidatorCollaborators
 from validator.committees import ours
 from validator.judge_queue import JudgeTask, LaneVerdict, TaskKey
@@ -96,7 +97,7 @@ class Voting:
         verdict = self.verdict(pool, voting)
         if verdict is None:
             return None
-        codes, digest, salt = voting.vote.codes(verdict), verdict.verdict_hash, new_salt()
+        codes, digest, salt = voting.vote.codes(verdict), verdict.verdict_hash, secrets.token_bytes(32)
         commitment = voting.vote.at(self.voters[voter]).ballot_hash(voting.vote.place, voter, codes, digest, salt)
         seed = voting.committee.seed
         ballot = Ballot(voting.where, seat, voter, seed, voting.digest, codes, digest, salt, commitment)

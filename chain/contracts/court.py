@@ -50,17 +50,17 @@ class BallotContract(Contract):
 
     def commit(self, place: Place, member: int, commitment: bytes) -> ContractCall[Receipt]:
         """Send the hidden vote."""
-        return self._call("commit", *place, member, bytes32(commitment, "commitment"))
+        return self.call("commit", *place, member, bytes32(commitment, "commitment"))
 
     def reveal(
         self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes
     ) -> ContractCall[Receipt]:
         """Open the vote."""
-        return self._call("reveal", *place, member, codes, verdict_hash, salt)
+        return self.call("reveal", *place, member, codes, verdict_hash, salt)
 
     def close(self, place: Place, member: int) -> ContractCall[int]:
         """Pay one member once nothing can change any more; returns the grains its seat's owner got."""
-        return self._returning(self._call(self.close_function, *place, member), self.closed_event, "paid")
+        return self._returning(self.call(self.close_function, *place, member), self.closed_event, "paid")
 
 
 class Court(BallotContract):
@@ -79,11 +79,11 @@ class Court(BallotContract):
         Sending raises ContractError, before anything is sent, while another reveal is neither mined nor pending.
         """
         refs = [file.file_ref for file in files]
-        return replace(self._call("revealAndSettle", *place, member, codes, verdict_hash, salt, refs), pending=True)
+        return replace(self.call("revealAndSettle", *place, member, codes, verdict_hash, salt, refs), pending=True)
 
     def settle(self, place: Place, files: Sequence[Submission]) -> ContractCall[Receipt]:
         """Tally a round; `files` are all of the lane's submissions in order (`State.files_of(lane)`)."""
-        return self._call("settle", *place, [file.file_ref for file in files])
+        return self.call("settle", *place, [file.file_ref for file in files])
 
 
 class Juries(BallotContract):
@@ -95,4 +95,4 @@ class Juries(BallotContract):
     close_function, closed_event = "closeJuror", "JurorClosed"
 
     def draw(self, trial: int) -> ContractCall[Receipt]:
-        return self._call("draw", trial)
+        return self.call("draw", trial)

@@ -130,9 +130,7 @@ def _verdict_reached(state: State, event: Event) -> None:
 
 @on("Appeals", "Appealed")
 def _appealed(state: State, event: Event) -> None:
-    a = event.args
-    dispute = dispute_of(state, event)
-    dispute.appellant, dispute.appeal_trial = a["appellant"], a["trial"]
+    dispute_of(state, event).appellant = event.args["appellant"]
 
 
 @on("Appeals", "DisputeResolved")

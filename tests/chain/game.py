@@ -117,6 +117,9 @@ class Game:
             self.voters[seat].court.reveal((self.pool, lane, round), member, word, verdict, salt).send()
         self.suite.court.settle((self.pool, lane, round), self.state.files_of(record)).send()
 
+    def forfeit(self, file: Submission) -> None:
+        self.suite.pools.call("forfeit", file.pool, file.sequence, file.file_data).send()
+
     def try_case(self, trial: int, code: int) -> None:
         """All jurors vote `code`."""
         self.mine_to(self.state.trials[trial].seed_block + 1)

@@ -98,7 +98,7 @@ class Play:
         self.game.suite.court.close((lane.pool, lane.lane, round_.round), self.random.choice(left)).send()
 
     def forfeit(self) -> None:
-        self.game.suite.pools.forfeit(self.pick(status=Status.ACCEPTED)).send()
+        self.game.forfeit(self.pick(status=Status.ACCEPTED))
 
     def pass_time(self) -> None:
         self.game.deployed.chain.later(self.random.choice([5, 31, 61, 90]))

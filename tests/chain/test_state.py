@@ -29,20 +29,20 @@ def compare(game: Game) -> State:
     """Every record of the state equals the contract's view."""
     state, suite = game.state, game.suite
     for (pool, address), account in state.accounts.items():
-        view = suite.pools.account_of(pool, address)
-        assert (account.counter, account.units_pending) == (view.counter, view.pending), address
-        assert (account.units_earned, account.units_drawn) == (view.earned, view.drawn), address
-        assert (account.ejected, account.removed) == (view.slashed, view.removed)
-        assert (account.frozen, account.barrier) == (view.frozen, view.frozen_at)
-        assert account.limit == view.limit
+        view = suite.pools.read("accountOf", pool, address)
+        assert (account.counter, account.units_pending) == (view["counter"], view["pending"]), address
+        assert (account.units_earned, account.units_drawn) == (view["earned"], view["drawn"]), address
+        assert (account.ejected, account.removed) == (view["slashed"], view["removed"])
+        assert (account.frozen, account.barrier) == (view["frozen"], view["frozenAt"])
+        assert account.limit == view["limit"]
     for key, sub in state.submissions.items():
-        seen = suite.pools.submission_of(*key)
-        assert bool(seen.cumulative) == bool(sub.cumulative), key
-        assert (sub.code, bool(sub.disputed)) == (seen.code, seen.phase == 3), key
+        seen = suite.pools.read("submissionOf", *key)
+        assert bool(seen["cumulative"]) == bool(sub.cumulative), key
+        assert (sub.code, bool(sub.disputed)) == (seen["code"], seen["phase"] == 3), key
         if sub.cumulative:
-            assert seen.units == sub.cumulative
+            assert seen["units"] == sub.cumulative
         if sub.status != Status.PENDING:
-            assert seen.time == sub.final_time
+            assert seen["time"] == sub.final_time
     for number, seat in state.seats.items():
         on_chain = suite.seats.seat_of(number)
         assert (seat.owner, seat.voter, seat.bond) == (on_chain.owner, on_chain.voter, on_chain.bond)
@@ -77,7 +77,7 @@ def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
     game.deployed.chain.later(61)
     hint = state.claim_hint(game.pool, node.address, game.suite.client.now())
     assert hint is not None
-    assert game.suite.pools.claimable(game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
+    assert game.suite.pools.read("claimable", game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
     before = state.balances[operator.address]
     assert game.suite.pools.claim(hint).send() == 2001 * RATE
     assert [game.suite.court.close((game.pool, 0, 0), j).send() for j in range(3)] == [2 * FEE] * 3
@@ -114,7 +114,7 @@ def test_rejected_work_slashes_and_ejects(game: Game) -> None:
     assert state.balances[SINK] > 0
     # What was accepted together with the rejected file had not vested when the node was slashed.
     assert state.claim_hint(game.pool, node.address, 2**40) is None
-    game.suite.pools.forfeit(state.submissions[good.pool, good.sequence]).send()
+    game.forfeit(state.submissions[good.pool, good.sequence])
     assert compare(game).submissions[good.pool, good.sequence].forfeited
 
 

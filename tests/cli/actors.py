@@ -71,12 +71,12 @@ class Actors:
     def submit(self, node: Key, pool: int, units: list[int]) -> None:
         """Files with those units, in one lane, for step 0."""
         pools = self.suite(node).pools
-        counter = pools.account_of(pool, node.address).counter
+        counter = pools.read("accountOf", pool, node.address)["counter"]
         items = [
             WorkItem(hashlib.sha256(b"root %d" % n).digest(), hashlib.sha256(b"file %d" % n).digest(), count, 4)
             for n, count in enumerate(units)
         ]
-        pools.submit_many(pool, 0, counter, items).send()
+        pools.call("submitMany", pool, 0, counter, [item.as_tuple() for item in items]).send()
 
     def judge(self, voters: list[Key], pool: int, lane: int, codes: list[Code]) -> None:
         """The lane's committee commits, reveals and settles; all members vote `codes`."""
