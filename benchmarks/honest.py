@@ -34,8 +34,7 @@ from engines.runtime import vllm_installed
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import noise_key
-from validator.checks import CHECKS
-from validator.checks.base import Cost
+from validator.checks import PREFILL_CHECKS
 from validator.context import CheckContext
 from validator.measurements import measure
 
@@ -113,7 +112,7 @@ def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str,
 def _rejected(context: CheckContext, checks: ChecksConfig) -> bool:
     """Whether a check on the prefill gives a reject code."""
     judged = replace(context, config=CONFIG.model_copy(update={"checks": checks}))
-    return any(check.judge(judged).code.is_reject for check in CHECKS if check.cost is Cost.PREFILL)
+    return any(check(judged).code.is_reject for check in PREFILL_CHECKS)
 
 
 def save_tiny(folder: Path) -> None:

@@ -43,7 +43,7 @@ def file_groups(producer: Producer, work: Work) -> list[Group]:
     groups = []
     for _, members in itertools.groupby(producer.make(work).rollouts, key=lambda row: row.slot):
         made = (TrainRollout(r.prompt_tokens, r.output_tokens, r.reward, r.task_reward, r.logprobs) for r in members)
-        groups.append(Group(tuple(made), work.id.step))
+        groups.append(tuple(made))
     return groups
 
 
