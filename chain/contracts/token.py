@@ -1,6 +1,6 @@
 """The token, and governance's parameters."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,17 +15,8 @@ from protocol import eip712
 MAX_UINT256 = (1 << 256) - 1
 
 
-@dataclass(frozen=True)
-class Permit:
-    """An ERC-2612 permit."""
-
-    deadline: int
-    v: int
-    r: bytes
-    s: bytes
-
-    def as_tuple(self) -> tuple[int, int, bytes, bytes]:
-        return self.deadline, self.v, self.r, self.s
+Permit = tuple[int, int, bytes, bytes]
+"""An ERC-2612 permit: deadline, v, r, s."""
 
 
 class Token(Contract):
@@ -40,16 +31,16 @@ class Token(Contract):
         return int(self.read("allowance", owner, spender))
 
     def mint(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self._call("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
 
     def faucet(self, grains: int) -> ContractCall[Receipt]:
-        return self._call("faucet", integer(grains, MAX_UINT256, "amount"))
+        return self.call("faucet", integer(grains, MAX_UINT256, "amount"))
 
     def transfer(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self._call("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
 
     def approve(self, spender: str, grains: int) -> ContractCall[Receipt]:
-        return self._call("approve", address(spender, "spender"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("approve", address(spender, "spender"), integer(grains, MAX_UINT256, "amount"))
 
     def approval(self, spender: str, grains: int) -> ContractCall[Receipt] | None:
         """What the client's account has to approve so that `spender` may take `grains`; None if it may already."""
@@ -62,7 +53,7 @@ class Token(Contract):
         nonce = self.read("nonces", owner.address)
         digest = eip712.digest(domain, struct, owner.address, spender, grains, nonce, deadline)
         signature = eip712.sign(owner, digest)
-        return Permit(deadline, signature[64], signature[:32], signature[32:64])
+        return deadline, signature[64], signature[:32], signature[32:64]
 
 
 class TokenTaker(Contract):
@@ -75,7 +66,7 @@ class TokenTaker(Contract):
     def _taking(self, grains: int, function: str, *args: Any) -> ContractCall[Receipt]:
         """A call in which this contract takes `grains`."""
         approval = partial(self._token.approval, self.address)
-        return replace(self._call(function, *args), grains=grains, approval=approval)
+        return replace(self.call(function, *args), grains=grains, approval=approval)
 
 
 class Params(Contract):

@@ -2,10 +2,7 @@
 
 from chain.events import Event
 from chain.records import Node, Seat
-from chain.reducers.registry import (
-    ZERO,
-    on,
-)
+from chain.reducers.registry import ZERO, on
 from chain.state import State
 
 # ---- Token and parameters
