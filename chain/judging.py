@@ -5,7 +5,7 @@ Units and names as in `chain.records`.
 
 from dataclasses import dataclass, field
 
-from protocol.verdict import Code, code_at
+from protocol.verdict import LANE, Code, code_at
 
 
 @dataclass(kw_only=True)
@@ -54,14 +54,34 @@ class Round(Panel):
 
 @dataclass
 class Lane:
-    """Up to sixteen submissions with one committee. `start` is its first submission's block."""
+    """Up to sixteen submissions with one committee. `start` is its first submission's block, `last_block` the last one
+    in which it takes any. `attested`: bit p is set once the upload of the file at place p was attested; until anything
+    is, `rounds[0].seed_block` is 0."""
 
     pool: int
     lane: int
     start: int
     last_block: int
     rounds: list[Round]
+    attested: int = 0
     sequences: list[int] = field(default_factory=list)
+
+    @property
+    def full(self) -> bool:
+        return len(self.sequences) == LANE
+
+    def ended(self, head: int) -> bool:
+        """Whether it takes no more files after block `head`."""
+        return self.full or head >= self.last_block
+
+    @property
+    def missing(self) -> int:
+        """The places of its files that are not attested, as a bitmap."""
+        return (1 << len(self.sequences)) - 1 & ~self.attested
+
+    def is_judged(self, place: int) -> bool:
+        """Whether its committee votes on the file at a place: what was not attested is late, whatever it is."""
+        return self.attested >> place & 1 == 1
 
     @property
     def round(self) -> Round:

@@ -24,6 +24,7 @@ class Status(StrEnum):
     UNAVAILABLE = "unavailable"
     VOID = "void"
     CANARY = "canary"
+    LATE = "late"
 
 
 def status_of(code: int) -> Status:
@@ -33,7 +34,7 @@ def status_of(code: int) -> Status:
         return Status.ACCEPTED
     if value.is_reject:
         return Status.REJECTED
-    named = (Code.MALFORMED, Code.UNAVAILABLE, Code.VOID, Code.CANARY)
+    named = (Code.MALFORMED, Code.UNAVAILABLE, Code.VOID, Code.CANARY, Code.LATE)
     return Status[value.name] if value in named else Status.PENDING
 
 
@@ -51,6 +52,7 @@ class Terms:
     jury: int
     appealJury: int
     laneBlocks: int
+    attestBlocks: int
     maxLag: int
     auditRate: int
     drawBlocks: int
@@ -60,7 +62,8 @@ class Terms:
     appealWindow: int
     juryCommitWindow: int
     juryRevealWindow: int
-    contestWindow: int
+    receiptWindow: int
+    seatClass: int
     inviteOnly: bool
     configHash: bytes
 
@@ -92,7 +95,8 @@ class Step:
 
 @dataclass
 class Pool:
-    """`status` is none, open, paused, closing or settled. `escrow`: the tokens that Pools should hold for it."""
+    """`status` is none, open, paused, closing, settled or understaffed. `service`: the key that attests uploads and
+    signs their receipts, at `service_url`. `escrow`: the tokens that Pools should hold for it."""
 
     pool: int
     owner: str
@@ -101,6 +105,8 @@ class Pool:
     unbonding: int
     block: int
     status: str = "open"
+    service: str = ""
+    service_url: str = ""
     funded: int = 0
     claimed: int = 0
     fees_paid: int = 0
@@ -109,6 +115,11 @@ class Pool:
     from_stakes: int = 0
     steps: list[Step] = field(default_factory=list)
     sequences: list[int] = field(default_factory=list)
+
+    @property
+    def seat_class(self) -> int:
+        """The seats that judge it: those that opted into this class."""
+        return self.terms.seatClass or self.pool
 
     @property
     def step(self) -> int:
@@ -124,9 +135,9 @@ class Pool:
 class Account:
     """A node in a pool. `counter` is that of its next submission; `units_*` count output tokens, `paid` grains.
 
-    `units_accepted`: in files accepted at present. `units_earned`, `units_drawn`: the contract's running totals behind
-    claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`: nothing that vests
-    later can be claimed (0: no such limit).
+    `units_awarded`: in files that are to be paid as things stand. `units_earned`, `units_spent`: the contract's running
+    totals behind claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`:
+    nothing that vests later can be claimed (0: no such limit).
     """
 
     pool: int
@@ -137,10 +148,10 @@ class Account:
     limit: int = 0
     counter: int = 0
     units_pending: int = 0
-    units_accepted: int = 0
+    units_awarded: int = 0
     units_claimed: int = 0
     units_earned: int = 0
-    units_drawn: int = 0
+    units_spent: int = 0
     paid: int = 0
     frozen: int = 0
     frozen_at: int = 0
@@ -162,7 +173,7 @@ class Account:
 class Submission:
     """One file. `code` is the current outcome (0 while pending), `votes_code` the committee's before any dispute.
     `final_time`: settled outcomes can be disputed before it, accepted work claimed from it on. `finalized` once
-    nothing can change it any more (an accepted file nobody disputed is final by the clock alone: see `is_final`).
+    nothing can change it any more (a paid file nobody disputed is final by the clock alone: see `is_final`).
     `cumulative`: the node's earned units up to this file if it can be named in a claim, else 0.
     """
 
@@ -196,6 +207,11 @@ class Submission:
         return status_of(self.code)
 
     @property
+    def is_paid(self) -> bool:
+        """Whether its outcome, as it stands, pays its node."""
+        return Code(self.code).is_paid
+
+    @property
     def lane(self) -> int:
         return self.sequence >> 4
 
@@ -205,7 +221,7 @@ class Submission:
 
     def is_final(self, now: int) -> bool:
         """Whether the outcome stands for good at chain time `now`."""
-        return self.finalized or (self.status == Status.ACCEPTED and not self.disputed and now >= self.final_time)
+        return self.finalized or (self.is_paid and not self.disputed and now >= self.final_time)
 
     @property
     def packed(self) -> int:
@@ -245,7 +261,8 @@ class Node:
 
 @dataclass
 class Seat:
-    """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active)."""
+    """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active), for the pools of
+    the `classes` it opted into."""
 
     seat: int
     owner: str
@@ -259,6 +276,7 @@ class Seat:
     closed: bool = False
     penalised: int = 0
     earned: int = 0
+    classes: tuple[int, ...] = ()
 
     @property
     def active(self) -> bool:

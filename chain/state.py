@@ -15,6 +15,7 @@
 `chain.reducers` fills it, `chain.projection` keeps it up to date with the chain.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from chain.judging import Canary, Dispute, Lane, Trial
@@ -76,6 +77,15 @@ class State:
         """The lane's submissions in order of their places."""
         return [self.submissions[lane.pool, sequence] for sequence in lane.sequences]
 
+    def recent_lanes(self, pool: int, since: int) -> Iterator[Lane]:
+        """The pool's lanes that began after block `since`, newest first."""
+        for sequence in reversed(self.pools[pool].sequences):
+            lane = self.lanes[pool, sequence >> 4]
+            if lane.start <= since:
+                return
+            if sequence == lane.sequences[0]:
+                yield lane
+
     def seats_of_voter(self, voter: str) -> list[Seat]:
         return [seat for seat in self.seats.values() if seat.voter == voter and not seat.closed]
 
@@ -95,7 +105,7 @@ class State:
         vested = [
             sub
             for sub in (self.submissions[pool, sequence] for sequence in account.sequences)
-            if sub.cumulative > account.units_drawn
+            if sub.cumulative > account.units_spent
             and sub.final_time <= now
             and (not account.barrier or sub.final_time <= account.barrier)
         ]
@@ -104,4 +114,4 @@ class State:
     def claimable_units(self, pool: int, node: str, now: int) -> int:
         """Output tokens that a claim by the node would pay at chain time `now`."""
         hint = self.claim_hint(pool, node, now)
-        return hint.cumulative - self.accounts[pool, node].units_drawn if hint else 0
+        return hint.cumulative - self.accounts[pool, node].units_spent if hint else 0

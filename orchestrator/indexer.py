@@ -1,10 +1,11 @@
-"""The thread that follows the chain, and compares the ledger with it."""
+"""The thread that follows the chain, has uploads attested, and compares the ledger with the chain."""
 
 import logging
 import threading
 import time
 
 from chain.suite import Suite
+from orchestrator.attestor import Attestor
 from orchestrator.reconcile import reconcile
 from orchestrator.watch import Watch
 from protocol.api.run import Reconciliation
@@ -20,8 +21,8 @@ class Indexer:
     """Start it, stop it; `reconciliation` is the newest comparison of ledger and chain. A chain that does not answer is
     waited for: nothing is lost, and `watch.error` says why the view is old."""
 
-    def __init__(self, watch: Watch, suite: Suite, poll_seconds: float) -> None:
-        self._watch, self._suite, self._poll = watch, suite, poll_seconds
+    def __init__(self, watch: Watch, suite: Suite, attestor: Attestor, poll_seconds: float) -> None:
+        self._watch, self._suite, self._attestor, self._poll = watch, suite, attestor, poll_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="indexer", daemon=True)
         self._reconciled = (-1, 0.0)
@@ -37,7 +38,8 @@ class Indexer:
     def once(self) -> None:
         """One round: poll; when it is time, compare."""
         self._watch.refresh()
-        self._watch.error = ""
+        self._attestor.advance(self._watch.state)
+        self._watch.error = self._attestor.problem
         version = self._watch.state.version
         if version == self._reconciled[0] or time.monotonic() - self._reconciled[1] < RECONCILE_SECONDS:
             return

@@ -49,7 +49,7 @@ def _expected_ledger(state: State, pool: int, suite: Suite) -> list[Expected]:
     expectations: list[Expected] = []
     for (of, node), account in state.accounts.items():
         if of == pool:
-            units = {"earned": account.units_earned, "drawn": account.units_drawn, "pending": account.units_pending}
+            units = {"earned": account.units_earned, "spent": account.units_spent, "pending": account.units_pending}
             fields = units | {"counter": account.counter}
             expectations.append((f"account of {node}", suite.pools.view("accountOf", pool, node), fields))
     owner = state.pools[pool].owner

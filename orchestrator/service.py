@@ -32,7 +32,6 @@ from protocol.api.work import (
 )
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
-from protocol.receipts import ReceiptSigner
 from storage.keys import parse_key
 
 log = logging.getLogger("muster.orchestrator")
@@ -41,20 +40,19 @@ DOWNLOAD_SECONDS = 300
 
 @dataclass(frozen=True)
 class ServiceParts:
-    """What a service works with, and its limits in seconds and bytes. Without `indexer` nothing is compared with the
+    """What a service works with, and its limits in seconds. Without `indexer` nothing is compared with the
     chain."""
 
     db: Database
     watch: Watch
     store: ObjectStore
     config: PoolConfig
-    receipts: ReceiptSigner
+    uploads: Uploads
     clock: Callable[[], float] = time.time
     indexer: Indexer | None = None
     lease_seconds: float = 30.0
     lease_limit: float = 600.0
     stall_seconds: float = 60.0
-    max_upload_bytes: int = 64 << 20
 
 
 class Service:
@@ -75,7 +73,7 @@ class Service:
             stall_seconds=parts.stall_seconds,
         )
         self.leases = Leases(parts.db, parts.watch, rule, work.rows * work.max_new_tokens, parts.clock)
-        self.uploads = Uploads(parts.db, parts.watch, parts.store, parts.receipts, parts.max_upload_bytes, parts.clock)
+        self.uploads = parts.uploads
 
     def slot(self, address: str, body: SlotRequest) -> SlotResponse:
         """Leave to make a file, or when to ask again. Raises HttpError 403 for a node that may not work."""

@@ -1,10 +1,12 @@
 """Upload tickets and receipts: who may put which bytes into the pool's bucket, and proof that they arrived."""
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from sqlalchemy import ColumnElement, func, select, update
 
+from chain.records import Submission
 from orchestrator.db import Database
 from orchestrator.http_errors import HttpError
 from orchestrator.tables import ReceiptRow, UploadRow
@@ -41,8 +43,8 @@ class Uploads:
         watch: Watch,
         store: ObjectStore,
         receipts: ReceiptSigner,
-        max_bytes: int,
-        clock: Callable[[], float],
+        max_bytes: int = 64 << 20,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._db, self._watch, self._store, self._receipts = db, watch, store, receipts
         self._max_bytes, self._clock = max_bytes, clock
@@ -70,6 +72,13 @@ class Uploads:
         if there != body.size:
             raise HttpError(409, f"{key} has {there} bytes, not {body.size}", "name its size")
         return ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
+
+    def is_stored(self, file: Submission) -> bool:
+        """Whether a submission's bytes are in the bucket, as their receipt says, or else the bucket itself."""
+        with self._db.session() as session:
+            if session.get(ReceiptRow, (file.sha256.hex(), file.node)) is not None:
+                return True
+        return self._store.size(object_key("rollouts", file.sha256)) is not None
 
     def _allowed(self, address: str, body: UploadRequest) -> str:
         state = self._watch.state

@@ -14,6 +14,7 @@ from worker.collaborators import WorkerCollaborators
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
 from worker.progress import WorkerProgress
+from worker.receipts import ReceiptKeeper
 from worker.submit import Submitter
 
 log = logging.getLogger("muster.worker")
@@ -38,6 +39,8 @@ class Worker:
         collaborators, model = self._collaborators, self._collaborators.producer.config.model
         beats = Heartbeats(collaborators.orchestrator, self._heartbeat, self._config.heartbeat_seconds)
         beats.start()
+        receipts = ReceiptKeeper(collaborators, self._config.poll_seconds)
+        receipts.start()
         what = "node %s works for pool %d: model %s, licence %s"
         log.info(what, collaborators.node, self._config.pool, model.source, model.license)
         try:
@@ -45,6 +48,7 @@ class Worker:
             self._submitter.claim()
             return code
         finally:
+            receipts.stop()
             beats.stop()
             collaborators.close()
 

@@ -83,6 +83,15 @@ class Journal:
         self._note(done)
         return done
 
+    def receipt(self, sha256: bytes) -> UploadReceipt | None:
+        """The receipt of a file that was uploaded. Safe in any thread."""
+        found = (entry.receipt for entry in list(self.entries.values()) if entry.sha256 == sha256)
+        return next(found, None)
+
+    def without_receipt(self, entry: JournalEntry) -> None:
+        """The chain does not take the entry's receipt (any more)."""
+        self._note(replace(entry, receipt=None))
+
     def data(self, entry: JournalEntry) -> bytes:
         """The file's bytes. Raises IntegrityError if the disk lost or changed them; the entry is then forgotten."""
         try:

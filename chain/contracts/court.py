@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from chain.contracts.base import Contract, ContractCall, bytes32, integer
+from chain.contracts.base import Contract, ContractCall, address, bytes32, integer
 from chain.errors import ContractError
 from chain.records import Submission
 from chain.transactions import Receipt
+from protocol.receipts import UploadReceipt
 
 Place = tuple[int, ...]
 """Where votes are cast: (pool, lane, round) at Court, (trial,) at Juries."""
@@ -70,6 +71,18 @@ class Court(BallotContract):
     committee_view = "committeeOf"
     most_codes = (1 << 64) - 1
     close_function, closed_event = "closeMember", "MemberClosed"
+
+    def set_service(self, pool: int, service: str, url: str) -> ContractCall[Receipt]:
+        """Name the key that attests uploads and signs receipts, and where its service is; the pool's owner."""
+        return self.call("setService", pool, address(service, "service"), url)
+
+    def attest(self, pool: int, lane: int, places: int) -> ContractCall[Receipt]:
+        """The service: the bytes of these files (bit p for place p) are in the pool's storage."""
+        return self.call("attest", pool, lane, integer(places, 0xFFFF, "places", 1))
+
+    def attest_by_receipt(self, file: Submission, receipt: UploadReceipt) -> ContractCall[Receipt]:
+        """Anybody: the same for one file, by its receipt."""
+        return self.call("attestByReceipt", file.pool, file.sequence, file.file_data, receipt.on_chain)
 
     def reveal_and_settle(
         self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes, files: Sequence[Submission]

@@ -12,6 +12,7 @@ from chain.errors import ContractError
 from chain.records import Submission, Terms
 from chain.transactions import Receipt
 from protocol.errors import ConfigError
+from protocol.receipts import UploadReceipt
 from protocol import eip712
 
 INVITE = "Invite(uint256 pool,address node,uint256 expiry)"
@@ -136,13 +137,17 @@ class Pools(TokenTaker):
 
     # ---- Node
 
-    def submit(self, pool: int, step: int, counter: int, work: WorkItem) -> ContractCall[Submitted]:
-        """Submit one file as the client's account (the node key)."""
+    def submit(
+        self, pool: int, step: int, counter: int, work: WorkItem, upload: UploadReceipt | None = None
+    ) -> ContractCall[Submitted]:
+        """Submit one file as the client's account (the node key). With the receipt of its upload it is taken although
+        the pool has paused or closed, or the step has passed, since."""
 
         def landed(receipt: Receipt) -> Submitted:
             return Submitted(int(self.event(receipt, "WorkSubmitted").args["sequence"]), receipt)
 
-        call: ContractCall[Any] = self.call("submit", pool, step, counter, work.as_tuple())
+        function, more = ("submitWithReceipt", [upload.on_chain]) if upload else ("submit", [])
+        call: ContractCall[Any] = self.call(function, pool, step, counter, work.as_tuple(), *more)
         return replace(call, result=landed)
 
     def announce_mirror(self, pool: int, sequence: int, url: str) -> ContractCall[Receipt]:
@@ -150,6 +155,10 @@ class Pools(TokenTaker):
         return self.call("announceMirror", pool, sequence, url)
 
     # ---- Keeper
+
+    def review_seats(self, pool: int) -> ContractCall[Receipt]:
+        """Let an understaffed pool take work once its class has the seats, or the reverse."""
+        return self.call("reviewSeats", pool)
 
     def finalize(self, submission: Submission) -> ContractCall[Receipt]:
         """After the challenge window of a file that was not accepted."""

@@ -1,5 +1,6 @@
 """Operators' stake and validators' seats."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eth_account.signers.local import LocalAccount
@@ -84,10 +85,18 @@ class Seats(TokenTaker):
 
     name = "Seats"
 
-    def open_seat(self, voter: str) -> ContractCall[int]:
-        """Bond one seat for the hot key `voter`; returns its number. Drawable from the next epoch."""
-        call = self._taking(self.bond(), "openSeat", address(voter, "voter"))
+    def open_seat(self, voter: str, classes: Sequence[int]) -> ContractCall[int]:
+        """Bond one seat for the hot key `voter`; returns its number. Drawable for `classes` from the next epoch."""
+        call = self._taking(self.bond(), "openSeat", address(voter, "voter"), list(classes))
         return self._returning(call, "SeatOpened", "seat")
+
+    def opt_in(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+        """Judge the pools of one class more, from the next epoch on."""
+        return self.call("optIn", seat, seat_class)
+
+    def opt_out(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+        """Judge them no more; what is drawn from earlier epochs stays a duty."""
+        return self.call("optOut", seat, seat_class)
 
     def set_voter(self, seat: int, voter: str) -> ContractCall[Receipt]:
         return self.call("setVoter", seat, address(voter, "voter"))

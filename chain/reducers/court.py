@@ -9,6 +9,18 @@ from protocol.verdict import Code
 # ---- Court
 
 
+@on("Court", "ServiceSet")
+def _service_set(state: State, event: Event) -> None:
+    pool = state.pools[event.args["pool"]]
+    pool.service, pool.service_url = event.args["service"], event.args["url"]
+
+
+@on("Court", "LaneAttested")
+def _lane_attested(state: State, event: Event) -> None:
+    lane = state.lanes[event.args["pool"], event.args["lane"]]
+    lane.attested, lane.rounds[0].seed_block = event.args["places"], event.args["seedBlock"]
+
+
 @on("Court", "CommitteeDrawn")
 def _committee_drawn(state: State, event: Event) -> None:
     terms = state.pools[event.args["pool"]].terms

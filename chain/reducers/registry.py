@@ -41,7 +41,7 @@ def round_of(state: State, event: Event) -> Round:
 
 
 def earn(account: Account, sub: Submission) -> None:
-    account.units_accepted += sub.units
+    account.units_awarded += sub.units
     account.units_earned += sub.units
     sub.cumulative = account.units_earned
 

@@ -85,6 +85,18 @@ def _seat_reopened(state: State, event: Event) -> None:
     state.seats[a["seat"]] = Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
 
 
+@on("Seats", "SeatOptedIn")
+def _seat_opted_in(state: State, event: Event) -> None:
+    seat = state.seats[event.args["seat"]]
+    seat.classes = (*seat.classes, event.args["class"])
+
+
+@on("Seats", "SeatOptedOut")
+def _seat_opted_out(state: State, event: Event) -> None:
+    seat = state.seats[event.args["seat"]]
+    seat.classes = tuple(one for one in seat.classes if one != event.args["class"])
+
+
 @on("Seats", "VoterSet")
 def _voter_set(state: State, event: Event) -> None:
     state.seats[event.args["seat"]].voter = event.args["voter"]

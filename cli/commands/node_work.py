@@ -85,7 +85,7 @@ def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
     hint = state.claim_hint(pool, node, now)
     if hint is None:
         raise ConfigError(f"nothing of {node} in pool {pool} can be claimed now", _next_vesting(state, pool, node))
-    units = hint.cumulative - state.accounts[pool, node].units_drawn
+    units = hint.cumulative - state.accounts[pool, node].units_spent
     grains = units * state.pools[pool].terms.rate
     title = f"claim {show_tokens(grains)} tokens for {units} output tokens"
     planned = PlannedTransaction(title, session.suite.pools.claim(hint))
@@ -96,7 +96,7 @@ def _next_vesting(state: "State", pool: int, node: str) -> str:
     account = state.accounts.get((pool, node))
     if account is None:
         return "check --pool and --node"
-    times = [s.final_time for s in state.submissions_of(pool, node) if s.cumulative > account.units_drawn]
+    times = [s.final_time for s in state.submissions_of(pool, node) if s.cumulative > account.units_spent]
     return f"the next pay vests at {clock(min(times))}" if times else "see: muster node status"
 
 

@@ -31,7 +31,7 @@ def compare(game: Game) -> State:
     for (pool, address), account in state.accounts.items():
         view = suite.pools.read("accountOf", pool, address)
         assert (account.counter, account.units_pending) == (view["counter"], view["pending"]), address
-        assert (account.units_earned, account.units_drawn) == (view["earned"], view["drawn"]), address
+        assert (account.units_earned, account.units_spent) == (view["earned"], view["spent"]), address
         assert (account.ejected, account.removed) == (view["slashed"], view["removed"])
         assert (account.frozen, account.barrier) == (view["frozen"], view["frozenAt"])
         assert account.limit == view["limit"]

@@ -81,12 +81,12 @@ def test_pay_is_split_into_what_vests_what_can_be_claimed_and_what_is_pending() 
     second = make_sub(1, code=int(Code.ACCEPT), final_time=3000, cumulative=200)
     state = make_state(first, second, make_sub(2))
     account = state.accounts[1, NODE]
-    account.units_accepted = account.units_earned = 200
+    account.units_awarded = account.units_earned = 200
     account.units_pending = 100
     view = account_view(state, account, 2500)
     amounts = {name: view[name] for name in ("earned", "pending", "vesting", "claimable", "paid")}
     assert amounts == {"earned": 2000, "pending": 1000, "vesting": 1000, "claimable": 1000, "paid": 0}
-    account.units_drawn = account.units_claimed = 100
+    account.units_spent = account.units_claimed = 100
     account.paid = 1000
     view = account_view(state, account, 3000)
     assert (view["vesting"], view["claimable"], view["paid"]) == (0, 1000, 1000)
