@@ -79,9 +79,10 @@ class ChainClient(ChainReader):
 
         return self.batch(requests, decoded)
 
-    def simulate(self, call: Call) -> None:
-        """Run a call without sending it. Raises ContractError if it would be refused."""
-        self.ask(call.label, lambda eth: eth.call(call.fields(self.address)))
+    def simulate(self, call: Call, sender: str | None = None) -> None:
+        """Run a call, as the account or another sender, without sending it. Raises ContractError if it would be
+        refused."""
+        self.ask(call.label, lambda eth: eth.call(call.fields(sender or self.address)))
 
     def estimate(self, call: Call, block: BlockParams = "latest") -> int:
         """Gas that a call would use; on the block `pending` where what was sent before it is mined first. Raises

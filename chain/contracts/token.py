@@ -45,6 +45,10 @@ class Token(Contract):
     def faucet(self, grains: int) -> ContractCall[Receipt]:
         return self._call("faucet", integer(grains, MAX_UINT256, "amount"))
 
+    def owner(self) -> str:
+        """Who can mint."""
+        return str(self.read("owner"))
+
     def transfer(self, to: str, grains: int) -> ContractCall[Receipt]:
         return self._call("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
 
@@ -83,8 +87,20 @@ class Params(Contract):
 
     name = "Params"
 
-    def values(self) -> dict[str, int]:
-        return dict(self.read("values"))
+    def values(self, time: int | None = None) -> dict[str, int]:
+        """`IParams.Values` for what begins at `time` (now if missing), by the struct's names."""
+        return dict(self.read("values") if time is None else self.read("valuesAt", time))
+
+    def set(self, values: tuple[int, ...]) -> ContractCall[Receipt]:
+        """Announce values (members of `IParams.Values` in order), which hold `unbonding` seconds later."""
+        return self._call("set", values)
+
+    def set_paused(self, paused: bool) -> ContractCall[Receipt]:
+        """Refuse new entries for a while, or allow them again."""
+        return self._call("setPaused", paused)
+
+    def owner(self) -> str:
+        return str(self.read("owner"))
 
     def unbonding(self) -> int:
         """Seconds a validator's bond stays after leaving."""
