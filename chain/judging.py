@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from protocol.verdict import Code, code_at
 
 
-@dataclass
-class Round:
-    """One committee of a lane. `seats` in order of membership (member j is seats[j]); empty until drawn.
-    `commits`: member → hash; `reveals`: member → (sixteen codes, verdict hash); `closed`: members paid off."""
+@dataclass(kw_only=True)
+class Panel:
+    """Seats drawn by lot that vote in secret: a lane's committee or a jury. `seats` in order of membership (member j is
+    seats[j]); empty until drawn. `commits`: member → hash; `reveals`: member → (codes, verdict hash), sixteen packed
+    codes for a lane and one code for a jury; `closed`: members paid off; `settled`: its votes were counted."""
 
-    round: int
     seed_block: int
     seed: bytes = b""
     seats: tuple[int, ...] = ()
-    drawn_block: int = 0
     drawn_time: int = 0
     commit_until: int = 0
     reveal_until: int = 0
@@ -25,8 +24,6 @@ class Round:
     reveals: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
     settled: bool = False
-    settled_time: int = 0
-    codes: int = 0
 
     @property
     def drawn(self) -> bool:
@@ -39,6 +36,15 @@ class Round:
     @property
     def all_revealed(self) -> bool:
         return self.drawn and len(self.reveals) == len(self.seats)
+
+
+@dataclass
+class Round(Panel):
+    """One committee of a lane, and the packed codes that it settled."""
+
+    round: int
+    settled_time: int = 0
+    codes: int = 0
 
     def code_at(self, place: int, member: int) -> Code:
         """The code that member `member` revealed for the file at `place`; NONE when not revealed."""
@@ -69,29 +75,14 @@ class Lane:
 
 
 @dataclass
-class Trial:
-    """A jury. `commits`: juror → hash; `reveals`: juror → (code, verdict hash). `code` once concluded (0: none)."""
+class Trial(Panel):
+    """A jury on one submission. `code` once settled (0: none)."""
 
     trial: int
     pool: int
     sequence: int
     size: int
-    seed_block: int
-    seed: bytes = b""
-    seats: tuple[int, ...] = ()
-    drawn_time: int = 0
-    commit_until: int = 0
-    reveal_until: int = 0
-    commits: dict[int, bytes] = field(default_factory=dict)
-    reveals: dict[int, tuple[int, bytes]] = field(default_factory=dict)
-    closed: set[int] = field(default_factory=set)
-    concluded: bool = False
     code: int = 0
-    fee_per_juror: int = 0
-
-    @property
-    def drawn(self) -> bool:
-        return bool(self.seats)
 
 
 @dataclass
@@ -107,8 +98,6 @@ class Dispute:
     verdict: int = 0
     appeal_until: int = 0
     appellant: str = ""
-    appeal_trial: int = 0
-    appeal_deposit: int = 0
     resolved: bool = False
     code: int = 0
     overturned: bool = False
@@ -129,7 +118,6 @@ class Canary:
     time: int
     contester: str = ""
     trial: int = 0
-    contest_deposit: int = 0
     concluded: bool = False
     upheld: bool = False
     code: int = 0

@@ -3,21 +3,17 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from chain.deployment import Address
-from protocol.documents import load_document
+from protocol.documents import Document, load_document
 from protocol.errors import ConfigError
 
 FOLDER = Path(__file__).resolve().parent / "networks"
 _TOKEN_BOUND = (1 << 56) - 1
 
 
-class _NetworkModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Penalties(_NetworkModel):
+class Penalties(Document):
     """`Params.Values`, in grains; shares in 1/10000. Bounds beyond these are the contract's."""
 
     slash_bps: int = Field(ge=5000, le=10_000)
@@ -31,19 +27,10 @@ class Penalties(_NetworkModel):
 
     def as_tuple(self) -> tuple[int, ...]:
         """In the order of the struct."""
-        return (
-            self.slash_bps,
-            self.reward_bps,
-            self.malformed,
-            self.minority,
-            self.withheld,
-            self.overturn,
-            self.canary_slash,
-            self.delay_compensation,
-        )
+        return tuple(self.model_dump().values())
 
 
-class SuiteConfig(_NetworkModel):
+class SuiteConfig(Document):
     """Parameters fixed at deployment (seconds, blocks, grains), the first penalties, and who governs."""
 
     min_window: int = Field(ge=1, le=86_400)
@@ -65,7 +52,7 @@ class SuiteConfig(_NetworkModel):
     """Who owns the test token, and so can mint it."""
 
 
-class NetworkConfig(_NetworkModel):
+class NetworkConfig(Document):
     """A network. `confirmations`: blocks on top of one before its events are believed."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")

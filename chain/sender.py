@@ -77,7 +77,8 @@ class Sender:
             ("eth_getBalance", [self._account.address, "latest"]),
         ]
         if gas is None:
-            requests.append(("eth_estimateGas", [call.fields(self._account.address)]))
+            at = ["pending"] if call.pending else []
+            requests.append(("eth_estimateGas", [call.fields(self._account.address), *at]))
         block, tip, balance, *estimate = self._chain.batch(requests)
         price = price_of(block, tip)
         if estimate:

@@ -103,7 +103,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, realm.pools, config.pool))
     nonces = NonceStore(home / "nonces.sqlite")
     stack.callback(nonces.close)
-    indexer = Indexer(watch, db, suite, config.poll_seconds)
+    indexer = Indexer(watch, suite, config.poll_seconds)
     limits = config.model_dump(include={"lease_seconds", "lease_limit", "stall_seconds", "max_upload_bytes"})
     service = Service(ServiceParts(db, watch, bucket, pool_config, receipts, indexer=indexer, **limits))
     guard = RequestGuard(realm, nonces, watch.knows)

@@ -13,7 +13,7 @@ from orchestrator.db import Database
 from orchestrator.http_errors import HttpError
 from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
-from orchestrator.liveness import HEARTBEAT_SECONDS
+from orchestrator.liveness import HEARTBEAT_SECONDS, Beat
 from orchestrator.scheduler import Keep, Refuse, Wait
 from orchestrator.supply import Rule
 from orchestrator.tables import HeartbeatRow, StepReportRow
@@ -91,14 +91,8 @@ class Service:
     def heartbeat(self, address: str, body: HeartbeatRequest) -> HeartbeatResponse:
         now = self.clock()
         with self.db.session() as session:
-            row = session.get(HeartbeatRow, address)
-            if row is None:
-                row = HeartbeatRow(address=address, first_seen=now, beats=0)
-                session.add(row)
-            row.role, row.name, row.version, row.engine = body.role, body.name, body.version, body.engine
-            row.phase, row.step, row.last_seen, row.beats = body.phase, body.step, now, row.beats + 1
-            row.waits = canonical_json([wait.model_dump() for wait in body.waits]).decode()
-            row.metrics = canonical_json(body.metrics).decode()
+            document = canonical_json(body.model_dump()).decode()
+            session.merge(HeartbeatRow(address=address, last_seen=now, body=document))
         state = self.watch.state
         step = self.watch.usable_step(state)
         expires = self.leases.renew(address, body.slot) if body.slot else None
@@ -124,10 +118,11 @@ class Service:
         """A pre-signed URL of an object. Raises ConfigError for anything but a content address."""
         return self._store.presign_get(str(parse_key(key)), DOWNLOAD_SECONDS)
 
-    def beats(self) -> dict[str, HeartbeatRow]:
+    def beats(self) -> dict[str, Beat]:
         """The newest heartbeat of every address."""
         with self.db.session() as session:
-            return {row.address: row for row in session.scalars(select(HeartbeatRow))}
+            rows = session.scalars(select(HeartbeatRow))
+            return {row.address: Beat(**json.loads(row.body), last_seen=row.last_seen) for row in rows}
 
     def reports(self) -> list[ReportEntry]:
         """The trainer's reports by step."""

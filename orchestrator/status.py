@@ -1,13 +1,10 @@
 """The public documents of a run: status, dashboard and record, from the chain's state, heartbeats and reports."""
 
-import json
-
 from chain.records import Pool
 from orchestrator import participant_views, submission_views
 from orchestrator.ledger import escrow, rows
-from orchestrator.liveness import node_state
+from orchestrator.liveness import Beat, node_state
 from orchestrator.service import Service
-from orchestrator.tables import HeartbeatRow
 from protocol.api.run import (
     NodeState,
     PublishedEntry,
@@ -103,9 +100,9 @@ def reward_of(report: ReportEntry) -> float | None:
     return next((report.metrics[name] for name in names if name in report.metrics), None)
 
 
-def _waits(beats: dict[str, HeartbeatRow], now: float) -> list[WaitEntry]:
+def _waits(beats: dict[str, Beat], now: float) -> list[WaitEntry]:
     waits = [WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
-    for beat in beats.values():
+    for address, beat in beats.items():
         if node_state(beat.last_seen, now) in (NodeState.HEALTHY, NodeState.UNHEALTHY):
-            waits += [WaitEntry(who=beat.name or beat.address, **wait) for wait in json.loads(beat.waits)]
+            waits += [WaitEntry(who=beat.name or address, **vars(wait)) for wait in beat.waits]
     return waits

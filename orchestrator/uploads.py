@@ -57,7 +57,7 @@ class Uploads:
             receipt = self._receipt(address, body.sha256, body.size) if body.kind == "rollouts" else None
             return UploadExists(key=key, receipt=receipt)
         now = self._clock()
-        self._remember(address, key, body, now)
+        self._remember(address, key, now)
         ticket = self._store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
         return UploadNeeded(key=key, **ticket.model_dump())
 
@@ -84,14 +84,13 @@ class Uploads:
             raise HttpError(413, f"{body.size} bytes are too many for {body.kind}: at most {limit}", "send less")
         return object_key(body.kind, body.digest)
 
-    def _remember(self, address: str, key: str, body: UploadRequest, now: float) -> None:
+    def _remember(self, address: str, key: str, now: float) -> None:
         if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
             self._close_used(address, now)
             if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
                 raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
         with self._db.session() as session:
-            given = body.model_dump(include={"kind", "sha256", "size"})
-            session.merge(UploadRow(key=key, node=address, issued=now, used=False, **given))
+            session.merge(UploadRow(key=key, node=address, issued=now, used=False))
 
     def _open_tickets(self, address: str, key: str, now: float) -> int:
         """Tickets of this key that may still be used, without the one for `key`."""

@@ -22,10 +22,6 @@ class Watch:
         return self.projection.refresh()
 
     @property
-    def version(self) -> int:
-        return self.projection.version
-
-    @property
     def state(self) -> State:
         """The newest state; it never changes again."""
         return self.projection.state

@@ -7,7 +7,6 @@ that accepted the file, and frees the carrier.
 
 import logging
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eth_account.signers.local import LocalAccount
@@ -70,14 +69,6 @@ class StepCanaries:
         return tagged_hash("muster/canary-salt/1", self.secret, self.pool, self.step, place)
 
 
-def next_counters(carriers: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """(node, counter) pairs to plant, for carriers and the counters of their next files: the leaves shared evenly."""
-    if not carriers:
-        return ()
-    each = LEAVES // len(carriers)
-    return tuple((node, counter + i) for node, counter in carriers for i in range(each))
-
-
 @dataclass(frozen=True)
 class CanaryPlan:
     """The canaries of every step of a pool. `carrier`: the node whose files are planted; none if empty."""
@@ -93,8 +84,8 @@ class CanaryPlan:
 
     def tree(self, step: int, counter: int) -> StepCanaries:
         """The tree of a step that is published when the carrier's next file has this counter."""
-        planted = next_counters([(self.carrier, counter)]) if self.carrier else ()
-        return StepCanaries(self.secret, self.pool, step, planted)
+        planted = [(self.carrier, counter + place) for place in range(LEAVES if self.carrier else 0)]
+        return StepCanaries(self.secret, self.pool, step, tuple(planted))
 
     def next_root(self, state: State, step: int) -> bytes:
         """The root to publish now with policy step `step`."""

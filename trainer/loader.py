@@ -48,5 +48,5 @@ class Loader:
                 prompt = self._environment.prompt(one.problem_seed, one.target_length)
                 tokens, logprobs = tuple(one.output_tokens), tuple(one.logprobs)
                 group.append(TrainRollout(prompt, tokens, score.reward, score.task_reward, logprobs))
-            out.append(Group(tuple(group), submission.step))
+            out.append(tuple(group))
         return out

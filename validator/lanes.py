@@ -1,7 +1,5 @@
 """Lanes from the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect."""
 
-from functools import partial
-
 from chain.contracts.court import Court
 from chain.judging import Lane
 from chain.records import Pool, Submission
@@ -32,10 +30,9 @@ class LaneHandler:
 
     def _vote(self, state: State, pool: Pool, lane: Lane, files: list[Submission], now: int) -> None:
         current, where = lane.round, selectors.lane_place(lane, lane.round.round)
-        forecast = partial(self._court.committee_of, lane.pool, lane.lane, current.round)
-        committee = drawn_or_forecast(state, current, forecast)
+        vote = LaneVote(lane, current, files)
+        committee = drawn_or_forecast(state, current, self._court, vote.place)
         if committee is not None:
-            vote = LaneVote(self._court, lane, current, files)
             self._voting.advance(state, pool, VotingRound(where, committee, files, vote, committee.seed), now)
         elif selectors.chance(state, self._voting.voters, pool.terms.committee) >= _LIKELY:
             self._voting.look_ahead(pool, where, files)

@@ -1,6 +1,6 @@
 """Which rounds and trials need us, and what of them: pure functions of the projected state."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from math import comb
 
 from eth_utils.crypto import keccak
@@ -13,26 +13,6 @@ from protocol.rollouts.commitment import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Code, code_at
 from validator.context import SubmissionFacts
-from validator.rounds import RoundView
-
-
-def _bitmap(members: Mapping[int, object]) -> int:
-    return sum(1 << member for member in members)
-
-
-def round_view(current: Round | Trial, known: bool) -> RoundView:
-    """A lane's round or a trial, as `rounds` judges it. `known`: the committee is known."""
-    settled = current.settled if isinstance(current, Round) else current.concluded
-    return RoundView(
-        known=known or current.drawn,
-        drawn=current.drawn,
-        members=len(current.seats),
-        committed=_bitmap(current.commits),
-        revealed=_bitmap(current.reveals),
-        settled=settled,
-        commit_until=current.commit_until,
-        reveal_until=current.reveal_until,
-    )
 
 
 def lane_place(lane: Lane, number: int) -> str:

@@ -38,8 +38,8 @@ class TransactionTasks:
         with self._lock:
             self._mined.clear()
 
-    def stop(self, wait: bool = True) -> None:
-        self._pool.shutdown(wait=wait, cancel_futures=True)
+    def stop(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
     def _run(self, key: Hashable, head: int, what: str, task: Callable[[], Receipt | int], quiet: bool) -> None:
         mined, pause = head + 1, 0.0

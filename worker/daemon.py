@@ -13,7 +13,6 @@ from runtime.signed_client import ServiceError
 from worker.collaborators import WorkerCollaborators
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
-from worker.journal import JournalEntry
 from worker.progress import WorkerProgress
 from worker.submit import Submitter
 
@@ -74,7 +73,7 @@ class Worker:
     def _act(self, decision: Decision) -> None:
         if decision.do is Do.WAIT:
             self._progress.pause(self._config.poll_seconds, decision.reason, "waiting")
-        elif decision.do is Do.RESUME and isinstance(decision.entry, JournalEntry):
+        elif decision.do is Do.RESUME and decision.entry is not None:
             self._submitter.submit(decision.entry)
         elif decision.do is Do.MAKE:
             slot = self._slot(decision)

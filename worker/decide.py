@@ -7,11 +7,11 @@ is due, and the journal says whether it exists already.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from chain.records import Account, Pool
 from chain.standing import Standing, standing_of
 from chain.state import State
+from worker.journal import JournalEntry
 
 
 class Do(Enum):
@@ -23,17 +23,6 @@ class Do(Enum):
     MAKE = "make"
 
 
-class Entry(Protocol):
-    """What decisions need of a journal entry: a finished file, handed in or not."""
-
-    @property
-    def counter(self) -> int: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def step_seed(self) -> bytes: ...
-
-
 @dataclass(frozen=True)
 class Decision:
     """`reason` is a sentence for people. `counter` is the due file's; `entry` the one to resume; `steps` the steps for
@@ -42,7 +31,7 @@ class Decision:
     do: Do
     reason: str = ""
     counter: int = 0
-    entry: Entry | None = None
+    entry: JournalEntry | None = None
     steps: tuple[int, ...] = ()
     failed: bool = False
 
@@ -53,7 +42,9 @@ def usable_steps(pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> tu
     return tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
 
 
-def decide(state: State, pool_id: int, node: str, entries: Iterable[Entry], seeds: Mapping[int, bytes]) -> Decision:
+def decide(
+    state: State, pool_id: int, node: str, entries: Iterable[JournalEntry], seeds: Mapping[int, bytes]
+) -> Decision:
     """The next thing to do. `seeds`: step → its seed, only of confirmed seed blocks; `entries`: the journal's."""
     pool, account = state.pools.get(pool_id), state.accounts.get((pool_id, node))
     stop = _stop(pool_id, pool, account)

@@ -18,25 +18,15 @@ class Appeals(TokenTaker):
 
     name = "Appeals"
 
-    def deposit_of(self, pool: int, round: int = 0) -> int:
-        """Deposit of a dispute (round 0) or an appeal (round 1), in grains."""
-        return int(self.read("depositOf", pool, round))
-
     def dispute(self, submission: Submission) -> ContractCall[int]:
         """Dispute the committee's outcome before `final_time`; returns the jury's trial number."""
-        place, deposit = (submission.pool, submission.sequence), self.deposit_of(submission.pool, 0)
-        return self._returning(self._taking(deposit, "dispute", *place, submission.file_data), "Disputed", "trial")
-
-    def appeal(self, submission: Submission) -> ContractCall[int]:
-        """Appeal against the first jury's verdict; returns the second jury's trial number."""
-        deposit = self.deposit_of(submission.pool, 1)
-        return self._returning(
-            self._taking(deposit, "appeal", submission.pool, submission.sequence), "Appealed", "trial"
-        )
+        deposit = int(self.read("depositOf", submission.pool, 0))
+        call = self._taking(deposit, "dispute", submission.pool, submission.sequence, submission.file_data)
+        return self._returning(call, "Disputed", "trial")
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: record the first verdict, or resolve for good."""
-        return self._call("conclude", submission.pool, submission.sequence, submission.file_data)
+        return self.call("conclude", submission.pool, submission.sequence, submission.file_data)
 
 
 @dataclass(frozen=True)
@@ -87,4 +77,4 @@ class Canaries(TokenTaker):
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: after the jury, or at once when nobody is accused."""
-        return self._call("conclude", submission.pool, submission.sequence, submission.file_data)
+        return self.call("conclude", submission.pool, submission.sequence, submission.file_data)

@@ -15,7 +15,7 @@ from protocol.errors import ConfigError
 from protocol.eip712 import Domain, checked_address
 
 R = TypeVar("R")
-UINT24, UINT32, UINT40, UINT56 = (1 << 24) - 1, (1 << 32) - 1, (1 << 40) - 1, (1 << 56) - 1
+UINT24, UINT56 = (1 << 24) - 1, (1 << 56) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +24,13 @@ class ContractCall(Call, Generic[R]):
     all that the call needs and returns what it is for.
 
     `result` reads that from the receipt. `grains` leave the sender's account. `approval`, for a call whose contract
-    takes them by allowance: the call that lets it take so many grains, None if it may already. `pending`: gas is
-    estimated on top of what others have sent and nobody has mined yet, so that all can be in one block.
+    takes them by allowance: the call that lets it take so many grains, None if it may already.
     """
 
     client: ChainClient = field(repr=False)
     result: Callable[[Receipt], R] = field(repr=False)
     grains: int = 0
     approval: Callable[[int], "ContractCall[Receipt] | None"] | None = field(default=None, repr=False)
-    pending: bool = False
 
     def send(self) -> R:
         """Approve if need be, send, and wait until mined. Raises ContractError with the decoded reason when the
@@ -40,8 +38,7 @@ class ContractCall(Call, Generic[R]):
         approval = self.approval(self.grains) if self.approval and self.grains else None
         if approval is not None:
             approval.send()
-        gas = self.client.estimate(self, "pending") * 5 // 4 + 30_000 if self.pending else None
-        return self.result(self.client.send(self, gas))
+        return self.result(self.client.send(self))
 
 
 class Contract:
@@ -56,7 +53,8 @@ class Contract:
         self.address = deployment.address(self.name)
         self.abi = abi.load(self.name)
 
-    def _call(self, function: str, *args: Any) -> ContractCall[Receipt]:
+    def call(self, function: str, *args: Any) -> ContractCall[Receipt]:
+        """A call of any function by its name in the ABI."""
         try:
             data = self.abi[function].encode(*args)
         except ValueError as error:
@@ -72,7 +70,7 @@ class Contract:
         return View(self.address, self.abi[function], args)
 
     def read(self, function: str, *args: Any) -> Any:
-        return self.client.read(self.view(function, *args))
+        return self.client.read_many([self.view(function, *args)])[0]
 
     def event(self, receipt: Receipt, name: str) -> Event:
         """The first event `name` of this contract in a receipt."""

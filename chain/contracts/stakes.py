@@ -17,24 +17,22 @@ DRAW_REACH = 3
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node now: see IStakes.Node. Operator is the zero address when the node is unknown."""
+    """What is asked of IStakes.Node now. `operator` is the zero address when the node is unknown."""
 
     operator: str
     stake: int
     pool: int
-    last_pool: int
     frozen: int
     release_at: int
 
 
 @dataclass(frozen=True)
 class SeatView:
-    """A seat now: see ISeats.Seat."""
+    """What is asked of ISeats.Seat now."""
 
     owner: str
     voter: str
     bond: int
-    active_from: int
     left_epoch: int
     release_at: int
     frozen: int
@@ -62,7 +60,7 @@ class Stakes(TokenTaker):
     ) -> ContractCall[Receipt]:
         """The same with a permit in place of an approval."""
         who, amount = address(node, "node"), integer(amount, UINT56, "stake")
-        call = self._call("registerNodeWithPermit", who, amount, expiry, consent, permit.as_tuple())
+        call = self.call("registerNodeWithPermit", who, amount, expiry, consent, permit)
         return replace(call, grains=amount)
 
     def deposit(self, node: str, amount: int) -> ContractCall[Receipt]:
@@ -72,7 +70,7 @@ class Stakes(TokenTaker):
 
     def withdraw(self, node: str, amount: int) -> ContractCall[Receipt]:
         """Take `amount` grains of unlocked stake back."""
-        return self._call("withdraw", address(node, "node"), integer(amount, UINT56, "amount"))
+        return self.call("withdraw", address(node, "node"), integer(amount, UINT56, "amount"))
 
     def node_of(self, node: str) -> NodeView:
         return record(NodeView, self.read("nodeOf", address(node, "node")))
@@ -92,22 +90,22 @@ class Seats(TokenTaker):
         return self._returning(call, "SeatOpened", "seat")
 
     def set_voter(self, seat: int, voter: str) -> ContractCall[Receipt]:
-        return self._call("setVoter", seat, address(voter, "voter"))
+        return self.call("setVoter", seat, address(voter, "voter"))
 
     def top_up(self, seat: int) -> ContractCall[Receipt]:
         """Fill the bond of `seat` up to the full bond; nothing is taken from a complete one."""
         return self._taking(max(self.bond() - self.seat_of(seat).bond, 0), "topUp", seat)
 
     def leave_seat(self, seat: int) -> ContractCall[Receipt]:
-        return self._call("leaveSeat", seat)
+        return self.call("leaveSeat", seat)
 
     def unbond_seat(self, seat: int) -> ContractCall[Receipt]:
         """Start the unbonding period of a seat that has left."""
-        return self._call("unbondSeat", seat)
+        return self.call("unbondSeat", seat)
 
     def withdraw_seat(self, seat: int) -> ContractCall[Receipt]:
         """Take the bond back after the unbonding period."""
-        return self._call("withdrawSeat", seat)
+        return self.call("withdrawSeat", seat)
 
     def seat_of(self, seat: int) -> SeatView:
         return record(SeatView, self.read("seatOf", seat))

@@ -19,21 +19,12 @@ class Timelock(Contract):
 
     def schedule(self, call: Call, salt: bytes) -> ContractCall[Receipt]:
         """Propose that the timelock makes `call`. `salt` tells equal proposals apart."""
-        return self._call("schedule", call.to, call.value, call.data, bytes(32), bytes32(salt, "salt"), self.delay())
+        return self.call("schedule", call.to, call.value, call.data, bytes(32), bytes32(salt, "salt"), self.delay())
 
     def execute(self, proposal: Proposal) -> ContractCall[Receipt]:
         """Make a proposal's calls, once its time has come."""
         if len(proposal.calls) == 1:
             (call,) = proposal.calls
-            return self._call(
-                "execute", call.target, call.value, call.data, proposal.predecessor, proposal.salt
-            )
+            return self.call("execute", call.target, call.value, call.data, proposal.predecessor, proposal.salt)
         columns = ([getattr(call, name) for call in proposal.calls] for name in ("target", "value", "data"))
-        return self._call("executeBatch", *columns, proposal.predecessor, proposal.salt)
-
-    def cancel(self, proposal: Proposal) -> ContractCall[Receipt]:
-        return self._call("cancel", proposal.id)
-
-    def pause(self) -> ContractCall[Receipt]:
-        """Refuse new entries at once, as guardian."""
-        return self._call("pause")
+        return self.call("executeBatch", *columns, proposal.predecessor, proposal.salt)

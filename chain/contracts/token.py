@@ -1,6 +1,6 @@
 """The token, and governance's parameters."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,17 +15,8 @@ from protocol import eip712
 MAX_UINT256 = (1 << 256) - 1
 
 
-@dataclass(frozen=True)
-class Permit:
-    """An ERC-2612 permit."""
-
-    deadline: int
-    v: int
-    r: bytes
-    s: bytes
-
-    def as_tuple(self) -> tuple[int, int, bytes, bytes]:
-        return self.deadline, self.v, self.r, self.s
+Permit = tuple[int, int, bytes, bytes]
+"""An ERC-2612 permit: deadline, v, r, s."""
 
 
 class Token(Contract):
@@ -40,20 +31,16 @@ class Token(Contract):
         return int(self.read("allowance", owner, spender))
 
     def mint(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self._call("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
 
     def faucet(self, grains: int) -> ContractCall[Receipt]:
-        return self._call("faucet", integer(grains, MAX_UINT256, "amount"))
-
-    def owner(self) -> str:
-        """Who can mint."""
-        return str(self.read("owner"))
+        return self.call("faucet", integer(grains, MAX_UINT256, "amount"))
 
     def transfer(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self._call("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
 
     def approve(self, spender: str, grains: int) -> ContractCall[Receipt]:
-        return self._call("approve", address(spender, "spender"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("approve", address(spender, "spender"), integer(grains, MAX_UINT256, "amount"))
 
     def approval(self, spender: str, grains: int) -> ContractCall[Receipt] | None:
         """What the client's account has to approve so that `spender` may take `grains`; None if it may already."""
@@ -66,7 +53,7 @@ class Token(Contract):
         nonce = self.read("nonces", owner.address)
         digest = eip712.digest(domain, struct, owner.address, spender, grains, nonce, deadline)
         signature = eip712.sign(owner, digest)
-        return Permit(deadline, signature[64], signature[:32], signature[32:64])
+        return deadline, signature[64], signature[:32], signature[32:64]
 
 
 class TokenTaker(Contract):
@@ -79,7 +66,7 @@ class TokenTaker(Contract):
     def _taking(self, grains: int, function: str, *args: Any) -> ContractCall[Receipt]:
         """A call in which this contract takes `grains`."""
         approval = partial(self._token.approval, self.address)
-        return replace(self._call(function, *args), grains=grains, approval=approval)
+        return replace(self.call(function, *args), grains=grains, approval=approval)
 
 
 class Params(Contract):
@@ -90,17 +77,6 @@ class Params(Contract):
     def values(self, time: int | None = None) -> dict[str, int]:
         """`IParams.Values` for what begins at `time` (now if missing), by the struct's names."""
         return dict(self.read("values") if time is None else self.read("valuesAt", time))
-
-    def set(self, values: tuple[int, ...]) -> ContractCall[Receipt]:
-        """Announce values (members of `IParams.Values` in order), which hold `unbonding` seconds later."""
-        return self._call("set", values)
-
-    def set_paused(self, paused: bool) -> ContractCall[Receipt]:
-        """Refuse new entries for a while, or allow them again."""
-        return self._call("setPaused", paused)
-
-    def owner(self) -> str:
-        return str(self.read("owner"))
 
     def unbonding(self) -> int:
         """Seconds a validator's bond stays after leaving."""

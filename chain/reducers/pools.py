@@ -3,17 +3,7 @@
 from chain.events import Event
 from chain.judging import Lane, Round
 from chain.records import Account, Pool, Status, Step, Submission, Terms, status_of
-from chain.reducers.registry import (
-    ZERO,
-    account_of,
-    earn,
-    freeze,
-    on,
-    pay,
-    slash,
-    submission_of,
-    thaw,
-)
+from chain.reducers.registry import ZERO, account_of, earn, freeze, on, pay, slash, submission_of, thaw
 from chain.state import State
 from protocol.verdict import LANE
 
@@ -112,8 +102,8 @@ def _work_submitted(state: State, event: Event) -> None:
     account.units_pending += sub.units
     lane = state.lanes.get((sub.pool, sub.lane))
     if lane is None:
-        seed_block = event.block + pool.terms.laneBlocks + 1
-        lane = Lane(sub.pool, sub.lane, event.block, event.block + pool.terms.laneBlocks, [Round(0, seed_block)])
+        last_block = event.block + pool.terms.laneBlocks
+        lane = Lane(sub.pool, sub.lane, event.block, last_block, [Round(0, seed_block=last_block + 1)])
         state.lanes[sub.pool, sub.lane] = lane
     lane.sequences.append(sub.sequence)
     if len(lane.sequences) == LANE:
@@ -181,7 +171,7 @@ def _file_finalized(state: State, event: Event) -> None:
     account.slashed += amount
     thaw(account, sub)
     if amount:
-        state.slashes.append(slash(event, "node", a["node"], a["code"], amount))
+        slash(state, event, "node", a["node"], a["code"], amount)
 
 
 @on("Pools", "FileForfeited")

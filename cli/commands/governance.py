@@ -33,8 +33,8 @@ def status(look: Reading) -> None:
     view = governance_view(state, session.deployment, session.client.now()) | {
         "timelock": suite.timelock.address,
         "delay": suite.timelock.delay(),
-        "owner": suite.params.owner(),
-        "minter": suite.token.owner() if session.deployment.token.ours else None,
+        "owner": suite.params.read("owner"),
+        "minter": suite.token.read("owner") if session.deployment.token.ours else None,
         "unbonding": suite.params.unbonding(),
         "values": suite.params.values(),
     }
@@ -51,7 +51,7 @@ def change(
     """Propose other penalties; those not named stay. They are announced when executed, and hold `unbonding` later."""
     session = by.open()
     penalties = _changed(session, values)
-    _propose(session, session.suite.params.set(penalties), f"change {', '.join(values)}", by)
+    _propose(session, session.suite.params.call("set", penalties), f"change {', '.join(values)}", by)
 
 
 @app.command()
@@ -59,16 +59,16 @@ def pause(by: Paying) -> None:
     """Refuse new nodes, seats, pools and members for a week at most: at once as guardian, else by proposal."""
     session = by.open()
     if session.suite.timelock.is_guardian(session.client.address):
-        act(session, [PlannedTransaction("pause new entries now", session.suite.timelock.pause())], by)
+        act(session, [PlannedTransaction("pause new entries now", session.suite.timelock.call("pause"))], by)
     else:
-        _propose(session, session.suite.params.set_paused(True), "pause new entries", by)
+        _propose(session, session.suite.params.call("setPaused", True), "pause new entries", by)
 
 
 @app.command()
 def resume(by: Paying) -> None:
     """Propose to allow new entries again before the pause ends by itself."""
     session = by.open()
-    _propose(session, session.suite.params.set_paused(False), "allow new entries", by)
+    _propose(session, session.suite.params.call("setPaused", False), "allow new entries", by)
 
 
 @app.command()
@@ -81,7 +81,7 @@ def mint(
     if not session.deployment.token.ours:
         raise ConfigError("nobody here can mint this deployment's token", "get its tokens where they are traded")
     title, call = f"mint {show_tokens(amount)} tokens for {to}", token.mint(to, amount)
-    if token.owner() == session.suite.timelock.address:
+    if token.read("owner") == session.suite.timelock.address:
         _propose(session, call, title, by)
     else:
         act(session, [PlannedTransaction(title, call)], by, to=to, grains=amount)
@@ -107,7 +107,8 @@ def cancel(by: Paying, which: IdOption = None) -> None:
     scheduled = _scheduled(session, which)
     if len(scheduled) > 1:
         raise ConfigError(f"{len(scheduled)} proposals are scheduled", "name one with --id")
-    act(session, [_planned(session, "cancel", scheduled[0], session.suite.timelock.cancel(scheduled[0]))], by)
+    (proposal,) = scheduled
+    act(session, [_planned(session, "cancel", proposal, session.suite.timelock.call("cancel", proposal.id))], by)
 
 
 def _propose(session: "Session", call: "ContractCall[Receipt]", title: str, by: Paying) -> None:

@@ -1,6 +1,7 @@
 """Canonical bytes of one rollout, the content of a Merkle leaf (docs/protocol.md, section 6): all big-endian."""
 
 import struct
+from operator import attrgetter
 
 import numpy as np
 
@@ -8,35 +9,19 @@ from protocol.proofs.codec import PROOF_BYTES
 from protocol.rollouts.schema import MalformedFile, Rollout
 
 _HEAD = struct.Struct(">IIQIIfff")
+_NUMBERS = attrgetter(
+    "slot", "sample", "problem_seed", "target_length", "finish", "task_reward", "length_penalty", "reward"
+)
 _COUNT = struct.Struct(">I")
 
 
 def encode_row(rollout: Rollout) -> bytes:
     """u32 slot, sample; u64 problem_seed; u32 target_length, finish; f32 task_reward, length_penalty, reward; then
     u32 count and elements of prompt_tokens (u32), output_tokens (u32), logprobs (f32), proofs (258 bytes)."""
-    head = _HEAD.pack(
-        rollout.slot,
-        rollout.sample,
-        rollout.problem_seed,
-        rollout.target_length,
-        rollout.finish,
-        rollout.task_reward,
-        rollout.length_penalty,
-        rollout.reward,
-    )
-    return b"".join(
-        (
-            head,
-            _COUNT.pack(len(rollout.prompt_tokens)),
-            np.asarray(rollout.prompt_tokens, ">u4").tobytes(),
-            _COUNT.pack(len(rollout.output_tokens)),
-            np.asarray(rollout.output_tokens, ">u4").tobytes(),
-            _COUNT.pack(len(rollout.logprobs)),
-            np.asarray(rollout.logprobs, ">f4").tobytes(),
-            _COUNT.pack(len(rollout.proofs)),
-            *rollout.proofs,
-        )
-    )
+    parts = [_HEAD.pack(*_NUMBERS(rollout))]
+    for values, kind in ((rollout.prompt_tokens, ">u4"), (rollout.output_tokens, ">u4"), (rollout.logprobs, ">f4")):
+        parts += [_COUNT.pack(len(values)), np.asarray(values, kind).tobytes()]
+    return b"".join((*parts, _COUNT.pack(len(rollout.proofs)), *rollout.proofs))
 
 
 def decode_row(data: bytes) -> Rollout:

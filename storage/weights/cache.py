@@ -95,7 +95,7 @@ class WeightCache:
                     offset += shard.size
         return places
 
-    def install(self, manifest: Manifest, draft: Path) -> Path:
+    def install(self, manifest: Manifest, draft: Path) -> None:
         """Make a complete draft folder the version's folder, at once and for good; loose shards of it go."""
         final = self.version(manifest.digest)
         if final.exists():
@@ -104,7 +104,6 @@ class WeightCache:
         write_atomic(self.folder / f"{manifest.digest.hex()}.json", manifest.canonical())
         for shard in manifest.shards():
             (self.shards / shard.sha256).unlink(missing_ok=True)
-        return final
 
     def versions(self) -> list[bytes]:
         """Digests of the complete versions, longest unused first."""

@@ -48,17 +48,17 @@ def suite(deployed: Deployed) -> Suite:
 
 
 def test_nobody_but_the_timelock_changes_parameters(deployed: Deployed, suite: Suite) -> None:
-    assert suite.params.owner() == suite.timelock.address
+    assert suite.params.read("owner") == suite.timelock.address
     for account in (deployed.governance, deployed.chain.account()):
         own = deployed.suite(account)
-        for call in (own.params.set(raised(suite)), own.params.set_paused(True)):
+        for call in (own.params.call("set", raised(suite)), own.params.call("setPaused", True)):
             with pytest.raises(ContractError, match="OwnableUnauthorizedAccount"):
                 call.send()
-    suite.client.simulate(suite.params.set(raised(suite)), suite.timelock.address)
+    suite.client.simulate(suite.params.call("set", raised(suite)), suite.timelock.address)
 
 
 def test_nobody_but_governance_proposes(deployed: Deployed, suite: Suite) -> None:
-    call = suite.params.set(raised(suite))
+    call = suite.params.call("set", raised(suite))
     stranger = deployed.suite(deployed.chain.account())
     with pytest.raises(ContractError, match="AccessControlUnauthorizedAccount"):
         stranger.timelock.schedule(call, SALT).send()
@@ -66,7 +66,7 @@ def test_nobody_but_governance_proposes(deployed: Deployed, suite: Suite) -> Non
 
 
 def test_a_change_waits_for_both_delays(deployed: Deployed, suite: Suite, tmp_path: Path) -> None:
-    suite.timelock.schedule(suite.params.set(raised(suite)), SALT).send()
+    suite.timelock.schedule(suite.params.call("set", raised(suite)), SALT).send()
     (proposal,) = proposals(suite, tmp_path)
     assert (proposal.status, proposal.salt, proposal.ready_at) == ("scheduled", SALT, suite.client.now() + DELAY)
     deployed.chain.later(DELAY - 10)
@@ -84,14 +84,14 @@ def test_a_change_waits_for_both_delays(deployed: Deployed, suite: Suite, tmp_pa
 
 
 def test_a_cancelled_change_is_not_made(deployed: Deployed, suite: Suite, tmp_path: Path) -> None:
-    suite.timelock.schedule(suite.params.set(raised(suite)), SALT).send()
+    suite.timelock.schedule(suite.params.call("set", raised(suite)), SALT).send()
     (proposal,) = proposals(suite, tmp_path)
-    suite.timelock.cancel(proposal).send()
+    suite.timelock.call("cancel", proposal.id).send()
     deployed.chain.later(DELAY)
     with pytest.raises(ContractError, match="TimelockUnexpectedOperationState"):
         suite.timelock.execute(proposal).send()
     assert [one.status for one in proposals(suite, tmp_path)] == ["cancelled"]
-    suite.timelock.schedule(suite.params.set(raised(suite)), SALT).send()
+    suite.timelock.schedule(suite.params.call("set", raised(suite)), SALT).send()
     deployed.chain.later(DELAY)
     (again,) = proposals(suite, tmp_path)
     suite.timelock.execute(again).send()
@@ -99,8 +99,11 @@ def test_a_cancelled_change_is_not_made(deployed: Deployed, suite: Suite, tmp_pa
 
 
 def test_several_calls_of_another_program_are_one_proposal(deployed: Deployed, suite: Suite, tmp_path: Path) -> None:
-    to, calls = suite.params.address, [suite.params.set_paused(True).data, suite.params.set_paused(False).data]
-    suite.timelock._call("scheduleBatch", [to, to], [0, 0], calls, bytes(32), bytes(32), DELAY).send()
+    to, calls = (
+        suite.params.address,
+        [suite.params.call("setPaused", True).data, suite.params.call("setPaused", False).data],
+    )
+    suite.timelock.call("scheduleBatch", [to, to], [0, 0], calls, bytes(32), bytes(32), DELAY).send()
     deployed.chain.later(DELAY)
     (proposal,) = proposals(suite, tmp_path)
     assert [call.data for call in proposal.calls] == calls
@@ -118,10 +121,10 @@ def test_a_guardian_of_its_own_pauses_at_once_and_governance_does_not(chain: Cha
 
     for account in (deployer, governor):
         with pytest.raises(ContractError, match="AccessControlUnauthorizedAccount"):
-            acting(account).timelock.pause().send()
+            acting(account).timelock.call("pause").send()
     with pytest.raises(ContractError, match="AccessControlUnauthorizedAccount"):
-        acting(guardian).timelock.schedule(acting(guardian).params.set_paused(False), SALT).send()
-    acting(guardian).timelock.pause().send()
+        acting(guardian).timelock.schedule(acting(guardian).params.call("setPaused", False), SALT).send()
+    acting(guardian).timelock.call("pause").send()
     state = projected(acting(governor), tmp_path)
     assert state.paused_until == chain.client().now() + 7 * 86400
     with pytest.raises(ContractError, match="Paused"):

@@ -95,10 +95,10 @@ class Play:
         done = [r for lane in self.game.state.lanes.values() for r in [(lane, x) for x in lane.rounds] if r[1].settled]
         lane, round_ = self.random.choice(done)
         left = [j for j in range(len(round_.seats)) if j not in round_.closed]
-        self.game.suite.court.close_member(lane.pool, lane.lane, round_.round, self.random.choice(left)).send()
+        self.game.suite.court.close((lane.pool, lane.lane, round_.round), self.random.choice(left)).send()
 
     def forfeit(self) -> None:
-        self.game.suite.pools.forfeit(self.pick(status=Status.ACCEPTED)).send()
+        self.game.forfeit(self.pick(status=Status.ACCEPTED))
 
     def pass_time(self) -> None:
         self.game.deployed.chain.later(self.random.choice([5, 31, 61, 90]))

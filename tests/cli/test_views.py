@@ -35,7 +35,7 @@ def make_sub(sequence: int = 0, **changes: int) -> Submission:
 
 
 def drawn(**changes: object) -> Round:
-    turn = Round(0, 7, b"s", (4, 5, 6), 8, 1100, 1200, 1300)
+    turn = Round(0, seed_block=7, seed=b"s", seats=(4, 5, 6), drawn_time=1100, commit_until=1200, reveal_until=1300)
     for name, value in changes.items():
         setattr(turn, name, value)
     return turn
@@ -48,7 +48,7 @@ COMMITS = {m: bytes(32) for m in range(3)}
 @pytest.mark.parametrize(
     ("turn", "words"),
     [
-        (Round(0, 7), "block 7 and the committee's draw since"),
+        (Round(0, seed_block=7), "block 7 and the committee's draw since"),
         (drawn(commits={0: bytes(32)}), "votes, 1 of 3 in"),
         (drawn(commits=COMMITS, reveals={0: VOTES[0]}), "votes to be opened, 1 of 3 are"),
         (drawn(commits=COMMITS, reveals=VOTES), "somebody to settle the lane"),
