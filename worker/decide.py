@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from chain.records import Account, Pool
+from chain.records import Pool
 from chain.standing import Standing, standing_of
 from chain.state import State
 from worker.journal import JournalEntry
@@ -36,12 +36,6 @@ class Decision:
     failed: bool = False
 
 
-def usable_steps(pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> tuple[int, ...]:
-    """Steps that the contract takes files for, and whose seed is known and deep enough to be built on."""
-    oldest = max(account.joined_step, pool.step - pool.terms.maxLag, 0)
-    return tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
-
-
 def decide(
     state: State, pool_id: int, node: str, entries: Iterable[JournalEntry], seeds: Mapping[int, bytes]
 ) -> Decision:
@@ -57,7 +51,9 @@ def decide(
         return Decision(Do.STOP, reason, failed=True)
     if standing is Standing.FROZEN:
         return Decision(Do.WAIT, "one of the node's files was refused and is not final: no submissions until it is")
-    steps = usable_steps(pool, account, seeds)
+    # The contract takes files for these, and their seeds are deep enough to be built on.
+    oldest = max(account.joined_step, pool.step - pool.terms.maxLag, 0)
+    steps = tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
     for entry in entries:
         # The pool promised by its receipt to take this file, whatever has changed since.
         promised = entry.receipt is not None and pool.status != "settled"

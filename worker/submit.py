@@ -70,8 +70,8 @@ class Submitter:
         return False
 
     def _send(self, entry: JournalEntry) -> Submitted:
-        pools, pool, done = self._client.suite.pools, self._client.config.pool, entry.commitment
-        item = WorkItem(done.root, done.sha256, done.units, done.rows)
+        pools, pool = self._client.suite.pools, self._client.config.pool
+        item = WorkItem(entry.root, entry.sha256, entry.units, entry.rows)
         try:
             return pools.submit(pool, entry.step, entry.counter, item).send()
         except ContractError as error:

@@ -16,6 +16,7 @@ from orchestrator.app import create_app
 from orchestrator.db import Database, default_url
 from orchestrator.guard import NonceStore, RequestGuard
 from orchestrator.service import Service, ServiceParts
+from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
 from protocol.api.uploads import UploadTicket
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
