@@ -27,7 +27,7 @@ def drawn_or_forecast(state: State, current: Panel, contract: BallotContract, pl
     """Who votes: from events once drawn, before that from the chain's own forecast; None while it is not known."""
     if current.drawn:
         return drawn_committee(state, current)
-    if state.head < current.seed_block:
+    if not current.seed_block or state.head < current.seed_block:
         return None
     try:
         return contract.committee_of(place)

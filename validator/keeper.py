@@ -31,8 +31,7 @@ class Keeper:
         current = lane.round
         if current.settled:
             return
-        undrawn = not current.drawn and state.head > current.seed_block + state.pools[lane.pool].terms.drawBlocks
-        if not undrawn and not settleable(current, now):
+        if not selectors.will_never_be_drawn(state, lane) and not settleable(current, now):
             return
         where = selectors.lane_place(lane, current.round)
         settle = self._suite.court.settle((lane.pool, lane.lane, current.round), files).send

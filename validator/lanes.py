@@ -30,9 +30,10 @@ class LaneHandler:
 
     def _vote(self, state: State, pool: Pool, lane: Lane, files: list[Submission], now: int) -> None:
         current, where = lane.round, selectors.lane_place(lane, lane.round.round)
-        vote = LaneVote(lane, current, files)
+        judged = selectors.judged_files(lane, files)
+        vote = LaneVote(lane, current, files, judged)
         committee = drawn_or_forecast(state, current, self._court, vote.place)
         if committee is not None:
-            self._voting.advance(state, pool, VotingRound(where, committee, files, vote, committee.seed), now)
-        elif selectors.chance(state, self._voting.voters, pool.terms.committee) >= _LIKELY:
-            self._voting.look_ahead(pool, where, files)
+            self._voting.advance(state, pool, VotingRound(where, committee, judged, vote, committee.seed), now)
+        elif selectors.chance(state, self._voting.voters, pool) >= _LIKELY:
+            self._voting.look_ahead(pool, where, judged or files)

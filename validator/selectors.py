@@ -59,17 +59,35 @@ def all_final(files: list[Submission], now: int) -> bool:
     return all(file.is_final(now) for file in files)
 
 
+def judged_files(lane: Lane, files: list[Submission]) -> list[Submission]:
+    """The files that the lane's newest round votes on: those attested, and then those that the first left undecided."""
+    if lane.round.round == 0:
+        return [file for file in files if lane.is_judged(file.place)]
+    return [file for file in files if code_at(lane.rounds[0].codes, file.place) is Code.UNDECIDED]
+
+
+def will_never_be_drawn(state: State, lane: Lane) -> bool:
+    """Whether the newest round's committee can be drawn no more: nothing was attested in time, or nobody drew it."""
+    current, terms = lane.round, state.pools[lane.pool].terms
+    if current.drawn:
+        return False
+    if not current.seed_block:
+        return state.head >= lane.last_block + terms.attestBlocks
+    return state.head > current.seed_block + terms.drawBlocks
+
+
 def seats_of(state: State, voters: Container[str]) -> set[int]:
     """Numbers of the seats that vote with these keys."""
     return {seat.seat for seat in state.seats.values() if seat.voter in voters}
 
 
-def chance(state: State, voters: Container[str], committee: int) -> float:
-    """Probability that a committee yet to be drawn has at least one seat that votes with these keys."""
-    active = [seat.voter in voters for seat in state.seats.values() if seat.active]
-    if len(active) < committee:
+def chance(state: State, voters: Container[str], pool: Pool) -> float:
+    """Probability that a committee of the pool yet to be drawn has at least one seat that votes with these keys."""
+    ours = [seat.voter in voters for seat in state.seats.values() if seat.active and pool.seat_class in seat.classes]
+    committee = pool.terms.committee
+    if len(ours) < committee:
         return 0.0
-    return 1.0 - comb(active.count(False), committee) / comb(len(active), committee)
+    return 1.0 - comb(ours.count(False), committee) / comb(len(ours), committee)
 
 
 def lanes_in_order(state: State, pool: int, done: Callable[[Lane], bool]) -> list[Lane]:

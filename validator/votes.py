@@ -11,7 +11,7 @@ from chain.judging import Lane, Panel, Round, Trial
 from chain.records import Submission
 from chain.suite import Suite
 from chain.transactions import Receipt
-from protocol.verdict import pack
+from protocol.verdict import LANE, Code, pack
 from validator.ballots import Ballot
 from validator.judge_queue import LaneVerdict
 from validator.rounds import turn
@@ -44,14 +44,16 @@ class Vote(ABC):
 
 
 class LaneVote(Vote):
-    """`files` are the lane's. The member whose turn it is settles with its reveal."""
+    """`files` are the lane's, `judged` those that the round votes on. The member whose turn it is settles with its
+    reveal."""
 
-    def __init__(self, lane: Lane, current: Round, files: Sequence[Submission]) -> None:
+    def __init__(self, lane: Lane, current: Round, files: Sequence[Submission], judged: Sequence[Submission]) -> None:
         super().__init__((lane.pool, lane.lane, current.round), current)
-        self._lane, self._files = lane.lane, files
+        self._lane, self._files, self._judged = lane.lane, files, judged
 
     def codes(self, verdict: LaneVerdict) -> int:
-        return pack(verdict.codes)
+        by_place = {file.place: code for file, code in zip(self._judged, verdict.codes, strict=True)}
+        return pack([by_place.get(place, Code.NONE) for place in range(LANE)])
 
     def at(self, suite: Suite) -> Court:
         return suite.court
