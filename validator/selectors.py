@@ -45,8 +45,8 @@ def submission_facts(
 
 
 def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
-    """Refused files whose challenge window is over: their slash or refund waits for a keeper."""
-    waiting = (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE)
+    """Files not accepted whose challenge window is over: their slash, fine or refund waits for a keeper."""
+    waiting = (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE)
     return [
         file
         for file in state.submissions_of(pool)

@@ -47,7 +47,9 @@ class LaneVote(Vote):
     """`files` are the lane's, `judged` those that the round votes on. The member whose turn it is settles with its
     reveal."""
 
-    def __init__(self, lane: Lane, current: Round, files: Sequence[Submission], judged: Sequence[Submission]) -> None:
+    def __init__(
+        self, lane: Lane, current: Round, files: Sequence[Submission], judged: Sequence[Submission] = ()
+    ) -> None:
         super().__init__((lane.pool, lane.lane, current.round), current)
         self._lane, self._files, self._judged = lane.lane, files, judged
 
