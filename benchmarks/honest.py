@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.offline_pool import work_of
-from benchmarks.rollouts import BareContext, unscored
+from benchmarks.rollouts import BareContext, save_random, unscored
 from calibration.means import Design
 from calibration.process import row_samples
 from calibration.sample import FileSample
@@ -117,15 +117,11 @@ def _rejected(context: CheckContext, checks: ChecksConfig) -> bool:
 
 def save_tiny(folder: Path) -> None:
     """The demo's architecture with random weights, spread so that distributions are neither flat nor sharp."""
-    from transformers import Qwen2ForCausalLM
-
     from trainer.tiny_model import tiny_qwen2
 
-    torch.manual_seed(0)
     config = tiny_qwen2(VOCABULARY, EOS, VOCABULARY - 1)
     config.initializer_range = 0.08
-    made: Any = Qwen2ForCausalLM
-    made(config).save_pretrained(str(folder))
+    save_random(config, folder, torch.float32)
 
 
 def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Measured]:

@@ -21,6 +21,7 @@ from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, Rollout
 from protocol.seeds import Work
 from protocol.tasks.environment import Environment
+from runtime.logs import start_logging
 from worker.produce import Producer
 
 if TYPE_CHECKING:
@@ -114,8 +115,8 @@ def row_samples(rollouts: Sequence[Rollout], measured: "Iterable[RowMeasurements
 
 
 def main(job_path: str, answer: str) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     try:
+        start_logging()
         done = run(Job.model_validate_json(Path(job_path).read_bytes()))
     except MusterError as error:
         done = Done(error=error.what, hint=error.hint)

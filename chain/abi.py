@@ -22,7 +22,9 @@ from chain.resources import abi_folder
 from protocol.eip712 import checked_address
 from protocol.errors import ConfigError
 
-CONTRACTS = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries")
+SUITE = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries")
+"""The contracts that know one another, in the order of the struct `Suite`."""
+CONTRACTS = (*SUITE, "Timelock")
 """In the order of their deployment."""
 
 Json = dict[str, Any]

@@ -26,7 +26,8 @@ def join(
     invite: Annotated[Path | None, typer.Option(help="Invite of the pool's owner.")] = None,
 ) -> None:
     """Join a pool with a registered node (as its operator or the node itself); closed pools need an invite."""
-    from cli import authorisations
+    from cli.authorisations import Invite
+    from protocol.documents import load_document
 
     session = by.open()
     pools = session.suite.pools
@@ -34,9 +35,10 @@ def join(
     if invite is None:
         call = pools.join(pool, node)
     else:
-        given = authorisations.read(authorisations.Invite, invite)
-        expected = authorisations.Invite(session.client.chain_id, pools.address, pool, node, session.client.now())
-        authorisations.check(given, expected, view.owner, invite)
+        chain, now = session.client.chain_id, session.client.now()
+        given = load_document(invite, Invite)
+        expected = Invite(chain_id=chain, contract=pools.address, pool=pool, node=node, expiry=now)
+        given.check(expected, view.owner, invite)
         call = pools.join_with_invite(pool, node, given.expiry, given.signature)
     terms = view.terms
     if not by.json:
