@@ -33,9 +33,6 @@ class Token(Contract):
     def mint(self, to: str, grains: int) -> ContractCall[Receipt]:
         return self.call("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
 
-    def faucet(self, grains: int) -> ContractCall[Receipt]:
-        return self.call("faucet", integer(grains, MAX_UINT256, "amount"))
-
     def transfer(self, to: str, grains: int) -> ContractCall[Receipt]:
         return self.call("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
 
