@@ -26,9 +26,6 @@ class Token(Contract):
     def mint(self, to: str, grains: int) -> ContractCall[Receipt]:
         return self.call("mint", to, grains)
 
-    def faucet(self, grains: int) -> ContractCall[Receipt]:
-        return self.call("faucet", grains)
-
     def transfer(self, to: str, grains: int) -> ContractCall[Receipt]:
         return self.call("transfer", to, grains)
 
