@@ -1,6 +1,6 @@
 """Which rounds and trials need us, and what of them: pure functions of the projected state."""
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from math import comb
 
 from eth_utils.crypto import keccak
@@ -54,11 +54,6 @@ def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
     ]
 
 
-def all_final(files: list[Submission], now: int) -> bool:
-    """Whether every outcome of a lane can no longer change, so that its members can be paid."""
-    return all(file.is_final(now) for file in files)
-
-
 def judged_files(lane: Lane, files: list[Submission]) -> list[Submission]:
     """The files that the lane's newest round votes on: those attested, and then those that the first left undecided."""
     if lane.round.round == 0:
@@ -88,8 +83,3 @@ def chance(state: State, voters: Container[str], pool: Pool) -> float:
     if len(ours) < committee:
         return 0.0
     return 1.0 - comb(ours.count(False), committee) / comb(len(ours), committee)
-
-
-def lanes_in_order(state: State, pool: int, done: Callable[[Lane], bool]) -> list[Lane]:
-    """The pool's lanes that may still need us, oldest first."""
-    return [lane for (of, _), lane in sorted(state.lanes.items()) if of == pool and not done(lane)]

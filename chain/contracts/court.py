@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from chain.contracts.base import Contract, ContractCall, address, bytes32, integer
+from chain.contracts.base import Contract, ContractCall
 from chain.errors import ContractError
 from chain.records import Submission
 from chain.transactions import Receipt
+from protocol.encoding import encode_words
 from protocol.receipts import UploadReceipt
 
 Place = tuple[int, ...]
@@ -30,7 +30,6 @@ class BallotContract(Contract):
     """A contract at which drawn members commit to hidden votes, reveal them and are paid."""
 
     committee_view = ""
-    most_codes = 0
     close_function, closed_event = "", ""
 
     def committee_of(self, place: Place) -> Committee | None:
@@ -45,17 +44,13 @@ class BallotContract(Contract):
 
     def ballot_hash(self, place: Place, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
         """The commitment to a vote, computed locally."""
-        words = ["uint256", "address", *["uint256" for _ in place], "address", "uint256", "bytes32", "bytes32"]
-        vote = voter, integer(codes, self.most_codes, "codes"), bytes32(verdict_hash, "verdict hash")
-        return keccak(encode(words, [self.deployment.chain_id, self.address, *place, *vote, bytes32(salt, "salt")]))
+        return keccak(encode_words(self.deployment.chain_id, self.address, *place, voter, codes, verdict_hash, salt))
 
     def commit(self, place: Place, member: int, commitment: bytes) -> ContractCall[Receipt]:
         """Send the hidden vote."""
-        return self.call("commit", *place, member, bytes32(commitment, "commitment"))
+        return self.call("commit", *place, member, commitment)
 
-    def reveal(
-        self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes
-    ) -> ContractCall[Receipt]:
+    def reveal(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
         """Open the vote."""
         return self.call("reveal", *place, member, codes, verdict_hash, salt)
 
@@ -69,16 +64,15 @@ class Court(BallotContract):
 
     name = "Court"
     committee_view = "committeeOf"
-    most_codes = (1 << 64) - 1
     close_function, closed_event = "closeMember", "MemberClosed"
 
     def set_service(self, pool: int, service: str, url: str) -> ContractCall[Receipt]:
         """Name the key that attests uploads and signs receipts, and where its service is; the pool's owner."""
-        return self.call("setService", pool, address(service, "service"), url)
+        return self.call("setService", pool, service, url)
 
     def attest(self, pool: int, lane: int, places: int) -> ContractCall[Receipt]:
         """The service: the bytes of these files (bit p for place p) are in the pool's storage."""
-        return self.call("attest", pool, lane, integer(places, 0xFFFF, "places", 1))
+        return self.call("attest", pool, lane, places)
 
     def attest_by_receipt(self, file: Submission, receipt: UploadReceipt) -> ContractCall[Receipt]:
         """Anybody: the same for one file, by its receipt."""
@@ -104,7 +98,6 @@ class Juries(BallotContract):
 
     name = "Juries"
     committee_view = "juryOf"
-    most_codes = 15
     close_function, closed_event = "closeJuror", "JurorClosed"
 
     def draw(self, trial: int) -> ContractCall[Receipt]:
