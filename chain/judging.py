@@ -63,8 +63,8 @@ class Lane:
     start: int
     last_block: int
     rounds: list[Round]
-    attested: int = 0
     sequences: list[int] = field(default_factory=list)
+    attested: int = 0
 
     @property
     def full(self) -> bool:

@@ -96,7 +96,7 @@ class Step:
 @dataclass
 class Pool:
     """`status` is none, open, paused, closing, settled or understaffed. `service`: the key that attests uploads and
-    signs their receipts, at `service_url`. `escrow`: the tokens that Pools should hold for it."""
+    signs their receipts, at `service_url` (which nobody has checked). `escrow`: the tokens that Pools should hold for it."""
 
     pool: int
     owner: str

@@ -66,9 +66,13 @@ class Court(BallotContract):
     committee_view = "committeeOf"
     close_function, closed_event = "closeMember", "MemberClosed"
 
-    def set_service(self, pool: int, service: str, url: str) -> ContractCall[Receipt]:
-        """Name the key that attests uploads and signs receipts, and where its service is; the pool's owner."""
-        return self.call("setService", pool, service, url)
+    def set_service(self, pool: int, service: str) -> ContractCall[Receipt]:
+        """Name the key that attests uploads and signs receipts; the pool's owner."""
+        return self.call("setService", pool, service)
+
+    def announce_service(self, pool: int, url: str) -> ContractCall[Receipt]:
+        """Say where the pool's service answers; the pool's owner."""
+        return self.call("announceService", pool, url)
 
     def attest(self, pool: int, lane: int, places: int) -> ContractCall[Receipt]:
         """The service: the bytes of these files (bit p for place p) are in the pool's storage."""

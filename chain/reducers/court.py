@@ -6,13 +6,20 @@ from chain.reducers.registry import dispute_of, freeze, on, pay, round_of, slash
 from chain.state import State
 from protocol.verdict import Code
 
+MAX_URL = 500
+"""Characters of an announced URL; the rest is cut off."""
+
 # ---- Court
 
 
 @on("Court", "ServiceSet")
 def _service_set(state: State, event: Event) -> None:
-    pool = state.pools[event.args["pool"]]
-    pool.service, pool.service_url = event.args["service"], event.args["url"]
+    state.pools[event.args["pool"]].service = event.args["service"]
+
+
+@on("Court", "ServiceAnnounced")
+def _service_announced(state: State, event: Event) -> None:
+    state.pools[event.args["pool"]].service_url = event.args["url"][:MAX_URL]
 
 
 @on("Court", "LaneAttested")
