@@ -63,13 +63,13 @@ class Terms:
     juryCommitWindow: int
     juryRevealWindow: int
     receiptWindow: int
-    seatClass: int
+    class_: int
     inviteOnly: bool
     configHash: bytes
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Terms":
-        return cls(**{f.name: values[f.name] for f in fields(cls)})
+        return cls(**{f.name: values[f.name.rstrip("_")] for f in fields(cls)})
 
     def as_tuple(self) -> tuple[Any, ...]:
         """In ABI order."""
@@ -96,7 +96,7 @@ class Step:
 @dataclass
 class Pool:
     """`status` is none, open, paused, closing, settled or understaffed. `service`: the key that attests uploads and
-    signs their receipts, at `service_url` (which nobody has checked). `escrow`: the tokens that Pools should hold for it."""
+    signs their receipts, at `service_url` (unchecked). `escrow`: the tokens that Pools should hold for it."""
 
     pool: int
     owner: str
@@ -119,7 +119,7 @@ class Pool:
     @property
     def seat_class(self) -> int:
         """The seats that judge it: those that opted into this class."""
-        return self.terms.seatClass or self.pool
+        return self.terms.class_ or self.pool
 
     @property
     def step(self) -> int:

@@ -53,7 +53,7 @@ class TermsFile(BaseModel):
     appeal_window: Seconds
     jury_commit_window: Seconds
     jury_reveal_window: Seconds
-    contest_window: Seconds
+    receipt_window: Seconds
     invite_only: Annotated[bool, Field(strict=True)] = False
 
     def terms(self, config_hash: bytes) -> Terms:

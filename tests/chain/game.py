@@ -30,6 +30,7 @@ def terms(**changes: object) -> Terms:
         "jury": 5,
         "appealJury": 0,
         "laneBlocks": 4,
+        "attestBlocks": 4,
         "maxLag": 2,
         "auditRate": 65536,
         "drawBlocks": 100,
@@ -39,7 +40,8 @@ def terms(**changes: object) -> Terms:
         "appealWindow": 30,
         "juryCommitWindow": 30,
         "juryRevealWindow": 30,
-        "contestWindow": 30,
+        "receiptWindow": 30,
+        "class": 0,
         "inviteOnly": False,
         "configHash": hashlib.sha256(b"config").digest(),
     }
