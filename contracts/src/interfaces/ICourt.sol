@@ -39,6 +39,8 @@ interface ICourt is IVoting {
 
     /// @notice The pool's owner named a service key. The previous one counts until `previousUntil`.
     event ServiceSet(uint256 indexed pool, address service, uint256 previousUntil);
+    /// @notice Where the pool's service answers.
+    event ServiceAnnounced(uint256 indexed pool, string url);
     /// @notice `places`: bit for bit the files of the lane attested so far; `seedBlock`: S, as that fixes it now.
     event LaneAttested(uint256 indexed pool, uint256 indexed lane, uint256 places, uint256 seedBlock);
     event CommitteeDrawn(
@@ -109,6 +111,8 @@ interface ICourt is IVoting {
     /// @notice Names the key that attests and signs receipts; the pool's owner. The previous key counts for
     /// `receiptWindow` seconds more; before that is over there is no other rotation.
     function setService(uint256 pool, address service) external;
+    /// @notice Says where the pool's service answers; the pool's owner. Emits an event, stores nothing.
+    function announceService(uint256 pool, string calldata url) external;
     /// @notice Says that the bytes of the files in `places` (bit p: place p) are in the pool's storage. Service key only;
     /// when the lane takes no more files, and until `attestBlocks` blocks after its end.
     function attest(uint256 pool, uint256 lane, uint256 places) external;
