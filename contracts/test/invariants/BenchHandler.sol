@@ -13,7 +13,8 @@ abstract contract BenchHandler is World {
     function dispute(uint256 i) external acts {
         (bool any, uint256 sequence) = _pickOpen(i);
         if (!any || ghostFiles[sequence].code == Codes.LATE) return;
-        if (i % 4 != 0 && Codes.kind(_truth(sequence)) == Codes.kind(ghostFiles[sequence].code)) return;
+        bool right = Codes.kind(_truth(sequence)) == Codes.kind(ghostFiles[sequence].code);
+        if (i % 4 != 0 && right && !_planted(files[pool][sequence])) return;
         _dispute(watcher, sequence);
         _reach("dispute");
     }
@@ -21,17 +22,18 @@ abstract contract BenchHandler is World {
     function openCanary(uint256 i) external acts {
         for (uint256 k = 0; k < sequences.length; ++k) {
             uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
-            if (!_openable(sequence)) continue;
-            if (ghostFiles[sequence].phase == IPools.Phase.Disputed) _reach("canary before dispute");
+            bool held = ghostFiles[sequence].phase == IPools.Phase.Disputed;
+            if (!_openable(sequence) || (!held && i % 3 == 0)) continue;
+            if (held) _reach("canary before dispute");
             _openCanary(sequence);
             return _reach("canary");
         }
     }
 
     /// @dev Jurors vote in time once their jury is drawn; a keeper concludes what is due.
-    function hear(uint256 i, bool appeals_) external acts {
+    function hear(uint256 i, uint256 appeals_) external acts {
         (bool any, uint256 sequence) = _pickCase(i);
-        if (any) _hear(sequence, appeals_);
+        if (any) _hear(sequence, appeals_ % 2 == 0);
     }
 
     function closeJuror(uint256 i) external acts {

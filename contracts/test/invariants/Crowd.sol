@@ -10,11 +10,9 @@ import {MoneyChecks} from "./MoneyChecks.sol";
 import {OwnerHandler} from "./OwnerHandler.sol";
 import {SeatHandler} from "./SeatHandler.sol";
 import {StateChecks} from "./StateChecks.sol";
-import {WorkHandler} from "./WorkHandler.sol";
 
 /// @notice Everybody at once on one suite; and keepers who bring everything to its end.
 contract Crowd is
-    WorkHandler,
     CommitteeHandler,
     BenchHandler,
     SeatHandler,
@@ -25,34 +23,29 @@ contract Crowd is
 {
     /// @notice What a campaign calls; the commonest actions more than once.
     function actions() external pure returns (bytes4[] memory list) {
-        list = new bytes4[](38);
-        bytes4[38] memory all = [
+        bytes4[32] memory once = [
             this.submit.selector,
-            this.submitSome.selector,
-            this.submitSome.selector,
+            this.submitLate.selector,
             this.arrive.selector,
-            this.claim.selector,
-            this.finalize.selector,
             this.forfeit.selector,
-            this.leave.selector,
+            this.leavePool.selector,
             this.rejoin.selector,
             this.deposit.selector,
             this.withdraw.selector,
             this.blocks.selector,
             this.pass.selector,
             this.attest.selector,
-            this.judge.selector,
-            this.judge.selector,
-            this.judge.selector,
+            this.present.selector,
             this.settle.selector,
+            this.neglect.selector,
+            this.neglect.selector,
             this.closeMember.selector,
-            this.dispute.selector,
-            this.openCanary.selector,
-            this.hear.selector,
             this.closeJuror.selector,
             this.seatOpens.selector,
             this.seatOpts.selector,
             this.seatLeaves.selector,
+            this.seatWithdraws.selector,
+            this.seatWithdraws.selector,
             this.seatWithdraws.selector,
             this.topUp.selector,
             this.rotate.selector,
@@ -60,19 +53,23 @@ contract Crowd is
             this.fund.selector,
             this.pausePool.selector,
             this.removeNode.selector,
-            this.pauseAll.selector,
-            this.hear.selector,
-            this.finalize.selector,
             this.govern.selector,
+            this.pauseAll.selector,
             this.month.selector
         ];
-        for (uint256 i = 0; i < 38; ++i) {
-            list[i] = all[i];
+        bytes4[7] memory often = [
+            this.submitSome.selector,
+            this.finalize.selector,
+            this.claim.selector,
+            this.judge.selector,
+            this.dispute.selector,
+            this.openCanary.selector,
+            this.hear.selector
+        ];
+        list = new bytes4[](once.length + 4 * often.length);
+        for (uint256 i = 0; i < list.length; ++i) {
+            list[i] = i < once.length ? once[i] : often[(i - once.length) % often.length];
         }
-    }
-
-    function reachedNames() external view returns (string[] memory) {
-        return names;
     }
 
     /// @notice Keepers do all that is due until nothing is: every lane settles, every case ends, everybody is paid.
@@ -135,12 +132,10 @@ contract Crowd is
             (bool any, uint256 lane, uint256 round) = _pickLane(0);
             if (!any) return;
             if (_settleLane(lane, round)) continue;
-            if (round == 0 && ghostRounds[lane << 1].codes == 0) _attestLane(lane);
+            if (round == 0) _attestLane(lane);
             if (_drawLane(lane, round)) _voteLane(lane, round);
             if (_settleLane(lane, round)) continue;
-            // the bound: the last block in which it can be attested or drawn, and the windows of a committee
-            _blocks(uint256(defaultTerms().laneBlocks) + defaultTerms().attestBlocks + defaultTerms().drawBlocks + 2);
-            _wait(uint256(defaultTerms().commitWindow) + defaultTerms().revealWindow);
+            _pastLane();
             _expect(_settleLane(lane, round), "a lane stays unsettled");
         }
         _expect(false, "lanes never end");

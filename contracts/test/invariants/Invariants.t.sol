@@ -128,10 +128,13 @@ contract EndInvariants is Campaign {
 
 /// @notice The campaigns reach what they are about: the same random actions, counted.
 contract ReachTest is Campaign {
-    string[42] internal wanted = [
+    string[56] internal wanted = [
         "submit",
         "arrive",
         "claim",
+        "submit with receipt",
+        "submit after leaving",
+        "present",
         "finalize",
         "forfeit",
         "leave",
@@ -144,6 +147,17 @@ contract ReachTest is Campaign {
         "judge",
         "judge again",
         "settle",
+        "neglect",
+        "outcome 1",
+        "outcome 3",
+        "outcome 4",
+        "outcome 10",
+        "outcome 11",
+        "outcome 12",
+        "outcome 13",
+        "outcome 16",
+        "overturned",
+        "overturned to pay",
         "close member",
         "dispute",
         "canary",
@@ -175,18 +189,21 @@ contract ReachTest is Campaign {
     mapping(string name => uint256) internal count;
 
     function test_everyHandlerIsReached() public {
+        vm.pauseGasMetering(); // six worlds are more than a block's gas
         for (uint256 world = 0; world < 6; ++world) {
             if (world != 0) setUp();
-            _run(world, 150);
+            _run(world, 300);
             crowd.windUp();
             crowd.nothingIsLeft();
             for (uint256 i = 0; i < wanted.length; ++i) {
                 count[wanted[i]] += crowd.reached(wanted[i]);
             }
         }
+        string memory missing;
         for (uint256 i = 0; i < wanted.length; ++i) {
-            require(count[wanted[i]] != 0, string.concat("never reached: ", wanted[i]));
+            if (count[wanted[i]] == 0) missing = string.concat(missing, " ", wanted[i]);
         }
+        require(bytes(missing).length == 0, string.concat("never reached:", missing));
     }
 
     /// @dev No action is refused: what a handler tries is what the rules allow.
@@ -195,7 +212,7 @@ contract ReachTest is Campaign {
         for (uint256 i = 0; i < steps; ++i) {
             uint256 r = uint256(keccak256(abi.encode("reach", world, i)));
             bytes4 action = actions[r % actions.length];
-            (bool ok, bytes memory why) = address(crowd).call(abi.encodePacked(action, (r >> 8) % 1_000, (r >> 64) & 1));
+            (bool ok, bytes memory why) = address(crowd).call(abi.encodePacked(action, (r >> 8) % 1_000, (r >> 64) % 1_000));
             if (ok) continue;
             assembly ("memory-safe") {
                 revert(add(why, 32), mload(why))

@@ -63,8 +63,15 @@ abstract contract Ledger is Planting {
     GhostSlash internal lastSlash;
     /// The file that a NodeFrozen belongs to.
     uint256 internal lastJudged;
+    /// How often each thing was done.
+    mapping(string name => uint256) public reached;
     /// The first thing that an event said and the rules do not, empty as long as there is none.
     string public violation;
+
+    /// @dev The thing itself was done, not only asked for.
+    function _reach(string memory name) internal {
+        ++reached[name];
+    }
 
     function _expect(bool ok, string memory what) internal {
         if (!ok && bytes(violation).length == 0) violation = what;
@@ -197,12 +204,14 @@ abstract contract Ledger is Planting {
             f.phase = IPools.Phase.Final;
             --a.unsettled;
         }
+        _reach(string.concat("outcome ", _text(code)));
         if (code == Codes.VOID || code == Codes.LATE) ghostFree += f.units * _rate() + _fees();
     }
 
     function _resolved(GhostFile storage f, uint256 code, uint256 time) private {
         GhostAccount storage a = ghostAccounts[f.node];
         _expect(f.phase == IPools.Phase.Disputed, "resolved without a dispute");
+        if (Codes.kind(code) != Codes.kind(f.code)) _reach(Codes.isPaid(code) ? "overturned to pay" : "overturned");
         f.phase = IPools.Phase.Final;
         if (!Codes.isPaid(code)) return; // FileFinalized says what it costs
         if (Codes.isPaid(f.code)) {
@@ -234,6 +243,7 @@ abstract contract Ledger is Planting {
         --a.unsettled;
         (uint256 cost, uint256 fees) = _cost(a, code, settledAt);
         _expect(taken == cost, "another charge than the rules'");
+        if (code == Codes.CANARY) _reach("outcome 12");
         if (taken != 0) ++a.charges;
         a.lost += taken;
         if (code != Codes.LATE) ghostFree += f.units * _rate() + fees;

@@ -115,11 +115,12 @@ abstract contract MoneyChecks is World {
         }
     }
 
-    /// @notice What a member's open files may still cost their committees is at stake.
+    /// @notice What open files may still cost their committees is at stake, until their node's stake can leave.
     function stakeCoversOpenFiles() external view {
         for (uint256 i = 0; i < everyNode.length; ++i) {
             address n = everyNode[i];
-            if (stakes.nodeOf(n).pool != pool) continue;
+            // out of its pool for so long that whatever it did there should be final
+            if (stakes.nodeOf(n).pool != pool && clock >= stakes.nodeOf(n).releaseAt) continue;
             require(stakes.stakeOf(n) >= ghostAccounts[n].unsettled * _fees(), "too little at stake");
         }
     }

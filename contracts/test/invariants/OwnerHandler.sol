@@ -63,8 +63,7 @@ abstract contract OwnerHandler is World {
     }
 
     /// @dev A month in which nobody does anything: changes take effect, exits open, draws lapse.
-    function month(uint256 i) external acts {
-        if (i % 4 != 0) return;
+    function month() external acts {
         _blocks(5 * EPOCH);
         _wait(30 days);
         _reach("month");

@@ -41,19 +41,23 @@ abstract contract SeatHandler is World {
         _reach("seat leaves");
     }
 
-    /// @dev A seat that left goes through to the end, if nothing it may owe keeps it.
+    /// @dev Seats that left go one step further, if nothing they may owe keeps them.
     function seatWithdraws(uint256 i) external acts {
-        uint256 seat = _someSeat(i);
-        ISeats.Seat memory s = seats.seatOf(seat);
-        if (ghostSeats[seat].active || s.leftEpoch == 0 || s.owner == address(0)) return;
-        if (ghostSeats[seat].bond == 0 && s.bond == 0) return;
-        if (s.releaseAt == 0) {
-            if (seats.currentEpoch() < s.leftEpoch + 4) return;
-            vm.prank(s.owner);
-            seats.unbondSeat(seat);
-            return _reach("unbond");
+        for (uint256 k = 0; k < seats.opened(); ++k) {
+            uint256 seat = _someSeat(i % 1_000 + k);
+            ISeats.Seat memory s = seats.seatOf(seat);
+            if (ghostSeats[seat].active || ghostSeats[seat].bond == 0) continue;
+            if (s.releaseAt == 0 && seats.currentEpoch() >= s.leftEpoch + 4) {
+                vm.prank(s.owner);
+                seats.unbondSeat(seat);
+                _reach("unbond");
+            } else if (s.releaseAt != 0 && clock >= s.releaseAt && s.frozen == 0) {
+                _withdrawSeat(seat, s);
+            }
         }
-        if (clock < s.releaseAt || s.frozen != 0) return;
+    }
+
+    function _withdrawSeat(uint256 seat, ISeats.Seat memory s) private {
         vm.prank(s.owner);
         seats.withdrawSeat(seat);
         _reach("seat withdraws");
@@ -65,12 +69,14 @@ abstract contract SeatHandler is World {
     }
 
     function topUp(uint256 i) external acts {
-        uint256 seat = _someSeat(i);
-        if (!ghostSeats[seat].active || ghostSeats[seat].bond == BOND) return;
-        _give(watcher, address(seats), BOND);
-        vm.prank(watcher);
-        seats.topUp(seat);
-        _reach("top up");
+        for (uint256 k = 0; k < seats.opened(); ++k) {
+            uint256 seat = _someSeat(i % 1_000 + k);
+            if (!ghostSeats[seat].active || ghostSeats[seat].bond == BOND) continue;
+            _give(watcher, address(seats), BOND);
+            vm.prank(watcher);
+            seats.topUp(seat);
+            return _reach("top up");
+        }
     }
 
     function rotate(uint256 i) external acts {

@@ -29,8 +29,6 @@ abstract contract World is Register {
     address[] internal everyNode;
     mapping(address node => uint256 kind) internal kindOf;
     address internal watcher = account("watcher");
-    mapping(string name => uint256) public reached;
-    string[] public names;
     /// The files whose bytes never came in time.
     mapping(uint256 sequence => bool) internal withheld;
 
@@ -62,11 +60,6 @@ abstract contract World is Register {
         vm.recordLogs();
         _;
         _fold(vm.getRecordedLogs());
-    }
-
-    /// @dev The thing itself was done, not only asked for.
-    function _reach(string memory name) internal {
-        if (reached[name]++ == 0) names.push(name);
     }
 
     /// @dev A new worker of a kind, in the pool.
@@ -118,11 +111,6 @@ abstract contract World is Register {
     }
 
     // ---- Picks
-
-    function _pick(uint256 i) internal view returns (bool any, uint256 sequence) {
-        if (sequences.length == 0) return (false, 0);
-        return (true, sequences[i % sequences.length]);
-    }
 
     /// @dev The first file from `i` on that is settled and open to disputes.
     function _pickOpen(uint256 i) internal view returns (bool, uint256) {
