@@ -211,13 +211,9 @@ interface IPools {
     /// @notice Submits a file that the pool's storage took in time: its receipt, at most `receiptWindow` seconds old, must
     /// be no later than whatever else would refuse it: the pool's pause or closing, a newer step that put this one out of
     /// `maxLag`, the node's leaving or removal (its stake, still locked, then sets its limit).
-    function submitWithReceipt(
-        uint256 pool,
-        uint32 step,
-        uint256 counter,
-        Work calldata work,
-        Receipt calldata receipt
-    ) external returns (uint256 sequence);
+    function submitWithReceipt(uint256 pool, uint32 step, uint256 counter, Work calldata work, Receipt calldata receipt)
+        external
+        returns (uint256 sequence);
     /// @notice Says where else a file can be fetched. Emits an event, stores nothing.
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
