@@ -26,7 +26,6 @@ contract Wallet {
 /// was uploaded in time, whoever is silent, and whatever the owner does afterwards.
 contract AvailabilityTest is Planting {
     uint256 internal constant PAY = 1_000 * 1e6;
-    uint256 internal constant FEES = 3e7;
     uint256 internal constant PENALTY = 1e9;
     uint256 internal constant DEPOSIT = 5 * 5e8 + 5e9;
     uint256 internal constant D = 32;
@@ -249,7 +248,7 @@ contract AvailabilityTest is Planting {
         _passWindow();
         _closeAll(0, 0);
         assertEq(_loss(drawn[0]) + _loss(drawn[1]), 0); // a vote on what is not in it is no vote
-        assertEq(token.balanceOf(_seatOwner(drawn[1])), 2e7);
+        assertEq(token.balanceOf(_seatOwner(drawn[1])), 2 * FEE);
         assertEq(pools.poolOf(pool).free, BUDGET - 2 * (PAY + FEES));
     }
 
@@ -525,8 +524,8 @@ contract AvailabilityTest is Planting {
         _passWindow();
         assertEq(_claim(s), PAY);
         _closeAll(0, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 3 * (1e7 / 4));
-        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - 3 * (1e7 / 4));
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 3 * (FEE / 4));
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - 3 * (FEE / 4));
     }
 
     /// A captured committee says "unavailable" to have forged work paid: whoever disputes it is paid out of the slash.
@@ -591,7 +590,7 @@ contract AvailabilityTest is Planting {
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Settled));
         pools.forfeit(pool, s, f); // it vested before its node was found out
         pools.finalize(pool, s, _ref(s));
-        assertEq(pools.poolOf(pool).free, free + 3 * (1e7 - 1e7 / 4));
+        assertEq(pools.poolOf(pool).free, free + 3 * (FEE - FEE / 4));
         assertEq(_claim(s), PAY);
     }
 
@@ -606,8 +605,8 @@ contract AvailabilityTest is Planting {
         pools.forfeit(pool, s, files[pool][s]);
         _closeAll(0, 0);
         _closeAll(1, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET - 3 * (1e7 / 4));
-        assertEq(token.balanceOf(address(pools)), BUDGET - 3 * (1e7 / 4));
+        assertEq(pools.poolOf(pool).free, BUDGET - 3 * (FEE / 4));
+        assertEq(token.balanceOf(address(pools)), BUDGET - 3 * (FEE / 4));
     }
 
     // ---- Rule 3: receipts outlast what the owner does

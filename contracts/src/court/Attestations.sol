@@ -40,6 +40,12 @@ abstract contract Attestations is Committees {
     }
 
     /// @inheritdoc ICourt
+    function announceService(uint256 pool, string calldata url) external {
+        if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
+        emit ServiceAnnounced(pool, url);
+    }
+
+    /// @inheritdoc ICourt
     function attest(uint256 pool, uint256 lane, uint256 places) external {
         Service storage s = _services[pool];
         bool known = msg.sender == s.current || (msg.sender == s.previous && block.timestamp < s.previousUntil);
