@@ -21,7 +21,9 @@ from eth_utils.crypto import keccak
 from chain.resources import abi_folder
 from protocol.errors import ConfigError
 
-CONTRACTS = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries")
+SUITE = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries")
+"""The contracts that know one another, in the order of the struct `Suite`."""
+CONTRACTS = (*SUITE, "Timelock")
 """In the order of their deployment."""
 
 Json = dict[str, Any]

@@ -74,9 +74,10 @@ class ChainClient(ChainReader):
 
         return self.batch(requests, decoded)
 
-    def simulate(self, call: Call) -> None:
-        """Run a call without sending it. Raises ContractError if it would be refused."""
-        self.ask(call.label, lambda eth: eth.call(call.fields(self.address)))
+    def simulate(self, call: Call, sender: str | None = None) -> None:
+        """Run a call, as the account or another sender, without sending it. Raises ContractError if it would be
+        refused."""
+        self.ask(call.label, lambda eth: eth.call(call.fields(sender or self.address)))
 
     # ---- Sending
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from chain import abi
-from chain.client import ChainClient
+from chain.client import ChainClient, View
 from chain.reader import ChainReader
 from protocol.documents import Document, load_document
 from protocol.eip712 import checked_address
@@ -36,7 +36,8 @@ class TokenInfo(Document):
 
 
 class Deployment(Document):
-    """A whole suite on one chain. `start_block`: no event of it is older. `genesis`: hash of the chain's block 0."""
+    """A whole suite on one chain. `start_block`: no event of it is older. `genesis`: hash of the chain's block 0.
+    `governance` proposed to the suite's timelock when it was deployed."""
 
     version: Literal[1] = 1
     network: str
@@ -78,7 +79,7 @@ class Deployment(Document):
         return deployment
 
     def check_abis(self, where: str = "the deployment") -> None:
-        """Raise ConfigError unless all nine contracts are named, with the ABIs of this version of muster."""
+        """Raise ConfigError unless all contracts are named, with the ABIs of this version of muster."""
         for name in abi.CONTRACTS:
             placed = self.contracts.get(name)
             if placed is None:
@@ -100,7 +101,8 @@ class Deployment(Document):
             )
 
     def check_chain(self, client: ChainClient) -> None:
-        """Raise ConfigError unless the chain is the deployment's and holds code at every address."""
+        """Raise ConfigError unless the chain is the deployment's, holds code at every address, and the timelock was
+        made for these parameters."""
         if client.chain_id != self.chain_id:
             raise ConfigError(
                 f"the deployment is for chain {self.chain_id}, the client for {client.chain_id}", "use one network"
@@ -114,3 +116,6 @@ class Deployment(Document):
                     f"there is no {name} at {self.contracts[name].address} on {client.url}",
                     "check the deployment file and the RPC URL",
                 )
+        timelock = View(self.address("Timelock"), abi.load("Timelock")["params"], ())
+        if client.read_many([timelock]) != [self.address("Params")]:
+            raise ConfigError(f"the timelock at {timelock.to} governs other contracts", "check the deployment file")

@@ -76,6 +76,8 @@ _HINTS = {
     "EscrowExhausted": "the pool's budget is spent: its owner has to fund it",
     "NodeIsFrozen": "the node has a rejected file: wait for the end of its dispute",
     "NotVoter": "vote with the seat's voting key",
+    "AccessControlUnauthorizedAccount": "muster governance status names who may",
+    "TimelockUnexpectedOperationState": "muster governance status says when it is ready, and whether it is done",
     "TooFewSeats": "more validators have to bond seats first",
     "Paused": "governance paused new entries: try later",
 }

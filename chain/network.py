@@ -1,6 +1,7 @@
 """Which chain to use and how a new suite is to be parametrised there: a TOML file per network."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -30,7 +31,7 @@ class Penalties(Document):
 
 
 class SuiteConfig(Document):
-    """Parameters fixed at deployment (seconds, blocks, grains), and governance's first penalties."""
+    """Parameters fixed at deployment (seconds, blocks, grains), the first penalties, and who governs."""
 
     min_window: int = Field(ge=1, le=86_400)
     block_seconds: int = Field(ge=1, le=60)
@@ -41,8 +42,14 @@ class SuiteConfig(Document):
     penalties: Penalties
     token: Address | None = None
     """An existing token of 9 decimals instead of our test token."""
+    timelock_delay: int = Field(ge=1, le=7_776_000)
+    """Seconds from proposing to executing what the timelock, owner of the parameters, is to do."""
     governance: Address | None = None
-    """Owner of parameters and test token; the deployer when absent."""
+    """Proposes to the timelock, cancels and executes; the deployer when absent."""
+    guardian: Address | None = None
+    """May pause new entries at once, nothing else; governance when absent."""
+    minter: Literal["governance", "timelock"] = "governance"
+    """Who owns the test token, and so can mint it."""
 
 
 class NetworkConfig(Document):
@@ -54,6 +61,12 @@ class NetworkConfig(Document):
     confirmations: int = Field(0, ge=0, le=1000)
     explorer: str = ""
     suite: SuiteConfig
+
+    def governed_by(self, governance: str | None, guardian: str | None) -> "NetworkConfig":
+        """With these addresses in place of the file's, where they are given."""
+        given = {"governance": governance, "guardian": guardian}
+        suite = self.suite.model_copy(update={name: who for name, who in given.items() if who})
+        return self.model_copy(update={"suite": suite})
 
     @classmethod
     def load(cls, which: str | Path) -> "NetworkConfig":

@@ -8,7 +8,9 @@
 - `lanes[pool, lane]` → Lane (its submissions' sequences; rounds with committee, seed, commits, reveals, outcome)
 - `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
 - `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary
-- `slashes`, `payments`: lists in chain order; `params`, `paused`
+- `slashes`, `payments`: lists in chain order
+- `params`: the deployment's penalties; `announced`: those last announced, with `since`; `paused_until`
+- `proposals[id]` → Proposal of the timelock; `roles[role]`: who holds it there
 - `balances[address]`: tokens held; `transfers[sender, receiver]`: tokens ever moved between two addresses
 - `head`: the block up to which events are applied; `version`, `generation`: see `chain.projection`
 
@@ -18,6 +20,7 @@
 from dataclasses import dataclass, field
 
 from chain.judging import Canary, Dispute, Lane, Trial
+from chain.proposals import Proposal
 from chain.records import Account, Node, Payment, Pool, Seat, Slash, Status, Submission
 
 
@@ -43,7 +46,10 @@ class State:
     balances: dict[str, int] = field(default_factory=dict)
     transfers: dict[tuple[str, str], int] = field(default_factory=dict)
     params: dict[str, int] = field(default_factory=dict)
-    paused: bool = False
+    announced: dict[str, int] = field(default_factory=dict)
+    paused_until: int = 0
+    proposals: dict[str, Proposal] = field(default_factory=dict)
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def account(self, pool: int, node: str) -> Account | None:
         return self.accounts.get((pool, node))

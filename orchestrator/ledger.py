@@ -4,7 +4,7 @@ Pure functions of the projected state, which follows from events alone. `orchest
 results with the contracts' own accounts and with token balances.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 from chain.records import Account, Pool, Status, Submission
 from chain.state import State
@@ -83,17 +83,13 @@ def _validators(state: State, pool_id: int) -> list[LedgerEntry]:
 
 def fees_paid(state: State, pool_id: int) -> Counter[str]:
     """Owner of seats → grains that it was paid for votes in committees and juries of the pool."""
-    fees = Counter[str]()
-    for payment in state.payments:
-        if payment.kind in ("fee", "jury") and payment.pool == pool_id:
-            fees[payment.to] += payment.amount
-    return fees
+    return paid_out(state, "fee", "jury", pool_id=pool_id)
 
 
-def received(state: State) -> dict[str, int]:
-    """What Pools paid to each address, over all pools: claims, committee fees, leftovers."""
-    out: dict[str, int] = defaultdict(int)
+def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[str]:
+    """Address → grains of all payments of these kinds to it, over all pools unless one is named."""
+    out = Counter[str]()
     for payment in state.payments:
-        if payment.kind in ("claim", "fee", "leftover"):
+        if payment.kind in kinds and pool_id in (None, payment.pool):
             out[payment.to] += payment.amount
-    return dict(out)
+    return out

@@ -19,17 +19,8 @@ from orchestrator.supply import Rule
 from orchestrator.tables import HeartbeatRow, StepReportRow
 from orchestrator.uploads import ObjectStore, Uploads
 from orchestrator.watch import Watch
+from protocol.api import work
 from protocol.api.run import ReportEntry
-from protocol.api.work import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    NoSlot,
-    SlotRequest,
-    SlotResponse,
-    StepRequest,
-    StepResponse,
-    WorkSlot,
-)
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
 from protocol.receipts import ReceiptSigner
@@ -65,7 +56,7 @@ class Service:
         self.indexer = parts.indexer
         self.started = self.clock()
         self._store = parts.store
-        train, work = parts.config.train, parts.config.work
+        train, shape = parts.config.train, parts.config.work
         rule = Rule(
             train.files_per_step,
             train.async_level,
@@ -74,21 +65,21 @@ class Service:
             parts.lease_limit,
             stall_seconds=parts.stall_seconds,
         )
-        self.leases = Leases(parts.db, parts.watch, rule, work.rows * work.max_new_tokens, parts.clock)
+        self.leases = Leases(parts.db, parts.watch, rule, shape.rows * shape.max_new_tokens, parts.clock)
         self.uploads = Uploads(parts.db, parts.watch, parts.store, parts.receipts, parts.max_upload_bytes, parts.clock)
 
-    def slot(self, address: str, body: SlotRequest) -> SlotResponse:
+    def slot(self, address: str, body: work.SlotRequest) -> work.SlotResponse:
         """Leave to make a file, or when to ask again. Raises HttpError 403 for a node that may not work."""
         decision, slot = self.leases.ask(address, body.counter)
         if isinstance(decision, Refuse):
             raise HttpError(403, decision.reason, "see `muster node status`")
         if isinstance(decision, Wait):
-            return NoSlot(wait=decision.seconds, reason=decision.reason)
+            return work.NoSlot(wait=decision.seconds, reason=decision.reason)
         assert slot is not None
         place = decision.lease if isinstance(decision, Keep) else decision
-        return WorkSlot(slot=slot, step=place.step, counter=place.counter, expires=decision.expires)
+        return work.WorkSlot(slot=slot, step=place.step, counter=place.counter, expires=decision.expires)
 
-    def heartbeat(self, address: str, body: HeartbeatRequest) -> HeartbeatResponse:
+    def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
         now = self.clock()
         with self.db.session() as session:
             document = canonical_json(body.model_dump()).decode()
@@ -96,9 +87,9 @@ class Service:
         state = self.watch.state
         step = self.watch.usable_step(state)
         expires = self.leases.renew(address, body.slot) if body.slot else None
-        return HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires)
+        return work.HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires)
 
-    def step(self, address: str, body: StepRequest) -> StepResponse:
+    def step(self, address: str, body: work.StepRequest) -> work.StepResponse:
         """The trainer's report. Raises HttpError 403 for anybody but the owner."""
         state = self.watch.state
         pool = self.watch.pool(state)
@@ -112,7 +103,7 @@ class Service:
             session.merge(StepReportRow(step=body.step, reported=self.clock(), body=document))
         self.leases.read_reports()
         log.info("step %d: reward %s", body.step, body.metrics.get("reward"))
-        return StepResponse(step=body.step)
+        return work.StepResponse(step=body.step)
 
     def location(self, key: str) -> str:
         """A pre-signed URL of an object. Raises ConfigError for anything but a content address."""

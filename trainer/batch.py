@@ -30,16 +30,12 @@ class MicroBatch:
 def micro_batches(samples: Sequence[TrainRollout], max_tokens: int, device: torch.device) -> list[MicroBatch]:
     """Split into micro-batches of at most `max_tokens` padded tokens (a longer single sequence gets its own)."""
     order = sorted(range(len(samples)), key=lambda place: (samples[place].length, place))
-    batches: list[MicroBatch] = []
-    chosen: list[int] = []
+    parts: list[list[int]] = [[]]
     for place in order:
-        if chosen and samples[place].length * (len(chosen) + 1) > max_tokens:
-            batches.append(_stack(samples, chosen, device))
-            chosen = []
-        chosen.append(place)
-    if chosen:
-        batches.append(_stack(samples, chosen, device))
-    return batches
+        if parts[-1] and samples[place].length * (len(parts[-1]) + 1) > max_tokens:
+            parts.append([])
+        parts[-1].append(place)
+    return [_stack(samples, part, device) for part in parts if part]
 
 
 def _stack(samples: Sequence[TrainRollout], chosen: list[int], device: torch.device) -> MicroBatch:

@@ -25,7 +25,7 @@ from protocol.rollouts.schema import Limits
 from protocol.verdict import Code
 from runtime.pool_client import PoolClient
 from storage.keys import object_key
-from trainer.loader import ObjectReader
+from storage.weights.fetch import OpenObject
 
 log = logging.getLogger("muster.trainer")
 LEAVES = 16
@@ -125,8 +125,8 @@ class CanaryOpener:
     """A thread that opens the carrier's files. It runs in the trainer's process, because the owner's key must not send
     from two processes at once."""
 
-    def __init__(self, plan: CanaryPlan, client: PoolClient, bucket: ObjectReader, limits: Limits) -> None:
-        self._plan, self._client, self._bucket, self._limits = plan, client, bucket, limits
+    def __init__(self, plan: CanaryPlan, client: PoolClient, open_object: OpenObject, limits: Limits) -> None:
+        self._plan, self._client, self._open_object, self._limits = plan, client, open_object, limits
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="canaries", daemon=True)
 
@@ -155,7 +155,7 @@ class CanaryOpener:
             return
         rate = state.pools[self._plan.pool].terms.auditRate
         row = audit_sample(state.lane_of(sub).round.seed, sub.sequence, sub.rows, rate)[0]
-        data = self._bucket.get(object_key("rollouts", sub.sha256), self._limits.file_bytes)
+        data = self._open_object(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         content, proof = inclusion(read(data, self._limits)[1], row)
         failing = FailingRollout(row, keccak(content), proof)
         self._client.suite.canaries.open(sub, planted, failing, Code.REJECT_WEIGHTS).send()

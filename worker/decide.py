@@ -36,12 +36,6 @@ class Decision:
     failed: bool = False
 
 
-def usable_steps(pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> tuple[int, ...]:
-    """Steps that the contract takes files for, and whose seed is known and deep enough to be built on."""
-    oldest = max(account.joined_step, pool.step - pool.terms.maxLag, 0)
-    return tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
-
-
 def decide(
     state: State, pool_id: int, node: str, entries: Iterable[JournalEntry], seeds: Mapping[int, bytes]
 ) -> Decision:
@@ -59,7 +53,9 @@ def decide(
         return Decision(Do.WAIT, "one of the node's files was refused and is not final: no submissions until it is")
     if pool.status == "paused":
         return Decision(Do.WAIT, f"pool {pool_id} is paused by its owner")
-    steps = usable_steps(pool, account, seeds)
+    # The contract takes files for these, and their seeds are deep enough to be built on.
+    oldest = max(account.joined_step, pool.step - pool.terms.maxLag, 0)
+    steps = tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
     if not steps:
         return Decision(Do.WAIT, "no policy step with a confirmed seed that this node may work for")
     for entry in entries:

@@ -15,7 +15,6 @@ from protocol.encoding import HEX_RECORD, Bytes32
 from protocol.errors import IntegrityError, first_line
 from protocol.files import write_atomic
 from protocol.receipts import UploadReceipt
-from protocol.rollouts.commitment import Commitment
 from protocol.seeds import Work
 from worker.produce import Produced
 
@@ -38,10 +37,6 @@ class JournalEntry:
     rows: int
     uploaded: bool = False
     receipt: UploadReceipt | None = None
-
-    @property
-    def commitment(self) -> Commitment:
-        return Commitment(self.sha256, self.root, self.units, self.rows)
 
     @property
     def stem(self) -> str:

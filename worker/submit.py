@@ -39,8 +39,7 @@ class Submitter:
             receipt = self._collaborators.orchestrator.upload_rollouts(journal.data(entry))
             entry = journal.mark_uploaded(entry, receipt)
         progress.phase = "submitting"
-        done = entry.commitment
-        item = WorkItem(done.root, done.sha256, done.units, done.rows)
+        item = WorkItem(entry.root, entry.sha256, entry.units, entry.rows)
         try:
             pool = self._client.config.pool
             landed = self._client.suite.pools.submit(pool, entry.step, entry.counter, item).send()

@@ -74,8 +74,9 @@ class Params(Contract):
 
     name = "Params"
 
-    def values(self) -> dict[str, int]:
-        return dict(self.read("values"))
+    def values(self, time: int | None = None) -> dict[str, int]:
+        """`IParams.Values` for what begins at `time` (now if missing), by the struct's names."""
+        return dict(self.read("values") if time is None else self.read("valuesAt", time))
 
     def unbonding(self) -> int:
         """Seconds a validator's bond stays after leaving."""

@@ -9,8 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -40,12 +39,10 @@ class WeightCache:
     def version(self, digest: bytes) -> Path:
         return self.folder / digest.hex()
 
-    @contextmanager
-    def locked(self, digest: bytes) -> Iterator[None]:
+    def locked(self, digest: bytes) -> AbstractContextManager[None]:
         """Let one process fetch a version at a time; the others wait and find it there."""
         name = f".lock-{digest[0]:02x}"
-        with locked(self.folder / name, "another process that fetches the same weights", _LOCK_SECONDS):
-            yield
+        return locked(self.folder / name, "another process that fetches the same weights", _LOCK_SECONDS)
 
     def is_intact(self, manifest: Manifest) -> bool:
         """Whether the version's folder holds exactly the manifest's files with the right hashes; reads everything."""
