@@ -7,9 +7,11 @@ from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
+from engines.factory import make_engine
 from protocol.config import PoolConfig
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
+from runtime.process import EngineConfig
 from storage.bucket import Bucket
 from trainer.config import TrainerConfig
 from trainer.evaluate import held_out_reward
@@ -34,4 +36,9 @@ class TrainerCollaborators:
         account = config.key.open()
         client = PoolClient(config, account)
         orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0)
-        return cls(client, Bucket(config.s3), account, orchestrator, partial(held_out_reward, config.engine))
+        return cls(client, Bucket(config.s3), account, orchestrator, partial(_held_out_reward, config.engine))
+
+
+def _held_out_reward(engine: EngineConfig, pool: PoolConfig, folder: Path, step: int) -> float:
+    runner = make_engine("transformers", pool.model.dtype, engine.device, engine.threads)
+    return held_out_reward(runner, pool, folder, step)

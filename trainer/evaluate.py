@@ -2,25 +2,22 @@
 
 from pathlib import Path
 
-from engines.base import Request, Sampling
-from engines.factory import make_engine
+from engines.base import Engine, Request, Sampling
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash, words
 from protocol.seeds import heldout_problem
 from protocol.tasks.environment import Environment
-from runtime.process import EngineConfig
 
 BATCH = 64
 
 
-def held_out_reward(where: EngineConfig, config: PoolConfig, folder: Path, step: int) -> float:
+def held_out_reward(engine: Engine, config: PoolConfig, folder: Path, step: int) -> float:
     """Complete `heldout_problems` problems once each at the pool's temperature with the weights in `folder`.
 
     Anyone can repeat it: noise follows from the pool's configuration and the policy step. Problems take the pool's
-    target lengths in turn. `where`: the device and threads to compute with.
+    target lengths in turn.
     """
     environment = Environment.of(config, folder)
-    engine = make_engine("transformers", config.model.dtype, where.device, where.threads)
     engine.load(folder)
     sampling, targets = Sampling(config.work.temperature, environment.eos_ids), config.work.targets or (0,)
     rewards: list[float] = []
