@@ -21,9 +21,12 @@ def address_option(name: str, help: str) -> Any:
     """An option that takes an address with its checksum. Raises ConfigError, naming the option, for anything else."""
 
     def parse(text: str) -> str:
-        from chain.contracts.base import address
+        from protocol.eip712 import checked_address
 
-        return address(text.strip(), name)
+        try:
+            return checked_address(text.strip())
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}", "copy it again, with its checksum") from None
 
     return typer.Option(name, parser=parse, metavar="ADDRESS", help=help)
 
