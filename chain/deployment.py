@@ -32,7 +32,7 @@ class TokenInfo(Document):
     address: Address
     decimals: Literal[9] = 9
     ours: bool = True
-    """Whether it is our own test token, with mint and faucet."""
+    """Whether it is our own test token, whose owner mints."""
 
 
 class Deployment(Document):

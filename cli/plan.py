@@ -91,7 +91,7 @@ def _check_tokens(session: "Session", transactions: Sequence[PlannedTransaction]
     if have < need:
         raise ConfigError(
             f"{session.client.address} has {show_tokens(have)} tokens and needs {show_tokens(need)}",
-            "get more; on a test network: muster keys faucet",
+            "get more: on a test network who governs it mints (muster governance mint)",
         )
 
 

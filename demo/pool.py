@@ -28,7 +28,7 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
 
 
 def pool_terms(config: PoolConfig) -> Terms:
-    """Windows of seconds, as a test pool may have; production values are in docs/contracts.md."""
+    """Windows of seconds, as a test pool may have; production values are in chain/networks/terms/."""
     return Terms(
         rate=RATE,
         fee=FEE,

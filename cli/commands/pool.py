@@ -41,7 +41,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @app.command()
 def create(
     config: Annotated[Path, typer.Option(help="Pool configuration (JSON): model, task, work, checks.")],
-    terms: Annotated[Path, typer.Option(help="Terms (TOML): pay, stakes, committee, windows.")],
+    terms: Annotated[Path, typer.Option(help="Terms (TOML), or a network that muster has terms for.")],
     budget: Annotated[int, tokens_option("--budget", 'Tokens to escrow, such as "1000".')],
     by: Paying,
 ) -> None:

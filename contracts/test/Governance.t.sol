@@ -10,8 +10,10 @@ import {Network} from "./helpers/Network.sol";
 import {IAccessControl} from "@openzeppelin/contracts/access/IAccessControl.sol";
 import {Ownable} from "@openzeppelin/contracts/access/Ownable.sol";
 import {TimelockController} from "@openzeppelin/contracts/governance/TimelockController.sol";
+import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
 
-/// @notice Governance as `muster deploy` sets it up: a timelock owns the parameters, a guardian may pause.
+/// @notice Governance as `muster deploy` sets it up: a timelock owns the parameters, a guardian may pause; and who can
+/// make the tokens that seats cost.
 contract GovernanceTest is Network {
     uint256 internal constant DELAY = 2 days;
     bytes32 internal constant GUARDIAN = keccak256("GUARDIAN_ROLE");
@@ -194,6 +196,58 @@ contract GovernanceTest is Network {
             timelock.updateDelay(0);
             vm.stopPrank();
         }
+    }
+
+    function test_accountsThatCostNothingGetNoSeats() public {
+        uint256 supply = token.totalSupply();
+        uint256 opened = seats.opened();
+        for (uint256 i = 0; i < 20; ++i) {
+            address free = account(string.concat("free ", _text(i)));
+            vm.startPrank(free);
+            (bool ok,) = address(token).call(abi.encodeWithSignature("faucet(uint256)", BOND));
+            assertFalse(ok);
+            vm.expectRevert(abi.encodeWithSelector(Ownable.OwnableUnauthorizedAccount.selector, free));
+            token.mint(free, BOND);
+            token.approve(address(seats), BOND);
+            vm.expectRevert(abi.encodeWithSelector(IERC20Errors.ERC20InsufficientBalance.selector, free, 0, BOND));
+            seats.openSeat(free);
+            vm.stopPrank();
+        }
+        assertEq(token.totalSupply(), supply);
+        assertEq(seats.opened(), opened);
+    }
+
+    function test_whatTheOwnerMintedBondsASeat() public {
+        uint256 supply = token.totalSupply();
+        token.mint(guardian, BOND + 1);
+        vm.startPrank(guardian);
+        token.transfer(stranger, BOND);
+        vm.stopPrank();
+        vm.startPrank(stranger);
+        token.approve(address(seats), BOND);
+        uint256 seat = seats.openSeat(stranger);
+        vm.stopPrank();
+        assertEq(seats.seatOf(seat).bond, BOND);
+        assertEq(token.balanceOf(stranger), 0);
+        assertEq(token.totalSupply(), supply + BOND + 1);
+    }
+
+    function test_aTimelockThatOwnsTheTokenMintsAfterItsDelay() public {
+        token.transferOwnership(address(timelock));
+        bytes memory accept = abi.encodeCall(token.acceptOwnership, ());
+        bytes memory data = abi.encodeCall(token.mint, (stranger, BOND));
+        vm.startPrank(governor);
+        timelock.schedule(address(token), 0, accept, 0, 0, DELAY);
+        timelock.schedule(address(token), 0, data, 0, 0, DELAY);
+        vm.expectRevert(abi.encodeWithSelector(Ownable.OwnableUnauthorizedAccount.selector, governor));
+        token.mint(governor, BOND);
+        _wait(DELAY);
+        timelock.execute(address(token), 0, accept, 0, 0);
+        timelock.execute(address(token), 0, data, 0, 0);
+        vm.stopPrank();
+        assertEq(token.balanceOf(stranger), BOND);
+        vm.expectRevert(abi.encodeWithSelector(Ownable.OwnableUnauthorizedAccount.selector, address(this)));
+        token.mint(stranger, BOND);
     }
 
     /// Built by hand: `expectRevert` would take the address computation for the call that has to fail.
