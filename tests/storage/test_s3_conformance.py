@@ -206,6 +206,6 @@ def test_urls_are_signed_as_boto3_signs_them(s3: ServiceProcess, bucket: Bucket)
 
 
 def test_bad_access_key_is_a_clear_error(s3: ServiceProcess, bucket: Bucket) -> None:
-    wrong = Bucket(settings_of(s3), AccessKey("local:muster", "wrong"))
+    wrong = Bucket(settings_of(s3), AccessKey(access_key="local:muster", secret_key="wrong"))
     with pytest.raises(ConfigError, match="refuses"):
         wrong.get(KEY)
