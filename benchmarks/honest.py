@@ -13,7 +13,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +72,6 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
     return out
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A file as checks see it, and what it gives a calibration."""
-
-    context: CheckContext
-    sample: FileSample
-
-
 def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         save_tiny(Path(folder))
@@ -88,19 +80,19 @@ def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str,
         judge.load(Path(folder))
         seed = f"{names[0]} {names[1]} {dtype}"
         # The last quarter of a calibration's files only judges its thresholds.
-        mine = [file.sample for file in _files(worker, judge, f"{seed} calibrate", own)]
+        mine = [sample for _, sample in _files(worker, judge, f"{seed} calibrate", own)]
         kept = own - max(1, own // 4)
         summary = summarise(worker.info, judge.info, mine[:kept], mine[kept:])
         bounds = thresholds([summary], Design(PROBLEMS, SAMPLES, 1.0), FALSE_REJECT, SAFETY)
         calibrated = ChecksConfig().model_copy(update=bounds)
         out: dict[str, Any] = {"rollouts": 0, "files": fresh, "rejected": 0, "rejected_default": 0, "tokens": 0}
         samples = []
-        for file in _files(worker, judge, f"{seed} fresh", fresh):
-            samples.append(file.sample)
-            out["rollouts"] += len(file.sample.rows)
-            out["tokens"] += sum(row.tokens for row in file.sample.rows)
-            out["rejected"] += _rejected(file.context, calibrated)
-            out["rejected_default"] += dtype == "float32" and _rejected(file.context, ChecksConfig())
+        for context, sample in _files(worker, judge, f"{seed} fresh", fresh):
+            samples.append(sample)
+            out["rollouts"] += len(sample.rows)
+            out["tokens"] += sum(row.tokens for row in sample.rows)
+            out["rejected"] += _rejected(context, calibrated)
+            out["rejected_default"] += dtype == "float32" and _rejected(context, ChecksConfig())
     largest = {name: float(f"{max(values):.4g}") for name, values in file_measurements(samples).items()}
     return out | {"calibration_files": own, "thresholds": bounds, "largest": largest}
 
@@ -120,13 +112,14 @@ def save_tiny(folder: Path) -> None:
     save_random(config, folder, torch.float32)
 
 
-def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Measured]:
+def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[tuple[CheckContext, FileSample]]:
+    """Files as checks see them, and what each gives a calibration."""
     for number in range(count):
         source = random.Random(f"{seed} {number}")
         context = _context(worker, source, number)
         measurements = measure(context, judge)
         rows = row_samples(context.rollouts, measurements)
-        yield Measured(replace(context, measurements=measurements), FileSample(1, rows))
+        yield replace(context, measurements=measurements), FileSample(1, rows)
 
 
 def _context(worker: Engine, source: random.Random, number: int) -> CheckContext:

@@ -19,10 +19,6 @@ from protocol.rollouts.schema import Limits, MalformedFile
 _SLACK_SECONDS = 60.0  # wall time beyond the CPU limit before our own machine, not the file, is blamed
 
 
-class ReaderError(MusterError):
-    """The reader failed for a reason that is not the file's: try again, blame nobody."""
-
-
 class Sandbox:
     """One reader process, started on first use; one file at a time, from any thread."""
 
@@ -31,7 +27,8 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
 
     def parse(self, data: bytes, limits: Limits) -> list[bytes]:
-        """Header bytes and row bytes of a file. Raises MalformedFile, or ReaderError after a second failed try."""
+        """Header bytes and row bytes of a file. Raises MalformedFile, or MusterError if the reader failed
+        twice, which is not the file's fault."""
         for _ in range(2):
             with self._lock:
                 try:
@@ -44,7 +41,7 @@ class Sandbox:
                 failure = OSError("it was killed")  # the out-of-memory killer or an operator, not our limits
                 continue
             return _judge(status, body, limits)
-        raise ReaderError(
+        raise MusterError(
             f"the rollout reader failed twice: {failure or type(failure).__name__}", "see this machine's load"
         )
 
