@@ -114,13 +114,16 @@ contract JudgingTest is PRBTest {
     }
 
     /// Who is slashed, step by step: what other files may cost stays; fees first; a bounded reward; nothing is made.
-    function testFuzz_slashIsSplitInOrder(uint56 stake, uint56 amount, uint48 kept, uint40 fees, uint56 reward, uint16 b)
-        public
-        pure
-    {
+    function testFuzz_slashIsSplitInOrder(
+        uint56 stake,
+        uint56 amount,
+        uint48 kept,
+        uint40 fees,
+        uint56 reward,
+        uint16 b
+    ) public pure {
         uint256 bps = b % 2_001;
-        (uint256 taken, uint256 feesPaid, uint256 rewardPaid) =
-            SplitLib.slash(stake, amount, kept, fees, reward, bps);
+        (uint256 taken, uint256 feesPaid, uint256 rewardPaid) = SplitLib.slash(stake, amount, kept, fees, reward, bps);
         uint256 left = stake > kept ? stake - kept : 0;
         if (left > amount) left = amount;
         require(taken == left, "taken");

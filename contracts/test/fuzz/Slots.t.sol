@@ -111,10 +111,13 @@ contract SlotsTest is PRBTest {
         }
     }
 
-    function testFuzz_laneFieldsAreTheirOwn(uint64 seed, uint16[5] calldata members, uint32 time, uint64 codes, uint8 who)
-        public
-        pure
-    {
+    function testFuzz_laneFieldsAreTheirOwn(
+        uint64 seed,
+        uint16[5] calldata members,
+        uint32 time,
+        uint64 codes,
+        uint8 who
+    ) public pure {
         uint256 index = who % LaneSlot.MOST;
         uint256 w = uint256(seed).withTime(time).withCodes(codes);
         for (uint256 i = 0; i < 5; ++i) {

@@ -19,14 +19,18 @@ abstract contract BenchHandler is World {
         _reach("dispute");
     }
 
+    /// @dev One planted file, and whatever else of its lane is.
     function openCanary(uint256 i) external acts {
+        uint256 lane = type(uint256).max;
         for (uint256 k = 0; k < sequences.length; ++k) {
             uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
             bool held = ghostFiles[sequence].phase == IPools.Phase.Disputed;
             if (!_openable(sequence) || (!held && i % 3 == 0)) continue;
+            if (lane != type(uint256).max && sequence >> 4 != lane) continue;
             if (held) _reach("canary before dispute");
+            _reach(lane == sequence >> 4 ? "canary beside another" : "canary");
+            lane = sequence >> 4;
             _openCanary(sequence);
-            return _reach("canary");
         }
     }
 
@@ -130,6 +134,7 @@ abstract contract BenchHandler is World {
         GhostFile storage f = ghostFiles[sequence];
         if (f.code == Codes.LATE || clock >= f.time || !_planted(files[pool][sequence])) return false;
         if (ghostDisputes[sequence].canary != 0 || ghostDisputes[sequence].concluded) return false;
-        return f.phase == IPools.Phase.Settled || (f.phase == IPools.Phase.Disputed && ghostDisputes[sequence].open != 0);
+        return
+            f.phase == IPools.Phase.Settled || (f.phase == IPools.Phase.Disputed && ghostDisputes[sequence].open != 0);
     }
 }

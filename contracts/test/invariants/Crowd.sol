@@ -12,15 +12,7 @@ import {SeatHandler} from "./SeatHandler.sol";
 import {StateChecks} from "./StateChecks.sol";
 
 /// @notice Everybody at once on one suite; and keepers who bring everything to its end.
-contract Crowd is
-    CommitteeHandler,
-    BenchHandler,
-    SeatHandler,
-    OwnerHandler,
-    MoneyChecks,
-    StateChecks,
-    ConductChecks
-{
+contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, MoneyChecks, StateChecks, ConductChecks {
     /// @notice What a campaign calls; the commonest actions more than once.
     function actions() external pure returns (bytes4[] memory list) {
         bytes4[32] memory once = [

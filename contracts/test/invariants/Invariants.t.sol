@@ -128,7 +128,7 @@ contract EndInvariants is Campaign {
 
 /// @notice The campaigns reach what they are about: the same random actions, counted.
 contract ReachTest is Campaign {
-    string[56] internal wanted = [
+    string[57] internal wanted = [
         "submit",
         "arrive",
         "claim",
@@ -162,6 +162,7 @@ contract ReachTest is Campaign {
         "dispute",
         "canary",
         "canary before dispute",
+        "canary beside another",
         "conclude dispute",
         "conclude canary",
         "appeal",
@@ -212,7 +213,8 @@ contract ReachTest is Campaign {
         for (uint256 i = 0; i < steps; ++i) {
             uint256 r = uint256(keccak256(abi.encode("reach", world, i)));
             bytes4 action = actions[r % actions.length];
-            (bool ok, bytes memory why) = address(crowd).call(abi.encodePacked(action, (r >> 8) % 1_000, (r >> 64) % 1_000));
+            (bool ok, bytes memory why) =
+                address(crowd).call(abi.encodePacked(action, (r >> 8) % 1_000, (r >> 64) % 1_000));
             if (ok) continue;
             assembly ("memory-safe") {
                 revert(add(why, 32), mload(why))

@@ -53,9 +53,7 @@ abstract contract StateChecks is World {
             require(keccak256(abi.encode(c.seats)) == keccak256(abi.encode(g.jurors)), "jurors");
         }
         for (uint256 i = 0; i < disputed.length; ++i) {
-            require(
-                appeals.disputeOf(pool, disputed[i]).resolved == ghostDisputes[disputed[i]].resolved, "dispute"
-            );
+            require(appeals.disputeOf(pool, disputed[i]).resolved == ghostDisputes[disputed[i]].resolved, "dispute");
         }
         for (uint256 i = 0; i < opened.length; ++i) {
             require(canaries.canaryOf(pool, opened[i]).concluded == ghostDisputes[opened[i]].concluded, "canary");

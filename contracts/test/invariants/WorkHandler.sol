@@ -34,13 +34,13 @@ abstract contract WorkHandler is World {
         Receipt memory receipt = _receipt(n, w.fileHash, clock - age);
         vm.prank(n);
         try pools.submitWithReceipt(pool, uint32(step), a.counter, w, receipt) returns (uint256 sequence) {
-            files[pool][sequence] =
-                FileData(n, uint24(step), uint24(a.counter), 1_000, 8, w.root, w.fileHash);
+            files[pool][sequence] = FileData(n, uint24(step), uint24(a.counter), 1_000, 8, w.root, w.fileHash);
             _expect(a.frozen == 0 && !a.slashed, "a frozen node's work was taken");
             _reach(a.limit == 0 ? "submit after leaving" : "submit with receipt");
         } catch (bytes memory reason) {
             bool in_ = a.limit != 0 && a.frozen == 0 && a.unsettled < 64 && step < steps && age == 0;
-            bool late = bytes4(reason) == IPools.ReceiptOutOfTime.selector || bytes4(reason) == IPools.OverLimit.selector;
+            bool late =
+                bytes4(reason) == IPools.ReceiptOutOfTime.selector || bytes4(reason) == IPools.OverLimit.selector;
             _expect(!in_ || late, "a receipt was refused");
         }
     }
