@@ -18,7 +18,7 @@ class GamePool:
     def __init__(self, game: Game, account: LocalAccount | None = None, weights: Path | None = None) -> None:
         self.game, self.folder = game, weights
         self.suite = game.deployed.suite(account) if account else game.suite
-        self.client = self.suite.client
+        self.client, self.projection = self.suite.client, game.projection
         self.pool_id = PoolId(self.client.chain_id, self.suite.pools.address, game.pool)
         self.config = SimpleNamespace(pool=game.pool)
 
