@@ -26,6 +26,7 @@ committee = 3
 jury = 5
 appeal_jury = 0
 lane_blocks = 1
+attest_blocks = 4
 max_lag = 4
 audit_rate = 65536
 draw_blocks = 64
@@ -35,7 +36,7 @@ challenge_window = 120
 appeal_window = 5
 jury_commit_window = 60
 jury_reveal_window = 60
-contest_window = 15
+receipt_window = 15
 invite_only = true
 """
 
