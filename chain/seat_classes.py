@@ -20,7 +20,9 @@ def family(name: str) -> int:
             return int(name)
         raise ConfigError(f"{name} is not the number of a family", f"those are {FIRST_FAMILY} to {(1 << 32) - 1}")
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is not the name of a family", "write lower-case letters, digits, `.`, `_`, `-`, `/`")
+        raise ConfigError(
+            f"{name!r} is not the name of a family", "write lower-case letters, digits, `.`, `_`, `-`, `/`"
+        )
     return int.from_bytes(keccak(name.encode())[-4:]) | 1 << 31
 
 
