@@ -7,7 +7,7 @@ import logging
 from chain.records import Pool
 from chain.state import State
 from protocol.verdict import Code
-from validator.collaborators import ValidatorCollaborators
+from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.committees import ours
 from validator.judge_queue import LaneVerdict
 from validator.publishing import VerdictPublisher
@@ -54,8 +54,8 @@ class CollusiveVoting(Voting):
     """Where it has the majority of a committee's votes: lies once, about one file, and the next time leaves the lane
     undecided by its silence; honest before and after."""
 
-    def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
-        super().__init__(collaborators, publisher)
+    def __init__(self, shared: ValidatorCollaborators, pool: PoolCollaborators, publisher: VerdictPublisher) -> None:
+        super().__init__(shared, pool, publisher)
         self._lie, self._silence = OneLie(), OneSilence()
 
     def advance(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
