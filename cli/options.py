@@ -125,7 +125,8 @@ class ClassOptions:
 
         named = [*map(family, self.family or ())]
         for pool in self.pool or ():
-            of = session.pool(pool).terms.class_
+            session.pool(pool)
+            of = session.suite.court.terms_of(pool).class_
             if of:
                 raise ConfigError(f"pool {pool} is judged by the seats of family {of}", f"pass --class {of}")
             named.append(pool)
