@@ -42,7 +42,7 @@ def join(
         expected = Invite(chain_id=chain, contract=pools.address, pool=pool, node=node, expiry=now)
         given.check(expected, view.owner, invite)
         call = pools.join_with_invite(pool, node, given.expiry, given.signature)
-    terms = view.terms
+    terms = session.suite.court.terms_of(pool)
     if not by.json:
         state = session.state()
         seats = judging_seats(state, state.pools[pool])
