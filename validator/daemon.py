@@ -57,9 +57,13 @@ class Validator:
                 with_us.wake.clear()
             return 0
         finally:
-            for duties in self._pools.values():
-                duties.close()
+            self.close()
             with_us.close()
+
+    def close(self) -> None:
+        """Take leave of every pool."""
+        for duties in self._pools.values():
+            duties.close()
 
     def turn(self) -> None:
         """Look at the chain once and start whatever is due."""

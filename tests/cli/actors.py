@@ -79,6 +79,11 @@ class Actors:
         ]
         pools.call("submitMany", pool, 0, counter, [item.as_tuple() for item in items]).send()
 
+    def attest(self, service: Key, pool: int, lane: int) -> None:
+        """The service has the bytes of all files of a lane, once it takes no more."""
+        self.chain.mine(2)
+        self.suite(service).court.attest(pool, lane, self.state().lanes[pool, lane].missing).send()
+
     def judge(self, voters: list[Key], pool: int, lane: int, codes: list[Code]) -> None:
         """The lane's committee commits, reveals and settles; all members vote `codes`."""
         self.chain.mine(4)
