@@ -127,7 +127,7 @@ class ClassOptions:
         for pool in self.pool or ():
             session.pool(pool)
             of = session.suite.court.terms_of(pool).class_
-            if of:
+            if of not in (0, pool):
                 raise ConfigError(f"pool {pool} is judged by the seats of family {of}", f"pass --class {of}")
             named.append(pool)
         if not named:
