@@ -3,7 +3,7 @@
 import json
 import os
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,6 @@ class DemoPlan:
     absentee: str = "dave"
     """A registered node without a process, which hands in a file that it never uploads."""
     chain_id: int = 31337
-    created: str = field(default_factory=lambda: datetime.now().isoformat(timespec="seconds"))
 
     @property
     def members(self) -> list[str]:
@@ -101,11 +100,8 @@ class DemoPlan:
     def log(self, process: str) -> Path:
         return self.root / "logs" / f"{process}.log"
 
-    def config(self, process: str) -> Path:
-        return self.root / "configs" / f"{process}.json"
-
     def write_config(self, process: str, values: dict[str, Any]) -> Path:
-        path = self.config(process)
+        path = self.root / "configs" / f"{process}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values, indent=2, default=str))
         return path

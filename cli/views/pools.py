@@ -27,7 +27,7 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
         "config_hash": pool.config_hash.hex(),
         "service": {"key": pool.service, "url": pool.service_url},
         "seats": judging_seats(state, pool),
-        "terms": {name: _plain(value) for name, value in vars(pool.terms).items()},
+        "terms": {**vars(pool.terms), "configHash": pool.terms.configHash.hex()},
         "money": money(state, pool),
         "nodes": nodes(state, number),
         "submissions": {str(status): counts.get(str(status), 0) for status in Status},
@@ -95,7 +95,3 @@ def phase(pool: dict[str, Any]) -> str:
     if not any(node["standing"] == "member" for node in pool["nodes"]):
         return "waiting for nodes to join"
     return f"working on policy step {pool['step']}"
-
-
-def _plain(value: Any) -> Any:
-    return value.hex() if isinstance(value, bytes) else value
