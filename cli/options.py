@@ -123,13 +123,14 @@ class ClassOptions:
         """The classes that are named. Raises ConfigError if none is, or a pool is judged by a family's seats."""
         from chain.seat_classes import family
 
-        named = [*map(family, self.family or ())]
+        named: list[int] = []
         for pool in self.pool or ():
             session.pool(pool)
             of = session.suite.court.terms_of(pool).class_
             if of not in (0, pool):
                 raise ConfigError(f"pool {pool} is judged by the seats of family {of}", f"pass --class {of}")
             named.append(pool)
+        named += map(family, self.family or ())
         if not named:
             raise ConfigError("nothing to judge is named", "pass --pool NUMBER or --class NAME")
         return list(dict.fromkeys(named))

@@ -75,8 +75,9 @@ def missing(found: Safeguards, steps: int) -> Iterator[str]:
 def shown_safeguards(found: Safeguards) -> Iterator[str]:
     """The same for people."""
     yield f"uploads: {found.attested} files attested before their committee was drawn"
-    for sequence in found.late:
-        yield f"file {sequence} was never uploaded: void, its node paid {show_tokens(found.late_fines)} MUS"
+    if found.late:
+        names = ", ".join(map(str, found.late))
+        yield f"file {names} was never uploaded: void, its node paid {show_tokens(found.late_fines)} MUS"
     yield f"seats: {found.opted_in} opted into the pool, which needs {found.needed}"
     for committee in found.silent:
         fined = show_tokens(committee.fined)
