@@ -1,5 +1,7 @@
 """What status commands say, on states made by hand."""
 
+from typing import Any
+
 import pytest
 
 from chain.judging import Lane, Round
@@ -13,7 +15,7 @@ from cli.views.seats import due, seat_view
 from protocol.verdict import Code, pack
 
 NODE, OWNER = "0x" + "11" * 20, "0x" + "22" * 20
-VALUES = dict.fromkeys([name.rstrip("_") for name in Terms.__dataclass_fields__], 0)
+VALUES: dict[str, Any] = dict.fromkeys([name.rstrip("_") for name in Terms.__dataclass_fields__], 0)
 VALUES |= {"rate": 10, "challengeWindow": 100, "configHash": bytes(32), "committee": 3, "jury": 5}
 
 
