@@ -41,7 +41,7 @@ class ReceiptKeeper:
     def once(self) -> None:
         """Present the receipt of every file that is running out of time."""
         client, journal = self._collaborators.pool_client, self._collaborators.journal
-        client.projection.refresh()
+        client.refresh()
         for file in running_out(client.state, client.config.pool, self._collaborators.node):
             receipt = journal.receipt(file.sha256)
             if receipt is not None and not self._stopping.is_set():
