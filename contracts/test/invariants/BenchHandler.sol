@@ -11,10 +11,11 @@ import {World} from "./World.sol";
 abstract contract BenchHandler is World {
     /// @dev The watcher disputes what it knows to be wrong, and now and then what is right.
     function dispute(uint256 i) external acts {
-        (bool any, uint256 sequence) = _pickOpen(i);
-        if (!any || ghostFiles[sequence].code == Codes.LATE) return;
-        bool right = Codes.kind(_truth(sequence)) == Codes.kind(ghostFiles[sequence].code);
-        if (i % 4 != 0 && right && !_planted(files[pool][sequence])) return;
+        (bool any, uint256 sequence) = _pickOpen(i, true);
+        if (!any) {
+            (any, sequence) = _pickOpen(i, false);
+            if (!any || (i % 4 != 0 && !_planted(files[pool][sequence]))) return;
+        }
         _dispute(watcher, sequence);
         _reach("dispute");
     }

@@ -118,6 +118,29 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
         require(token.balanceOf(address(pools)) == pools.poolOf(1).free, "escrow is left");
     }
 
+    /// @notice All checks at once.
+    function everythingHolds() external {
+        this.tokensAreConserved();
+        this.escrowIsWhatCameInLessWhatWentOut();
+        this.escrowIsOwedToSomebody();
+        this.stakesAndBondsAreBalances();
+        this.depositsAreOpenCases();
+        this.nobodyIsOverpaid();
+        this.stakeCoversOpenFiles();
+        this.accountsAreTheEvents();
+        this.filesAreTheEvents();
+        this.roundsAreTheEvents();
+        this.trialsAreTheEvents();
+        this.seatsAreTheEvents();
+        this.classesAreTheEvents();
+        this.eventsFollowTheRules();
+        this.honestMajoritiesAreNeverWrong();
+        this.honestWorkersLoseOnlyToCapturedBodies();
+        this.canariesSlashOncePerSeatAndLane();
+        this.seatsAreFrozenForOpenDutiesOnly();
+        this.bodiesAreWholeAndFresh();
+    }
+
     function _endLanes() private {
         for (uint256 i = 0; i < 200; ++i) {
             _fold(vm.getRecordedLogs());

@@ -8,7 +8,7 @@ import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Register} from "./Register.sol";
 
 /// @notice Who takes part, and what each of them is like. Four workers: one honest, one that forges, one whose files
-/// nobody can read, one that uploads late. Seats: honest ones (six of ten), lazy ones that accept everything, absent
+/// nobody can read, one that uploads late. Seats: honest ones (five of ten), lazy ones that accept everything, absent
 /// ones, colluding ones that say the opposite. Besides them the owner, governance, a disputer and whoever calls.
 abstract contract World is Register {
     enum Mood {
@@ -79,7 +79,7 @@ abstract contract World is Register {
         uint256 kind = seat % 10;
         if (kind == 7) return Mood.Lazy;
         if (kind == 8) return Mood.Absent;
-        return kind == 9 || kind == 4 ? Mood.Colluding : Mood.Honest;
+        return kind == 9 || kind == 4 || kind == 2 ? Mood.Colluding : Mood.Honest;
     }
 
     /// @dev What an honest check of the bytes finds.
@@ -112,12 +112,13 @@ abstract contract World is Register {
 
     // ---- Picks
 
-    /// @dev The first file from `i` on that is settled and open to disputes.
-    function _pickOpen(uint256 i) internal view returns (bool, uint256) {
+    /// @dev The first file from `i` on that is settled and open to disputes, and decided wrongly if asked for that.
+    function _pickOpen(uint256 i, bool wrongly) internal view returns (bool, uint256) {
         for (uint256 k = 0; k < sequences.length; ++k) {
             uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
             GhostFile storage f = ghostFiles[sequence];
-            if (f.phase == IPools.Phase.Settled && clock < f.time) return (true, sequence);
+            if (f.phase != IPools.Phase.Settled || clock >= f.time) continue;
+            if (!wrongly || Codes.kind(_truth(sequence)) != Codes.kind(f.code)) return (true, sequence);
         }
         return (false, 0);
     }
