@@ -55,7 +55,8 @@ def check_agreement(run: Run) -> None:
 def check_safeguards(run: Run) -> None:
     """Everything that was judged was attested first; what was never uploaded is void and was fined."""
     found = run.summary["safeguards"]
-    assert found["opted_in"] == found["needed"] == 11
+    assert found["needed"] == 11
+    assert 11 <= found["opted_in"] <= 12, "the lazy seat may have been evicted"
     assert found["late"] == [0]
     assert found["late_fines"] == 10**9
     assert found["attested"] == run.summary["submissions"]["total"] - 1
