@@ -21,7 +21,7 @@ class GamePool:
     ) -> None:
         self.game, self.folder = game, weights
         self.suite = game.deployed.suite(account) if account else game.suite
-        self.client = self.suite.client
+        self.client, self.projection = self.suite.client, game.projection
         self.pool_id = PoolId(self.client.chain_id, self.suite.pools.address, pool or game.pool)
         self.config = SimpleNamespace(pool=pool or game.pool)
 
