@@ -73,11 +73,16 @@ class Uploads:
             raise HttpError(409, f"{key} has {there} bytes, not {body.size}", "name its size")
         return ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
 
-    def is_stored(self, file: Submission) -> bool:
-        """Whether a submission's bytes are in the bucket, as their receipt says, or else the bucket itself."""
+    def has_receipt(self, file: Submission) -> bool:
+        """Whether the service gave a receipt for a submission that still counts: its word binds it so long, whatever
+        became of the bytes. Afterwards a bucket may forget old files, and nobody is paid for naming them again."""
+        pool = self._watch.pool(self._watch.state)
         with self._db.session() as session:
-            if session.get(ReceiptRow, (file.sha256.hex(), file.node)) is not None:
-                return True
+            row = session.get(ReceiptRow, (file.sha256.hex(), file.node))
+            return bool(pool and row and row.time >= self._clock() - pool.terms.receiptWindow)
+
+    def is_stored(self, file: Submission) -> bool:
+        """Whether a submission's bytes are in the bucket."""
         return self._store.size(object_key("rollouts", file.sha256)) is not None
 
     def _allowed(self, address: str, body: UploadRequest) -> str:
@@ -123,7 +128,7 @@ class Uploads:
             row = session.get(ReceiptRow, (sha256, address))
             receipt = self._receipts.sign(address, sha256, size, row.time if row else now)
             if row is None:
-                session.add(ReceiptRow(sha256=sha256, node=address, size=size, time=now, signature=receipt.signature))
+                session.add(ReceiptRow(sha256=sha256, node=address, time=now))
         return receipt
 
 
