@@ -81,7 +81,7 @@ contract RefusalsTest is Planting {
         v.delayCompensation = 10e9 + 1;
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("delayCompensation"));
         v = defaultValues();
-        v.withheldPenalty = 10_000e9 + 1;
+        v.withheldPenalty = 100 * uint56(type(uint32).max) + 1; // no pool could promise a hundredth of it as its fee
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("withheldPenalty"));
         v = defaultValues();
         v.overturnPenalty = 10_000e9 + 1;
@@ -90,7 +90,9 @@ contract RefusalsTest is Planting {
         v.canarySlash = 10_000e9 + 1;
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("canarySlash"));
         // every bound itself is allowed
-        v = IParams.Values(10_000, 2_000, 10_000e9, 1, 10_000e9, 10_000e9, 10_000e9, 10e9);
+        v = IParams.Values(
+            10_000, 2_000, 10_000e9, 1, 100 * uint56(type(uint32).max), 10_000e9, 10_000e9, 10e9
+        );
         _yes(address(this), address(params), abi.encodeCall(params.set, (v)));
         assertEq(params.valuesAt(clock + params.unbonding()).canarySlash, 10_000e9);
         assertEq(params.values().canarySlash, 200e9);

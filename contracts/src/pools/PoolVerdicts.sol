@@ -143,6 +143,8 @@ abstract contract PoolVerdicts is PoolBase {
         if (!lost || f & FileSlot.CUMULATIVE == 0 || f.phase() == FileSlot.DISPUTED) {
             revert WrongPhase(sequence, Phase(f.phase()));
         }
+        // until then it can be disputed, or opened as a canary: the seats that accepted it stay liable
+        if (block.timestamp < f.finalAt()) revert NotYet(f.finalAt());
         _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), file.units, f.finalAt(), f.code(), FileSlot.FINAL);
         a = a.withEarned(a.earned() - file.units);
         uint256 amount;
@@ -217,6 +219,7 @@ abstract contract PoolVerdicts is PoolBase {
     {
         uint256 p = _pools[pool].w;
         uint256 a = _accounts[pool][node].w.unsettledLess();
+        bool member = a.limit() != 0;
         uint256 back = c.code == Codes.LATE ? 0 : c.units * p.rate(); // what was late was refunded at once
         IStakes.Slash memory s;
         s.fees = p.fees();
@@ -227,7 +230,7 @@ abstract contract PoolVerdicts is PoolBase {
         if (Codes.isReject(c.code)) {
             (s.bps, s.rewardBps,) = params.slashing(c.settledAt);
             s.reward = c.reward;
-            s.minStake = type(uint256).max; // it leaves its pool with whatever is left
+            s.minStake = member ? type(uint256).max : 0; // it leaves its pool with whatever is left
             a = a.slashedAt(c.frozenAt);
             if (f & FileSlot.FROZEN != 0) a = a.frozenLess();
             emit NodeEjected(pool, node, sequence, c.code);
@@ -239,7 +242,7 @@ abstract contract PoolVerdicts is PoolBase {
                 (,, s.amount) = params.slashing(c.settledAt);
                 s.amount += s.fees;
             } // a canary's fees stay its owner's cost
-            s.minStake = _desks[pool].minStake;
+            s.minStake = member ? _desks[pool].minStake : 0;
         }
         _accounts[pool][node].w = a;
         if (thawed) emit NodeReleased(pool, node);
@@ -249,6 +252,7 @@ abstract contract PoolVerdicts is PoolBase {
             (taken, feesPaid, rewardPaid, left) = stakes.slash(node, s);
             back += feesPaid;
             if (a.limit() != 0) _relimit(pool, node, left);
+            else if (!member) _relimitElsewhere(node, left);
         } else {
             stakes.release(node);
         }
@@ -269,6 +273,14 @@ abstract contract PoolVerdicts is PoolBase {
         _accounts[pool][node].w = _accounts[pool][node].w.withLimit(limit);
         if (stays) emit LimitSet(pool, node, limit);
         else emit NodeLeft(pool, node, false);
+    }
+
+    /// @dev A node that left for another pool before this one was done with it: the stake under that membership shrank.
+    function _relimitElsewhere(address node, uint256 stake) private {
+        uint256 other = stakes.nodeOf(node).pool;
+        if (other == 0) return;
+        _relimit(other, node, stake);
+        if (_accounts[other][node].w.limit() == 0) stakes.unbind(node, block.timestamp + _desks[other].unbonding);
     }
 
     /// @dev One frozen file less.
