@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {ICourt} from "../src/interfaces/ICourt.sol";
+import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, PoolTerms, Receipt} from "../src/libraries/Types.sol";
@@ -160,6 +161,19 @@ contract AdversaryTest is Planting {
         _wait(1);
         vm.expectRevert(ICourt.BadReceipt.selector);
         court.attestByReceipt(pool, s, f, r);
+    }
+
+    // ---- Extreme parameters
+
+    /// No pool's terms let a member keep a stake that allows no unit: the penalty that shrinks it could not be taken.
+    function test_leastStakeAllowsAUnit() public {
+        PoolTerms memory t = defaultTerms();
+        (t.rate, t.minStake, t.leverage, t.maxUnits) = (4e9, 3.84e9, 1, 10);
+        (t.juryFee, t.fee) = (5e8, 2e7);
+        vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, "minStake"));
+        params.checkTerms(t);
+        t.leverage = 2;
+        params.checkTerms(t);
     }
 
     // ---- Two pools of one node

@@ -201,7 +201,7 @@ abstract contract Files is Lanes {
             revert WrongPhase(sequence, Phase(f.phase()));
         }
         // until then the seats that accepted it are liable: it can be disputed, or opened as a canary
-        if (block.timestamp < f.finalAt()) revert NotYet(f.finalAt());
+        if (f.phase() == FileSlot.SETTLED && block.timestamp < f.finalAt()) revert NotYet(f.finalAt());
         _finish(pool, sequence, f, file.units, f.finalAt(), f.code(), 0);
         uint256 amount;
         if (Codes.isPaid(f.code())) {
