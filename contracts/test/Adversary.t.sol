@@ -232,6 +232,23 @@ contract AdversaryTest is Planting {
 
     // ---- Time
 
+    /// Seats cannot have their ballots deleted while a jury may still overturn them.
+    function test_nobodyClosesAMemberWhileItsOutcomeIsDisputed() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _wait(3_500);
+        uint256 trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        uint256 until = court.roundOf(pool, 0, 0).settledAt + 3_600;
+        vm.expectRevert(abi.encodeWithSelector(ICourt.NotFinal.selector, until));
+        court.closeMember(pool, 0, 0, 0);
+        _conclude(s);
+        court.closeMember(pool, 0, 0, 0);
+        // the overturned majority's penalty, and the minority's
+        assertEq(BOND - seats.seatOf(court.roundOf(pool, 0, 0).seats[0]).bond, 50e9 + 1e9);
+    }
+
     /// What a slash forfeits stays open to disputes for as long as any other outcome: seats that accepted it still pay.
     function test_forfeitDoesNotCutShortTheWindow() public {
         uint256 bad = _submit();

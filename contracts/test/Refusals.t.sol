@@ -394,9 +394,9 @@ contract RefusalsTest is Planting {
         _no(owner, p, abi.encodeCall(pools.join, (pool, other)), IPools.NotOperatorOrNode.selector);
         PoolTerms memory t = defaultTerms();
         (t.rate, t.minStake, t.leverage, t.maxUnits) = (type(uint32).max, 4e9, 1, 1);
-        uint256 dear = _createPool(t);
-        address poor = _register(stranger, "poor", 4e9);
-        _no(poor, p, abi.encodeCall(pools.join, (dear, poor)), IPools.OverLimit.selector);
+        // a member's stake always allows a unit
+        bytes memory reason = abi.encodeWithSelector(IParams.BadTerms.selector, "minStake");
+        _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), reason);
         (t.rate, t.leverage) = (1, 10_000);
         uint256 cheap = _createPool(t);
         address rich = _register(stranger, "rich", 2_000_000e9);

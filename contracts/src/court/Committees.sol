@@ -35,7 +35,7 @@ abstract contract Committees is ICourt {
     ISeats public immutable seats;
     IPools public immutable pools;
     uint256 public immutable epochBlocks;
-    uint256 public immutable blockSeconds;
+    uint256 private immutable _blockSeconds;
 
     mapping(uint256 pool => PoolTerms) private _promised;
     mapping(uint256 pool => Terms) internal _terms;
@@ -47,7 +47,7 @@ abstract contract Committees is ICourt {
         seats = ISeats(suite.seats);
         pools = IPools(suite.pools);
         epochBlocks = ISeats(suite.seats).epochBlocks();
-        blockSeconds = IParams(suite.params).blockSeconds();
+        _blockSeconds = IParams(suite.params).blockSeconds();
     }
 
     /// @inheritdoc ICourt
@@ -62,7 +62,7 @@ abstract contract Committees is ICourt {
             commitWindow: terms.commitWindow,
             revealWindow: terms.revealWindow,
             challengeWindow: terms.challengeWindow,
-            receiptLife: uint32(terms.receiptWindow + blocks * blockSeconds),
+            receiptLife: uint32(terms.receiptWindow + blocks * _blockSeconds),
             fee: terms.fee,
             class: terms.class
         });
