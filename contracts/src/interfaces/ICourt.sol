@@ -117,7 +117,8 @@ interface ICourt is IVoting {
     /// @notice Says that the bytes of the files in `places` (bit p: place p) are in the pool's storage. Service key only;
     /// when the lane takes no more files, and until `attestBlocks` blocks after its end.
     function attest(uint256 pool, uint256 lane, uint256 places) external;
-    /// @notice The same for one file by the receipt that its node got; anyone may call.
+    /// @notice The same for one file by the receipt that its node got, no older than a replaced key still counts; anyone
+    /// may call.
     function attestByReceipt(uint256 pool, uint256 sequence, FileData calldata file, Receipt calldata receipt) external;
 
     // ---- Votes
