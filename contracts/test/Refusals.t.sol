@@ -90,9 +90,7 @@ contract RefusalsTest is Planting {
         v.canarySlash = 10_000e9 + 1;
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("canarySlash"));
         // every bound itself is allowed
-        v = IParams.Values(
-            10_000, 2_000, 10_000e9, 1, 100 * uint56(type(uint32).max), 10_000e9, 10_000e9, 10e9
-        );
+        v = IParams.Values(10_000, 2_000, 10_000e9, 1, 100 * uint56(type(uint32).max), 10_000e9, 10_000e9, 10e9);
         _yes(address(this), address(params), abi.encodeCall(params.set, (v)));
         assertEq(params.valuesAt(clock + params.unbonding()).canarySlash, 10_000e9);
         assertEq(params.values().canarySlash, 200e9);
