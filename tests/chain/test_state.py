@@ -10,11 +10,8 @@ from chain.contracts.pools import WorkItem
 from chain.errors import ContractError
 from chain.records import Status
 from chain.reducers import replay
-from chain.reducers.pools import STATUSES
-from chain.reducers.registry import ZERO
-from chain.state import State
 from protocol.rollouts import merkle
-from protocol.verdict import LANE, Code, code_at
+from protocol.verdict import Code
 from tests.chain.comparison import compare
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import GRAINS, Deployed
@@ -241,8 +238,7 @@ def test_owner_and_operator_lifecycle(game: Game) -> None:
 
 
 def test_invites_permits_and_their_misuse(game: Game) -> None:
-    from tests.chain.comparison import compare
-from tests.chain.game import terms
+    from tests.chain.game import terms
 
     game.pool = game.suite.pools.create_pool(terms(inviteOnly=True), 100 * GRAINS).send()
     operator, node = game.deployed.rich(), game.deployed.chain.account()
