@@ -69,6 +69,8 @@ abstract contract BenchHandler is World {
             if (clock < until) _wait(until - clock);
             _conclude(sequence);
             _reach("conclude dispute");
+            d = appeals.disputeOf(pool, sequence);
+            if (appeals_ && d.appealUntil > clock && !d.resolved && d.appellant == address(0)) _appeal(sequence);
         } else {
             uint256 trial = canaries.canaryOf(pool, sequence).trial;
             if (trial != 0) _sit(trial);

@@ -173,6 +173,7 @@ abstract contract WorkHandler is World {
     function _forfeitable(uint256 sequence) internal view returns (bool) {
         GhostFile storage f = ghostFiles[sequence];
         GhostAccount storage a = ghostAccounts[f.node];
-        return f.upTo != 0 && f.phase != IPools.Phase.Disputed && a.slashed && f.time > a.barrier;
+        bool open = f.phase == IPools.Phase.Disputed || (f.phase == IPools.Phase.Settled && clock < f.time);
+        return f.upTo != 0 && !open && a.slashed && f.time > a.barrier;
     }
 }

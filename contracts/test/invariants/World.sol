@@ -139,12 +139,12 @@ abstract contract World is Register {
 
     // ---- Canaries
 
-    /// @dev A step in which each worker's next counters are planted, two for each.
+    /// @dev A step in which each worker's next counters are planted, every other one.
     function _plant() internal {
         uint256 step = pools.poolOf(pool).steps;
-        for (uint256 i = 0; i < 8; ++i) {
-            address n = nodes[i / 2];
-            planted[step][i] = Slot(n, pools.accountOf(pool, n).counter + 1 + 2 * (i % 2));
+        for (uint256 i = 0; i < 16; ++i) {
+            address n = nodes[i / 4];
+            planted[step][i] = Slot(n, pools.accountOf(pool, n).counter + 1 + 2 * (i % 4));
         }
         bytes32 root = _root(_leaves(step));
         vm.prank(owner);
