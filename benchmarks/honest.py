@@ -8,13 +8,11 @@ Keys: rollouts, rejected (fresh files, by either), pairs {pair: {rollouts, files
 calibration_files, thresholds, and the largest measurements of fresh files}}.
 """
 
-import json
-import os
+import multiprocessing
 import random
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,17 +60,15 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
     pairs = [pair for pair in pairs if pair[2] == "float32" or pair[1] != "vllm"][:3] if quick else pairs
     fresh, own = (2, 6) if quick else (-(-20_000 // (ROWS * len(pairs))), 40)
     out: dict[str, Any] = {"rollouts": 0, "rejected": 0, "pairs": {}}
-    for worker, verifier, dtype in pairs:
-        name = f"{worker} to {verifier}, {dtype}"
-        command = [sys.executable, "-m", "benchmarks.honest", worker, verifier, dtype, str(fresh), str(own)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, env=os.environ, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        out["pairs"][name] = found
-        out["rollouts"] += found["rollouts"]
-        out["rejected"] += found["rejected"] + found["rejected_default"]
-        progress(f"{name}: {found}")
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, max_tasks_per_child=1) as processes:
+        for worker, verifier, dtype in pairs:
+            name = f"{worker} to {verifier}, {dtype}"
+            found = processes.submit(_pair, (worker, verifier), dtype, fresh, own).result()
+            out["pairs"][name] = found
+            out["rollouts"] += found["rollouts"]
+            out["rejected"] += found["rejected"] + found["rejected_default"]
+            progress(f"{name}: {found}")
     return out
 
 
@@ -149,7 +145,3 @@ def _context(worker: Engine, source: random.Random, number: int) -> CheckContext
         ):
             rollouts.append(unscored(slot, sample, request, done))
     return BareContext.of(work, CONFIG, EOS, rollouts)
-
-
-if __name__ == "__main__":
-    print(json.dumps(_pair((sys.argv[1], sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))))

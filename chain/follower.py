@@ -9,6 +9,7 @@ and after, so that a reorganisation in between cannot slip in events of both bra
 import logging
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +74,9 @@ class Follower:
 
     def history(self) -> Iterator[Event]:
         """All stored events in chain order."""
-        chunk: list[Log] = []
-        for raw in self._store.logs():
-            chunk.append(raw)
-            if len(chunk) == 1000:
-                yield from decode_logs(chunk, self._deployment)
-                chunk = []
-        yield from decode_logs(chunk, self._deployment)
+        logs = self._store.logs()
+        while chunk := list(islice(logs, 1000)):
+            yield from decode_logs(chunk, self._deployment)
 
     def poll(self) -> Batch:
         """Catch up with the chain. Raises UnreachableError when it does not answer; nothing stored is lost."""

@@ -68,11 +68,6 @@ class Lane:
         """The newest round."""
         return self.rounds[-1]
 
-    @property
-    def decided(self) -> bool:
-        """Whether the newest round was settled and no further one was announced."""
-        return self.round.settled
-
 
 @dataclass
 class Trial(Panel):

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
+from protocol.encoding import encode_words
 from protocol.verdict import Code
 
 
@@ -138,7 +138,6 @@ class Account:
     counter: int = 0
     units_pending: int = 0
     units_accepted: int = 0
-    units_claimed: int = 0
     units_earned: int = 0
     units_drawn: int = 0
     paid: int = 0
@@ -215,8 +214,7 @@ class Submission:
     def inner(self) -> bytes:
         """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
         ident = self.pool << 32 | self.sequence
-        words = ["bytes32", "bytes32", "uint256", "uint256"]
-        return keccak(encode(words, [self.root, self.sha256, self.packed, ident]))
+        return keccak(encode_words(self.root, self.sha256, self.packed, ident))
 
     @property
     def file_ref(self) -> tuple[bytes, str]:

@@ -51,9 +51,6 @@ class State:
     proposals: dict[str, Proposal] = field(default_factory=dict)
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def account(self, pool: int, node: str) -> Account | None:
-        return self.accounts.get((pool, node))
-
     def usable_step(self, pool: int, confirmations: int) -> int | None:
         """The pool's newest policy step whose seed block has that many blocks on top."""
         steps = self.pools[pool].steps if pool in self.pools else []
@@ -85,11 +82,9 @@ class State:
     def seats_of_voter(self, voter: str) -> list[Seat]:
         return [seat for seat in self.seats.values() if seat.voter == voter and not seat.closed]
 
-    def accepted(self, pool: int, step: int | None = None) -> list[Submission]:
-        """Submissions whose outcome is an acceptance now, by sequence; of one step, or of all."""
-        return [
-            s for s in self.submissions_of(pool) if s.status == Status.ACCEPTED and (step is None or s.step == step)
-        ]
+    def accepted(self, pool: int) -> list[Submission]:
+        """Submissions whose outcome is an acceptance now, by sequence."""
+        return [sub for sub in self.submissions_of(pool) if sub.status == Status.ACCEPTED]
 
     def claim_hint(self, pool: int, node: str, now: int) -> Submission | None:
         """The submission to name in `claim`, so that all that vested by `now` (chain time) is paid.

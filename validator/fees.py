@@ -25,8 +25,8 @@ class FeeCollection:
         self._closed.clear()
 
     def collect_lane(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
-        if not lane.decided or not selectors.all_final(files, now):
-            return
+        if not lane.round.settled or not all(file.is_final(now) for file in files):
+            return  # an outcome that can still change pays nobody
         missing = 0
         for current in lane.rounds:
             where, committee = selectors.lane_place(lane, current.round), drawn_committee(state, current)

@@ -21,7 +21,9 @@ class LaneHandler:
     def advance(self, state: State, pool: Pool, now: int) -> None:
         """Do what is due in every lane of the pool that may still need us, oldest first."""
         seats = selectors.seats_of(state, self._voting.voters)
-        for lane in selectors.lanes_in_order(state, pool.pool, self._fees.is_closed):
+        for (number, _), lane in sorted(state.lanes.items()):
+            if number != pool.pool or self._fees.is_closed(lane):
+                continue
             files = state.files_of(lane)
             if not lane.round.settled:
                 self._vote(state, pool, lane, files, now)

@@ -7,7 +7,7 @@ the engine) raise. Time is bounded by the pool's limits: the reader's, and one p
 import hashlib
 from dataclasses import replace
 
-from engines.base import Engine, EngineInfo
+from engines.base import Engine
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
@@ -30,12 +30,16 @@ def judge(
     weights. Nothing else counts: whoever judges later or alone finds the same. Raises ReaderError or the engine's
     MusterError."""
     context, findings = _open(facts, data, config, environment)
+    audited: list[int] = []
     if context is not None:
         findings = _before_prefill(context)
         if findings[-1].code.is_accept:
             context = replace(context, measurements=measure(context, engine))
             findings += [check(context) for check in PREFILL_CHECKS]
-    return _verdict(facts, config, context, engine.info, findings)
+            audited = context.audited
+    info = engine.info
+    arithmetic = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
+    return verdict_on(facts, config, combine(findings), arithmetic, audited, findings)
 
 
 def _open(
@@ -60,11 +64,3 @@ def _before_prefill(context: CheckContext) -> list[Finding]:
         if not findings[-1].code.is_accept:
             break
     return findings
-
-
-def _verdict(
-    facts: SubmissionFacts, config: PoolConfig, context: CheckContext | None, info: EngineInfo, findings: list[Finding]
-) -> Verdict:
-    audited = context.audited if context is not None and context.measurements is not None else []
-    engine = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
-    return verdict_on(facts, config, combine(findings), engine, audited, findings)

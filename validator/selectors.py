@@ -1,6 +1,6 @@
 """Which rounds and trials need us, and what of them: pure functions of the projected state."""
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from math import comb
 
 from eth_utils.crypto import keccak
@@ -54,11 +54,6 @@ def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
     ]
 
 
-def all_final(files: list[Submission], now: int) -> bool:
-    """Whether every outcome of a lane can no longer change, so that its members can be paid."""
-    return all(file.is_final(now) for file in files)
-
-
 def seats_of(state: State, voters: Container[str]) -> set[int]:
     """Numbers of the seats that vote with these keys."""
     return {seat.seat for seat in state.seats.values() if seat.voter in voters}
@@ -70,8 +65,3 @@ def chance(state: State, voters: Container[str], committee: int) -> float:
     if len(active) < committee:
         return 0.0
     return 1.0 - comb(active.count(False), committee) / comb(len(active), committee)
-
-
-def lanes_in_order(state: State, pool: int, done: Callable[[Lane], bool]) -> list[Lane]:
-    """The pool's lanes that may still need us, oldest first."""
-    return [lane for (of, _), lane in sorted(state.lanes.items()) if of == pool and not done(lane)]

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from chain.contracts.base import ContractCall, bytes32
+from chain.contracts.base import ContractCall
 from chain.contracts.pools import Pools
 from chain.contracts.token import Params, TokenTaker
 from chain.records import Submission
 from chain.transactions import Receipt
+from protocol.encoding import encode_words
 
 
 class Appeals(TokenTaker):
@@ -54,10 +54,11 @@ class Canaries(TokenTaker):
     @staticmethod
     def leaf(salt: bytes, pool: int, step: int, node: str, counter: int) -> bytes:
         """A canary's leaf; hash the real ones and random padding into a tree of sixteen."""
-        words = ["bytes32", "uint256", "uint256", "address", "uint256"]
-        return keccak(keccak(encode(words, [bytes32(salt, "salt"), pool, step, node, counter])))
+        return keccak(keccak(encode_words(salt, pool, step, node, counter)))
 
-    def open(self, submission: Submission, planted: Planted, rollout: FailingRollout, reason: int) -> ContractCall[Receipt]:
+    def open(
+        self, submission: Submission, planted: Planted, rollout: FailingRollout, reason: int
+    ) -> ContractCall[Receipt]:
         """Open a canary after settlement, within its challenge window, as the pool's owner. `reason`: the reject code
         that an honest check gives. The deposit (accused bonds and jury fees) comes back if the opening stands."""
         params = Params(self.client, self.deployment).values()
@@ -70,8 +71,8 @@ class Canaries(TokenTaker):
             submission.pool,
             submission.sequence,
             submission.file_data,
-            (bytes32(planted.salt, "salt"), list(planted.proof)),
-            (rollout.row, bytes32(rollout.row_hash, "row hash"), list(rollout.proof)),
+            (planted.salt, list(planted.proof)),
+            (rollout.row, rollout.row_hash, list(rollout.proof)),
             int(reason),
         )
 

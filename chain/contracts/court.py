@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from chain.contracts.base import Contract, ContractCall, bytes32, integer
+from chain.contracts.base import Contract, ContractCall
 from chain.errors import ContractError
 from chain.records import Submission
 from chain.transactions import Receipt
+from protocol.encoding import encode_words
 
 Place = tuple[int, ...]
 """Where votes are cast: (pool, lane, round) at Court, (trial,) at Juries."""
@@ -29,7 +29,6 @@ class BallotContract(Contract):
     """A contract at which drawn members commit to hidden votes, reveal them and are paid."""
 
     committee_view = ""
-    most_codes = 0
     close_function, closed_event = "", ""
 
     def committee_of(self, place: Place) -> Committee | None:
@@ -44,17 +43,13 @@ class BallotContract(Contract):
 
     def ballot_hash(self, place: Place, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
         """The commitment to a vote, computed locally."""
-        words = ["uint256", "address", *["uint256" for _ in place], "address", "uint256", "bytes32", "bytes32"]
-        vote = voter, integer(codes, self.most_codes, "codes"), bytes32(verdict_hash, "verdict hash")
-        return keccak(encode(words, [self.deployment.chain_id, self.address, *place, *vote, bytes32(salt, "salt")]))
+        return keccak(encode_words(self.deployment.chain_id, self.address, *place, voter, codes, verdict_hash, salt))
 
     def commit(self, place: Place, member: int, commitment: bytes) -> ContractCall[Receipt]:
         """Send the hidden vote."""
-        return self.call("commit", *place, member, bytes32(commitment, "commitment"))
+        return self.call("commit", *place, member, commitment)
 
-    def reveal(
-        self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes
-    ) -> ContractCall[Receipt]:
+    def reveal(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
         """Open the vote."""
         return self.call("reveal", *place, member, codes, verdict_hash, salt)
 
@@ -68,7 +63,6 @@ class Court(BallotContract):
 
     name = "Court"
     committee_view = "committeeOf"
-    most_codes = (1 << 64) - 1
     close_function, closed_event = "closeMember", "MemberClosed"
 
     def reveal_and_settle(
@@ -91,7 +85,6 @@ class Juries(BallotContract):
 
     name = "Juries"
     committee_view = "juryOf"
-    most_codes = 15
     close_function, closed_event = "closeJuror", "JurorClosed"
 
     def draw(self, trial: int) -> ContractCall[Receipt]:

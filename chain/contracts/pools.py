@@ -1,21 +1,17 @@
 """Pools: escrow, steps, membership, submissions and pay."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eth_account.signers.local import LocalAccount
 
-from chain.contracts.base import UINT24, ContractCall, address, bytes32, integer, record
+from chain.contracts.base import ContractCall, record
 from chain.contracts.token import TokenTaker
 from chain.errors import ContractError
 from chain.records import Submission, Terms
 from chain.transactions import Receipt
-from protocol.errors import ConfigError
-from protocol import eip712
 
 INVITE = "Invite(uint256 pool,address node,uint256 expiry)"
-_MAX_FREE = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -28,12 +24,7 @@ class WorkItem:
     rows: int
 
     def as_tuple(self) -> tuple[bytes, bytes, int, int]:
-        return (
-            bytes32(self.root, "root"),
-            bytes32(self.sha256, "sha256"),
-            integer(self.units, UINT24, "units", 1),
-            integer(self.rows, 65535, "rows", 1),
-        )
+        return self.root, self.sha256, self.units, self.rows
 
 
 @dataclass(frozen=True)
@@ -66,20 +57,16 @@ class Pools(TokenTaker):
 
     def create_pool(self, terms: Terms, budget: int) -> ContractCall[int]:
         """Create an open pool and escrow `budget` grains; returns its number."""
-        call = self._taking(integer(budget, _MAX_FREE, "budget"), "createPool", terms.as_tuple(), budget)
+        call = self._taking(budget, "createPool", terms.as_tuple(), budget)
         return self._returning(call, "PoolCreated", "pool")
 
     def fund(self, pool: int, amount: int) -> ContractCall[Receipt]:
         """Add `amount` grains to the budget."""
-        return self._taking(integer(amount, _MAX_FREE, "amount"), "fund", pool, amount)
+        return self._taking(amount, "fund", pool, amount)
 
-    def publish_step(
-        self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)
-    ) -> ContractCall[int]:
+    def publish_step(self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)) -> ContractCall[int]:
         """Publish the next step; returns the block whose hash seeds it."""
-        call = self.call(
-            "publishStep", pool, step, bytes32(manifest, "manifest"), bytes32(canary_root, "canary root")
-        )
+        call = self.call("publishStep", pool, step, manifest, canary_root)
         return self._returning(call, "StepPublished", "seedBlock")
 
     def ensure_step(self, pool: int, step: int, manifest: bytes, canary_root: bytes = bytes(32)) -> int:
@@ -106,27 +93,26 @@ class Pools(TokenTaker):
         return self._returning(self.call("settlePool", pool), "LeftoverTaken", "amount")
 
     def remove_node(self, pool: int, node: str) -> ContractCall[Receipt]:
-        return self.call("removeNode", pool, address(node, "node"))
+        return self.call("removeNode", pool, node)
 
     def sign_invite(self, owner: LocalAccount, pool: int, node: str, expiry: int) -> bytes:
         """The pool owner's invite for `node`, usable until `expiry` (chain time)."""
-        digest = eip712.digest(self.domain("muster-pools"), INVITE, pool, address(node, "node"), expiry)
-        return eip712.sign(owner, digest)
+        return self.signed(owner, "muster-pools", INVITE, pool, node, expiry)
 
     # ---- Operator
 
     def join(self, pool: int, node: str) -> ContractCall[Receipt]:
-        return self.call("join", pool, address(node, "node"))
+        return self.call("join", pool, node)
 
     def join_with_invite(self, pool: int, node: str, expiry: int, invite: bytes) -> ContractCall[Receipt]:
-        return self.call("joinWithInvite", pool, address(node, "node"), expiry, invite)
+        return self.call("joinWithInvite", pool, node, expiry, invite)
 
     def leave_pool(self, pool: int, node: str) -> ContractCall[Receipt]:
-        return self.call("leavePool", pool, address(node, "node"))
+        return self.call("leavePool", pool, node)
 
     def refresh(self, pool: int, node: str) -> ContractCall[Receipt]:
         """Recompute a member's limit after its stake grew."""
-        return self.call("refresh", pool, address(node, "node"))
+        return self.call("refresh", pool, node)
 
     def claim(self, submission: Submission) -> ContractCall[int]:
         """Pay everything of the submission's node that vested up to it (choose it with `State.claim_hint`); returns

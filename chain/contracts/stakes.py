@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 
 from eth_account.signers.local import LocalAccount
 
-from chain.contracts.base import UINT56, ContractCall, address, integer, record
+from chain.contracts.base import ContractCall, record
 from chain.contracts.token import Permit, TokenTaker
 from chain.transactions import Receipt
-from protocol import eip712
 
 CONSENT = "Consent(address node,address operator,uint256 expiry)"
 
@@ -45,38 +44,32 @@ class Stakes(TokenTaker):
 
     def sign_consent(self, node: LocalAccount, operator: str, expiry: int) -> bytes:
         """The node key's consent to belong to `operator`, usable until `expiry` (chain time)."""
-        digest = eip712.digest(
-            self.domain("muster-stakes"), CONSENT, node.address, address(operator, "operator"), expiry
-        )
-        return eip712.sign(node, digest)
+        return self.signed(node, "muster-stakes", CONSENT, node.address, operator, expiry)
 
     def register_node(self, node: str, amount: int, expiry: int, consent: bytes) -> ContractCall[Receipt]:
         """Register `node` under the caller with `amount` grains at stake."""
-        amount = integer(amount, UINT56, "stake")
-        return self._taking(amount, "registerNode", address(node, "node"), amount, expiry, consent)
+        return self._taking(amount, "registerNode", node, amount, expiry, consent)
 
     def register_node_with_permit(
         self, node: str, amount: int, expiry: int, consent: bytes, permit: Permit
     ) -> ContractCall[Receipt]:
         """The same with a permit in place of an approval."""
-        who, amount = address(node, "node"), integer(amount, UINT56, "stake")
-        call = self.call("registerNodeWithPermit", who, amount, expiry, consent, permit)
+        call = self.call("registerNodeWithPermit", node, amount, expiry, consent, permit)
         return replace(call, grains=amount)
 
     def deposit(self, node: str, amount: int) -> ContractCall[Receipt]:
         """Add `amount` grains; follow with `pools.refresh` to raise the limit in the node's pool."""
-        amount = integer(amount, UINT56, "stake")
-        return self._taking(amount, "deposit", address(node, "node"), amount)
+        return self._taking(amount, "deposit", node, amount)
 
     def withdraw(self, node: str, amount: int) -> ContractCall[Receipt]:
         """Take `amount` grains of unlocked stake back."""
-        return self.call("withdraw", address(node, "node"), integer(amount, UINT56, "amount"))
+        return self.call("withdraw", node, amount)
 
     def node_of(self, node: str) -> NodeView:
-        return record(NodeView, self.read("nodeOf", address(node, "node")))
+        return record(NodeView, self.read("nodeOf", node))
 
     def withdrawable(self, node: str) -> int:
-        return int(self.read("withdrawable", address(node, "node")))
+        return int(self.read("withdrawable", node))
 
 
 class Seats(TokenTaker):
@@ -86,11 +79,11 @@ class Seats(TokenTaker):
 
     def open_seat(self, voter: str) -> ContractCall[int]:
         """Bond one seat for the hot key `voter`; returns its number. Drawable from the next epoch."""
-        call = self._taking(self.bond(), "openSeat", address(voter, "voter"))
+        call = self._taking(self.bond(), "openSeat", voter)
         return self._returning(call, "SeatOpened", "seat")
 
     def set_voter(self, seat: int, voter: str) -> ContractCall[Receipt]:
-        return self.call("setVoter", seat, address(voter, "voter"))
+        return self.call("setVoter", seat, voter)
 
     def top_up(self, seat: int) -> ContractCall[Receipt]:
         """Fill the bond of `seat` up to the full bond; nothing is taken from a complete one."""

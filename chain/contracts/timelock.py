@@ -1,6 +1,6 @@
 """The timelock that owns the parameters: what governance proposes happens after a delay."""
 
-from chain.contracts.base import Contract, ContractCall, address, bytes32
+from chain.contracts.base import Contract, ContractCall
 from chain.proposals import Proposal
 from chain.transactions import Call, Receipt
 
@@ -15,11 +15,11 @@ class Timelock(Contract):
         return int(self.read("getMinDelay"))
 
     def is_guardian(self, account: str) -> bool:
-        return bool(self.read("hasRole", self.read("GUARDIAN_ROLE"), address(account, "account")))
+        return bool(self.read("hasRole", self.read("GUARDIAN_ROLE"), account))
 
     def schedule(self, call: Call, salt: bytes) -> ContractCall[Receipt]:
         """Propose that the timelock makes `call`. `salt` tells equal proposals apart."""
-        return self.call("schedule", call.to, call.value, call.data, bytes(32), bytes32(salt, "salt"), self.delay())
+        return self.call("schedule", call.to, call.value, call.data, bytes(32), salt, self.delay())
 
     def execute(self, proposal: Proposal) -> ContractCall[Receipt]:
         """Make a proposal's calls, once its time has come."""

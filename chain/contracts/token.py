@@ -7,13 +7,9 @@ from typing import Any
 from eth_account.signers.local import LocalAccount
 
 from chain.client import ChainClient
-from chain.contracts.base import Contract, ContractCall, address, integer
+from chain.contracts.base import Contract, ContractCall
 from chain.deployment import Deployment
 from chain.transactions import Receipt
-from protocol import eip712
-
-MAX_UINT256 = (1 << 256) - 1
-
 
 Permit = tuple[int, int, bytes, bytes]
 """An ERC-2612 permit: deadline, v, r, s."""
@@ -25,31 +21,28 @@ class Token(Contract):
     name = "MusterToken"
 
     def balance_of(self, owner: str) -> int:
-        return int(self.read("balanceOf", address(owner, "owner")))
-
-    def allowance(self, owner: str, spender: str) -> int:
-        return int(self.read("allowance", owner, spender))
+        return int(self.read("balanceOf", owner))
 
     def mint(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self.call("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("mint", to, grains)
 
     def transfer(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self.call("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("transfer", to, grains)
 
     def approve(self, spender: str, grains: int) -> ContractCall[Receipt]:
-        return self.call("approve", address(spender, "spender"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("approve", spender, grains)
 
     def approval(self, spender: str, grains: int) -> ContractCall[Receipt] | None:
         """What the client's account has to approve so that `spender` may take `grains`; None if it may already."""
-        return None if self.allowance(self.client.address, spender) >= grains else self.approve(spender, grains)
+        allowed = int(self.read("allowance", self.client.address, spender))
+        return None if allowed >= grains else self.approve(spender, grains)
 
     def sign_permit(self, owner: LocalAccount, spender: str, grains: int, deadline: int) -> Permit:
         """The owner's permit for `spender` to take `grains` until `deadline`."""
-        domain = eip712.Domain(self.read("name"), "1", self.deployment.chain_id, self.address)
         struct = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
         nonce = self.read("nonces", owner.address)
-        digest = eip712.digest(domain, struct, owner.address, spender, grains, nonce, deadline)
-        signature = eip712.sign(owner, digest)
+        values = owner.address, spender, grains, nonce, deadline
+        signature = self.signed(owner, self.read("name"), struct, *values)
         return deadline, signature[64], signature[:32], signature[32:64]
 
 

@@ -198,7 +198,6 @@ def _node_ejected(state: State, event: Event) -> None:
 def _claimed(state: State, event: Event) -> None:
     a = event.args
     account = account_of(state, event)
-    account.units_claimed += a["units"]
     account.units_drawn += a["units"]
     account.paid += a["amount"]
     state.pools[a["pool"]].claimed += a["amount"]

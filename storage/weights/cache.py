@@ -107,9 +107,6 @@ class WeightCache:
         found = [path for path in self.folder.iterdir() if path.is_dir() and _VERSION.fullmatch(path.name)]
         return [bytes.fromhex(path.name) for path in sorted(found, key=_modified)]
 
-    def touch(self, digest: bytes) -> None:
-        os.utime(self.version(digest))
-
     def prune(self, keep: int = KEPT_VERSIONS) -> None:
         """Remove all but the `keep` versions used last, and what a fetch abandoned a day ago left."""
         for digest in self.versions()[:-keep]:

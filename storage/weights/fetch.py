@@ -39,9 +39,10 @@ def fetch(
         if not cache.is_intact(manifest):
             _fetch_shards(manifest, open_object, cache, parallel)
             cache.install(manifest, _assemble(manifest, cache))
-        cache.touch(manifest_hash)
+        folder = cache.version(manifest_hash)
+        os.utime(folder)
     cache.prune(keep)
-    return cache.version(manifest_hash)
+    return folder
 
 
 def _manifest(

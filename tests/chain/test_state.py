@@ -72,7 +72,7 @@ def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
     game.vote(0, {0: Code.ACCEPT, 1: Code.UNSURE})
     state = compare(game)
     assert [s.status for s in state.submissions_of(game.pool, node.address)] == [Status.ACCEPTED] * 2
-    assert state.lanes[game.pool, 0].decided
+    assert state.lanes[game.pool, 0].round.settled
     assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
     game.deployed.chain.later(61)
     hint = state.claim_hint(game.pool, node.address, game.suite.client.now())
@@ -201,12 +201,12 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     state = compare(game)
     lane = state.lanes[game.pool, 0]
     assert [r.round for r in lane.rounds] == [0, 1]
-    assert not lane.decided
-    assert [one for one in state.lanes.values() if not one.decided] == [lane]
+    assert not lane.round.settled
+    assert [one for one in state.lanes.values() if not one.round.settled] == [lane]
     game.vote(0, {0: Code.ACCEPT}, round=1)
     state = compare(game)
     assert state.submissions[game.pool, 0].status == Status.ACCEPTED
-    assert state.lanes[game.pool, 0].decided
+    assert state.lanes[game.pool, 0].round.settled
 
 
 def test_a_canary_that_the_committee_accepted(game: Game) -> None:

@@ -7,8 +7,8 @@ from chain.contracts.appeals import Canaries
 from chain.judging import Canary
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
-from protocol.rollouts import merkle
 from protocol.verdict import Code
+from tests import openings
 from tests.chain.game import terms
 from trainer.canaries import LEAVES, CanaryPlan, StepCanaries, to_open, unsettled
 
@@ -106,9 +106,9 @@ def test_every_planted_counter_opens_against_the_root() -> None:
         assert opening is not None
         assert len(opening.proof) == 4
         leaf = Canaries.leaf(opening.salt, 1, 3, NODE, counter)
-        assert merkle.verify(canaries.root, leaf, opening.proof)
+        assert openings.verify(canaries.root, leaf, opening.proof)
         wrong = Canaries.leaf(opening.salt, 1, 4, NODE, counter)
-        assert not merkle.verify(canaries.root, wrong, opening.proof)
+        assert not openings.verify(canaries.root, wrong, opening.proof)
 
 
 def test_other_files_do_not_open() -> None:
