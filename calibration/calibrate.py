@@ -12,7 +12,7 @@ from calibration.measuring import measure_all
 from calibration.plan import ErrorBudget, Plan
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.files import write_atomic
+from protocol.files import explained, write_atomic
 
 
 def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibration:
@@ -61,7 +61,5 @@ def apply(document: Calibration, path: Path) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    try:
+    with explained(f"write {path}", "choose another path"):
         write_atomic(path, data)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}", "choose another path") from None
