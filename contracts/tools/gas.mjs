@@ -1,4 +1,5 @@
-// Measures every call as a whole transaction and writes benchmarks/results/gas.json; exits 1 when a goal is missed.
+// Measures every call as a whole transaction and writes benchmarks/results/gas.json; exits 1 when the worst
+// of the states at 10, 1,000 and 10,000 misses a goal.
 // Reference: medians of today's best compute protocol (lower end of a range). It has no votes, so for whole lives the
 // reference is its submission plus its claim.
 import { execFileSync } from "node:child_process";
@@ -9,15 +10,16 @@ import { forge } from "./forge.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const table = {
-  submit: [227000, 60000],
-  submit_many_per_file: [227000, 33000],
-  life_lane16: [227000 + Math.round(139000 / 16), 130000],
-  life_lane1: [227000 + 139000, 520000],
-  claim: [139000, 60000],
+  submit: [227000, 58000],
+  submit_many_per_file: [227000, 29000],
+  life_lane16: [227000 + Math.round(139000 / 16), 125000],
+  life_lane1: [227000 + 139000, 480000],
+  claim: [139000, 57000],
   join: [203000, 85000],
-  register: [139000 + 257000, 130000],
+  register: [139000 + 257000, 85000],
   register_permit: [480000, 130000],
-  slash: [335000, 110000],
+  slash: [335000, 115000],
+  opt_in: [null, 60000],
 };
 mkdirSync(join(root, "contracts", "cache"), { recursive: true });
 mkdirSync(join(root, "benchmarks", "results"), { recursive: true });
@@ -28,18 +30,18 @@ execFileSync(forge(root), ["test", "--isolate", "--match-contract", "GasTest", "
 });
 const measured = JSON.parse(readFileSync(join(root, "contracts", "cache", "gas.json"), "utf8"));
 const result = {};
-let missed = false;
+const missed = [];
 const cell = (x, n) => String(x ?? "").padStart(n);
 console.log(`${"call".padEnd(22)}${cell("gas", 9)}${cell("goal", 9)}${cell("reference", 11)}${cell("at 10", 9)}${cell("1,000", 9)}${cell("10,000", 9)}`);
 for (const name of Object.keys(measured).filter((key) => !/_(10|1000|10000)$/.test(key))) {
   const [reference, goal] = table[name] ?? [];
   const scale = ["10", "1000", "10000"].map((n) => measured[`${name}_${n}`]);
   result[name] = { gas: measured[name], reference: reference ?? null, goal: goal ?? null, at_10: scale[0], at_1000: scale[1], at_10000: scale[2] };
-  if (goal && Math.max(measured[name], ...scale) > goal) missed = true;
+  if (goal && Math.max(...scale) > goal) missed.push(`${name}: ${Math.max(...scale)} of ${goal}`);
   console.log(`${name.padEnd(22)}${cell(measured[name], 9)}${cell(goal, 9)}${cell(reference, 11)}${scale.map((x) => cell(x, 9)).join("")}`);
 }
 writeFileSync(join(root, "benchmarks", "results", "gas.json"), JSON.stringify(result, null, 2) + "\n");
-if (missed) {
-  console.error("a goal is missed");
+if (missed.length) {
+  console.error(`goals missed: ${missed.join(", ")}`);
   process.exit(1);
 }
