@@ -239,14 +239,14 @@ contract GasTest is Network {
 
     function _many(string memory s) internal {
         Work[] memory works = new Work[](16);
-        for (uint256 i = 0; i < 16; ++i) {
-            works[i] =
-                Work({root: keccak256(abi.encode(s, i)), fileHash: keccak256(abi.encode(i, s)), units: 1_000, rows: 8});
-        }
         uint256 counter = pools.accountOf(pool, node).counter;
         uint256 step = pools.poolOf(pool).steps - 1;
+        for (uint256 i = 0; i < 16; ++i) {
+            Draft memory w = Draft(keccak256(abi.encode(s, i)), keccak256(abi.encode(i, s)), 1_000, 8);
+            works[i] = _work(step, counter + i, w);
+        }
         vm.prank(node);
-        (uint256 first,) = pools.submitMany(pool, uint32(step), counter, works);
+        (uint256 first,) = pools.submitMany(pool, works);
         _note(string.concat("submit_many_per_file", s), _used() / 16);
         for (uint256 i = 0; i < 16; ++i) {
             files[pool][first + i] =
