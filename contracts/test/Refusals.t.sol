@@ -81,7 +81,7 @@ contract RefusalsTest is Planting {
         v.delayCompensation = 10e9 + 1;
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("delayCompensation"));
         v = defaultValues();
-        v.withheldPenalty = 10_000e9 + 1;
+        v.withheldPenalty = 100 * uint56(type(uint32).max) + 1; // no pool could promise a hundredth of it as its fee
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("withheldPenalty"));
         v = defaultValues();
         v.overturnPenalty = 10_000e9 + 1;
@@ -90,7 +90,7 @@ contract RefusalsTest is Planting {
         v.canarySlash = 10_000e9 + 1;
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("canarySlash"));
         // every bound itself is allowed
-        v = IParams.Values(10_000, 2_000, 10_000e9, 1, 10_000e9, 10_000e9, 10_000e9, 10e9);
+        v = IParams.Values(10_000, 2_000, 10_000e9, 1, 100 * uint56(type(uint32).max), 10_000e9, 10_000e9, 10e9);
         _yes(address(this), address(params), abi.encodeCall(params.set, (v)));
         assertEq(params.valuesAt(clock + params.unbonding()).canarySlash, 10_000e9);
         assertEq(params.values().canarySlash, 200e9);
@@ -392,9 +392,9 @@ contract RefusalsTest is Planting {
         _no(owner, p, abi.encodeCall(pools.join, (pool, other)), IPools.NotOperatorOrNode.selector);
         PoolTerms memory t = defaultTerms();
         (t.rate, t.minStake, t.leverage, t.maxUnits) = (type(uint32).max, 4e9, 1, 1);
-        uint256 dear = _createPool(t);
-        address poor = _register(stranger, "poor", 4e9);
-        _no(poor, p, abi.encodeCall(pools.join, (dear, poor)), IPools.OverLimit.selector);
+        // a member's stake always allows a unit
+        bytes memory reason = abi.encodeWithSelector(IParams.BadTerms.selector, "minStake");
+        _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), reason);
         (t.rate, t.leverage) = (1, 10_000);
         uint256 cheap = _createPool(t);
         address rich = _register(stranger, "rich", 2_000_000e9);

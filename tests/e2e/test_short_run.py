@@ -58,7 +58,7 @@ def check_safeguards(run: Run) -> None:
     assert found["needed"] == 11
     assert 11 <= found["opted_in"] <= 12, "the lazy seat may have been evicted"
     assert found["late"] == [0]
-    assert found["late_fines"] == 10**9
+    assert found["late_fines"] == str(10**9)
     assert found["attested"] == run.summary["submissions"]["total"] - 1
 
 

@@ -26,7 +26,7 @@ from tests.conftest import ETHER, GRAINS, Deployed
 from tests.orchestrator.conftest import Shelf
 
 
-class Bucket(Shelf):
+class FailingShelf(Shelf):
     """A shelf that may be out of reach."""
 
     down = False
@@ -41,7 +41,7 @@ class Bench:
     """A service with the game's service key, its database on disk and its bucket in memory."""
 
     def __init__(self, game: Game, home: Path) -> None:
-        self.game, self.home, self.bucket, self.ahead = game, home, Bucket(), 0.0
+        self.game, self.home, self.bucket, self.ahead = game, home, FailingShelf(), 0.0
         self.start(game.service)
 
     def start(self, key: LocalAccount) -> None:

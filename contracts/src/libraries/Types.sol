@@ -56,7 +56,8 @@ struct PoolTerms {
     uint32 juryCommitWindow;
     /// Vj: seconds for jurors to reveal, after the commit window.
     uint32 juryRevealWindow;
-    /// Seconds for which an upload receipt, and a service key that was replaced, still counts.
+    /// Seconds for which an upload receipt has a file taken. To attest, it counts longer, as does a service key that was
+    /// replaced: until the last chance of what was submitted by then.
     uint32 receiptWindow;
     /// Which seats judge: 0 for those that opted into this pool, or a family (from 2^24 on) that many pools share.
     uint32 class;

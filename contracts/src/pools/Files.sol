@@ -199,6 +199,8 @@ abstract contract Files is Lanes {
         if (!lost || f & FileSlot.CUMULATIVE == 0 || f.phase() == FileSlot.DISPUTED) {
             revert WrongPhase(sequence, Phase(f.phase()));
         }
+        // until then the seats that accepted it are liable: it can be disputed, or opened as a canary
+        if (f.phase() == FileSlot.SETTLED && block.timestamp < f.finalAt()) revert NotYet(f.finalAt());
         _finish(pool, sequence, f, file.units, f.finalAt(), f.code(), 0);
         uint256 amount;
         if (Codes.isPaid(f.code())) {
@@ -282,6 +284,8 @@ abstract contract Files is Lanes {
         if (u.frozen) a = a.frozenLess();
         IStakes.Slash memory s = _order(pool, p, u);
         s.kept = a.unsettled() * p.fees();
+        bool member = a.limit() != 0;
+        if (!member) s.minStake = 0; // whether it stays in another pool is that one's matter
         if (Codes.isReject(u.code)) {
             a = a.slashedAt(u.barredAt);
             emit NodeEjected(pool, node, sequence, u.code);
@@ -297,6 +301,7 @@ abstract contract Files is Lanes {
             (taken, feesPaid, rewardPaid, left) = stakes.slash(node, s);
             back += feesPaid;
             if (a.limit() != 0) _relimit(pool, node, left);
+            else if (!member) _relimitElsewhere(node, left);
         } else {
             stakes.release(node);
         }
