@@ -45,7 +45,7 @@ library Tally {
         pure
         returns (uint256 codes)
     {
-        for (uint256 place = 0; place < 16; ++place) {
+        for (uint256 place = 0; open >> (place << 2) != 0; ++place) {
             if (Codes.get(open, place) != Codes.UNDECIDED) continue;
             uint256 code = outcome(votes, place, seats);
             codes |= (code == Codes.UNDECIDED ? otherwise : code) << (place << 2);

@@ -69,14 +69,12 @@ struct PoolTerms {
 
 /// @notice What a node says of its file.
 struct Work {
+    /// Step, counter, paid units (output tokens, EOS included) and rollouts of the file (PackedWork).
+    uint256 packed;
     /// Merkle root over the file's rollouts.
     bytes32 root;
     /// SHA-256 of the file.
     bytes32 fileHash;
-    /// Paid units: output tokens, EOS included.
-    uint24 units;
-    /// Rollouts in the file.
-    uint16 rows;
 }
 
 /// @notice Everything that a submission's stored digest binds; `WorkSubmitted` carries it.
