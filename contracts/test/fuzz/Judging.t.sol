@@ -24,9 +24,9 @@ contract JudgingTest is PRBTest {
             if (named[code] > most) (most, reason) = (named[code], code);
         }
         if (named[1] + named[2] >= majority) return Codes.ACCEPT;
-        if (frauds + named[10] + named[11] < majority) return Codes.UNDECIDED;
         if (frauds >= majority) return reason;
-        return named[11] != 0 ? Codes.UNAVAILABLE : Codes.MALFORMED;
+        if (frauds + named[10] >= majority) return Codes.MALFORMED;
+        return named[11] >= majority ? Codes.UNAVAILABLE : Codes.UNDECIDED;
     }
 
     function testFuzz_tallyOfThree(uint64[3] calldata words) public pure {
