@@ -119,6 +119,34 @@ contract RulesTest is Network {
         assertEq(seats.seatOf(drawn[2]).bond, BOND);
     }
 
+    /// A first jury's reject bars what had not vested by then, and the final slash later does not lift that.
+    function test_payThatVestsAfterTheFirstVerdictIsBarred() public {
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _openSeats(18 - seats.opened());
+        _nextEpoch();
+        _move(t);
+        uint256 early = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 vests = clock + 3_600;
+        _blocks(4);
+        uint256 forged = _submit();
+        _voteAll(forged / 16, Codes.ACCEPT);
+        _juryVotes(_dispute(stranger, forged), Codes.REJECT_WEIGHTS);
+        uint256 verdict = clock;
+        _conclude(forged);
+        assertLt(verdict, vests);
+        _wait(vests - clock);
+        _conclude(forged); // nobody appealed
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(pools.accountOf(pool, node).barrier, verdict);
+        bytes32 inner = _inner(early);
+        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, verdict));
+        pools.claim(pool, node, early, inner);
+        pools.forfeit(pool, early, files[pool][early]);
+        assertEq(pools.poolOf(pool).free, BUDGET - FEES); // the accepted file's committee alone was the owner's cost
+    }
+
     function test_noMoreFilesUnderWayThanTheLeastStakeCovers() public {
         for (uint256 i = 0; i < 64; ++i) {
             _submitFrom(node, 1);

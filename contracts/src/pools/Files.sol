@@ -281,17 +281,18 @@ abstract contract Files is Lanes {
     {
         uint256 p = _pools[pool].w;
         uint256 a = _accounts[pool][node].w.unsettledLess();
-        if (u.frozen) a = a.frozenLess();
         IStakes.Slash memory s = _order(pool, p, u);
         s.kept = a.unsettled() * p.fees();
         bool member = a.limit() != 0;
         if (!member) s.minStake = 0; // whether it stays in another pool is that one's matter
-        if (Codes.isReject(u.code)) {
+        // the slash before the freeze ends, which would forget since when unvested pay is barred
+        bool rejected = Codes.isReject(u.code);
+        if (rejected) {
             a = a.slashedAt(u.barredAt);
             emit NodeEjected(pool, node, sequence, u.code);
-        } else if (u.frozen && a.frozen() == 0) {
-            emit NodeReleased(pool, node);
         }
+        if (u.frozen) a = a.frozenLess();
+        if (!rejected && u.frozen && a.frozen() == 0) emit NodeReleased(pool, node);
         _accounts[pool][node].w = a;
         // what was late was refunded at once
         uint256 back = u.code == Codes.LATE ? 0 : Charging.refund(u.code, u.units, p);
