@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {Receipt, Work} from "../../src/libraries/Types.sol";
+import {Receipt} from "../../src/libraries/Types.sol";
 import {Planting} from "../helpers/Planting.sol";
 
 /// @notice Amounts, limits and windows of whole calls, with random sizes, orders and times.
@@ -95,7 +95,7 @@ contract MoneyTest is Planting {
         uint256 counter = pools.accountOf(pool, node).counter;
         vm.expectRevert(reason);
         vm.prank(node);
-        pools.submit(pool, 0, counter, Work(keccak256("r"), keccak256("f"), units, 1));
+        pools.submit(uint32(pool), _work(0, counter, Draft(keccak256("r"), keccak256("f"), units, 1)));
     }
 
     // ---- Penalties
@@ -249,7 +249,7 @@ contract MoneyTest is Planting {
         }
         uint256 pausedAt = clock;
         _wait(age % 700);
-        Work memory w = Work(keccak256("r"), keccak256("f"), 10, 1);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 10, 1);
         bytes32 digest = court.receiptDigest(pool, node, w.fileHash, 5, issued);
         Receipt memory receipt = Receipt(5, uint40(issued), _sign(key("service"), digest));
         uint256 last = paused ? pausedAt : clock;
@@ -258,7 +258,7 @@ contract MoneyTest is Planting {
             vm.expectRevert(abi.encodeWithSelector(IPools.ReceiptOutOfTime.selector, clock - 600, last));
         }
         vm.prank(node);
-        pools.submitWithReceipt(pool, 0, 0, w, receipt);
+        pools.submitWithReceipt(pool, _work(0, 0, w), receipt);
         assertEq(pools.accountOf(pool, node).counter, fresh ? 1 : 0);
     }
 }

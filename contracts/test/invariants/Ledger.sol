@@ -148,6 +148,12 @@ abstract contract Ledger is Planting {
             GhostAccount storage a = ghostAccounts[f.node];
             ++a.frozen;
             if (a.barrier == 0) a.barrier = abi.decode(log.data, (uint256));
+        } else if (t == IPools.WorkSubmitted.selector) {
+            (uint256 placed,,) = abi.decode(log.data, (uint256, bytes32, bytes32));
+            uint256 sequence = placed >> 96;
+            _submitted(
+                ghostFiles[sequence], sequence, address(uint160(uint256(log.topics[2]))), placed & ((1 << 96) - 1)
+            );
         } else if (log.topics.length == 4) {
             _foldFile(log, t, uint256(log.topics[3]));
         }
@@ -155,10 +161,7 @@ abstract contract Ledger is Planting {
 
     function _foldFile(Vm.Log memory log, bytes32 t, uint256 sequence) private {
         GhostFile storage f = ghostFiles[sequence];
-        if (t == IPools.WorkSubmitted.selector) {
-            (uint256 packed,,) = abi.decode(log.data, (uint256, bytes32, bytes32));
-            _submitted(f, sequence, address(uint160(uint256(log.topics[2]))), packed);
-        } else if (t == IPools.FileSettled.selector) {
+        if (t == IPools.FileSettled.selector) {
             (uint256 code,, uint256 time) = abi.decode(log.data, (uint256, uint256, uint256));
             lastJudged = sequence;
             _settled(f, code, time);

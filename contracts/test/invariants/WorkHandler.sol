@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {FileData, Receipt, Work} from "../../src/libraries/Types.sol";
+import {FileData, Receipt} from "../../src/libraries/Types.sol";
 import {World} from "./World.sol";
 
 /// @notice What workers and whoever collects for them do.
@@ -30,10 +30,10 @@ abstract contract WorkHandler is World {
         uint256 step = steps - 1 > lag ? steps - 1 - lag : 0;
         if (step < a.joinedStep) step = a.joinedStep;
         bytes32 salt = keccak256(abi.encode(n, a.counter));
-        Work memory w = Work(keccak256(abi.encode(salt)), keccak256(abi.encode(salt)), 1_000, 8);
+        Draft memory w = Draft(keccak256(abi.encode(salt)), keccak256(abi.encode(salt)), 1_000, 8);
         Receipt memory receipt = _receipt(n, w.fileHash, clock - age);
         vm.prank(n);
-        try pools.submitWithReceipt(pool, uint32(step), a.counter, w, receipt) returns (uint256 sequence) {
+        try pools.submitWithReceipt(pool, _work(step, a.counter, w), receipt) returns (uint256 sequence) {
             files[pool][sequence] = FileData(n, uint24(step), uint24(a.counter), 1_000, 8, w.root, w.fileHash);
             _expect(a.frozen == 0 && !a.slashed, "a frozen node's work was taken");
             _reach(a.limit == 0 ? "submit after leaving" : "submit with receipt");
