@@ -13,12 +13,12 @@ _ROLES[bytes(32)] = "admin"
 
 @on("Params", "ValuesSet")
 def _values_set(state: State, event: Event) -> None:
-    state.params = dict(event.args["values"])
+    state.params[0] = dict(event.args["values"])
 
 
 @on("Params", "ValuesScheduled")
 def _values_scheduled(state: State, event: Event) -> None:
-    state.announced = {**event.args["values"], "since": event.args["time"]}
+    state.params[event.args["time"]] = dict(event.args["values"])
 
 
 @on("Params", "PausedUntil")

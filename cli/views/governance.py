@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def governance_view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
     """The document of `muster governance status`, without what only the chain can say."""
-    announced = state.announced if state.announced.get("since", 0) > now else {}
+    announced = {since: values for since, values in state.params.items() if since > now}
     return {
         "roles": state.roles,
-        "announced": announced or None,
+        "announced": next(({**values, "since": since} for since, values in announced.items()), None),
         "paused_until": state.paused_until if state.paused_until > now else None,
         "proposals": [proposal_view(p, deployment, now) for p in state.proposals.values()],
     }
