@@ -587,6 +587,7 @@ contract ChoiceTest is Planting {
         bytes memory call = abi.encodeCall(seats.optIn, (12, FAMILY));
         address who = _seatOwner(12);
         VmCool(address(vm)).cool(address(seats));
+        assertGt(address(seats).code.length, 0); // a transaction's own target is warm
         vm.prank(who);
         uint256 before = gasleft();
         (bool ok,) = address(seats).call(call);

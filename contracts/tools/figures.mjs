@@ -76,6 +76,8 @@ const figures = {
   "what its bound is: majority × minBond": (n) => tokens(majority(n) * n.suite.min_bond),
   "overturned acceptance of such a file, a seat": (n) => tokens(overturned(n) + n.penalties.minority),
   "fee of a seat and file": (n) => tokens(n.terms.fee),
+  "least fee: withheldPenalty / 100": (n) => tokens(n.penalties.withheld / 100),
+  "seats that its class needs": (n) => number(2 * n.terms.committee + n.terms.jury + n.terms.appeal_jury),
   "one wrong vote costs the fees of so many files": (n) => number(n.penalties.minority / n.terms.fee),
   "accepting blindly loses above one canary in so many files (canarySlash / fee)": (n) => number(n.penalties.canary_slash / n.terms.fee),
   "an absent member costs the others' fees": (n) => tokens((n.terms.committee - 1) * n.terms.fee),
@@ -116,6 +118,7 @@ const parameters = {
   epochBlocks: (n) => number(n.suite.epoch_blocks),
   "committee, jury, second jury": figures["committee, jury, second jury"],
   drawBlocks: (n) => number(n.terms.draw_blocks),
+  fee: (n) => tokens(n.terms.fee),
 };
 
 const [BEGIN, END] = ["<!-- figures: node contracts/tools/figures.mjs -->", "<!-- end of figures -->"];
