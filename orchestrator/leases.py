@@ -31,9 +31,11 @@ class PoolFacts:
     affordable: int = 0
     pace: Pace = field(default_factory=Pace)
 
-    @property
-    def accepted(self) -> int:
-        return sum(one.status is Status.ACCEPTED for one in self.files)
+
+_HALTED = {
+    "paused": "the pool's owner has paused it",
+    "understaffed": "too few seats judge the pool: it takes no work until more opt in",
+}
 
 
 class Leases:
@@ -106,7 +108,8 @@ class Leases:
     def _supply(self, state: State, now: float) -> Supply:
         pool, facts = self._watch.pool(state), self.facts(state)
         self._asked = {node: when for node, when in self._asked.items() if now - when <= self._rule.ask_window}
-        marks = (pool.step if pool else -1, facts.trained.newest, len(facts.consumed), facts.accepted)
+        accepted = sum(one.status is Status.ACCEPTED for one in facts.files)
+        marks = (pool.step if pool else -1, facts.trained.newest, len(facts.consumed), accepted)
         if marks != self._progress[0]:
             self._progress = (marks, now)
         return Supply(
@@ -118,8 +121,8 @@ class Leases:
             leases=self._store.open(now, lambda node: self._next_counter(state, node)),
             asked=self._asked,
             granted=self._granted,
-            closed="" if pool is None or pool.status in ("open", "paused") else f"the pool is {pool.status}",
-            paused=pool is not None and pool.status == "paused",
+            closed=f"the pool is {pool.status}" if pool and pool.status not in ("open", *_HALTED) else "",
+            halted=_HALTED.get(pool.status, "") if pool else "",
             affordable=facts.affordable,
             changed=self._progress[1],
             pace=facts.pace,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from chain import abi
 from cli.output import clock, fields, table
 from protocol.amounts import show_tokens
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from chain.deployment import Deployment
@@ -45,7 +45,8 @@ def call_words(call: "ProposedCall", deployment: "Deployment") -> str:
                 arguments = function.inputs.named(call.data[4:])
             except ConfigError:
                 break
-            return f"{contract}.{function.name}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
+            shown = ", ".join(f"{k}={'0x' + v.hex() if isinstance(v, bytes) else v}" for k, v in arguments.items())
+            return printable(f"{contract}.{function.name}({shown})", 2000)
     return f"{contract or call.target}: 0x{call.data.hex()}"
 
 

@@ -112,6 +112,15 @@ def test_several_calls_of_another_program_are_one_proposal(deployed: Deployed, s
     assert [one.status for one in proposals(suite, tmp_path)] == ["done"]
 
 
+def test_an_operation_without_calls_stops_nobody_who_follows(deployed: Deployed, suite: Suite, tmp_path: Path) -> None:
+    for salt in (SALT, bytes(32)):
+        suite.timelock.call("scheduleBatch", [], [], [], bytes(32), salt, DELAY).send()
+        suite.timelock.call("cancel", suite.timelock.read("hashOperationBatch", [], [], [], bytes(32), salt)).send()
+    assert proposals(suite, tmp_path) == []
+    suite.timelock.schedule(suite.params.call("setPaused", True), SALT).send()
+    assert [one.status for one in proposals(suite, tmp_path)] == ["scheduled"]
+
+
 def test_a_guardian_of_its_own_pauses_at_once_and_governance_does_not(chain: Chain, tmp_path: Path) -> None:
     governor, guardian, deployer = chain.account(), chain.account(), chain.account()
     network = NetworkConfig.load("local").governed_by(governor.address, guardian.address)
