@@ -116,7 +116,7 @@ contract Seats is Classes, ReentrancyGuardTransient {
         _onlyActive(seat);
         uint256 w = _memberships[seat];
         uint256 unit = w.find(class);
-        if (class == 0 || unit == 0) revert NotOptedIn();
+        if (class == 0 || unit == 0 || w.classAt(unit) != class) revert NotOptedIn();
         _memberships[seat] = _exit(w, seat, unit);
     }
 

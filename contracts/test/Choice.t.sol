@@ -216,13 +216,13 @@ contract ChoiceTest is Planting {
         uint256 step = pools.poolOf(pool).steps - 1;
         uint256 counter = pools.accountOf(pool, node).counter;
         Work[] memory works = new Work[](1);
-        works[0] = Work(keccak256("root"), keccak256("file"), 1, 1);
+        works[0] = _work(step, counter, Draft(keccak256("root"), keccak256("file"), 1, 1));
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, status));
         vm.prank(node);
-        pools.submit(pool, uint32(step), counter, works[0]);
+        pools.submit(uint32(pool), works[0]);
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, status));
         vm.prank(node);
-        pools.submitMany(pool, uint32(step), counter, works);
+        pools.submitMany(pool, works);
     }
 
     function _review(IPools.Status expected) internal {
@@ -287,7 +287,7 @@ contract ChoiceTest is Planting {
     /// Work whose receipt is older than the shortage is still taken, and paid.
     function test_receiptCountsInAnUnderstaffedPool() public {
         bytes32 fileHash = keccak256("uploaded before");
-        Work memory w = Work(keccak256("root"), fileHash, 1_000, 8);
+        Work memory w = _work(1, 0, Draft(keccak256("root"), fileHash, 1_000, 8));
         Receipt memory early = _receipt(fileHash, uint40(clock));
         _out(1, FAMILY);
         _nextEpoch();
@@ -296,10 +296,10 @@ contract ChoiceTest is Planting {
         Receipt memory late = _receipt(fileHash, uint40(clock));
         vm.expectRevert(abi.encodeWithSelector(IPools.ReceiptOutOfTime.selector, clock - 600, clock - 10));
         vm.prank(node);
-        pools.submitWithReceipt(pool, 1, 0, w, late);
+        pools.submitWithReceipt(pool, w, late);
         uint256 free = pools.poolOf(pool).free;
         vm.prank(node);
-        pools.submitWithReceipt(pool, 1, 0, w, early);
+        pools.submitWithReceipt(pool, w, early);
         assertEq(free - pools.poolOf(pool).free, PAY + FEES);
     }
 
@@ -502,6 +502,7 @@ contract ChoiceTest is Planting {
         no = abi.encodeWithSelector(ISeats.NotOptedIn.selector);
         _choiceRefused(who, abi.encodeCall(seats.optOut, (1, 7)), no);
         _choiceRefused(who, abi.encodeCall(seats.optOut, (1, 0)), no);
+        _choiceRefused(who, abi.encodeCall(seats.optOut, (1, FAMILY | (1 << 32))), no); // longer than a class
         no = abi.encodeWithSelector(ISeats.BadClass.selector, 0);
         _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 0)), no);
         _choiceRefused(stranger, abi.encodeCall(seats.openSeat, (stranger, new uint256[](1))), no);

@@ -119,6 +119,8 @@ const parameters = {
   "committee, jury, second jury": figures["committee, jury, second jury"],
   drawBlocks: (n) => number(n.terms.draw_blocks),
   fee: (n) => tokens(n.terms.fee),
+  attestBlocks: (n) => number(n.terms.attest_blocks),
+  receiptWindow: (n) => duration(n.terms.receipt_window),
 };
 
 const unknown = `${block}${Object.values(parameters).map((of) => networks.map(of))}`.match(/[^|]*(NaN|undefined)/);

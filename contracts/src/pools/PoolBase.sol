@@ -8,6 +8,7 @@ import {ISeats} from "../interfaces/ISeats.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
+import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
 import {FileData, Suite} from "../libraries/Types.sol";
@@ -47,12 +48,12 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     }
 
     IERC20 public immutable token;
-    IParams public immutable params;
-    IStakes public immutable stakes;
-    ISeats public immutable seats;
-    ICourt public immutable court;
-    address public immutable appeals;
-    address public immutable canaries;
+    IParams internal immutable params;
+    IStakes internal immutable stakes;
+    ISeats internal immutable seats;
+    ICourt internal immutable court;
+    address internal immutable appeals;
+    address internal immutable canaries;
 
     /// @inheritdoc IPools
     uint256 public poolCount;
@@ -64,17 +65,17 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     mapping(uint256 id => uint256 slot) internal _files;
 
     modifier onlyOwner(uint256 pool) {
-        if (_desks[pool].owner != msg.sender) revert NotOwner();
+        _checkOwner(pool);
         _;
     }
 
     modifier onlyCourt() {
-        if (msg.sender != address(court)) revert NotCourt();
+        _checkSender(address(court), address(court));
         _;
     }
 
     modifier onlyBench() {
-        if (msg.sender != appeals && msg.sender != canaries) revert NotCourt();
+        _checkSender(appeals, canaries);
         _;
     }
 
@@ -91,10 +92,8 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) public pure returns (bytes32) {
-        return
-            _inner(
-                file.root, file.fileHash, _packed(file.step, file.counter, file.units, file.rows), _id(pool, sequence)
-            );
+        uint256 packed = PackedWork.pack(file.step, file.counter, file.units, file.rows);
+        return _inner(file.root, file.fileHash, packed, _id(pool, sequence));
     }
 
     /// @inheritdoc IPools
@@ -102,27 +101,40 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         return bytes20(_digest(inner, node));
     }
 
+    // Modifiers are copied wherever they stand; what they check stands here once.
+    function _checkOwner(uint256 pool) private view {
+        if (_desks[pool].owner != msg.sender) revert NotOwner();
+    }
+
+    function _checkSender(address one, address other) private view {
+        if (msg.sender != one && msg.sender != other) revert NotCourt();
+    }
+
     function _id(uint256 pool, uint256 sequence) internal pure returns (uint256) {
         return (pool << 32) | sequence;
     }
 
-    function _packed(uint256 step, uint256 counter, uint256 units, uint256 rows) internal pure returns (uint256) {
-        return (step << 64) | (counter << 40) | (units << 16) | rows;
-    }
-
-    function _inner(bytes32 root, bytes32 fileHash, uint256 packed, uint256 id) internal pure returns (bytes32) {
-        return keccak256(abi.encode(root, fileHash, packed, id));
+    /// @dev keccak256(abi.encode(root, fileHash, packed, id)); every submission pays for it, so the words lie beyond the
+    /// free memory pointer, which stays where it is.
+    function _inner(bytes32 root, bytes32 fileHash, uint256 packed, uint256 id) internal pure returns (bytes32 inner) {
+        assembly ("memory-safe") {
+            let words := mload(0x40)
+            mstore(words, root)
+            mstore(add(words, 0x20), fileHash)
+            mstore(add(words, 0x40), packed)
+            mstore(add(words, 0x60), id)
+            inner := keccak256(words, 0x80)
+        }
     }
 
     function _digest(bytes32 inner, address node) internal pure returns (uint160) {
         return uint160(uint256(Hashes.efficientKeccak256(inner, bytes32(uint256(uint160(node))))) >> 96);
     }
 
-    /// @dev Units that may be under way or unclaimed at once.
-    function _limit(uint256 pool, uint256 p, uint256 stake) internal view returns (uint256 limit) {
-        limit = stake * _desks[pool].leverage / p.rate();
-        if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
-        if (limit == 0) revert OverLimit(0, 0);
+    /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.
+    function _credit(uint256 p, uint256 amount) internal pure returns (uint256) {
+        uint256 free = p.free() + amount;
+        return p.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
     }
 
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.

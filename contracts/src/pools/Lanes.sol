@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../interfaces/IPools.sol";
+import {AccountSlot} from "../libraries/AccountSlot.sol";
+import {Charging} from "../libraries/Charging.sol";
+import {FileSlot} from "../libraries/FileSlot.sol";
+import {PackedWork} from "../libraries/PackedWork.sol";
+import {PoolSlot} from "../libraries/PoolSlot.sol";
+import {TermsLib} from "../libraries/TermsLib.sol";
+import {Work} from "../libraries/Types.sol";
+import {Nodes} from "./Nodes.sol";
+
+/// @title Lanes
+/// @notice How work comes into a pool: who may submit what and when, and its place in the open lane.
+abstract contract Lanes is Nodes {
+    using AccountSlot for uint256;
+    using FileSlot for uint256;
+    using PoolSlot for uint256;
+
+    /// @inheritdoc IPools
+    function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external {
+        emit MirrorAnnounced(pool, sequence, msg.sender, uri);
+    }
+
+    /// @inheritdoc IPools
+    function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files) {
+        uint256 id = _id(pool, lane << 4);
+        uint256 p = _pools[pool].w;
+        files = _filled(p, id);
+        uint256 first = _files[id];
+        if (first.phase() != FileSlot.PENDING) return (0, 0, files);
+        start = first.submittedAt();
+        end = start + p.laneBlocks();
+        if (files < 16) return (start, end, files);
+        uint256 last = _files[id | 15].submittedAt();
+        if (last < end) end = last;
+    }
+
+    function _onlyOpen(uint256 p) internal pure {
+        if (p.status() != uint256(Status.Open)) revert WrongStatus(Status(p.status()));
+    }
+
+    /// @dev The last time, at most `last`, at which nothing but the node itself spoke against work for `step`.
+    function _lastInTime(uint256 pool, uint256 p, uint256 step, uint256 last) internal view returns (uint256) {
+        uint256 status = p.status();
+        if (status == uint256(Status.Settled)) revert WrongStatus(Status.Settled);
+        if (status != uint256(Status.Open) && _desks[pool].since < last) last = _desks[pool].since;
+        uint256 newer = step + p.maxLag() + 1;
+        uint256 published = _steps[pool][newer].publishedAt;
+        return published != 0 && published < last ? published : last;
+    }
+
+    /// @dev How many places of the lane that begins at `id` are taken. They fill in order, and the pool's word counts
+    /// those of the newest lane.
+    function _filled(uint256 p, uint256 id) private view returns (uint256 files) {
+        uint256 next = p.sequence();
+        if (next >> 4 == (id & type(uint32).max) >> 4) return next & 15;
+        if (_files[id | 15] != 0) return 16;
+        for (uint256 half = 8; half != 0; half >>= 1) {
+            if (_files[id + files + half - 1] != 0) files += half;
+        }
+    }
+
+    /// @dev One file: next place, limits, reservation, storage, event. Returns the words of pool and account to write.
+    function _place(uint256 p, uint256 a, uint256 limit, uint256 maxLag, uint256 pool, Work calldata work)
+        internal
+        returns (uint256, uint256, uint256 sequence)
+    {
+        uint256 packed = work.packed;
+        uint256 units = PackedWork.units(packed);
+        _mayWork(p, a, packed, maxLag);
+        unchecked {
+            if (a.unsettled() >= TermsLib.MAX_UNSETTLED) revert TooManyUnsettled(TermsLib.MAX_UNSETTLED);
+            if (a.open() + units > limit) {
+                if (limit == 0) revert NotMember();
+                revert OverLimit(a.open() + units, limit);
+            }
+            uint256 cost = Charging.reserved(units, p);
+            if (cost > p.free()) revert EscrowExhausted(cost, p.free());
+            p -= cost;
+
+            sequence = p.sequence();
+            uint256 start = p.laneStart();
+            if (sequence & 15 != 0 && block.number > start + p.laneBlocks()) sequence = (sequence | 15) + 1;
+            if (sequence & 15 == 0) start = block.number;
+            if (sequence >= PoolSlot.MAX_SEQUENCE) revert AmountTooLarge();
+            p = p.withLane(sequence + 1, start);
+        }
+        bytes32 root = work.root;
+        bytes32 fileHash = work.fileHash;
+        uint256 id = _id(pool, sequence);
+        uint160 digest = _digest(_inner(root, fileHash, packed, id), msg.sender);
+        _files[id] = FileSlot.pack(digest, units, block.number, 0, FileSlot.PENDING);
+        emit WorkSubmitted(pool, msg.sender, (sequence << 96) | packed, root, fileHash);
+        return (p, a.submitted(units), sequence);
+    }
+
+    /// @dev What a node says of its file, against its account and its pool's steps.
+    function _mayWork(uint256 p, uint256 a, uint256 packed, uint256 maxLag) private pure {
+        unchecked {
+            uint256 counter = PackedWork.counter(packed);
+            if (a.counter() != counter) revert CounterMismatch(counter, a.counter());
+            if (a.frozen() != 0) revert NodeIsFrozen();
+            uint256 step = PackedWork.step(packed);
+            uint256 steps = p.steps();
+            if (step >= steps || step < a.joinedStep() || step + maxLag + 1 < steps) {
+                revert StepOutOfRange(step, a.joinedStep(), steps);
+            }
+            if (PackedWork.units(packed) - 1 >= p.maxUnits()) revert BadUnits(PackedWork.units(packed), p.maxUnits()); // 0 wraps
+            if (PackedWork.rows(packed) == 0) revert BadRows();
+            if (counter == AccountSlot.MAX_COUNTER) revert AmountTooLarge();
+        }
+    }
+}
