@@ -93,11 +93,15 @@ contract Network is Deployer {
     }
 
     function _openSeats(uint256 n) internal {
+        _openSeatsIn(n, FAMILY);
+    }
+
+    function _openSeatsIn(uint256 n, uint256 class) internal {
         for (uint256 i = 0; i < n; ++i) {
             uint256 seat = seats.opened() + 1;
             _give(_seatOwner(seat), address(seats), BOND);
             vm.prank(_seatOwner(seat));
-            seats.openSeat(_voter(seat), _classes(FAMILY));
+            seats.openSeat(_voter(seat), _classes(class));
         }
     }
 

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IVoting} from "../src/interfaces/IVoting.sol";
+import {Codes} from "../src/libraries/Codes.sol";
+import {FileRef} from "../src/libraries/Types.sol";
+import {Network} from "./helpers/Network.sol";
+
+/// @notice Who is the last to commit may reveal in the same call, in committees and juries, and nobody else may.
+contract OneCallTest is Network {
+    bytes32 internal constant VERDICT = keccak256("verdict");
+    bytes32 internal constant SALT = keccak256("salt");
+
+    function _voters() internal returns (address[] memory voters) {
+        _submit();
+        _draw(0, 0);
+        (, voters,,) = court.committeeOf(pool, 0, 0);
+    }
+
+    function _voteAlone(address voter, uint256 member, uint256 codes) internal {
+        vm.prank(voter);
+        court.vote(pool, 0, 0, member, codes, VERDICT, SALT);
+    }
+
+    function test_lastMemberVotesInOneCall() public {
+        address[] memory voters = _voters();
+        _commit(0, 0, 0, _all(1));
+        _commit(0, 0, 1, _all(1));
+        _voteAlone(voters[2], 2, _all(2));
+        (, uint256 codes, bool revealed) = court.ballotOf(pool, 0, 0, 2);
+        assertTrue(revealed);
+        assertEq(codes, _all(2));
+        _reveal(0, 0, 0, _all(1));
+        FileRef[] memory refs = _refs(0);
+        vm.prank(voters[1]);
+        court.revealAndSettle(pool, 0, 0, 1, _all(1), VERDICT, SALT, refs);
+        assertEq(_code(0), Codes.ACCEPT);
+        _passWindow();
+        _closeAll(0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[i])), FEE);
+        }
+        assertEq(_claim(0), 1_000 * 1e6);
+    }
+
+    /// Until all others are bound by a commitment nothing can be shown that they could copy.
+    function test_onlyTheLastMemberVotesInOneCall() public {
+        address[] memory voters = _voters();
+        uint256 opens = court.roundOf(pool, 0, 0).commitUntil;
+        bytes memory early = abi.encodeWithSelector(IVoting.RevealNotOpen.selector, opens);
+        vm.expectRevert(early);
+        _voteAlone(voters[0], 0, _all(1));
+        _commit(0, 0, 0, _all(1));
+        vm.expectRevert(early);
+        _voteAlone(voters[1], 1, _all(1));
+        (bytes32 commitment,,) = court.ballotOf(pool, 0, 0, 1);
+        assertEq(commitment, bytes32(0)); // refused whole
+        _commit(0, 0, 1, _all(1));
+        vm.expectRevert(IVoting.AlreadyCommitted.selector);
+        _voteAlone(voters[1], 1, _all(3));
+        vm.expectRevert(IVoting.NotVoter.selector);
+        _voteAlone(stranger, 2, _all(1));
+        vm.expectRevert(IVoting.NotVoter.selector);
+        _voteAlone(voters[0], 2, _all(1));
+        vm.expectRevert(IVoting.WrongReveal.selector);
+        _voteAlone(voters[2], 2, 1 << 64);
+        _wait(60);
+        vm.expectRevert(abi.encodeWithSelector(IVoting.CommitOver.selector, opens));
+        _voteAlone(voters[2], 2, _all(1));
+    }
+
+    function _juror(uint256 trial, uint256 juror, uint256 code) internal {
+        (, address[] memory voters,,) = juries.juryOf(trial);
+        bytes32 hash = juries.ballotHash(trial, voters[juror], code, VERDICT, SALT);
+        vm.prank(voters[juror]);
+        juries.commit(trial, juror, hash);
+    }
+
+    function test_lastJurorVotesInOneCall() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 trial = _dispute(operator, s);
+        _blocks(3);
+        juries.draw(trial);
+        (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
+        for (uint256 i = 0; i < 4; ++i) {
+            vm.expectRevert(abi.encodeWithSelector(IVoting.RevealNotOpen.selector, clock + 60));
+            vm.prank(voters[4]);
+            juries.vote(trial, 4, Codes.ACCEPT, VERDICT, SALT);
+            _juror(trial, i, Codes.ACCEPT);
+        }
+        vm.prank(voters[4]);
+        juries.vote(trial, 4, Codes.ACCEPT, VERDICT, SALT);
+        assertEq(juries.votesOf(trial)[4], Codes.ACCEPT);
+        for (uint256 i = 0; i < 4; ++i) {
+            vm.prank(voters[i]);
+            juries.reveal(trial, i, Codes.ACCEPT, VERDICT, SALT);
+        }
+        _conclude(s);
+        assertEq(_code(s), Codes.ACCEPT);
+        juries.closeJuror(trial, 4);
+        assertEq(token.balanceOf(_seatOwner(jurors[4])), 5e8);
+    }
+}
