@@ -1,0 +1,166 @@
+"""What coalitions earn by breaking the rules, played on the contracts themselves (contracts/test/economy).
+
+A strategy is a random point among a coalition's choices: its share of the seats, whether the owner belongs to it, how
+its node works, how its seats vote in committees and juries, what it disputes, which canaries it opens. Every lane is
+played with and without a watcher who re-checks what was accepted, and with a canary of the honest owner; `expected`
+mixes these by the rates at which they happen. Gains are tokens per lane beyond honest play, with the work spared.
+
+Keys: `strategies`, `lanes`; `profitable`: how many strategies gain (by three standard errors) within THRESHOLDS;
+`worst`: the one that gains most within them; `beyond`: the best strategies outside each of the thresholds.
+"""
+
+import math
+import os
+import random
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+from pathlib import Path
+from statistics import fmean, variance
+from typing import Any
+
+from eth_abi.abi import decode, encode
+
+from chain.network import NetworkConfig
+from demo.pool import pool_config, pool_terms
+from protocol.amounts import GRAINS
+
+ROOT = Path(__file__).parent.parent
+NETWORKS = ("local", "base-sepolia")
+BATCH = 25
+SEATS = 100
+TRUTH, SILENCE, ACCEPT, REJECT, MALFORMED, UNAVAILABLE = 12, 0, 1, 3, 10, 11
+VOTES = {TRUTH: "truth", SILENCE: "nothing", ACCEPT: "accept", REJECT: "reject", MALFORMED: "malformed"}
+VOTES[UNAVAILABLE] = "unavailable"
+DISPUTES = ("", "disputes honest files", "disputes its own fraud")
+CANARIES = ("", "opens a false canary on an accepted file", "opens a false canary on a file not accepted")
+TYPES = "((uint256,uint256,uint256,uint256,uint256,uint256,(uint16,uint16,{0},{0},{0},{0},{0},{0})),({1}),({2}))[]"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Within these no strategy may gain (docs/contracts.md). `watched`: share of lanes whose accepted files somebody
+    re-checks; `canaries`: share of files that the owner planted."""
+
+    seats: float = 1 / 3
+    watched: float = 1 / 10
+    canaries: float = 1 / 1_000
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """`Strategy` of contracts/test/economy/Market.sol, in its order; votes are codes, or TRUTH."""
+
+    seed: int
+    lanes: int
+    seats: int
+    owner: bool
+    files: int
+    others: int
+    units: int
+    rows: int
+    forged: int
+    held: bool
+    own_vote: int
+    other_vote: int
+    when_majority: bool
+    own_jury: int
+    other_jury: int
+    dispute: int
+    appeal: bool
+    canary: int
+
+    def __str__(self) -> str:
+        parts = [f"{self.seats}% of the seats" + ", owner" * self.owner]
+        work = f"{self.forged}/{self.rows} rows forged" if self.forged else "honest"
+        parts.append(f"{self.files} files of {self.units} units, {work}" + ", uploaded late or never" * self.held)
+        when = " with a majority" if self.when_majority else ""
+        parts.append(f"votes {VOTES[self.own_vote]} on own and {VOTES[self.other_vote]} on others' files{when}")
+        parts.append(f"as jurors {VOTES[self.own_jury]} and {VOTES[self.other_jury]}")
+        parts += [DISPUTES[self.dispute], "appeals" * self.appeal, CANARIES[self.canary]]
+        return "; ".join(part for part in parts if part)
+
+
+@dataclass
+class Played:
+    network: str
+    strategy: Strategy
+    gains: list[tuple[int, int]] = field(default_factory=list)
+    """Gain of the coalition and harm to the others, in grains, lane by lane; every fourth pair as in `strata`."""
+
+    def strata(self, column: int) -> list[list[float]]:
+        """Lanes that nobody watches, that somebody watches, and with an honest canary."""
+        values = [pair[column] / GRAINS for pair in self.gains]
+        carriers = values[2::4] if self.strategy.owner else values[3::4]
+        return [values[0::4] + values[1::4], values[2::4] + values[3::4] * self.strategy.owner, carriers]
+
+    def expected(self, limits: Thresholds, column: int = 0) -> tuple[float, float]:
+        """Mean per lane and its standard error."""
+        canary = min(1.0, limits.canaries * (self.strategy.files + self.strategy.others))
+        weights = ((1 - canary) * (1 - limits.watched), (1 - canary) * limits.watched, canary)
+        strata = self.strata(column)
+        error = sum(w * w * variance(values) / len(values) for w, values in zip(weights, strata, strict=True))
+        return sum(w * fmean(values) for w, values in zip(weights, strata, strict=True)), math.sqrt(error)
+
+
+def draw_strategy(source: random.Random, most_units: int, lanes: int) -> Strategy:
+    """One of the coalition's many plans; `most_units` are those of the largest file that a pool may allow."""
+    files = source.choice((1, 3, 3, 4, 16))
+    pick = source.choice
+    owner = pick((False, True))
+    return Strategy(
+        seed=source.getrandbits(40),
+        lanes=lanes,
+        seats=source.randint(5, 45),
+        owner=owner,
+        files=files,
+        others=max(1, min(16 - files, round(files * 7 / 3))) if files < 16 else 0,
+        units=pick((8_192, most_units // 10, most_units)),
+        rows=16,
+        forged=pick((0, 1, 4, 16, 16)),
+        held=pick((False, False, False, True)),
+        own_vote=pick((TRUTH, ACCEPT, ACCEPT, UNAVAILABLE)),
+        other_vote=pick((TRUTH, TRUTH, ACCEPT, REJECT, MALFORMED, UNAVAILABLE, SILENCE)),
+        when_majority=pick((True, True, False)),
+        own_jury=pick((TRUTH, ACCEPT, ACCEPT, UNAVAILABLE)),
+        other_jury=pick((TRUTH, REJECT, REJECT, UNAVAILABLE, SILENCE)),
+        dispute=pick((0, 0, 1, 2)),
+        appeal=pick((False, True)),
+        canary=pick((0, 1, 2)) if owner and files < 16 else 0,
+    )
+
+
+def setting(network: str, audit_rate: int = 65536) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """What the harness calls Setting and Rules: a shipped network's suite, and its pool whose files may be the largest
+    that the contracts allow."""
+    suite = NetworkConfig.load(network).suite
+    terms = pool_terms(pool_config(7, 1))
+    if network != "local":
+        terms = replace(terms, fee=2 * terms.fee, juryFee=GRAINS // 2, jury=7, appealJury=15, challengeWindow=86_400)
+    most_units = (terms.committee // 2 + 1) * suite.min_bond // terms.rate
+    fixed = (suite.min_window, suite.block_seconds, suite.unbonding, suite.bond, suite.min_bond, suite.epoch_blocks)
+    rules = (terms.rate, terms.fee, terms.juryFee, terms.minStake, terms.leverage, most_units, terms.committee)
+    rules += (terms.jury, terms.appealJury, audit_rate, terms.challengeWindow)
+    return (*fixed, suite.penalties.as_tuple()), rules
+
+
+def play(batch: Sequence[Played]) -> None:
+    """Adds every strategy's lanes, played by forge."""
+    cases = [(*setting(one.network), tuple(map(int, astuple(one.strategy)))) for one in batch]
+    columns = ["uint256"] * len(cases[0][1]), ["uint256"] * len(astuple(batch[0].strategy))
+    types = TYPES.format("uint256", ",".join(columns[0]), ",".join(columns[1]))
+    cache = ROOT / "contracts" / "cache"
+    cache.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="economy-") as folder:
+        path = Path(folder) / "strategies"
+        path.write_bytes(encode([types], [cases]))
+        command = ["node_modules/.bin/forge", "test", "--match-contract", "EconomyTest", "--gas-limit", str(1 << 60)]
+        environment = os.environ | {"MUSTER_ECONOMY": f"./{path.relative_to(ROOT)}"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        answer = path.with_suffix(".out")
+        if not answer.exists():
+            raise RuntimeError(f"forge could not play the strategies:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
+        (gains,) = decode(["int256[2][][]"], answer.read_bytes())
+    for one, lanes in zip(batch, gains, strict=True):
+        one.gains += lanes
