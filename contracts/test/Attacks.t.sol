@@ -11,12 +11,15 @@ import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, PoolTerms, Work} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 
 /// @notice A token that calls back into the suite on every transfer.
 contract CallingToken is ERC20("Calling", "CALL") {
     address internal target;
     bytes internal data;
+    bool public called;
     bool public succeeded;
+    bytes4 public answer;
 
     function decimals() public pure override returns (uint8) {
         return 9;
@@ -28,6 +31,7 @@ contract CallingToken is ERC20("Calling", "CALL") {
 
     function arm(address target_, bytes calldata data_) external {
         (target, data) = (target_, data_);
+        (called, succeeded, answer) = (false, false, 0);
     }
 
     function _update(address from, address to, uint256 amount) internal override {
@@ -35,7 +39,10 @@ contract CallingToken is ERC20("Calling", "CALL") {
         if (target != address(0)) {
             address t = target;
             target = address(0);
-            (succeeded,) = t.call(data);
+            called = true;
+            bytes memory out;
+            (succeeded, out) = t.call(data);
+            answer = bytes4(out);
         }
     }
 }
@@ -57,6 +64,10 @@ contract AttacksTest is Planting {
         _closeAll(0, 0);
         assertEq(_bondOf(0, 0), BOND - 1e9); // the liar pays the minority penalty and earns nothing
         assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[0])), 0);
+        for (uint256 i = 1; i < 3; ++i) {
+            assertEq(_bondOf(0, i), BOND);
+            assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[i])), 1e7);
+        }
         assertEq(_claim(s), PAY);
     }
 
@@ -79,6 +90,14 @@ contract AttacksTest is Planting {
         (votes[2], votes[3], votes[4]) = (_all(1), _all(2), _all(1));
         _vote(0, 0, votes);
         assertEq(_code(s), Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        for (uint256 i = 0; i < 5; ++i) {
+            court.closeMember(pool, 0, 0, i);
+            assertEq(BOND - seats.seatOf(drawn[i]).bond, i < 2 ? 1e9 : 0);
+            assertEq(token.balanceOf(_seatOwner(drawn[i])), i < 2 ? 0 : 1e7);
+        }
     }
 
     function test_collusiveMajorityOverturned() public {
@@ -172,6 +191,76 @@ contract AttacksTest is Planting {
         court.reveal(pool, 0, 0, 2, _all(1), keccak256("verdict"), keccak256("salt"));
     }
 
+    /// A ballot made for another chain, court, lane, round or member's key opens nothing here.
+    function test_ballotsAreBoundToOneVote() public {
+        _submit();
+        _draw(0, 0);
+        (, address[] memory voters,,) = court.committeeOf(pool, 0, 0);
+        bytes32 v = keccak256("verdict");
+        bytes32 salt = keccak256("salt");
+        bytes32[6] memory foreign = [
+            keccak256(abi.encode(uint256(999), address(court), pool, 0, 0, voters[0], _all(1), v, salt)),
+            keccak256(abi.encode(block.chainid, address(juries), pool, 0, 0, voters[0], _all(1), v, salt)),
+            keccak256(abi.encode(block.chainid, address(court), pool + 1, 0, 0, voters[0], _all(1), v, salt)),
+            keccak256(abi.encode(block.chainid, address(court), pool, 1, 0, voters[0], _all(1), v, salt)),
+            keccak256(abi.encode(block.chainid, address(court), pool, 0, 1, voters[0], _all(1), v, salt)),
+            keccak256(abi.encode(block.chainid, address(court), pool, 0, 0, voters[1], _all(1), v, salt))
+        ];
+        for (uint256 i = 0; i < 6; ++i) {
+            uint256 before = vm.snapshot();
+            vm.prank(voters[0]);
+            court.commit(pool, 0, 0, 0, foreign[i]);
+            vm.warp(clock + 60);
+            vm.expectRevert(IVoting.WrongReveal.selector);
+            vm.prank(voters[0]);
+            court.reveal(pool, 0, 0, 0, _all(1), v, salt);
+            vm.revertTo(before);
+        }
+        vm.prank(voters[0]);
+        court.commit(
+            pool, 0, 0, 0, keccak256(abi.encode(block.chainid, address(court), pool, 0, 0, voters[0], _all(1), v, salt))
+        );
+        _wait(60);
+        vm.prank(voters[0]);
+        court.reveal(pool, 0, 0, 0, _all(1), v, salt);
+        (, uint256 codes, bool revealed) = court.ballotOf(pool, 0, 0, 0);
+        assertTrue(revealed);
+        assertEq(codes, _all(1));
+    }
+
+    function test_jurorsBallotsAreBoundToOneVote() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _blocks(3);
+        juries.draw(trial);
+        (, address[] memory voters,,) = juries.juryOf(trial);
+        bytes32 v = keccak256("verdict");
+        bytes32 salt = keccak256("salt");
+        bytes32[4] memory foreign = [
+            keccak256(abi.encode(uint256(999), address(juries), trial, voters[0], 1, v, salt)),
+            keccak256(abi.encode(block.chainid, address(court), trial, voters[0], 1, v, salt)),
+            keccak256(abi.encode(block.chainid, address(juries), trial + 1, voters[0], 1, v, salt)),
+            keccak256(abi.encode(block.chainid, address(juries), trial, voters[1], 1, v, salt))
+        ];
+        for (uint256 i = 0; i < 4; ++i) {
+            uint256 before = vm.snapshot();
+            vm.prank(voters[0]);
+            juries.commit(trial, 0, foreign[i]);
+            vm.warp(clock + 60);
+            vm.expectRevert(IVoting.WrongReveal.selector);
+            vm.prank(voters[0]);
+            juries.reveal(trial, 0, 1, v, salt);
+            vm.revertTo(before);
+        }
+        vm.prank(voters[0]);
+        juries.commit(trial, 0, keccak256(abi.encode(block.chainid, address(juries), trial, voters[0], 1, v, salt)));
+        _wait(60);
+        vm.prank(voters[0]);
+        juries.reveal(trial, 0, 1, v, salt);
+        assertEq(juries.votesOf(trial)[0], 1);
+    }
+
     function test_withheldRevealCostsMoreThanMinority() public {
         _submit();
         _submit();
@@ -182,13 +271,25 @@ contract AttacksTest is Planting {
         _reveal(0, 0, 0, _all(1));
         _reveal(0, 0, 1, _all(1)); // member 2 sees that it will lose, and keeps silent
         FileRef[] memory refs = _refs(0);
-        vm.expectRevert();
+        vm.expectRevert(abi.encodeWithSelector(ICourt.NotSettleable.selector, clock + 120));
         court.settle(pool, 0, 0, refs);
         _wait(120);
         court.settle(pool, 0, 0, refs);
         _passWindow();
         _closeAll(0, 0);
-        assertEq(BOND - _bondOf(0, 2), 2 * 2e9); // per file; a revealed minority vote would have cost 2 * 1e9
+        uint256 silent = court.roundOf(pool, 0, 0).seats[2];
+        assertEq(BOND - seats.seatOf(silent).bond, 2 * 2e9); // per file
+    }
+
+    /// The same vote, shown: half as dear.
+    function test_revealedMinorityPaysPerFile() public {
+        _submit();
+        _submit();
+        _vote(0, 0, _three(_all(1), _all(1), _all(3)));
+        _passWindow();
+        _closeAll(0, 0);
+        assertEq(BOND - _bondOf(0, 2), 2 * 1e9);
+        assertEq(BOND - _bondOf(0, 0), 0);
     }
 
     /// Expected value of accepting blindly at rate q of canaries: fee − q · slash < 0 above q = fee / slash.
@@ -214,8 +315,19 @@ contract AttacksTest is Planting {
         assertEq(token.balanceOf(SINK), 3 * 200e9 + 3e7 - 5 * 5e8); // the slashed pay the jury
         assertEq(token.balanceOf(owner), ownerBefore);
         assertEq(stakes.stakeOf(node), STAKE); // the carrier is free
-        // at one canary in 10,000 files laziness loses twice what it saves: the fee is 1e7 a file
-        assertEq(uint256(200e9) / 10_000, 2 * uint256(1e7));
+        // at one canary in 10,000 files laziness loses twice what it earns: measured on an ordinary file
+        uint256 lost = BOND - _bondOf(s / 16, 0);
+        _blocks(4);
+        vm.prank(owner);
+        pools.publishStep(pool, 2, keccak256("manifest"), bytes32(0));
+        _blocks(2);
+        uint256 plain = _submit();
+        _voteAll(plain / 16, Codes.ACCEPT);
+        _passWindow();
+        address paid = _seatOwner(court.roundOf(pool, plain / 16, 0).seats[0]);
+        uint256 before = token.balanceOf(paid);
+        court.closeMember(pool, plain / 16, 0, 0);
+        assertEq(lost, 2 * 10_000 * (token.balanceOf(paid) - before));
     }
 
     function claimOut(uint256 s) external {
@@ -259,18 +371,81 @@ contract AttacksTest is Planting {
         vm.expectRevert(ICanaries.NotPlanted.selector);
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, 3);
+        // the last of those that were planted can be
+        assertEq(files[pool][s - 1].counter, 15);
+        _voteAll((s - 1) / 16, Codes.ACCEPT);
+        _openCanary(s - 1);
+        assertEq(canaries.canaryOf(pool, s - 1).accused.length, 3);
+    }
+
+    /// A proof has the tree's depth: an inner node, or a lone leaf as the root, is no planted file.
+    function test_canaryProofsHaveTheTreesDepth() public {
+        bytes32 leaf = canaries.leafOf(_salt(1, 0), pool, 1, node, 0);
+        bytes32 side = keccak256("side");
+        bytes32 deep = _chain(canaries.leafOf(_salt(2, 0), pool, 2, node, 1), side, 5);
+        bytes32 right = _chain(canaries.leafOf(_salt(3, 0), pool, 3, node, 2), side, 4);
+        vm.startPrank(owner);
+        pools.publishStep(pool, 1, keccak256("manifest"), leaf);
+        pools.publishStep(pool, 2, keccak256("manifest"), deep);
+        pools.publishStep(pool, 3, keccak256("manifest"), right);
+        vm.stopPrank();
+        _blocks(2);
+        for (uint256 i = 0; i < 3; ++i) {
+            _submitStep(uint24(1 + i));
+        }
+        _voteAll(0, Codes.ACCEPT);
+        _refusesDepth(0, 0);
+        _refusesDepth(1, 5);
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(files[pool][2]), new bytes32[](0));
+        _give(owner, address(canaries), 100_000e9);
+        vm.prank(owner);
+        canaries.open(pool, 2, files[pool][2], ICanaries.Planted(_salt(3, 0), _repeat(side, 4)), r, 3);
+        assertEq(canaries.canaryOf(pool, 2).accused.length, 3);
+    }
+
+    function _submitStep(uint24 step) private {
+        uint24 counter = uint24(pools.accountOf(pool, node).counter);
+        bytes32 salt = keccak256(abi.encode(node, uint256(counter)));
+        Work memory w = Work(keccak256(abi.encode(salt)), keccak256(abi.encode(salt)), 1_000, 8);
+        vm.prank(node);
+        uint256 s = pools.submit(pool, step, counter, w);
+        files[pool][s] = FileData(node, step, counter, 1_000, 8, w.root, w.fileHash);
+    }
+
+    function _refusesDepth(uint256 s, uint256 depth) private {
+        FileData memory f = files[pool][s];
+        ICanaries.Planted memory p = ICanaries.Planted(_salt(f.step, 0), _repeat(keccak256("side"), depth));
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        vm.expectRevert(ICanaries.NotPlanted.selector);
+        vm.prank(owner);
+        canaries.open(pool, s, f, p, r, 3);
+    }
+
+    function _repeat(bytes32 side, uint256 n) private pure returns (bytes32[] memory proof) {
+        proof = new bytes32[](n);
+        for (uint256 i = 0; i < n; ++i) {
+            proof[i] = side;
+        }
+    }
+
+    function _chain(bytes32 leaf, bytes32 side, uint256 depth) private pure returns (bytes32) {
+        for (uint256 i = 0; i < depth; ++i) {
+            leaf = _pair(leaf, side);
+        }
+        return leaf;
     }
 
     function test_workerUnbondsAfterCheating() public {
         uint256 s = _submit();
         vm.prank(operator);
         pools.leavePool(pool, node);
-        vm.expectRevert();
+        uint256 releaseAt = clock + pools.poolOf(pool).unbonding;
+        vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 0));
         vm.prank(operator);
         stakes.withdraw(node, 1);
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _wait(90 days); // even if nobody finalises for long, the freeze holds the stake
-        vm.expectRevert();
+        vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 1));
         vm.prank(operator);
         stakes.withdraw(node, 1);
         pools.finalize(pool, s, _ref(s));
@@ -294,6 +469,14 @@ contract AttacksTest is Planting {
             FileRef(pools.innerHash(pool, stolen, FileData(node, 1, 0, 1_000, 8, w.root, w.fileHash)), node);
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongFile.selector, stolen));
         pools.claim(pool, node, stolen, lie.inner);
+        // each is paid for its own place, and only there
+        files[pool][stolen] = FileData(thief, 1, 0, 1_000, 8, w.root, w.fileHash);
+        files[pool][own] = FileData(node, 1, 0, 1_000, 8, w.root, w.fileHash);
+        uint256 codes = Codes.set(_all(1), stolen & 15, Codes.REJECT_COMMITMENT);
+        _vote(0, 0, _three(codes, codes, codes));
+        _passWindow();
+        assertEq(_claim(own), PAY);
+        assertEq(token.balanceOf(operator), PAY);
     }
 
     function test_addressGrinding() public {
@@ -305,6 +488,8 @@ contract AttacksTest is Planting {
         vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1));
         vm.prank(late);
         pools.submit(pool, 0, 0, Work(keccak256("r"), keccak256("f"), 10, 1));
+        _step();
+        assertEq(_submitFrom(late, 10), 0); // from the next step on it can
     }
 
     function test_seedCannotBeGroundByLatePinning() public {
@@ -323,11 +508,16 @@ contract AttacksTest is Planting {
         uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
         PoolTerms memory t = defaultTerms();
         _blocks(uint256(t.drawBlocks) + 1 + seedBlock - height); // longer than a draw may wait
-        vm.expectRevert();
+        vm.expectRevert(abi.encodeWithSelector(ICourt.DrawOver.selector, seedBlock + t.drawBlocks));
         court.draw(pool, 0, 0);
         court.settle(pool, 0, 0, _refs(0)); // the next committee judges it
         _voteRound1();
         assertEq(_code(0), Codes.ACCEPT);
+        for (uint256 seat = 1; seat <= 8; ++seat) {
+            assertEq(seats.seatOf(seat).bond, BOND); // nobody was drawn: nobody is blamed
+        }
+        _passWindow();
+        assertEq(_claim(0), PAY);
     }
 
     function _voteRound1() private {
@@ -372,6 +562,14 @@ contract AttacksTest is Planting {
         vm.prank(stranger);
         vm.expectRevert(IStakes.BadConsent.selector);
         stakes.registerNode(n, STAKE, clock + 60, consent); // another operator
+        vm.chainId(999);
+        vm.prank(operator);
+        vm.expectRevert(IStakes.BadConsent.selector);
+        stakes.registerNode(n, STAKE, clock + 60, consent); // another chain
+        vm.chainId(31337);
+        vm.prank(operator);
+        vm.expectRevert(IStakes.BadConsent.selector);
+        stakes.registerNode(n, STAKE, clock + 61, consent); // another expiry
         _give(operator, address(stakes), 2 * STAKE);
         vm.startPrank(operator);
         stakes.registerNode(n, STAKE, clock + 60, consent);
@@ -509,7 +707,7 @@ contract AttacksTest is Planting {
         assertEq(stakes.stakeOf(good), STAKE);
         assertEq(_claim(fine), PAY);
         vm.prank(node);
-        vm.expectRevert();
+        vm.expectRevert(IPools.Removed.selector);
         pools.join(pool, node);
     }
 
@@ -523,10 +721,11 @@ contract AttacksTest is Planting {
         _blocks(4);
         uint256 c = _submit();
         _voteAll(2, Codes.REJECT_WEIGHTS);
+        uint256 since = clock;
         _passWindow();
         pools.finalize(pool, c, _ref(c));
         bytes32 inner = _inner(b);
-        vm.expectRevert();
+        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, since));
         pools.claim(pool, node, b, inner);
         assertEq(_claim(a), PAY);
         pools.forfeit(pool, b, files[pool][b]);
@@ -534,8 +733,11 @@ contract AttacksTest is Planting {
         IPools.Account memory acc = pools.accountOf(pool, node);
         assertEq(acc.earned, acc.drawn);
         FileData memory data = files[pool][a];
-        vm.expectRevert();
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, a, IPools.Phase.Settled));
         pools.forfeit(pool, a, data); // vested pay is untouchable
+        data = files[pool][b];
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, b, IPools.Phase.Final));
+        pools.forfeit(pool, b, data); // and nothing is forfeited twice
     }
 
     function test_reentrancyThroughTheToken() public {
@@ -566,11 +768,50 @@ contract AttacksTest is Planting {
         uint256 before = evil.balanceOf(operator);
         pools.claim(pool, node, s, inner);
         assertEq(evil.balanceOf(operator) - before, PAY); // once
-        assertTrue(!evil.succeeded());
+        _refusedInside(evil);
         evil.arm(address(seats), abi.encodeCall(seats.topUp, (1)));
         vm.prank(_seatOwner(1));
         seats.topUp(1);
-        assertTrue(!evil.succeeded());
+        _refusedInside(evil);
+        _everyGuard(evil);
+    }
+
+    /// Whatever moves tokens refuses to be called while tokens move.
+    function _everyGuard(CallingToken evil) private {
+        bytes[] memory inside = new bytes[](3);
+        inside[0] = abi.encodeCall(pools.fund, (pool, 1));
+        inside[1] = abi.encodeCall(pools.createPool, (defaultTerms(), 0));
+        inside[2] = abi.encodeCall(pools.claim, (pool, node, 0, 0));
+        for (uint256 i = 0; i < inside.length; ++i) {
+            evil.arm(address(pools), inside[i]);
+            vm.prank(owner);
+            pools.fund(pool, 1);
+            _refusedInside(evil);
+        }
+        inside[0] = abi.encodeCall(stakes.deposit, (node, 1));
+        inside[1] = abi.encodeCall(stakes.withdraw, (node, 1));
+        inside[2] = abi.encodeCall(stakes.registerNode, (stranger, 1, clock, ""));
+        for (uint256 i = 0; i < inside.length; ++i) {
+            evil.arm(address(stakes), inside[i]);
+            vm.prank(operator);
+            stakes.deposit(node, 1);
+            _refusedInside(evil);
+        }
+        inside[0] = abi.encodeCall(seats.topUp, (1));
+        inside[1] = abi.encodeCall(seats.withdrawSeat, (1));
+        inside[2] = abi.encodeCall(seats.openSeat, (stranger));
+        for (uint256 i = 0; i < inside.length; ++i) {
+            evil.arm(address(seats), inside[i]);
+            vm.prank(_seatOwner(1));
+            seats.topUp(1);
+            _refusedInside(evil);
+        }
+    }
+
+    function _refusedInside(CallingToken evil) private {
+        assertTrue(evil.called());
+        assertFalse(evil.succeeded());
+        assertEq(bytes32(evil.answer()), bytes32(ReentrancyGuardTransient.ReentrancyGuardReentrantCall.selector));
     }
 
     function _fund(CallingToken evil, address who, address spender) private {
@@ -586,13 +827,14 @@ contract AttacksTest is Planting {
         address who = _seatOwner(seat);
         vm.prank(who);
         seats.leaveSeat(seat);
-        vm.expectRevert();
+        vm.expectRevert(abi.encodeWithSelector(ISeats.SeatLocked.selector, 0, 0));
         vm.prank(who);
         seats.withdrawSeat(seat);
         _blocks(450);
         vm.prank(who);
         seats.unbondSeat(seat);
-        vm.expectRevert();
+        uint256 releaseAt = clock + params.unbonding();
+        vm.expectRevert(abi.encodeWithSelector(ISeats.SeatLocked.selector, releaseAt, 0));
         vm.prank(who);
         seats.withdrawSeat(seat);
         _wait(30 days);

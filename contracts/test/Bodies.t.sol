@@ -52,12 +52,20 @@ contract BodiesTest is Planting {
             assertEq(_loss(_committee()[i]), 0);
         }
         uint256[] memory jurors = juries.seatsOf(next);
-        juries.closeJuror(next, 0);
-        juries.closeJuror(next, 4);
-        juries.closeJuror(trial, 4);
-        assertEq(_loss(jurors[4]) >= 2e9, true); // silence costs, in each jury
+        for (uint256 i = 0; i < 5; ++i) {
+            _closes(trial, i, i < 2 ? 0 : 2e9); // silence costs, in each jury
+            _closes(next, i, i < 2 ? 0 : 2e9);
+        }
+        assertEq(jurors.length, 5);
         _passWindow();
         assertEq(_claim(s), PAY);
+    }
+
+    function _closes(uint256 trial, uint256 juror, uint256 penalty) private {
+        uint256 seat = juries.seatsOf(trial)[juror];
+        uint256 before = _loss(seat);
+        juries.closeJuror(trial, juror);
+        assertEq(_loss(seat) - before, penalty);
     }
 
     function test_replacedJuryCanDecide() public {
@@ -267,6 +275,21 @@ contract BodiesTest is Planting {
         assertEq(_loss(second[0]), 0);
     }
 
+    /// A fresh committee is fresh: over many seeds none of the first one's seats sits in the second.
+    function test_secondCommitteeSharesNoSeatWithTheFirst() public {
+        for (uint256 lane = 0; lane < 8; ++lane) {
+            _submit();
+            _vote(lane, 0, _three(_all(1), _all(3), 0));
+            _blocks(3);
+            uint256[] memory first = court.roundOf(pool, lane, 0).seats;
+            (uint256[] memory second,,,) = court.committeeOf(pool, lane, 1);
+            assertEq(second.length, 3);
+            for (uint256 i = 0; i < 9; ++i) {
+                assertTrue(first[i / 3] != second[i % 3]);
+            }
+        }
+    }
+
     function test_seatWithoutBondIsNeverDrawn() public {
         _submit();
         _blocks(4);
@@ -334,13 +357,13 @@ contract BodiesTest is Planting {
         uint256 s = _plant();
         uint256 reject = _all(Codes.REJECT_WEIGHTS);
         _vote(s / 16, 0, _three(_all(Codes.ACCEPT), reject, reject));
+        uint256 before = token.balanceOf(owner) + 100_000e9; // _openCanary gives it that much
         _openCanary(s);
         _juryVotes(canaries.canaryOf(pool, s).trial, Codes.ACCEPT);
-        uint256 before = token.balanceOf(owner);
         canaries.conclude(pool, s, files[pool][s]);
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(_loss(court.roundOf(pool, s / 16, 0).seats[0]), 0);
-        assertEq(token.balanceOf(owner), before); // the deposit of 200 and the jury's fees are gone
+        assertEq(before - token.balanceOf(owner), 200e9 + 5 * 5e8); // what it put at stake, and the jury's fees
     }
 
     /// Opening comes first: whoever disputes a planted file neither burns its carrier nor earns, and the lazy majority
@@ -413,6 +436,33 @@ contract BodiesTest is Planting {
         assertEq(before - token.balanceOf(owner), 3 * 200e9 + 5 * 5e8);
         _passWindow();
         assertEq(_claim(second), PAY);
+    }
+
+    /// Whoever opens a canary has no seat in the jury that judges it: where too few others are left, nobody judges.
+    function test_canaryJuryHasNoneOfTheOwnersSeats() public {
+        for (uint256 i = 0; i < 8; ++i) {
+            uint256 seat = seats.opened() + 1;
+            _give(owner, address(seats), BOND);
+            vm.prank(owner);
+            seats.openSeat(_voter(seat));
+        }
+        _nextEpoch();
+        uint256 s = _plant();
+        for (uint256 i = 0; i < 3; ++i) {
+            _submit();
+        }
+        _voteAll(s / 16, Codes.ACCEPT);
+        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        for (uint256 i = 0; i < 4; ++i) {
+            _openCanary(s + i);
+            _blocks(3);
+            (uint256[] memory jurors,,,) = juries.juryOf(canaries.canaryOf(pool, s + i).trial);
+            assertEq(jurors.length, 5);
+            for (uint256 j = 0; j < 5; ++j) {
+                assertTrue(seats.ownerOf(jurors[j]) != owner);
+                assertTrue(jurors[j] != drawn[0] && jurors[j] != drawn[1] && jurors[j] != drawn[2]);
+            }
+        }
     }
 
     function test_canaryThatNoJuryJudgesHurtsNobody() public {

@@ -106,10 +106,15 @@ contract CornersTest is Planting {
         pools.finalize(pool, s, ref);
         assertEq(stakes.stakeOf(node), STAKE / 2);
         assertEq(stakes.nodeOf(node).pool, 0);
-        assertGt(stakes.nodeOf(node).releaseAt, clock);
-        vm.expectRevert();
+        uint256 releaseAt = clock + pools.poolOf(pool).unbonding;
+        assertEq(stakes.nodeOf(node).releaseAt, releaseAt);
+        vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 0));
         vm.prank(operator);
         stakes.withdraw(node, 1);
+        _wait(pools.poolOf(pool).unbonding);
+        vm.prank(operator);
+        stakes.withdraw(node, STAKE / 2);
+        assertEq(token.balanceOf(operator), STAKE / 2);
     }
 
     function _setSlash(uint16 bps) private {

@@ -26,6 +26,14 @@ contract RefusalsTest is Planting {
         assertEq(bytes32(bytes4(answer)), bytes32(selector));
     }
 
+    /// @dev The same with the error's arguments.
+    function _no(address who, address target, bytes memory data, bytes memory reason) internal {
+        vm.prank(who);
+        (bool ok, bytes memory answer) = target.call(data);
+        assertFalse(ok);
+        assertEq(keccak256(answer), keccak256(reason));
+    }
+
     function _yes(address who, address target, bytes memory data) internal {
         vm.prank(who);
         (bool ok,) = target.call(data);
@@ -48,34 +56,51 @@ contract RefusalsTest is Planting {
 
     function test_params() public {
         IParams.Values memory v = defaultValues();
-        bytes4 no = IParams.OutOfBounds.selector;
         _no(stranger, address(params), abi.encodeCall(params.set, (v)), 0x118cdaa7);
         _no(stranger, address(params), abi.encodeCall(params.setPaused, (true)), 0x118cdaa7);
         v.slashBps = 4_999;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("slashBps"));
         v.slashBps = 10_001;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("slashBps"));
         v = defaultValues();
         v.rewardBps = 2_001;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("rewardBps"));
         v = defaultValues();
         v.malformedPenalty = 10_001e9;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("malformedPenalty"));
         v = defaultValues();
         v.minorityPenalty = 0;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("minorityPenalty"));
         v = defaultValues();
         v.withheldPenalty = v.minorityPenalty;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("withheldPenalty"));
         v = defaultValues();
         v.overturnPenalty = 0;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("overturnPenalty"));
         v = defaultValues();
         v.canarySlash = 0;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("canarySlash"));
         v = defaultValues();
         v.delayCompensation = 10e9 + 1;
-        _no(address(this), address(params), abi.encodeCall(params.set, (v)), no);
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("delayCompensation"));
+        v = defaultValues();
+        v.withheldPenalty = 10_000e9 + 1;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("withheldPenalty"));
+        v = defaultValues();
+        v.overturnPenalty = 10_000e9 + 1;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("overturnPenalty"));
+        v = defaultValues();
+        v.canarySlash = 10_000e9 + 1;
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("canarySlash"));
+        // every bound itself is allowed
+        v = IParams.Values(10_000, 2_000, 10_000e9, 1, 10_000e9, 10_000e9, 10_000e9, 10e9);
+        _yes(address(this), address(params), abi.encodeCall(params.set, (v)));
+        assertEq(params.valuesAt(clock + params.unbonding()).canarySlash, 10_000e9);
+        assertEq(params.values().canarySlash, 200e9);
+    }
+
+    function _bounds(string memory name) internal pure returns (bytes memory) {
+        return abi.encodeWithSelector(IParams.OutOfBounds.selector, name);
     }
 
     function makeParams(uint256 window, uint256 seconds_, uint256 unbonding) external {
@@ -94,91 +119,93 @@ contract RefusalsTest is Planting {
     }
 
     function test_constructors() public {
-        bytes4 no = IParams.OutOfBounds.selector;
         address me = address(this);
-        _no(me, me, abi.encodeCall(this.makeParams, (0, 1, 1 days)), no);
-        _no(me, me, abi.encodeCall(this.makeParams, (2 days, 1, 3 days)), no);
-        _no(me, me, abi.encodeCall(this.makeParams, (1, 0, 1 days)), no);
-        _no(me, me, abi.encodeCall(this.makeParams, (1, 61, 1 days)), no);
-        _no(me, me, abi.encodeCall(this.makeParams, (10, 1, 1)), no);
-        _no(me, me, abi.encodeCall(this.makeParams, (10, 1, 91 days)), no);
-        _no(me, me, abi.encodeCall(this.makeSeats, (0, 1, 100)), no);
-        _no(me, me, abi.encodeCall(this.makeSeats, (1 << 60, 1, 100)), no);
-        _no(me, me, abi.encodeCall(this.makeSeats, (10, 0, 100)), no);
-        _no(me, me, abi.encodeCall(this.makeSeats, (10, 11, 100)), no);
-        _no(me, me, abi.encodeCall(this.makeSeats, (10, 5, 1)), no);
-        _no(me, me, abi.encodeCall(this.makeSeats, (10, 5, 2001)), no);
+        _no(me, me, abi.encodeCall(this.makeParams, (0, 1, 1 days)), _bounds("minWindow"));
+        _no(me, me, abi.encodeCall(this.makeParams, (2 days, 1, 3 days)), _bounds("minWindow"));
+        _no(me, me, abi.encodeCall(this.makeParams, (1, 0, 1 days)), _bounds("blockSeconds"));
+        _no(me, me, abi.encodeCall(this.makeParams, (1, 61, 1 days)), _bounds("blockSeconds"));
+        _no(me, me, abi.encodeCall(this.makeParams, (10, 1, 1)), _bounds("unbonding"));
+        _no(me, me, abi.encodeCall(this.makeParams, (10, 1, 91 days)), _bounds("unbonding"));
+        _no(me, me, abi.encodeCall(this.makeSeats, (0, 1, 100)), _bounds("bond"));
+        _no(me, me, abi.encodeCall(this.makeSeats, (1 << 60, 1, 100)), _bounds("bond"));
+        _no(me, me, abi.encodeCall(this.makeSeats, (10, 0, 100)), _bounds("minBond"));
+        _no(me, me, abi.encodeCall(this.makeSeats, (10, 11, 100)), _bounds("minBond"));
+        _no(me, me, abi.encodeCall(this.makeSeats, (10, 5, 1)), _bounds("epochBlocks"));
+        _no(me, me, abi.encodeCall(this.makeSeats, (10, 5, 2001)), _bounds("epochBlocks"));
         string[6] memory names = ["Stakes", "Pools", "Court", "Juries", "Appeals", "Canaries"];
         for (uint256 i = 0; i < 6; ++i) {
             _no(me, me, abi.encodeCall(this.makeMisplaced, (names[i])), SuiteLib.WrongAddress.selector);
         }
     }
 
-    function _badTerms(PoolTerms memory t) internal {
-        _no(owner, address(params), abi.encodeCall(params.checkTerms, (t)), IParams.BadTerms.selector);
+    function _badTerms(PoolTerms memory t, string memory field) internal {
+        bytes memory reason = abi.encodeWithSelector(IParams.BadTerms.selector, field);
+        _no(owner, address(params), abi.encodeCall(params.checkTerms, (t)), reason);
     }
 
     function test_terms() public {
         PoolTerms memory t;
         t = defaultTerms();
         t.rate = 0;
-        _badTerms(t);
+        _badTerms(t, "rate");
         t = defaultTerms();
         t.fee = 0;
-        _badTerms(t);
+        _badTerms(t, "fee");
         t = defaultTerms();
         t.juryFee = 1;
-        _badTerms(t);
+        _badTerms(t, "juryFee");
         t = defaultTerms();
         t.leverage = 0;
-        _badTerms(t);
+        _badTerms(t, "leverage");
         t = defaultTerms();
         t.minStake = 0;
-        _badTerms(t);
+        _badTerms(t, "juryFee");
         t = defaultTerms();
         t.maxUnits = 0;
-        _badTerms(t);
+        _badTerms(t, "maxUnits");
         t = defaultTerms();
         t.committee = 4;
-        _badTerms(t);
+        _badTerms(t, "committee");
         t = defaultTerms();
         t.jury = 3;
-        _badTerms(t);
+        _badTerms(t, "jury");
         t.jury = 17;
-        _badTerms(t);
+        _badTerms(t, "jury");
         t.jury = 6;
-        _badTerms(t);
+        _badTerms(t, "jury");
         t = defaultTerms();
         t.appealJury = 5;
-        _badTerms(t);
+        _badTerms(t, "appealJury");
         t.appealJury = 17;
-        _badTerms(t);
+        _badTerms(t, "appealJury");
         t.appealJury = 8;
-        _badTerms(t);
+        _badTerms(t, "appealJury");
         t = defaultTerms();
         t.laneBlocks = 0;
-        _badTerms(t);
+        _badTerms(t, "laneBlocks");
         t = defaultTerms();
         t.maxLag = 16;
-        _badTerms(t);
+        _badTerms(t, "maxLag");
         t = defaultTerms();
         t.auditRate = 0;
-        _badTerms(t);
+        _badTerms(t, "auditRate");
         t.auditRate = 65537;
-        _badTerms(t);
+        _badTerms(t, "auditRate");
         t = defaultTerms();
         t.drawBlocks = 7;
-        _badTerms(t);
+        _badTerms(t, "drawBlocks");
         t = defaultTerms();
         t.commitWindow = 0;
-        _badTerms(t);
+        _badTerms(t, "commitWindow");
         t = defaultTerms();
         t.contestWindow = 31 days;
-        _badTerms(t);
+        _badTerms(t, "contestWindow");
         t = defaultTerms();
         t.challengeWindow = 29 days;
-        _badTerms(t); // longer than validators' bonds stay
-        assertGt(params.checkTerms(defaultTerms()), 3600 + 600 + 2 * 720);
+        _badTerms(t, "unbonding"); // longer than validators' bonds stay
+        // nine eighths of: blocks of the lane and four draws, two rounds, the challenge and contest, two juries
+        uint256 sum = (2 + 1 + 4 * 64) + 2 * 120 + 3600 + 600 + 2 * (600 + 120);
+        assertEq(params.checkTerms(defaultTerms()), sum + sum / 8);
     }
 
     // ---- Stakes
@@ -193,7 +220,8 @@ contract RefusalsTest is Planting {
         _yes(stranger, s, abi.encodeCall(stakes.deposit, (node, 5e9)));
         assertEq(stakes.stakeOf(node), STAKE + 5e9);
         _no(stranger, s, abi.encodeCall(stakes.withdraw, (node, 1)), IStakes.NotOperator.selector);
-        _no(operator, s, abi.encodeCall(stakes.withdraw, (node, 1)), IStakes.InPool.selector);
+        bytes memory inPool = abi.encodeWithSelector(IStakes.InPool.selector, pool);
+        _no(operator, s, abi.encodeCall(stakes.withdraw, (node, 1)), inPool);
         assertEq(stakes.withdrawable(node), 0);
         _no(stranger, s, abi.encodeCall(stakes.bind, (node, 1, 1)), IStakes.NotPools.selector);
         _no(stranger, s, abi.encodeCall(stakes.unbind, (node, 1)), IStakes.NotPools.selector);
@@ -299,9 +327,8 @@ contract RefusalsTest is Planting {
         assertEq(seats.effectiveSeedBlock(height - 900) / EPOCH, height / EPOCH - 3);
         // seat ids end
         vm.store(s, bytes32(uint256(0)), bytes32(uint256(65535)));
-        if (seats.opened() == 65535) {
-            _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger)), ISeats.TooManySeats.selector);
-        }
+        assertEq(seats.opened(), 65535);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger)), ISeats.TooManySeats.selector);
     }
 
     // ---- Pools
@@ -384,12 +411,16 @@ contract RefusalsTest is Planting {
         address p = address(pools);
         Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
         _no(stranger, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.NotMember.selector);
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 1, w)), IPools.CounterMismatch.selector);
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 1, 0, w)), IPools.StepOutOfRange.selector);
+        bytes memory reason = abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0);
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 1, w)), reason);
+        reason = abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1);
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 1, 0, w)), reason);
         w.units = 0;
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.BadUnits.selector);
+        reason = abi.encodeWithSelector(IPools.BadUnits.selector, 0, 100_000);
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), reason);
         w.units = 100_001;
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.BadUnits.selector);
+        reason = abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000);
+        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), reason);
         w.units = 1;
         w.rows = 0;
         _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.BadRows.selector);
@@ -556,7 +587,7 @@ contract RefusalsTest is Planting {
         _blocks(70); // round 1 is never drawn
         court.settle(pool, 0, 1, refs);
         assertEq(_code(0), Codes.VOID);
-        assertGt(court.roundOf(pool, 0, 1).time, 0);
+        assertEq(court.roundOf(pool, 0, 1).time, clock);
     }
 
     function test_courtLateReveal() public {
@@ -569,7 +600,7 @@ contract RefusalsTest is Planting {
         _wait(120);
         bytes memory reveal =
             abi.encodeCall(court.reveal, (pool, 0, 0, 0, _all(1), keccak256("verdict"), keccak256("salt")));
-        _no(voters[0], address(court), reveal, IVoting.RevealOver.selector);
+        _no(voters[0], address(court), reveal, abi.encodeWithSelector(IVoting.RevealOver.selector, clock));
     }
 
     function test_silentCommitteesPayAndTheFileIsVoid() public {
@@ -596,29 +627,38 @@ contract RefusalsTest is Planting {
 
     function test_drawNeedsEnoughSeats() public {
         _submit();
+        uint256 lastDraw = court.roundOf(pool, 0, 0).seedBlock + 64;
         for (uint256 i = 1; i <= 6; ++i) {
             vm.prank(_seatOwner(i));
             seats.leaveSeat(i);
         }
         _nextEpoch();
         _blocks(1);
-        _no(stranger, address(court), abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.DrawOver.selector);
+        bytes memory over = abi.encodeWithSelector(ICourt.DrawOver.selector, lastDraw);
+        _no(stranger, address(court), abi.encodeCall(court.draw, (pool, 0, 0)), over);
         uint256 next = _submit();
         _blocks(4);
-        _no(stranger, address(court), abi.encodeCall(court.draw, (pool, next / 16, 0)), IVoting.TooFewSeats.selector);
+        bytes memory few = abi.encodeWithSelector(IVoting.TooFewSeats.selector, 2);
+        _no(stranger, address(court), abi.encodeCall(court.draw, (pool, next / 16, 0)), few);
     }
 
     function test_redrawWithFewSeatsReusesThem() public {
-        uint256 s = _submit();
-        _vote(0, 0, _three(_all(1), _all(3), 0));
         for (uint256 i = 1; i <= 4; ++i) {
             vm.prank(_seatOwner(i));
             seats.leaveSeat(i);
         }
-        _blocks(EPOCH - height % EPOCH - 1);
-        if (court.roundOf(pool, 0, 1).seedBlock + 60 < height) return;
+        _nextEpoch(); // four are left: three judge, and one alone is no fresh committee
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(1), _all(3), 0));
         _vote(0, 1, _three(_all(1), _all(1), _all(1)));
         assertEq(_code(s), Codes.ACCEPT);
+        uint256[] memory again = court.roundOf(pool, 0, 1).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertTrue(again[i] > 4);
+            assertTrue(again[i] != again[(i + 1) % 3]);
+        }
+        _openSeats(5); // who dispute it later find a jury
+        _nextEpoch();
         (uint256 round,,,,) = court.decisionOf(pool, s);
         assertEq(round, 1);
         uint256 trial = _dispute(stranger, s); // an outcome of round 1 can be disputed
@@ -750,7 +790,9 @@ contract RefusalsTest is Planting {
         _conclude(s);
         assertEq(_code(s), Codes.ACCEPT);
         assertEq(pools.accountOf(pool, node).frozen, 0);
-        assertGt(token.balanceOf(operator), before); // deposit, reward, compensation
+        // its deposit back and as much again, which is less than a fifth of three jurors' penalties; the committee was
+        // right, so the delay is compensated besides
+        assertEq(token.balanceOf(operator) - before, appeals.depositOf(pool, 1) + 5e9);
         assertEq(token.balanceOf(a()), 0);
         _passWindow();
         _claim(s);
@@ -817,7 +859,6 @@ contract RefusalsTest is Planting {
         assertEq(seats.seatOf(accused).frozen, 1);
         assertEq(token.balanceOf(c), 0);
         for (uint256 i = 0; i < 5; ++i) {
-            assertTrue(seats.ownerOf(juries.seatsOf(trial)[i]) != owner);
             juries.closeJuror(trial, i);
         }
         assertEq(token.balanceOf(address(juries)), 0);

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IVoting} from "../../src/interfaces/IVoting.sol";
+import {Audit} from "../../src/libraries/Audit.sol";
+import {Epochs} from "../../src/libraries/Epochs.sol";
+import {Lottery} from "../../src/libraries/Lottery.sol";
+import {Voting} from "../../src/libraries/Voting.sol";
+import {PRBTest} from "@prb/test/PRBTest.sol";
+
+/// @notice Draws, the blocks that seed them, the audit sample, and when a drawn body may vote.
+contract DrawsTest is PRBTest {
+    using Lottery for Lottery.Urn;
+
+    /// Against the textbook's shuffle of a whole array with the same random numbers.
+    function testFuzz_lotteryIsTheShuffle(bytes32 seed, uint8 size, uint8 taken) public pure {
+        uint256 count = 1 + size % 60;
+        uint256 most = 1 + taken % count;
+        uint256[] memory all = new uint256[](count);
+        for (uint256 i = 0; i < count; ++i) {
+            all[i] = i;
+        }
+        Lottery.Urn memory urn = Lottery.fill(seed, count, most);
+        for (uint256 i = 0; i < most; ++i) {
+            uint256 j = i + uint256(keccak256(abi.encode(seed, i))) % (count - i);
+            (all[i], all[j]) = (all[j], all[i]);
+            require(urn.take() == all[i], "shuffle");
+        }
+    }
+
+    /// Every number is as likely as any other in every position, whatever the seeds begin with.
+    function testFuzz_lotteryIsUniform(bytes32 base, uint8 size) public pure {
+        uint256 count = 3 + size % 6;
+        uint256 draws = 100 * count;
+        uint256[] memory hits = new uint256[](count * 3);
+        for (uint256 i = 0; i < draws; ++i) {
+            Lottery.Urn memory urn = Lottery.fill(keccak256(abi.encode(base, i)), count, 3);
+            for (uint256 j = 0; j < 3; ++j) {
+                ++hits[3 * urn.take() + j];
+            }
+        }
+        for (uint256 i = 0; i < hits.length; ++i) {
+            require(hits[i] > 50 && hits[i] < 155, "biased"); // 100 expected, sigma at most 10
+        }
+    }
+
+    function testFuzz_seedBlockIsTheSameForWholeEpochs(uint32 seedBlock, uint16 size, uint16 later, uint16 later2)
+        public
+        pure
+    {
+        uint256 epoch = 2 + size % 1_999;
+        uint256 a = uint256(seedBlock) + 1 + later;
+        uint256 b = a - a % epoch + later2 % epoch;
+        if (b <= seedBlock) b = a;
+        require(Epochs.effective(seedBlock, epoch, a) == Epochs.effective(seedBlock, epoch, b), "one epoch, one seed");
+        bool over = Epochs.over(seedBlock, epoch, a);
+        require(over == (Epochs.effective(seedBlock, epoch, a) != seedBlock), "over when it moved");
+        // 8,191 hashes are known: what is used is always among them
+        require(a - Epochs.effective(seedBlock, epoch, a) <= 8_191, "within the history");
+    }
+
+    function testFuzz_sampleIsTheSameForWhoeverAsksAndGrowsWithTheRate(bytes32 seed, uint32 sequence, uint16 rows)
+        public
+        pure
+    {
+        if (rows == 0) rows = 1;
+        uint256 few;
+        uint256 half;
+        uint256 asked = rows < 64 ? rows : 64;
+        for (uint256 row = 0; row < asked; ++row) {
+            bool small = Audit.sampled(seed, sequence, rows, 4_096, row);
+            bool large = Audit.sampled(seed, sequence, rows, 32_768, row);
+            require(!small || large, "a larger rate keeps every row");
+            require(Audit.sampled(seed, sequence, rows, 65_536, row), "everything");
+            if (small) ++few;
+            if (large) ++half;
+        }
+        require(few <= half && half <= asked, "nested");
+        require(!Audit.sampled(seed, sequence, rows, 65_536, rows), "no such row");
+        if (asked == 64) require(half > 8 && half < 56, "about a half"); // 32 expected, sigma 4
+    }
+
+    function checkCommit(Voting.Body memory body, uint256 member, bytes32 hash) external view {
+        Voting.checkCommit(body, member, hash);
+    }
+
+    function checkReveal(Voting.Body memory body, uint256 member) external view {
+        Voting.checkReveal(body, member);
+    }
+
+    function _body(uint256 size, uint256 committed, uint256 revealed) private pure returns (Voting.Body memory b) {
+        b = Voting.Body(size, committed & ((1 << size) - 1), 0, 1_000, 60, 90);
+        b.revealed = revealed & b.committed;
+    }
+
+    function testFuzz_commitsEndWithTheirWindow(uint8 votes, uint8 who, uint16 time, bytes32 hash) public {
+        Voting.Body memory b = _body(5, votes, 0);
+        uint256 member = who % 5;
+        vm.warp(1_000 + uint256(time));
+        if (b.committed >> member & 1 == 1) vm.expectRevert(IVoting.AlreadyCommitted.selector);
+        else if (hash == 0) vm.expectRevert(IVoting.EmptyCommitment.selector);
+        else if (time >= 60) vm.expectRevert(abi.encodeWithSelector(IVoting.CommitOver.selector, 1_060));
+        this.checkCommit(b, member, hash);
+    }
+
+    function testFuzz_revealsHaveTheirWindow(uint8 votes, uint8 shown, uint8 who, uint8 time) public {
+        Voting.Body memory b = _body(3, votes, shown);
+        uint256 member = who % 4;
+        vm.warp(1_000 + uint256(time));
+        bool all = b.committed == 7;
+        if (b.committed >> member & 1 == 0) vm.expectRevert(IVoting.NotCommitted.selector);
+        else if (b.revealed >> member & 1 == 1) vm.expectRevert(IVoting.AlreadyRevealed.selector);
+        else if (!all && time < 60) vm.expectRevert(abi.encodeWithSelector(IVoting.RevealNotOpen.selector, 1_060));
+        else if (time >= 150) vm.expectRevert(abi.encodeWithSelector(IVoting.RevealOver.selector, 1_150));
+        this.checkReveal(b, member);
+    }
+
+    /// Votes are counted exactly when none can come any more.
+    function testFuzz_countedWhenNoVoteCanCome(uint8 votes, uint8 shown, uint8 time) public {
+        Voting.Body memory b = _body(3, votes, shown);
+        vm.warp(1_000 + uint256(time));
+        bool more;
+        for (uint256 i = 0; i < 3; ++i) {
+            try this.checkCommit(b, i, keccak256("vote")) {
+                more = true;
+            } catch {}
+            try this.checkReveal(b, i) {
+                more = true;
+            } catch {}
+        }
+        bool countable = block.timestamp >= Voting.countableFrom(b);
+        if (b.revealed == 7) require(countable, "at once");
+        else require(countable == !more, "when no vote can come");
+    }
+}
