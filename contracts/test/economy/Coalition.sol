@@ -277,7 +277,8 @@ abstract contract Coalition is Market {
     /// @dev What both sides' tokens would have changed by had everybody done this lane's work and told the truth.
     function _honestPlay(bool carrier) private view returns (int256 ours, int256 theirs) {
         uint256 pay = plan.units * rules.rate;
-        uint256 fees = rules.fee * count;
+        // an owner who lacks its own node's bytes would not have had them judged
+        uint256 fees = rules.fee * (plan.owner && plan.held ? plan.others : count);
         uint256 members = _count(court.roundOf(pool, lane, 0).seats);
         uint256 paid = count - (carrier ? 1 : 0);
         int256 cost = int256(paid * pay + fees * rules.committee);
