@@ -45,7 +45,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
 
     /// @inheritdoc IAppeals
     function dispute(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         Dispute storage d = _disputes[_id(pool, sequence)];
         d.code = pools.hold(pool, sequence, file); // reverts unless the outcome is open to disputes
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
@@ -64,7 +64,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         if (d.appealUntil == 0 || d.resolved) revert NoAppeal();
         if (block.timestamp >= d.appealUntil) revert AppealOver(d.appealUntil);
         if (d.appellant != address(0)) revert AlreadyAppealed();
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
         d.appellant = msg.sender;
         d.appealDeposit = depositOf(pool, 1);
@@ -114,7 +114,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
 
     /// @inheritdoc IAppeals
     function depositOf(uint256 pool, uint256 round) public view returns (uint256) {
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         return (uint256(t.jury) * t.juryFee + params.values().delayCompensation) << round;
     }
 
@@ -136,7 +136,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         }
         _awaitCanary(pool, sequence, file);
         d.verdict = _standing(code, d.code, d.code);
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         d.appealUntil = block.timestamp + (t.appealJury == 0 ? 0 : t.appealWindow);
         emit VerdictReached(pool, sequence, d.verdict, d.appealUntil);
         if (t.appealJury == 0) _resolve(pool, sequence, file, d.verdict, false);
@@ -156,7 +156,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     /// @dev An owner's right to open a canary must not be cut short by whoever disputes its file first.
     function _awaitCanary(uint256 pool, uint256 sequence, FileData calldata file) private view {
         if (pools.canaryRootOf(pool, file.step) == 0) return;
-        uint256 until = pools.submissionOf(pool, sequence).time;
+        uint256 until = pools.submissionOf(pool, sequence).finalAt;
         if (block.timestamp < until) revert NotYet(until);
     }
 
@@ -190,14 +190,14 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         d.resolved = true;
         Money memory m;
         bool overturned = Codes.kind(code) != Codes.kind(d.code);
-        // nobody is to blame for a file that could not be had: its disputer pays the jury and earns nothing
+        // no seat is to blame for a file that could not be had: its disputer pays the jury, and earns from a slash only
         bool blameless = Codes.kind(d.code) == Codes.KIND_UNAVAILABLE;
         bool appealed = d.appellant != address(0) && !mistrial;
         bool firstWrong = Codes.kind(code) != Codes.kind(d.verdict);
         IParams.Values memory v = params.valuesAt(d.openedAt);
 
         if (appealed && firstWrong) (m.winner, m.stake) = (d.appellant, d.appealDeposit);
-        else if (overturned && !blameless) (m.winner, m.stake) = (d.disputer, d.deposit);
+        else if (overturned && (!blameless || Codes.isReject(code))) (m.winner, m.stake) = (d.disputer, d.deposit);
 
         if (overturned && !blameless) {
             (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
@@ -248,7 +248,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
             if (Codes.kind(votes[i]) == Codes.kind(wrong)) ++liars;
         }
         if (liars == 0 || Codes.kind(wrong) != Codes.KIND_ACCEPT) return v.overturnPenalty;
-        uint256 share = (uint256(file.units) * pools.termsOf(pool).rate + liars - 1) / liars;
+        uint256 share = (uint256(file.units) * court.termsOf(pool).rate + liars - 1) / liars;
         return share > v.overturnPenalty ? share : v.overturnPenalty;
     }
 

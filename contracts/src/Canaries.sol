@@ -59,7 +59,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     ) external nonReentrant {
         if (pools.ownerOf(pool) != msg.sender) revert NotPoolOwner();
         if (!Codes.isReject(reason)) revert BadReason();
-        PoolTerms memory t = pools.termsOf(pool);
+        PoolTerms memory t = court.termsOf(pool);
         _checkPlanted(pool, file, planted);
         _checkRollout(pool, sequence, file, rollout, t.auditRate);
 
@@ -146,7 +146,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         if (s.phase == IPools.Phase.Disputed) {
             bytes32 inner = pools.innerHash(pool, sequence, file);
             if (pools.digestOf(inner, file.node) != s.digest) revert NotThisFile();
-            if (block.timestamp >= s.time) revert WindowOver(s.time);
+            if (block.timestamp >= s.finalAt) revert WindowOver(s.finalAt);
             return appeals.cancel(pool, sequence);
         }
         code = pools.hold(pool, sequence, file); // reverts unless settled and within the window

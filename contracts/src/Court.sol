@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Attestations} from "./court/Attestations.sol";
 import {Committees} from "./court/Committees.sol";
 import {ICourt} from "./interfaces/ICourt.sol";
 import {IParams} from "./interfaces/IParams.sol";
@@ -13,7 +14,7 @@ import {Voting} from "./libraries/Voting.sol";
 
 /// @title Court
 /// @notice Hidden votes, outcomes and fees of the committees.
-contract Court is Committees {
+contract Court is Attestations {
     using LaneSlot for uint256;
 
     /// In a ballot, above the codes: its seat is frozen until it is closed.
@@ -97,23 +98,15 @@ contract Court is Committees {
         uint256 w = _lanes[key];
         if (w.settled()) revert AlreadySettled();
         Terms memory t = _terms[pool];
+        _checkSettleable(w, t, pool, lane, round);
         uint256[] memory votes;
-        if (w.seed() == 0) {
-            // never drawn: the next committee judges it, once this one can be drawn no more
-            uint256 last = _seedBlock(w, pool, lane, round) + t.drawBlocks;
-            if (block.number <= last) revert NotSettleable(last + 1);
-        } else {
-            uint256 until = Voting.countableFrom(_body(w, t));
-            if (block.timestamp < until) revert NotSettleable(until);
-            votes = _votes(w, key, t.committee);
-        }
-        uint256 codes = Tally.lane(votes, files.length, t.committee);
-        if (round == 1) codes = Tally.lastWord(codes, _lanes[key ^ 1].codes());
+        if (w.seed() != 0) votes = _votes(w, key, t.committee);
+        uint256 codes = Tally.lane(votes, w.codes(), t.committee, round == 0 ? Codes.UNDECIDED : Codes.VOID);
         _lanes[key] = w.withCodes(codes).withTime(block.timestamp) | LaneSlot.SETTLED;
         emit LaneSettled(pool, lane, round, codes);
         if (round == 0) _redraw(pool, lane, key, codes);
         if (w.seed() != 0) _blame(w, pool, lane, round, votes, codes);
-        pools.settleLane(pool, lane, codes, files);
+        pools.settleLane(pool, lane, round, codes, files);
     }
 
     /// @inheritdoc ICourt
@@ -124,7 +117,7 @@ contract Court is Committees {
         Terms memory t = _terms[pool];
         if (w.seed() == 0 || member >= t.committee) revert NotDrawn();
         if (w.closed() & (1 << member) != 0) revert AlreadyClosed();
-        uint256 until = w.time() + t.challengeWindow;
+        uint256 until = w.settledAt() + t.challengeWindow;
         if (block.timestamp < until || Reckoning.has(w.codes(), Codes.DISPUTED)) revert NotFinal(until);
         _lanes[key] = w.withClosed(member);
 
@@ -134,7 +127,7 @@ contract Court is Committees {
         bool present = w.revealed() & (1 << member) != 0;
         if (present && ballot & FROZEN != 0) seats.release(seat);
         // the values of a time before the draw
-        IParams.Values memory v = params.valuesAt(w.time() - t.commitWindow - t.revealWindow);
+        IParams.Values memory v = params.valuesAt(w.settledAt() - t.commitWindow - t.revealWindow);
         (uint256 paid, uint256 burnt, uint256 penalty) = Reckoning.member(
             present ? ballot & type(uint64).max : 0, w.codes(), t.fee, v.minorityPenalty, v.withheldPenalty
         );
@@ -204,11 +197,24 @@ contract Court is Committees {
 
     // ---- Settling
 
+    /// @dev A drawn round once its votes can be counted. One that was not drawn once it can be drawn no more, for the next
+    /// committee; or, when nothing of it was attested, once nothing can be.
+    function _checkSettleable(uint256 w, Terms memory t, uint256 pool, uint256 lane, uint256 round) private view {
+        if (w.seed() != 0) {
+            uint256 until = Voting.countableFrom(_body(w, t));
+            if (block.timestamp < until) revert NotSettleable(until);
+            return;
+        }
+        if (w == 0 && round == 1) revert NoSuchLane();
+        uint256 last = w == 0 ? _lastChance(pool, lane) : w.seedBlock() + t.drawBlocks;
+        if (block.number <= last) revert NotSettleable(last + 1);
+    }
+
     /// @dev Round 1's seed is the next but one block's hash; nobody knows it yet.
     function _redraw(uint256 pool, uint256 lane, uint256 key, uint256 codes) private {
         if (!Reckoning.has(codes, Codes.UNDECIDED)) return;
         uint256 seedBlock = block.number + 2;
-        _lanes[key | 1] = uint256(0).withTime(seedBlock);
+        _lanes[key | 1] = uint256(0).withTime(seedBlock).withCodes(Reckoning.only(codes, Codes.UNDECIDED));
         emit LaneRedrawn(pool, lane, seedBlock);
     }
 
@@ -223,7 +229,7 @@ contract Court is Committees {
         }
         bool all = w.revealed() + 1 == 1 << votes.length;
         if (all && unanimous && !Reckoning.has(codes, Codes.UNDECIDED)) return;
-        uint256 penalty = params.valuesAt(w.time()).withheldPenalty * Reckoning.count(codes);
+        uint256 penalty = params.valuesAt(w.drawnAt()).withheldPenalty * Reckoning.count(codes);
         for (uint256 i = 0; i < votes.length; ++i) {
             if (w.revealed() & (1 << i) == 0) {
                 uint256 taken = seats.collect(w.member(i), penalty, msg.sender);
@@ -253,7 +259,7 @@ contract Court is Committees {
     // ---- Helpers
 
     function _body(uint256 w, Terms memory t) private pure returns (Voting.Body memory) {
-        return Voting.Body(t.committee, w.committed(), w.revealed(), w.time(), t.commitWindow, t.revealWindow);
+        return Voting.Body(t.committee, w.committed(), w.revealed(), w.drawnAt(), t.commitWindow, t.revealWindow);
     }
 
     function _decided(uint256 pool, uint256 sequence) private view returns (uint256 round, uint256 w) {

@@ -102,7 +102,7 @@ contract Params is IParams, Ownable2Step {
     function _check(Values memory v) private pure {
         if (v.slashBps < 5_000 || v.slashBps > 10_000) revert OutOfBounds("slashBps");
         if (v.rewardBps > 2_000) revert OutOfBounds("rewardBps");
-        if (v.malformedPenalty > MAX_PENALTY) revert OutOfBounds("malformedPenalty");
+        if (v.malformedPenalty == 0 || v.malformedPenalty > MAX_PENALTY) revert OutOfBounds("malformedPenalty");
         if (v.minorityPenalty == 0) revert OutOfBounds("minorityPenalty");
         if (v.withheldPenalty <= v.minorityPenalty || v.withheldPenalty > MAX_PENALTY) {
             revert OutOfBounds("withheldPenalty");

@@ -5,7 +5,7 @@ import {IPools} from "./interfaces/IPools.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {PoolSlot} from "./libraries/PoolSlot.sol";
-import {PoolTerms, Suite} from "./libraries/Types.sol";
+import {Suite} from "./libraries/Types.sol";
 import {PoolBase} from "./pools/PoolBase.sol";
 import {PoolMembers} from "./pools/PoolMembers.sol";
 import {PoolOwners} from "./pools/PoolOwners.sol";
@@ -25,6 +25,7 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
     function poolOf(uint256 pool) external view returns (Pool memory) {
         uint256 p = _pools[pool].w;
         Desk memory desk = _desks[pool];
+        bool closed = p.status() == uint256(Status.Closing) || p.status() == uint256(Status.Settled);
         return Pool({
             owner: desk.owner,
             status: Status(p.status()),
@@ -34,8 +35,7 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
             laneStart: p.laneStart(),
             seedBlock: desk.seedBlock,
             unbonding: desk.unbonding,
-            settleAt: desk.settleAt,
-            terms: _terms[pool]
+            settleAt: closed ? uint256(desk.since) + desk.unbonding : 0
         });
     }
 
@@ -45,21 +45,16 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
     }
 
     /// @inheritdoc IPools
-    function termsOf(uint256 pool) external view returns (PoolTerms memory) {
-        return _terms[pool];
-    }
-
-    /// @inheritdoc IPools
     function accountOf(uint256 pool, address node) external view returns (Account memory) {
         uint256 a = _accounts[pool][node].w;
         return Account({
             earned: a.earned(),
-            drawn: a.drawn(),
+            spent: a.spent(),
             pending: a.pending(),
             limit: a.limit(),
             counter: a.counter(),
             joinedStep: a.joinedStep(),
-            frozenAt: a.barrier(),
+            barrier: a.barrier(),
             frozen: a.frozen(),
             slashed: a.slashed(),
             removed: a.removed(),
@@ -70,39 +65,40 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
     /// @inheritdoc IPools
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory) {
         uint256 f = _files[_id(pool, sequence)];
+        bool pending = f.phase() == FileSlot.PENDING;
+        bool cumulative = f & FileSlot.CUMULATIVE != 0;
         return Submission({
             digest: bytes20(f.digest()),
             phase: Phase(f.phase()),
             code: f.code(),
-            units: f.amount(),
-            time: f.time(),
-            cumulative: f & FileSlot.CUMULATIVE != 0
+            units: cumulative ? 0 : f.amount(),
+            earned: cumulative ? f.amount() : 0,
+            submittedAt: pending ? f.submittedAt() : 0,
+            finalAt: pending ? 0 : f.finalAt()
         });
     }
 
     /// @inheritdoc IPools
-    function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 files) {
-        while (files < 16 && _files[_id(pool, (lane << 4) | files)] != 0) ++files;
-        start = laneStart(pool, lane);
-    }
-
-    /// @inheritdoc IPools
-    function laneStart(uint256 pool, uint256 lane) public view returns (uint256) {
-        uint256 f = _files[_id(pool, lane << 4)];
-        return f.phase() == FileSlot.PENDING ? f.time() : 0;
-    }
-
-    /// @inheritdoc IPools
-    function laneEnd(uint256 pool, uint256 lane) external view returns (uint256 end) {
-        end = laneStart(pool, lane);
-        if (end == 0) return 0;
-        end += _terms[pool].laneBlocks;
-        uint256 last = _files[_id(pool, (lane << 4) | 15)];
-        if (last.phase() == FileSlot.PENDING && last.time() < end) end = last.time();
+    function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files) {
+        uint256 id = _id(pool, lane << 4);
+        uint256 last = _files[id | 15];
+        if (last != 0) {
+            files = 16;
+        } else {
+            // places fill in order
+            for (uint256 half = 8; half != 0; half >>= 1) {
+                if (_files[id + files + half - 1] != 0) files += half;
+            }
+        }
+        uint256 first = _files[id];
+        if (first.phase() != FileSlot.PENDING) return (0, 0, files);
+        start = first.submittedAt();
+        end = start + _pools[pool].w.laneBlocks();
+        if (files == 16 && last.submittedAt() < end) end = last.submittedAt();
     }
 
     /// @inheritdoc IPools
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32) {
-        return _canaryRoots[pool][step];
+        return _steps[pool][step].canaryRoot;
     }
 }

@@ -7,7 +7,7 @@ import {ISeats} from "../interfaces/ISeats.sol";
 import {Epochs} from "../libraries/Epochs.sol";
 import {LaneSlot} from "../libraries/LaneSlot.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
-import {Suite} from "../libraries/Types.sol";
+import {PoolTerms, Suite} from "../libraries/Types.sol";
 
 /// @title Committees
 /// @notice Who judges a lane: the rounds' words, their seeds and the draw.
@@ -16,10 +16,23 @@ abstract contract Committees is ICourt {
 
     bytes32 public constant SEED_TAG = keccak256("muster/lane-seed/1");
 
+    /// @dev What every call of a round needs of a pool's terms, in one word.
+    struct Terms {
+        uint8 committee;
+        uint8 attestBlocks;
+        uint16 drawBlocks;
+        uint32 commitWindow;
+        uint32 revealWindow;
+        uint32 challengeWindow;
+        uint32 receiptWindow;
+        uint32 fee;
+    }
+
     ISeats public immutable seats;
     IPools public immutable pools;
     uint256 public immutable epochBlocks;
 
+    mapping(uint256 pool => PoolTerms) private _promised;
     mapping(uint256 pool => Terms) internal _terms;
     /// By pool << 32 | lane << 1 | round.
     mapping(uint256 key => uint256 slot) internal _lanes;
@@ -32,9 +45,24 @@ abstract contract Committees is ICourt {
     }
 
     /// @inheritdoc ICourt
-    function registerPool(uint256 pool, Terms calldata terms) external {
+    function registerPool(uint256 pool, PoolTerms calldata terms) external {
         if (msg.sender != address(pools)) revert NotPools();
-        _terms[pool] = terms;
+        _promised[pool] = terms;
+        _terms[pool] = Terms({
+            committee: terms.committee,
+            attestBlocks: terms.attestBlocks,
+            drawBlocks: terms.drawBlocks,
+            commitWindow: terms.commitWindow,
+            revealWindow: terms.revealWindow,
+            challengeWindow: terms.challengeWindow,
+            receiptWindow: terms.receiptWindow,
+            fee: terms.fee
+        });
+    }
+
+    /// @inheritdoc ICourt
+    function termsOf(uint256 pool) external view returns (PoolTerms memory) {
+        return _promised[pool];
     }
 
     /// @inheritdoc ICourt
@@ -65,26 +93,28 @@ abstract contract Committees is ICourt {
         r.codes = w.codes();
         if (w.seed() == 0) {
             if (r.settled) {
-                r.time = w.time();
-            } else if (round == 0 ? pools.laneStart(pool, lane) != 0 : w != 0) {
-                uint256 base = _seedBlock(w, pool, lane, round);
-                uint256 effective = Epochs.effective(base, epochBlocks, block.number);
-                r.seedBlock = effective == 0 ? base : effective;
+                r.settledAt = w.settledAt();
+            } else if (w != 0) {
+                uint256 effective = Epochs.effective(w.seedBlock(), epochBlocks, block.number);
+                r.seedBlock = effective == 0 ? w.seedBlock() : effective;
             }
             return r;
         }
         r.seed = bytes32(w.seed());
         r.seats = _members(w, t.committee);
-        (r.committed, r.revealed, r.closed, r.time) = (w.committed(), w.revealed(), w.closed(), w.time());
-        if (!r.settled) {
-            r.commitUntil = w.time() + t.commitWindow;
+        (r.committed, r.revealed, r.closed) = (w.committed(), w.revealed(), w.closed());
+        if (r.settled) {
+            r.settledAt = w.settledAt();
+        } else {
+            r.drawnAt = w.drawnAt();
+            r.commitUntil = r.drawnAt + t.commitWindow;
             r.revealUntil = r.commitUntil + t.revealWindow;
         }
     }
 
     function _draw(uint256 w, uint256 pool, uint256 lane, uint256 round) internal returns (uint256) {
         (uint256[] memory members, bytes32 seed, uint256 seedBlock) = _drawn(w, pool, lane, round);
-        w = uint256(seed) | (block.timestamp << 144);
+        w = w.withTime(block.timestamp) | uint256(seed);
         for (uint256 i = 0; i < members.length; ++i) {
             w = w.withMember(i, members[i]);
         }
@@ -99,7 +129,8 @@ abstract contract Committees is ICourt {
         returns (uint256[] memory members, bytes32 seed, uint256 seedBlock)
     {
         Terms memory t = _terms[pool];
-        uint256 base = _seedBlock(w, pool, lane, round);
+        if (w == 0) revert NoSuchLane();
+        uint256 base = w.seedBlock();
         seedBlock = Epochs.effective(base, epochBlocks, block.number);
         if (seedBlock == 0) revert SeedNotMined(base);
         if (block.number > base + t.drawBlocks) revert DrawOver(base + t.drawBlocks);
@@ -120,17 +151,6 @@ abstract contract Committees is ICourt {
             members = seats.draw(hash, epoch, t.committee, new uint256[](0), address(0));
         }
         if (members.length < t.committee) revert TooFewSeats(members.length);
-    }
-
-    /// @dev S: the block after the last one in which the lane took files, or the one fixed when it was redrawn.
-    function _seedBlock(uint256 w, uint256 pool, uint256 lane, uint256 round) internal view returns (uint256) {
-        if (round == 1) {
-            if (w == 0) revert NoSuchLane();
-            return w.time();
-        }
-        uint256 end = pools.laneEnd(pool, lane);
-        if (end == 0) revert NoSuchLane();
-        return end + 1;
     }
 
     function _members(uint256 w, uint256 size) internal pure returns (uint256[] memory members) {

@@ -1,28 +1,20 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {FileRef} from "../libraries/Types.sol";
+import {FileData, FileRef, PoolTerms, Receipt} from "../libraries/Types.sol";
 import {IVoting} from "./IVoting.sol";
 
 /// @title ICourt
-/// @notice Committees over lanes: draw, hidden votes, outcome. A lane has up to two rounds: round 1 is a fresh
-/// committee for files that round 0 left undecided, because it disagreed, kept silent or was never drawn; what round 1
-/// leaves undecided is void. Whoever is drawn and does not reveal loses `withheldPenalty` per file at settlement.
-/// Life of a round: seed block mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
+/// @notice Committees over lanes: attestation, draw, hidden votes, outcome. A lane is judged as far as its files' bytes
+/// were attested, by the pool's service key or a receipt of it, before the block that seeds its draw; the others are late.
+/// It has up to two rounds: round 1 is a fresh committee for files that round 0 left undecided, because it disagreed,
+/// kept silent or was never drawn; what round 1 leaves undecided is void. Whoever is drawn and does not reveal loses
+/// `withheldPenalty` per file at settlement.
+/// Life of a round: seed block fixed and mined → draw (by anyone, or with the first commit) → commit → reveal (once all have
 /// committed, or after the commit window) → settle (once all have revealed, or after the reveal window).
 interface ICourt is IVoting {
-    struct Terms {
-        uint8 committee;
-        uint8 laneBlocks;
-        uint16 drawBlocks;
-        uint32 commitWindow;
-        uint32 revealWindow;
-        uint32 challengeWindow;
-        uint32 fee;
-    }
-
     struct Round {
-        /// Block whose hash seeds the draw, if drawn now (or the one it was drawn with: 0 once drawn).
+        /// Block whose hash seeds the draw, if drawn now; 0 once drawn, and before anything is attested.
         uint256 seedBlock;
         /// Seed of the draw and of the audit sample: eight random bytes, left-padded; zero before the draw.
         bytes32 seed;
@@ -32,16 +24,23 @@ interface ICourt is IVoting {
         uint256 committed;
         uint256 revealed;
         uint256 closed;
-        /// Time of the draw; after settlement, time of settlement.
-        uint256 time;
+        /// Time of the draw, from then until settlement.
+        uint256 drawnAt;
+        /// Time of settlement.
+        uint256 settledAt;
         bool settled;
-        /// Outcomes, sixteen 4-bit codes.
+        /// What is known of each place, sixteen 4-bit codes: UNDECIDED for what this round judges, then its outcome; NONE
+        /// for what it does not: no such file, or not attested (yet).
         uint256 codes;
         /// Deadlines, 0 before the draw.
         uint256 commitUntil;
         uint256 revealUntil;
     }
 
+    /// @notice The pool's owner named a service key. The previous one counts until `previousUntil`.
+    event ServiceSet(uint256 indexed pool, address service, uint256 previousUntil);
+    /// @notice `places`: bit for bit the files of the lane attested so far; `seedBlock`: S, as that fixes it now.
+    event LaneAttested(uint256 indexed pool, uint256 indexed lane, uint256 places, uint256 seedBlock);
     event CommitteeDrawn(
         uint256 indexed pool,
         uint256 indexed lane,
@@ -88,13 +87,35 @@ interface ICourt is IVoting {
 
     error NotPools();
     error NotAppeals();
+    /// @notice No such lane or round; or, for a draw, nothing of it is attested yet.
     error NoSuchLane();
+    error NotService();
+    /// @notice The lane takes files until the end of block `end`.
+    error LaneOpen(uint256 end);
+    error AttestationOver(uint256 lastBlock);
+    error NoSuchFile();
+    error NothingNew();
+    /// @notice Not signed by a key of this pool's service that counts, for this node and file; or from the future.
+    error BadReceipt();
+    /// @notice The key was rotated lately.
+    error TooSoon(uint256 time);
     error DrawOver(uint256 lastBlock);
     error NotSettleable(uint256 time);
     error AlreadySettled();
     error NotSettled();
     error NotFinal(uint256 time);
 
+    // ---- Attestation
+    /// @notice Names the key that attests and signs receipts; the pool's owner. The previous key counts for
+    /// `receiptWindow` seconds more; before that is over there is no other rotation.
+    function setService(uint256 pool, address service) external;
+    /// @notice Says that the bytes of the files in `places` (bit p: place p) are in the pool's storage. Service key only;
+    /// when the lane takes no more files, and until `attestBlocks` blocks after its end.
+    function attest(uint256 pool, uint256 lane, uint256 places) external;
+    /// @notice The same for one file by the receipt that its node got; anyone may call.
+    function attestByReceipt(uint256 pool, uint256 sequence, FileData calldata file, Receipt calldata receipt) external;
+
+    // ---- Votes
     /// @notice Draws the committee of a round and fixes its seed; anyone may call once the seed block is mined. The
     /// first commit does it too.
     function draw(uint256 pool, uint256 lane, uint256 round) external;
@@ -135,12 +156,23 @@ interface ICourt is IVoting {
     function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external;
 
     // Hooks.
-    function registerPool(uint256 pool, Terms calldata terms) external;
+    /// @notice Pools: keeps what a new pool promises.
+    function registerPool(uint256 pool, PoolTerms calldata terms) external;
     /// @notice Appeals, Canaries: sets the outcome of one file in the round that decided it. A file that goes before a
     /// jury freezes the seats of its committee until they are closed.
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;
 
     // Views.
+    function termsOf(uint256 pool) external view returns (PoolTerms memory);
+    /// @notice The key that attests and signs receipts, and the one before it, which counts until `previousUntil`.
+    function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil);
+    /// @notice Reverts unless a key of the pool's service that counts now signed the receipt of this node and file.
+    function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) external view;
+    /// @notice What the service signs: see `Receipt`. Contracts sign by ERC-1271.
+    function receiptDigest(uint256 pool, address node, bytes32 fileHash, uint256 size, uint256 time)
+        external
+        view
+        returns (bytes32);
     /// @notice The committee of a round, known as soon as the seed block is mined, drawn or not.
     function committeeOf(uint256 pool, uint256 lane, uint256 round)
         external

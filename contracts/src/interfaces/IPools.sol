@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {FileData, FileRef, PoolTerms, Work} from "../libraries/Types.sol";
+import {FileData, FileRef, PoolTerms, Receipt, Work} from "../libraries/Types.sol";
 
 /// @title IPools
 /// @notice Pools with escrowed budgets, their nodes' accounts and submissions, and pay. The contract assigns every
@@ -41,24 +41,24 @@ interface IPools {
         uint256 unbonding;
         /// When closed: leftovers can be taken from this time on.
         uint256 settleAt;
-        PoolTerms terms;
     }
 
     struct Account {
-        /// Units accepted so far.
+        /// Units settled to be paid so far.
         uint256 earned;
-        /// Units of `earned` that were paid, are held by a dispute, or were forfeited in one.
-        uint256 drawn;
+        /// Units of `earned` that no claim will pay (any more): claimed, held by a dispute, or lost in one.
+        uint256 spent;
         /// Units submitted and not settled.
         uint256 pending;
-        /// Most units that may be pending or earned and not drawn; 0 when not a member.
+        /// Most units that may be pending or earned and not spent; 0 when not a member.
         uint256 limit;
         /// The counter of the next submission.
         uint256 counter;
         /// First step it may submit for.
         uint256 joinedStep;
-        /// When its earliest open or final reject was settled; 0 when there is none.
-        uint256 frozenAt;
+        /// Work that vests later is not paid: when its earliest reject was settled that is open, or of any once it is
+        /// slashed; 0 when there is none.
+        uint256 barrier;
         /// Rejected files that are not final yet.
         uint256 frozen;
         bool slashed;
@@ -73,12 +73,14 @@ interface IPools {
         Phase phase;
         /// Outcome (Codes), 0 while pending.
         uint256 code;
-        /// The node's `earned` including this file when `cumulative`. Otherwise: the file's units.
+        /// Its units, as long as it was never to be paid.
         uint256 units;
-        /// Pending: block of submission. Settled: when the outcome becomes final, if nobody disputes it.
-        uint256 time;
-        /// It was accepted once, so it can be named in a claim.
-        bool cumulative;
+        /// Afterwards the node's `earned` including this file, which can then be named in a claim.
+        uint256 earned;
+        /// Pending: block of submission.
+        uint256 submittedAt;
+        /// Settled: when the outcome becomes final, if nobody disputes it, and pay vests.
+        uint256 finalAt;
     }
 
     event PoolCreated(
@@ -108,7 +110,7 @@ interface IPools {
     );
     /// @notice Another place to fetch a file from. Only the submission's own node is to be believed.
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
-    /// @notice A file's outcome by its committee (or void). Final at `time` unless disputed.
+    /// @notice A file's outcome by its committee (or void, or late). Final at `time` unless disputed.
     event FileSettled(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 units, uint256 time
     );
@@ -117,7 +119,7 @@ interface IPools {
     event FileResolved(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time
     );
-    /// @notice A file that was not accepted is final; `slashed` grains left the node's stake.
+    /// @notice A file that was not accepted is final: its costs are taken and refunded; `slashed` grains left the stake.
     event FileFinalized(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 slashed
     );
@@ -132,7 +134,6 @@ interface IPools {
     error NoSuchPool();
     error NotOwner();
     error NotCourt();
-    error NotNode();
     error NotOperatorOrNode();
     error Paused();
     error TooFewSeats(uint256 seats, uint256 needed);
@@ -152,6 +153,8 @@ interface IPools {
     error PayAboveBonds(uint256 pay, uint256 bonds);
     /// @notice The caller expected counter `expected`, the account is at `actual`.
     error CounterMismatch(uint256 expected, uint256 actual);
+    /// @notice The receipt has to be of a time from `first` to `last`.
+    error ReceiptOutOfTime(uint256 first, uint256 last);
     error StepOutOfRange(uint256 step, uint256 first, uint256 last);
     error BadUnits(uint256 units, uint256 most);
     error BadRows();
@@ -163,7 +166,7 @@ interface IPools {
     error NotYet(uint256 time);
     error WindowOver(uint256 time);
     error NothingToClaim();
-    error IsFrozen(uint256 frozenAt);
+    error IsFrozen(uint256 barrier);
 
     // ---- Owner
     /// @notice Creates an open pool and escrows `budget` (approved before). Needs as many active seats as the committee
@@ -205,20 +208,31 @@ interface IPools {
     function submitMany(uint256 pool, uint32 step, uint256 counter, Work[] calldata works)
         external
         returns (uint256 firstSequence, uint256 lastSequence);
+    /// @notice Submits a file that the pool's storage took in time: its receipt, at most `receiptWindow` seconds old, must
+    /// be no later than whatever else would refuse it: the pool's pause or closing, a newer step that put this one out of
+    /// `maxLag`, the node's leaving or removal (its stake, still locked, then sets its limit).
+    function submitWithReceipt(
+        uint256 pool,
+        uint32 step,
+        uint256 counter,
+        Work calldata work,
+        Receipt calldata receipt
+    ) external returns (uint256 sequence);
     /// @notice Says where else a file can be fetched. Emits an event, stores nothing.
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
     // ---- Keepers
-    /// @notice After the challenge window of a file that was not accepted: slashes or charges its submitter, refunds the
-    /// pool; anyone may call.
+    /// @notice Of a file that was not accepted, after its challenge window (at once when it was late): slashes or charges
+    /// its submitter, refunds the pool; anyone may call.
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external;
     /// @notice Returns to the budget the pay of an accepted file that had not vested when its node was slashed; anyone
     /// may call.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     // ---- Hooks of Court, Appeals and Canaries
-    /// @notice Writes outcomes (sixteen 4-bit codes, place 0 lowest; UNDECIDED and NONE are left pending) of a lane.
-    function settleLane(uint256 pool, uint256 lane, uint256 codes, FileRef[] calldata files) external;
+    /// @notice Writes a round's outcomes (sixteen 4-bit codes, place 0 lowest). UNDECIDED is left pending; NONE is late in
+    /// round 0, and decided before in round 1.
+    function settleLane(uint256 pool, uint256 lane, uint256 round, uint256 codes, FileRef[] calldata files) external;
     function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external;
     /// @notice Begins a dispute or canary: holds the file's pay.
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external returns (uint256 code);
@@ -233,7 +247,6 @@ interface IPools {
     function poolOf(uint256 pool) external view returns (Pool memory);
     function poolCount() external view returns (uint256);
     function ownerOf(uint256 pool) external view returns (address);
-    function termsOf(uint256 pool) external view returns (PoolTerms memory);
     function accountOf(uint256 pool, address node) external view returns (Account memory);
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory);
     /// @notice Units of `node` that a claim with the latest vested submission `sequence` would pay, and grains.
@@ -241,12 +254,9 @@ interface IPools {
         external
         view
         returns (uint256 units, uint256 amount);
-    /// @notice Block of a lane's first submission (0: none, or its outcome is known), and how many files it has.
-    function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 files);
-    function laneStart(uint256 pool, uint256 lane) external view returns (uint256);
-    /// @notice Last block in which a lane whose outcome is open takes files: that of the sixteenth when it is full;
-    /// 0: none, or its outcome is known.
-    function laneEnd(uint256 pool, uint256 lane) external view returns (uint256);
+    /// @notice How many files a lane has; until its first one's outcome is known, also the block of its first submission
+    /// and the last block in which it takes files: that of the sixteenth when it is full.
+    function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files);
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
     /// @notice keccak256(abi.encode(root, fileHash, packed, pool << 32 | sequence)),
     /// packed = step << 64 | counter << 40 | units << 16 | rows.

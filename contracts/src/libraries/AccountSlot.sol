@@ -3,8 +3,8 @@ pragma solidity 0.8.37;
 
 /// @title AccountSlot
 /// @notice A node's account in a pool, in one word:
-/// earned 46 | drawn 46 | pending 34 | limit 34 | counter 22 | frozenAt 32 | joined step 20 | unsettled 10 | frozen 10 |
-/// flags 2. Units, not grains. A slashed node has no limit any more: the field then holds when it was slashed.
+/// earned 46 | spent 46 | pending 34 | limit 34 | counter 22 | barrier 32 | joined step 20 | unsettled 10 | frozen 10 |
+/// flags 2. Units, not grains.
 /// No field overflows: 2^22 files of less than 2^24 units earn less than 2^46; pending units stay below the limit.
 library AccountSlot {
     uint256 internal constant MAX_46 = (1 << 46) - 1;
@@ -19,7 +19,8 @@ library AccountSlot {
         return w & MAX_46;
     }
 
-    function drawn(uint256 w) internal pure returns (uint256) {
+    /// @notice Units of `earned` that no claim will pay (any more): claimed, held by a dispute, or lost in one.
+    function spent(uint256 w) internal pure returns (uint256) {
         return (w >> 46) & MAX_46;
     }
 
@@ -27,20 +28,18 @@ library AccountSlot {
         return (w >> 92) & MAX_34;
     }
 
-    function limitField(uint256 w) internal pure returns (uint256) {
-        return (w >> 126) & MAX_34;
-    }
-
-    /// @notice 0 for a node that is not a member, or was slashed.
+    /// @notice 0 for a node that is not a member.
     function limit(uint256 w) internal pure returns (uint256) {
-        return w & SLASHED == 0 ? limitField(w) : 0;
+        return (w >> 126) & MAX_34;
     }
 
     function counter(uint256 w) internal pure returns (uint256) {
         return (w >> 160) & MAX_COUNTER;
     }
 
-    function frozenAt(uint256 w) internal pure returns (uint256) {
+    /// @notice Work that vests later is not paid: when its earliest reject was settled that is open, or, once the node is
+    /// slashed, that ever was; 0: no bound.
+    function barrier(uint256 w) internal pure returns (uint256) {
         return (w >> 182) & 0xffffffff;
     }
 
@@ -65,25 +64,16 @@ library AccountSlot {
         return w & SLASHED != 0;
     }
 
-    /// @notice Until when work had to vest to be claimable: the earlier of the open freeze and the slash; 0: no bound.
-    function barrier(uint256 w) internal pure returns (uint256 time) {
-        time = frozenAt(w);
-        if (slashed(w)) {
-            uint256 slashTime = limitField(w);
-            if (time == 0 || slashTime < time) time = slashTime;
-        }
-    }
-
     /// @notice Units that count against the limit.
     function open(uint256 w) internal pure returns (uint256) {
-        return earned(w) - drawn(w) + pending(w);
+        return earned(w) - spent(w) + pending(w);
     }
 
     function withEarned(uint256 w, uint256 value) internal pure returns (uint256) {
         return (w & ~MAX_46) | value;
     }
 
-    function withDrawn(uint256 w, uint256 value) internal pure returns (uint256) {
+    function withSpent(uint256 w, uint256 value) internal pure returns (uint256) {
         return (w & ~(MAX_46 << 46)) | (value << 46);
     }
 
@@ -93,6 +83,10 @@ library AccountSlot {
 
     function withLimit(uint256 w, uint256 value) internal pure returns (uint256) {
         return (w & ~(MAX_34 << 126)) | (value << 126);
+    }
+
+    function withBarrier(uint256 w, uint256 value) internal pure returns (uint256) {
+        return (w & ~(uint256(0xffffffff) << 182)) | (value << 182);
     }
 
     function withJoinedStep(uint256 w, uint256 value) internal pure returns (uint256) {
@@ -116,24 +110,22 @@ library AccountSlot {
         return unsettled(w) == MAX_COUNT ? w : w - (1 << 234);
     }
 
-    /// @notice After one more frozen file. Earliest time wins; the count sticks at its end.
+    /// @notice After one more frozen file, at a time that never decreases. The count sticks at its end.
     function frozenMore(uint256 w, uint256 time) internal pure returns (uint256) {
-        uint256 count = frozen(w);
-        if (count == 0) w = (w & ~(uint256(0xffffffff) << 182)) | (time << 182);
-        return count == MAX_COUNT ? w : w + (1 << 244);
+        if (barrier(w) == 0) w = withBarrier(w, time);
+        return frozen(w) == MAX_COUNT ? w : w + (1 << 244);
     }
 
     /// @notice After one frozen file less. A count that once stuck never comes down.
     function frozenLess(uint256 w) internal pure returns (uint256) {
-        uint256 count = frozen(w);
-        if (count == MAX_COUNT) return w;
+        if (frozen(w) == MAX_COUNT) return w;
         w -= 1 << 244;
-        return count == 1 ? w & ~(uint256(0xffffffff) << 182) : w;
+        return frozen(w) == 0 && !slashed(w) ? withBarrier(w, 0) : w;
     }
 
-    /// @notice After a slash for a file that was frozen at `time`; the earliest wins.
+    /// @notice After a slash for a file that was rejected at `time`: no member any more; the earliest barrier stays.
     function slashedAt(uint256 w, uint256 time) internal pure returns (uint256) {
-        if (slashed(w) && limitField(w) <= time) return w;
-        return withLimit(w, time) | SLASHED;
+        uint256 old = barrier(w);
+        return withLimit(old == 0 || time < old ? withBarrier(w, time) : w, 0) | SLASHED;
     }
 }

@@ -2,9 +2,10 @@
 pragma solidity 0.8.37;
 
 /// @title Codes
-/// @notice The 4-bit codes of votes and outcomes. Votes use 1 to 11; 12 to 15 exist only as outcomes of a file.
+/// @notice The codes of votes and outcomes. Votes use 1 to 11; 12 to 15 exist only as outcomes of a file, in the same
+/// four bits; 16 is only a file's: no committee ever saw it.
 library Codes {
-    /// No vote, or no file at this place of the lane.
+    /// No vote; or nothing to judge at this place of the lane: no file, or one that was not attested.
     uint256 internal constant NONE = 0;
     /// Every check passed.
     uint256 internal constant ACCEPT = 1;
@@ -26,16 +27,18 @@ library Codes {
     uint256 internal constant REJECT_COMMITMENT = 9;
     /// Not a readable rollout file.
     uint256 internal constant MALFORMED = 10;
-    /// Nowhere to be fetched.
+    /// Nowhere to be fetched, though its receipt says that it was uploaded: paid, never trained on.
     uint256 internal constant UNAVAILABLE = 11;
     /// Outcome only: opened as a canary; unpaid, its carrier free.
     uint256 internal constant CANARY = 12;
     /// Outcome only: undecided twice, or never drawn or voted on; unpaid, unslashed.
     uint256 internal constant VOID = 13;
-    /// Outcome only: this committee did not decide; a second one will.
+    /// Of a lane only: attested and not decided yet, or not by the first committee.
     uint256 internal constant UNDECIDED = 14;
     /// Outcome only: before a jury, or in an opened canary's contest window.
     uint256 internal constant DISPUTED = 15;
+    /// Of a file only: its bytes were not attested in time; unpaid, a small penalty.
+    uint256 internal constant LATE = 16;
 
     /// Classes of codes, for fees and penalties.
     uint256 internal constant KIND_NONE = 0;
@@ -44,7 +47,7 @@ library Codes {
     uint256 internal constant KIND_MALFORMED = 3;
     uint256 internal constant KIND_UNAVAILABLE = 4;
 
-    /// @notice The class of a code. A canary counts as a reject; void, undecided and disputed have none.
+    /// @notice The class of a code. A canary counts as a reject; void, undecided, disputed and late have none.
     function kind(uint256 code) internal pure returns (uint256) {
         if (code == ACCEPT || code == UNSURE) return KIND_ACCEPT;
         if (isReject(code) || code == CANARY) return KIND_REJECT;
@@ -66,6 +69,11 @@ library Codes {
         return first != KIND_UNAVAILABLE && second != KIND_UNAVAILABLE && first != KIND_NONE && second != KIND_NONE;
     }
 
+    /// @notice Whether a file of this outcome is paid: an upload receipt keeps the pay of what cannot be fetched later.
+    function isPaid(uint256 code) internal pure returns (bool) {
+        return code == ACCEPT || code == UNSURE || code == UNAVAILABLE;
+    }
+
     /// @notice Whether a code can be voted.
     function isVote(uint256 code) internal pure returns (bool) {
         return code >= ACCEPT && code <= UNAVAILABLE;
@@ -74,6 +82,24 @@ library Codes {
     /// @notice Code number `index` (0 to 15) of a word of sixteen.
     function get(uint256 word, uint256 index) internal pure returns (uint256) {
         return (word >> (index << 2)) & 15;
+    }
+
+    /// @notice Sixteen codes, `code` where `places` has a bit.
+    function spread(uint256 places, uint256 code) internal pure returns (uint256 x) {
+        places &= 0xffff;
+        x = (places | (places << 24)) & 0x000000ff000000ff;
+        x = (x | (x << 12)) & 0x000f000f000f000f;
+        x = (x | (x << 6)) & 0x0303030303030303;
+        x = ((x | (x << 3)) & 0x1111111111111111) * code;
+    }
+
+    /// @notice The places of sixteen codes that have one.
+    function gather(uint256 codes) internal pure returns (uint256 x) {
+        x = (codes | (codes >> 1) | (codes >> 2) | (codes >> 3)) & 0x1111111111111111;
+        x = (x | (x >> 3)) & 0x0303030303030303;
+        x = (x | (x >> 6)) & 0x000f000f000f000f;
+        x = (x | (x >> 12)) & 0x000000ff000000ff;
+        x = (x | (x >> 24)) & 0xffff;
     }
 
     /// @notice `word` with code number `index` replaced.

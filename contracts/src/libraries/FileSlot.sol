@@ -2,11 +2,11 @@
 pragma solidity 0.8.37;
 
 /// @title FileSlot
-/// @notice A submission in one word: digest 160 | amount 48 | time 32 | code 4 | (4 unused) | phase 4 | flags 4, lowest
-/// first. Pending: amount = units, time = block. Settled: amount = the node's earned units including this file when
-/// CUMULATIVE is set, the file's units otherwise; time = when it becomes final or vests.
+/// @notice A submission in one word: digest 160 | amount 48 | time 32 | code 8 | phase 4 | flags 4, lowest first. The
+/// amount are the node's earned units including this file when CUMULATIVE is set, the file's units otherwise. The time is
+/// the block of the submission while it is pending, afterwards when it becomes final or vests.
 library FileSlot {
-    /// The amount is cumulative: the file was accepted once, and can stand as a claim's hint.
+    /// The amount is cumulative: the file was to be paid once, and can stand as a claim's hint.
     uint256 internal constant CUMULATIVE = 1 << 252;
     /// The file counts as a frozen one in its node's account.
     uint256 internal constant FROZEN = 1 << 253;
@@ -32,12 +32,18 @@ library FileSlot {
         return (w >> 160) & 0xffffffffffff;
     }
 
-    function time(uint256 w) internal pure returns (uint256) {
+    /// @notice Pending: the block of its submission.
+    function submittedAt(uint256 w) internal pure returns (uint256) {
+        return (w >> 208) & 0xffffffff;
+    }
+
+    /// @notice Settled: when its outcome becomes final, and its pay vests.
+    function finalAt(uint256 w) internal pure returns (uint256) {
         return (w >> 208) & 0xffffffff;
     }
 
     function code(uint256 w) internal pure returns (uint256) {
-        return (w >> 240) & 0xf;
+        return (w >> 240) & 0xff;
     }
 
     function phase(uint256 w) internal pure returns (uint256) {
@@ -50,9 +56,5 @@ library FileSlot {
 
     function withPhase(uint256 w, uint256 value) internal pure returns (uint256) {
         return (w & ~(uint256(0xf) << 248)) | (value << 248);
-    }
-
-    function withCode(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(uint256(0xf) << 240)) | (value << 240);
     }
 }

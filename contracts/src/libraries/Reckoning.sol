@@ -44,6 +44,11 @@ library Reckoning {
         }
     }
 
+    /// @notice Sixteen codes without those that are not `code`.
+    function only(uint256 codes, uint256 code) internal pure returns (uint256) {
+        return Codes.spread(~Codes.gather(codes ^ (code * ONES)), code);
+    }
+
     /// @notice Whether a member that voted `votes` would be penalised if `codes` were final.
     function owes(uint256 votes, uint256 codes) internal pure returns (bool) {
         (,, uint256 penalty) = member(votes, codes, 0, 1, 1);
@@ -52,8 +57,8 @@ library Reckoning {
 
     /// @notice How many of sixteen codes are set.
     function count(uint256 codes) internal pure returns (uint256 files) {
-        for (uint256 place = 0; place < 16; ++place) {
-            if (Codes.get(codes, place) != Codes.NONE) ++files;
+        for (uint256 places = Codes.gather(codes); places != 0; places &= places - 1) {
+            ++files;
         }
     }
 }

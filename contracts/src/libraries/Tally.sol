@@ -41,20 +41,16 @@ library Tally {
         }
     }
 
-    /// @notice Outcomes of the first `files` places of a lane.
-    function lane(uint256[] memory votes, uint256 files, uint256 seats) internal pure returns (uint256 codes) {
-        for (uint256 place = 0; place < files; ++place) {
-            codes |= outcome(votes, place, seats) << (place << 2);
-        }
-    }
-
-    /// @notice Outcomes of a second round: it speaks only of what the first left undecided, and what it leaves undecided
-    /// is void.
-    function lastWord(uint256 codes, uint256 first) internal pure returns (uint256 out) {
+    /// @notice Outcomes of the places that `open` says are undecided. What stays so is `otherwise`.
+    function lane(uint256[] memory votes, uint256 open, uint256 seats, uint256 otherwise)
+        internal
+        pure
+        returns (uint256 codes)
+    {
         for (uint256 place = 0; place < 16; ++place) {
-            if (Codes.get(first, place) != Codes.UNDECIDED) continue;
-            uint256 code = Codes.get(codes, place);
-            out = Codes.set(out, place, code == Codes.UNDECIDED ? Codes.VOID : code);
+            if (Codes.get(open, place) != Codes.UNDECIDED) continue;
+            uint256 code = outcome(votes, place, seats);
+            codes |= (code == Codes.UNDECIDED ? otherwise : code) << (place << 2);
         }
     }
 }

@@ -12,7 +12,7 @@ library TermsLib {
     uint256 internal constant MAX_UNSETTLED = 64;
 
     /// @notice Reverts on terms out of bounds; returns the unbonding period U in seconds.
-    /// U = (R + 1 + 4 draws) blocks + 2 (C + V) + W + contest + 2 (A + Cj + Vj), and an eighth more.
+    /// U = (R + 1 + D + 4 draws) blocks + 2 (C + V) + W + receipts + 2 (A + Cj + Vj), and an eighth more.
     function check(PoolTerms calldata t, uint256 minWindow, uint256 blockSeconds, uint256 maxUnbonding)
         internal
         pure
@@ -31,6 +31,7 @@ library TermsLib {
             revert IParams.BadTerms("appealJury");
         }
         if (t.laneBlocks == 0) revert IParams.BadTerms("laneBlocks");
+        if (t.attestBlocks < 2) revert IParams.BadTerms("attestBlocks");
         if (t.maxLag > 15) revert IParams.BadTerms("maxLag");
         if (t.auditRate == 0 || t.auditRate > 65536) revert IParams.BadTerms("auditRate");
         if (t.drawBlocks < 8) revert IParams.BadTerms("drawBlocks");
@@ -40,10 +41,11 @@ library TermsLib {
         _window(t.appealWindow, minWindow, "appealWindow");
         _window(t.juryCommitWindow, minWindow, "juryCommitWindow");
         _window(t.juryRevealWindow, minWindow, "juryRevealWindow");
-        _window(t.contestWindow, minWindow, "contestWindow");
-        unbonding = (uint256(t.laneBlocks) + 1 + 4 * uint256(t.drawBlocks)) * blockSeconds + 2
-            * (uint256(t.commitWindow) + t.revealWindow) + t.challengeWindow + t.contestWindow + 2
-            * (uint256(t.appealWindow) + t.juryCommitWindow + t.juryRevealWindow);
+        _window(t.receiptWindow, minWindow, "receiptWindow");
+        uint256 blocks = uint256(t.laneBlocks) + 1 + t.attestBlocks + 4 * uint256(t.drawBlocks);
+        uint256 committees = 2 * (uint256(t.commitWindow) + t.revealWindow);
+        uint256 juries = 2 * (uint256(t.appealWindow) + t.juryCommitWindow + t.juryRevealWindow);
+        unbonding = blocks * blockSeconds + committees + t.challengeWindow + t.receiptWindow + juries;
         unbonding += unbonding / 8;
         if (unbonding > maxUnbonding) revert IParams.BadTerms("unbonding");
     }

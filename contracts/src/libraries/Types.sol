@@ -36,11 +36,13 @@ struct PoolTerms {
     uint8 appealJury;
     /// R: a lane takes submissions for this many blocks after its first one.
     uint8 laneBlocks;
+    /// D: blocks after a lane's end in which its files' bytes can be attested; whatever is not is late.
+    uint8 attestBlocks;
     /// How many steps behind the newest a submission may be.
     uint8 maxLag;
     /// Share of rollouts audited: 1 to 65536; 65536 is every rollout.
     uint24 auditRate;
-    /// Blocks after the seed block within which a committee must be drawn; later the lane is void.
+    /// Blocks after the seed block within which a committee must be drawn; later the next one judges.
     uint16 drawBlocks;
     /// C: seconds to commit, from the draw.
     uint32 commitWindow;
@@ -54,8 +56,10 @@ struct PoolTerms {
     uint32 juryCommitWindow;
     /// Vj: seconds for jurors to reveal, after the commit window.
     uint32 juryRevealWindow;
-    /// Seconds in which an opened canary can be contested.
-    uint32 contestWindow;
+    /// Seconds for which an upload receipt, and a service key that was replaced, still counts.
+    uint32 receiptWindow;
+    /// Whose seats judge: 0 for the pool's own class, otherwise a family's.
+    uint32 class;
     /// Whether nodes need the owner's signed invite.
     bool inviteOnly;
     /// SHA-256 of the pool's canonical JSON configuration.
@@ -83,6 +87,17 @@ struct FileData {
     uint16 rows;
     bytes32 root;
     bytes32 fileHash;
+}
+
+/// @notice The pool's storage took a node's file: the service key's EIP-712 signature of
+/// UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time), domain {name "muster-receipts",
+/// version "1", chainId, Pools}.
+struct Receipt {
+    /// Bytes of the file.
+    uint64 size;
+    /// When all of it was there.
+    uint40 time;
+    bytes signature;
 }
 
 /// @notice The short form of the same proof: `inner` is `Pools.innerHash(...)`.

@@ -10,7 +10,7 @@ import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
-import {FileData, PoolTerms, Suite} from "../libraries/Types.sol";
+import {FileData, Suite} from "../libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
@@ -31,7 +31,19 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         address owner;
         uint32 seedBlock;
         uint32 unbonding;
-        uint32 settleAt;
+        /// When it became what its status says: open (again), paused, closing.
+        uint32 since;
+        // next word: what is needed here of the terms
+        uint56 minStake;
+        uint16 leverage;
+        uint32 challengeWindow;
+        uint32 receiptWindow;
+        bool inviteOnly;
+    }
+
+    struct Step {
+        bytes32 canaryRoot;
+        uint40 publishedAt;
     }
 
     IERC20 public immutable token;
@@ -46,8 +58,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     uint256 public poolCount;
     mapping(uint256 pool => Word) internal _pools;
     mapping(uint256 pool => Desk) internal _desks;
-    mapping(uint256 pool => PoolTerms) internal _terms;
-    mapping(uint256 pool => mapping(uint256 step => bytes32)) internal _canaryRoots;
+    mapping(uint256 pool => mapping(uint256 step => Step)) internal _steps;
     mapping(uint256 pool => mapping(address node => Word)) internal _accounts;
     /// By pool << 32 | sequence.
     mapping(uint256 id => uint256 slot) internal _files;
@@ -109,7 +120,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
 
     /// @dev Units that may be under way or unclaimed at once.
     function _limit(uint256 pool, uint256 p, uint256 stake) internal view returns (uint256 limit) {
-        limit = stake * _terms[pool].leverage / p.rate();
+        limit = stake * _desks[pool].leverage / p.rate();
         if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
         if (limit == 0) revert OverLimit(0, 0);
     }

@@ -4,7 +4,6 @@ pragma solidity 0.8.37;
 import {IPools} from "../interfaces/IPools.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
-import {PoolTerms} from "../libraries/Types.sol";
 import {PoolBase} from "./PoolBase.sol";
 import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
@@ -21,7 +20,7 @@ abstract contract PoolMembers is PoolBase, EIP712 {
 
     /// @inheritdoc IPools
     function join(uint256 pool, address node) external {
-        if (_terms[pool].inviteOnly) revert InviteRequired();
+        if (_desks[pool].inviteOnly) revert InviteRequired();
         _join(pool, node);
     }
 
@@ -74,7 +73,7 @@ abstract contract PoolMembers is PoolBase, EIP712 {
         uint256 a = _accounts[pool][node].w;
         if (a.removed() || a.slashed()) revert Removed();
         if (a.limit() != 0) revert AlreadyMember();
-        (address operator, uint256 stake) = stakes.bind(node, pool, _terms[pool].minStake);
+        (address operator, uint256 stake) = stakes.bind(node, pool, _desks[pool].minStake);
         _onlyNode(node, operator);
         uint256 limit = _limit(pool, p, stake);
         // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.

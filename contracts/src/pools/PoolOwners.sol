@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ICourt} from "../interfaces/ICourt.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {PoolTerms} from "../libraries/Types.sol";
@@ -38,22 +37,20 @@ abstract contract PoolOwners is PoolBase {
                 terms.committee,
                 uint256(Status.Open)
             ).withFree(budget);
-        _desks[pool] = Desk({owner: msg.sender, seedBlock: 0, unbonding: uint32(unbonding), settleAt: 0});
-        _terms[pool] = terms;
+        _desks[pool] = Desk({
+            owner: msg.sender,
+            seedBlock: 0,
+            unbonding: uint32(unbonding),
+            since: 0,
+            minStake: terms.minStake,
+            leverage: terms.leverage,
+            challengeWindow: terms.challengeWindow,
+            receiptWindow: terms.receiptWindow,
+            inviteOnly: terms.inviteOnly
+        });
         emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
         emit PoolFunded(pool, msg.sender, budget);
-        court.registerPool(
-            pool,
-            ICourt.Terms({
-                committee: terms.committee,
-                laneBlocks: terms.laneBlocks,
-                drawBlocks: terms.drawBlocks,
-                commitWindow: terms.commitWindow,
-                revealWindow: terms.revealWindow,
-                challengeWindow: terms.challengeWindow,
-                fee: terms.fee
-            })
-        );
+        court.registerPool(pool, terms);
         token.safeTransferFrom(msg.sender, address(this), budget);
     }
 
@@ -82,7 +79,7 @@ abstract contract PoolOwners is PoolBase {
         _pools[pool].w = p.withSteps(steps + 1);
         uint256 seedBlock = block.number + 1;
         _desks[pool].seedBlock = uint32(seedBlock);
-        _canaryRoots[pool][step] = canaryRoot;
+        _steps[pool][step] = Step(canaryRoot, uint40(block.timestamp));
         emit StepPublished(pool, step, manifestHash, canaryRoot, seedBlock);
     }
 
@@ -100,8 +97,6 @@ abstract contract PoolOwners is PoolBase {
     function closePool(uint256 pool) external onlyOwner(pool) {
         uint256 status = _pools[pool].w.status();
         if (status != uint256(Status.Open) && status != uint256(Status.Paused)) revert WrongStatus(Status(status));
-        Desk storage desk = _desks[pool];
-        desk.settleAt = uint32(block.timestamp + desk.unbonding);
         _setStatus(pool, Status(status), Status.Closing);
     }
 
@@ -110,7 +105,7 @@ abstract contract PoolOwners is PoolBase {
         uint256 p = _pools[pool].w;
         uint256 status = p.status();
         if (status != uint256(Status.Closing) && status != uint256(Status.Settled)) revert WrongStatus(Status(status));
-        uint256 settleAt = _desks[pool].settleAt;
+        uint256 settleAt = uint256(_desks[pool].since) + _desks[pool].unbonding;
         if (block.timestamp < settleAt) revert NotYet(settleAt);
         amount = p.free();
         _pools[pool].w = p.withFree(0).withStatus(uint256(Status.Settled));
@@ -123,6 +118,7 @@ abstract contract PoolOwners is PoolBase {
         uint256 p = _pools[pool].w;
         if (p.status() != uint256(from)) revert WrongStatus(Status(p.status()));
         _pools[pool].w = p.withStatus(uint256(to));
+        _desks[pool].since = uint32(block.timestamp);
         emit StatusSet(pool, to);
     }
 }

@@ -22,16 +22,22 @@ abstract contract PoolVerdicts is PoolBase {
     using PoolSlot for uint256;
 
     /// @inheritdoc IPools
-    function settleLane(uint256 pool, uint256 lane, uint256 codes, FileRef[] calldata files) external onlyCourt {
+    function settleLane(uint256 pool, uint256 lane, uint256 round, uint256 codes, FileRef[] calldata files)
+        external
+        onlyCourt
+    {
         uint256 p = _pools[pool].w;
         uint256 before = p;
-        uint256 time = block.timestamp + _terms[pool].challengeWindow;
+        uint256 window = _desks[pool].challengeWindow;
         uint256 sequence = lane << 4;
         if (files.length == 0 || files.length > 16) revert BadCount();
         if (files.length < 16 && _files[_id(pool, sequence + files.length)] != 0) revert BadCount();
         for (uint256 i = 0; i < files.length; ++i) {
             uint256 code = Codes.get(codes, i);
+            if (code == Codes.NONE && round == 0) code = Codes.LATE;
             if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
+            // nothing can be said against lateness: it is final at once
+            uint256 time = code == Codes.LATE ? block.timestamp : block.timestamp + window;
             p = _settleFile(p, pool, sequence + i, files[i], code, time);
         }
         if (p != before) _pools[pool].w = p;
@@ -48,12 +54,17 @@ abstract contract PoolVerdicts is PoolBase {
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external {
         uint256 f = _checked(pool, sequence, file.inner, file.node);
         uint256 code = f.code();
-        if (f.phase() != FileSlot.SETTLED || Codes.kind(code) <= Codes.KIND_ACCEPT) {
+        if (f.phase() != FileSlot.SETTLED || Codes.kind(code) == Codes.KIND_ACCEPT) {
             revert WrongPhase(sequence, Phase(f.phase()));
         }
-        if (block.timestamp < f.time()) revert NotYet(f.time());
+        if (block.timestamp < f.finalAt()) revert NotYet(f.finalAt());
         _files[_id(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
-        uint256 settledAt = f.time() - _terms[pool].challengeWindow;
+        if (code == Codes.UNAVAILABLE) {
+            _pools[pool].w = _credit(_pools[pool].w, _unearned(_pools[pool].w));
+            emit FileFinalized(pool, file.node, sequence, code, 0);
+            return;
+        }
+        uint256 settledAt = code == Codes.LATE ? f.finalAt() : f.finalAt() - _desks[pool].challengeWindow;
         _charge(pool, sequence, file.node, f, Charge(code, f.amount(), settledAt, settledAt, 0, msg.sender));
     }
 
@@ -61,14 +72,14 @@ abstract contract PoolVerdicts is PoolBase {
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench returns (uint256 code) {
         uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
         if (f.phase() != FileSlot.SETTLED) revert WrongPhase(sequence, Phase(f.phase()));
-        if (block.timestamp >= f.time()) revert WindowOver(f.time());
+        if (block.timestamp >= f.finalAt()) revert WindowOver(f.finalAt());
         code = f.code();
         _files[_id(pool, sequence)] = f.withPhase(FileSlot.DISPUTED);
         emit FileDisputed(pool, file.node, sequence);
-        if (Codes.kind(code) == Codes.KIND_ACCEPT) {
+        if (Codes.isPaid(code)) {
             uint256 a = _accounts[pool][file.node].w;
-            _accounts[pool][file.node].w = a.withDrawn(a.drawn() + file.units).unsettledMore();
-            // The stake of a file that was not accepted is frozen already; this one's must stay while a jury may reject it.
+            _accounts[pool][file.node].w = a.withSpent(a.spent() + file.units).unsettledMore();
+            // The stake of a file that is not to be paid is frozen already; this one's must stay while a jury may reject it.
             stakes.freeze(file.node);
         }
     }
@@ -91,29 +102,30 @@ abstract contract PoolVerdicts is PoolBase {
     {
         uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
         if (f.phase() != FileSlot.DISPUTED) revert WrongPhase(sequence, Phase(f.phase()));
-        bool was = Codes.kind(f.code()) == Codes.KIND_ACCEPT;
-        bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
+        bool was = Codes.isPaid(f.code());
+        bool paid = Codes.isPaid(code);
         uint256 a = _accounts[pool][file.node].w;
-        if (accepted) a = a.unsettledLess();
-        uint256 time = f.time();
+        if (paid) a = a.unsettledLess();
+        uint256 time = f.finalAt();
         uint256 amount = f.amount();
         uint256 flags = f.flags() & ~FileSlot.FROZEN;
-        if (accepted && was) {
+        if (paid && was) {
             // its pay is free again; it vests when it would have
-            a = a.withDrawn(a.drawn() - file.units);
-        } else if (accepted) {
-            // accepted only now: it vests as work settled now would, so that vesting times never decrease
+            a = a.withSpent(a.spent() - file.units);
+        } else if (paid) {
+            // to be paid only now: it vests as work settled now would, so that vesting times never decrease
             amount = a.earned() + file.units;
             a = a.withEarned(amount);
-            time = block.timestamp + _terms[pool].challengeWindow;
+            time = block.timestamp + _desks[pool].challengeWindow;
             flags |= FileSlot.CUMULATIVE;
         }
         // A node that was frozen when the committee rejected it was so since then; an overturned acceptance slashes now.
-        uint256 settledAt = f.time() - _terms[pool].challengeWindow;
+        uint256 settledAt = f.finalAt() - _desks[pool].challengeWindow;
         _accounts[pool][file.node].w = a;
         _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
         emit FileResolved(pool, file.node, sequence, code, time);
-        if (accepted) {
+        if (paid) {
+            if (code == Codes.UNAVAILABLE) _pools[pool].w = _credit(_pools[pool].w, _unearned(_pools[pool].w));
             if (f & FileSlot.FROZEN != 0) _thaw(pool, file.node);
             stakes.release(file.node);
         } else {
@@ -127,19 +139,21 @@ abstract contract PoolVerdicts is PoolBase {
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external {
         uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
         uint256 a = _accounts[pool][file.node].w;
-        bool lost = a.slashed() && f.time() > a.limitField();
+        bool lost = a.slashed() && f.finalAt() > a.barrier();
         if (!lost || f & FileSlot.CUMULATIVE == 0 || f.phase() == FileSlot.DISPUTED) {
             revert WrongPhase(sequence, Phase(f.phase()));
         }
-        _files[_id(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.CUMULATIVE;
+        _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), file.units, f.finalAt(), f.code(), FileSlot.FINAL);
         a = a.withEarned(a.earned() - file.units);
         uint256 amount;
-        if (Codes.kind(f.code()) == Codes.KIND_ACCEPT) {
-            amount = file.units * _pools[pool].w.rate();
-            _pools[pool].w = _credit(_pools[pool].w, amount);
+        if (Codes.isPaid(f.code())) {
+            uint256 p = _pools[pool].w;
+            amount = file.units * p.rate();
+            bool open = f.code() == Codes.UNAVAILABLE && f.phase() == FileSlot.SETTLED;
+            _pools[pool].w = _credit(p, open ? amount + _unearned(p) : amount);
         } else {
             // its pay went back to the pool when it was overturned
-            a = a.withDrawn(a.drawn() - file.units);
+            a = a.withSpent(a.spent() - file.units);
         }
         _accounts[pool][file.node].w = a;
         emit FileForfeited(pool, file.node, sequence, amount);
@@ -159,7 +173,7 @@ abstract contract PoolVerdicts is PoolBase {
         uint256 amount = units;
         uint256 flags;
         uint256 phase = FileSlot.SETTLED;
-        if (code == Codes.ACCEPT) {
+        if (Codes.isPaid(code)) {
             amount = a.earned() + units;
             a = a.withEarned(amount).unsettledLess();
             flags = FileSlot.CUMULATIVE;
@@ -167,6 +181,8 @@ abstract contract PoolVerdicts is PoolBase {
             p = _credit(p, units * p.rate() + p.fees());
             a = a.unsettledLess();
             phase = FileSlot.FINAL;
+        } else if (code == Codes.LATE) {
+            p = _credit(p, units * p.rate() + p.fees());
         } else if (Codes.isReject(code)) {
             a = a.frozenMore(block.timestamp);
             flags = FileSlot.FROZEN;
@@ -176,7 +192,7 @@ abstract contract PoolVerdicts is PoolBase {
         emit FileSettled(pool, node, sequence, code, units, time);
         if (flags == FileSlot.FROZEN) emit NodeFrozen(pool, node, block.timestamp);
         // what it will cost cannot leave before it is collected
-        if (code != Codes.ACCEPT && code != Codes.VOID) stakes.freeze(node);
+        if (!Codes.isPaid(code) && code != Codes.VOID) stakes.freeze(node);
         return p;
     }
 
@@ -201,7 +217,7 @@ abstract contract PoolVerdicts is PoolBase {
     {
         uint256 p = _pools[pool].w;
         uint256 a = _accounts[pool][node].w.unsettledLess();
-        uint256 back = c.units * p.rate();
+        uint256 back = c.code == Codes.LATE ? 0 : c.units * p.rate(); // what was late was refunded at once
         IStakes.Slash memory s;
         s.fees = p.fees();
         s.kept = a.unsettled() * s.fees;
@@ -218,16 +234,12 @@ abstract contract PoolVerdicts is PoolBase {
         } else {
             if (f & FileSlot.FROZEN != 0) a = a.frozenLess();
             thawed = f & FileSlot.FROZEN != 0 && a.frozen() == 0;
-            if (c.code == Codes.MALFORMED) {
+            if (c.code == Codes.LATE) s.fees = 0;
+            if (c.code == Codes.MALFORMED || c.code == Codes.LATE) {
                 (,, s.amount) = params.slashing(c.settledAt);
                 s.amount += s.fees;
-            } else if (c.code == Codes.UNAVAILABLE) {
-                // validators earn a quarter of the fee for an attempt, at the submitter's cost
-                uint256 quarter = p.committee() * (p.fee() >> 2);
-                back += s.fees - quarter;
-                s.fees = s.amount = quarter;
             } // a canary's fees stay its owner's cost
-            s.minStake = _terms[pool].minStake;
+            s.minStake = _desks[pool].minStake;
         }
         _accounts[pool][node].w = a;
         if (thawed) emit NodeReleased(pool, node);
@@ -245,9 +257,14 @@ abstract contract PoolVerdicts is PoolBase {
         emit FileFinalized(pool, node, sequence, c.code, taken);
     }
 
+    /// @dev What a committee that could not get a file does not earn: an attempt is worth a quarter of the fee.
+    function _unearned(uint256 p) private pure returns (uint256) {
+        return p.committee() * (p.fee() - (p.fee() >> 2));
+    }
+
     /// @dev A member whose stake shrank: its limit follows; below the pool's least stake it is no member any more.
     function _relimit(uint256 pool, address node, uint256 stake) private {
-        bool stays = stake >= _terms[pool].minStake;
+        bool stays = stake >= _desks[pool].minStake;
         uint256 limit = stays ? _limit(pool, _pools[pool].w, stake) : 0;
         _accounts[pool][node].w = _accounts[pool][node].w.withLimit(limit);
         if (stays) emit LimitSet(pool, node, limit);

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../interfaces/ICourt.sol";
+import {IPools} from "../interfaces/IPools.sol";
+import {Codes} from "../libraries/Codes.sol";
+import {LaneSlot} from "../libraries/LaneSlot.sol";
+import {FileData, Receipt} from "../libraries/Types.sol";
+import {Committees} from "./Committees.sol";
+import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
+import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
+
+/// @title Attestations
+/// @notice Bytes before randomness: which files of a lane had their bytes in the pool's storage. The block that seeds the
+/// draw is fixed by that, and its hash is known to nobody who attests.
+abstract contract Attestations is Committees {
+    using LaneSlot for uint256;
+
+    bytes32 public constant RECEIPT_TYPEHASH =
+        keccak256("UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)");
+    bytes32 private constant DOMAIN_TYPEHASH =
+        keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
+
+    struct Service {
+        address current;
+        address previous;
+        uint40 previousUntil;
+    }
+
+    mapping(uint256 pool => Service) private _services;
+
+    /// @inheritdoc ICourt
+    function setService(uint256 pool, address service) external {
+        if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
+        Service storage s = _services[pool];
+        if (block.timestamp < s.previousUntil) revert TooSoon(s.previousUntil);
+        uint256 until = s.current == address(0) ? 0 : block.timestamp + _terms[pool].receiptWindow;
+        (s.previous, s.previousUntil, s.current) = (s.current, uint40(until), service);
+        emit ServiceSet(pool, service, until);
+    }
+
+    /// @inheritdoc ICourt
+    function attest(uint256 pool, uint256 lane, uint256 places) external {
+        Service storage s = _services[pool];
+        bool known = msg.sender == s.current || (msg.sender == s.previous && block.timestamp < s.previousUntil);
+        if (!known) revert NotService();
+        _attest(pool, lane, places);
+    }
+
+    /// @inheritdoc ICourt
+    function attestByReceipt(uint256 pool, uint256 sequence, FileData calldata file, Receipt calldata receipt)
+        external
+    {
+        bytes20 digest = pools.digestOf(pools.innerHash(pool, sequence, file), file.node);
+        if (pools.submissionOf(pool, sequence).digest != digest) revert IPools.WrongFile(sequence);
+        checkReceipt(pool, file.node, file.fileHash, receipt);
+        _attest(pool, sequence >> 4, 1 << (sequence & 15));
+    }
+
+    /// @inheritdoc ICourt
+    function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) public view {
+        Service storage s = _services[pool];
+        bytes32 digest = receiptDigest(pool, node, fileHash, receipt.size, receipt.time);
+        bool known = SignatureChecker.isValidSignatureNowCalldata(s.current, digest, receipt.signature);
+        if (!known && block.timestamp < s.previousUntil) {
+            known = SignatureChecker.isValidSignatureNowCalldata(s.previous, digest, receipt.signature);
+        }
+        if (!known || receipt.time > block.timestamp) revert BadReceipt();
+    }
+
+    /// @inheritdoc ICourt
+    function serviceOf(uint256 pool)
+        external
+        view
+        returns (address service, address previous, uint256 previousUntil)
+    {
+        Service memory s = _services[pool];
+        return (s.current, s.previous, s.previousUntil);
+    }
+
+    /// @inheritdoc ICourt
+    function receiptDigest(uint256 pool, address node, bytes32 fileHash, uint256 size, uint256 time)
+        public
+        view
+        returns (bytes32)
+    {
+        bytes32 domain = keccak256(
+            abi.encode(
+                DOMAIN_TYPEHASH, keccak256("muster-receipts"), keccak256("1"), block.chainid, address(pools)
+            )
+        );
+        bytes32 hash = keccak256(abi.encode(RECEIPT_TYPEHASH, pool, node, fileHash, size, time));
+        return MessageHashUtils.toTypedDataHash(domain, hash);
+    }
+
+    /// @dev The seed's block S is the next one once all files are attested, and the one after the last chance otherwise:
+    /// a complete lane takes nothing more, so S cannot move after its hash is known.
+    function _attest(uint256 pool, uint256 lane, uint256 places) private {
+        uint256 key = _key(pool, lane, 0);
+        uint256 w = _lanes[key];
+        if (w.settled()) revert AlreadySettled();
+        if (w.seed() != 0) revert AlreadyDrawn();
+        (, uint256 end, uint256 files) = pools.laneOf(pool, lane);
+        if (files == 0) revert NoSuchLane();
+        if (files < 16 && block.number <= end) revert LaneOpen(end);
+        uint256 last = end + _terms[pool].attestBlocks;
+        if (block.number > last) revert AttestationOver(last);
+        if (places >> files != 0) revert NoSuchFile();
+        uint256 attested = Codes.gather(w.codes());
+        if (places & ~attested == 0) revert NothingNew();
+        attested |= places;
+        uint256 seedBlock = attested + 1 == 1 << files ? block.number + 1 : last + 1;
+        _lanes[key] = w.withTime(seedBlock).withCodes(Codes.spread(attested, Codes.UNDECIDED));
+        emit LaneAttested(pool, lane, attested, seedBlock);
+    }
+
+    /// @dev Last block in which a file of the lane can be attested.
+    function _lastChance(uint256 pool, uint256 lane) internal view returns (uint256) {
+        (, uint256 end, uint256 files) = pools.laneOf(pool, lane);
+        if (files == 0) revert NoSuchLane();
+        return end + _terms[pool].attestBlocks;
+    }
+}
