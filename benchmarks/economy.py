@@ -34,7 +34,9 @@ TRUTH, SILENCE, ACCEPT, REJECT, MALFORMED, UNAVAILABLE = 12, 0, 1, 3, 10, 11
 VOTES = {TRUTH: "truth", SILENCE: "nothing", ACCEPT: "accept", REJECT: "reject", MALFORMED: "malformed"}
 VOTES[UNAVAILABLE] = "unavailable"
 DISPUTES = ("", "disputes honest files", "disputes its own fraud")
-CANARIES = ("", "opens a false canary on an accepted file", "opens a false canary on a file not accepted")
+CANARIES = ("", "opens a false canary on an accepted file", "on a file not accepted", "on one that nobody accepted")
+WHEN = ("", " with a majority", " when all members are its own", " in the minority")
+SERVICES = ("", "the service attests only its own files", "after a rotation of its key", "the pool pauses")
 TYPES = "((uint256,uint256,uint256,uint256,uint256,uint256,(uint16,uint16,{0},{0},{0},{0},{0},{0})),({1}),({2}))[]"
 
 
@@ -64,21 +66,21 @@ class Strategy:
     held: bool
     own_vote: int
     other_vote: int
-    when_majority: bool
+    when: int
     own_jury: int
     other_jury: int
     dispute: int
     appeal: bool
     canary: int
+    service: int
 
     def __str__(self) -> str:
         parts = [f"{self.seats}% of the seats" + ", owner" * self.owner]
         work = f"{self.forged}/{self.rows} rows forged" if self.forged else "honest"
         parts.append(f"{self.files} files of {self.units} units, {work}" + ", uploaded late or never" * self.held)
-        when = " with a majority" if self.when_majority else ""
-        parts.append(f"votes {VOTES[self.own_vote]} on own and {VOTES[self.other_vote]} on others' files{when}")
+        parts.append(f"votes {VOTES[self.own_vote]} on own and {VOTES[self.other_vote]} on others' files{WHEN[self.when]}")
         parts.append(f"as jurors {VOTES[self.own_jury]} and {VOTES[self.other_jury]}")
-        parts += [DISPUTES[self.dispute], "appeals" * self.appeal, CANARIES[self.canary]]
+        parts += [DISPUTES[self.dispute], "appeals" * self.appeal, CANARIES[self.canary], SERVICES[self.service]]
         return "; ".join(part for part in parts if part)
 
 
@@ -122,12 +124,13 @@ def draw_strategy(source: random.Random, most_units: int, lanes: int) -> Strateg
         held=pick((False, False, False, True)),
         own_vote=pick((TRUTH, ACCEPT, ACCEPT, UNAVAILABLE)),
         other_vote=pick((TRUTH, TRUTH, ACCEPT, REJECT, MALFORMED, UNAVAILABLE, SILENCE)),
-        when_majority=pick((True, True, False)),
+        when=pick((0, 1, 1, 2, 3)),
         own_jury=pick((TRUTH, ACCEPT, ACCEPT, UNAVAILABLE)),
         other_jury=pick((TRUTH, REJECT, REJECT, UNAVAILABLE, SILENCE)),
         dispute=pick((0, 0, 1, 2)),
         appeal=pick((False, True)),
-        canary=pick((0, 1, 2)) if owner and files < 16 else 0,
+        canary=pick((0, 1, 2, 3)) if owner and files < 16 else 0,
+        service=pick((0, 1, 2, 3)) if owner and files < 16 else 0,
     )
 
 

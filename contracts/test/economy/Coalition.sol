@@ -6,7 +6,7 @@ import {IAppeals} from "../../src/interfaces/IAppeals.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {Audit} from "../../src/libraries/Audit.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {FileData, FileRef} from "../../src/libraries/Types.sol";
+import {FileData, FileRef, Receipt} from "../../src/libraries/Types.sol";
 import {Market} from "./Market.sol";
 
 /// @notice One lane with a coalition among honest parties. Honest seats vote the truth and serve the bytes, wronged
@@ -19,6 +19,14 @@ abstract contract Coalition is Market {
     uint256 internal constant DISPUTES_OWN = 2;
     uint256 internal constant OPENS_ACCEPTED = 1;
     uint256 internal constant OPENS_OTHERS = 2;
+    uint256 internal constant OPENS_UNACCUSED = 3;
+    uint256 internal constant ALWAYS = 0;
+    uint256 internal constant WITH_MAJORITY = 1;
+    uint256 internal constant WITH_ALL = 2;
+    uint256 internal constant IN_MINORITY = 3;
+    uint256 internal constant SERVICE_SILENT = 1;
+    uint256 internal constant SERVICE_ROTATED = 2;
+    uint256 internal constant POOL_PAUSED = 3;
 
     enum Kind {
         Own,
@@ -60,26 +68,63 @@ abstract contract Coalition is Market {
 
     function _submitAll(bool carrier) private {
         count = plan.files + plan.others;
+        uploadedAt = clock;
+        _wait(1);
+        bool paused = plan.service == POOL_PAUSED;
+        vm.prank(owner);
+        if (paused) pools.pausePool(pool);
         for (uint256 i = 0; i < count; ++i) {
             bool own = i < plan.files;
-            uint256 sequence = _handIn(own ? coalitionNode : honestNode);
+            uint256 sequence = _handIn(own ? coalitionNode : honestNode, paused);
             if (i == 0) lane = sequence / 16;
             kinds[i] = own ? (plan.held ? Kind.Held : Kind.Own) : Kind.Other;
         }
         if (carrier) kinds[count - 1] = Kind.Carrier;
         _blocks(uint256(defaultTerms().laneBlocks) + 1);
+        _attestAll();
+        if (!paused) return;
+        vm.prank(owner);
+        pools.resumePool(pool);
+    }
+
+    /// @dev The service attests what it has. One that keeps silent, or was replaced, attests the coalition's files only,
+    /// and the others' workers present their receipts.
+    function _attestAll() private {
+        string memory signer = _serviceName();
+        bool silent = plan.service == SERVICE_SILENT || plan.service == SERVICE_ROTATED;
+        if (plan.service == SERVICE_ROTATED) {
+            _wait(defaultTerms().receiptWindow);
+            uploadedAt = clock;
+            signer = _serviceName();
+            ++rotations;
+            vm.prank(owner);
+            court.setService(pool, account(_serviceName()));
+        }
+        uint256 places = (1 << (silent ? plan.files : count)) - 1;
+        if (plan.held) places &= ~((1 << plan.files) - 1);
+        if (places != 0) {
+            vm.prank(account(signer));
+            court.attest(pool, lane, places);
+        }
+        for (uint256 i = plan.files; silent && i < count; ++i) {
+            uint256 sequence = lane * 16 + i;
+            FileData memory f = files[pool][sequence];
+            Receipt memory receipt = _receipt(signer, f.node, f.fileHash);
+            court.attestByReceipt(pool, sequence, f, receipt);
+        }
     }
 
     function _judge(uint256 round) private {
+        if (court.roundOf(pool, lane, round).seedBlock == 0) return _settle(round); // nothing was attested
         _draw(lane, round);
         (uint256[] memory members,, bytes32 seed,) = court.committeeOf(pool, lane, round);
         _touch(members);
         _look(seed);
-        bool majority = _count(members) > members.length / 2;
+        uint256 ours = _count(members);
         uint256[] memory words = new uint256[](members.length);
         bool absent;
         for (uint256 i = 0; i < members.length; ++i) {
-            words[i] = _word(_ours(members[i]), majority);
+            words[i] = _word(_ours(members[i]), _ready(ours, members.length));
             if (words[i] == 0) absent = true;
             else _commit(lane, round, i, words[i]);
         }
@@ -87,9 +132,21 @@ abstract contract Coalition is Market {
         for (uint256 i = 0; i < members.length; ++i) {
             if (words[i] != 0) _reveal(lane, round, i, words[i]);
         }
+        _settle(round);
+    }
+
+    function _settle(uint256 round) private {
+        if (court.roundOf(pool, lane, round).seed == 0) _blocks(uint256(defaultTerms().attestBlocks) + 1);
         FileRef[] memory refs = _refs(lane);
         vm.prank(coalition);
         court.settle(pool, lane, round, refs);
+    }
+
+    /// @dev Whether `ours` of a body's `size` members are what the plan waits for.
+    function _ready(uint256 ours, uint256 size) private view returns (bool) {
+        if (plan.when == WITH_MAJORITY) return ours > size / 2;
+        if (plan.when == WITH_ALL) return ours == size;
+        return plan.when == ALWAYS || ours <= size / 2;
     }
 
     /// @dev Which forged files this seed's sample shows.
@@ -102,21 +159,20 @@ abstract contract Coalition is Market {
         }
     }
 
-    function _word(bool ours, bool majority) private view returns (uint256 word) {
+    function _word(bool ours, bool ready) private view returns (uint256 word) {
         for (uint256 i = 0; i < count; ++i) {
-            uint256 code = ours ? _strategic(i, majority, plan.ownVote, plan.otherVote) : _truth(i);
+            uint256 code = ours ? _strategic(i, ready, plan.ownVote, plan.otherVote) : _truth(i);
             word |= code << (4 * i);
         }
     }
 
     function _truth(uint256 i) internal view returns (uint256) {
-        if (kinds[i] == Kind.Held) return Codes.UNAVAILABLE;
         return seen[i] ? Codes.REJECT_WEIGHTS : Codes.ACCEPT;
     }
 
-    function _strategic(uint256 i, bool majority, uint256 own, uint256 other) private view returns (uint256) {
+    function _strategic(uint256 i, bool ready, uint256 own, uint256 other) private view returns (uint256) {
         uint256 code = i < plan.files ? own : other;
-        return code == TRUTH || (plan.whenMajority && !majority) ? _truth(i) : code;
+        return code == TRUTH || !ready ? _truth(i) : code;
     }
 
     // ---- Canaries and disputes
@@ -126,7 +182,9 @@ abstract contract Coalition is Market {
         if (carrier) opened = count - 1;
         for (uint256 i = plan.files; plan.canary != 0 && i < count && opened == 16; ++i) {
             (uint256 code, bool open) = _standing(i);
-            if (open && (Codes.kind(code) == Codes.KIND_ACCEPT) == (plan.canary == OPENS_ACCEPTED)) opened = i;
+            bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
+            if (!open || accepted != (plan.canary == OPENS_ACCEPTED)) continue;
+            if (plan.canary != OPENS_UNACCUSED || !_anyAccepted(lane * 16 + i)) opened = i;
         }
         if (opened == 16) return;
         uint256 sequence = lane * 16 + opened;
@@ -139,6 +197,13 @@ abstract contract Coalition is Market {
         ICanaries.Rollout memory r = ICanaries.Rollout(row, _rowHash(f), new bytes32[](0));
         vm.prank(owner);
         canaries.open(pool, sequence, f, p, r, Codes.REJECT_WEIGHTS);
+    }
+
+    function _anyAccepted(uint256 sequence) private view returns (bool any) {
+        (,, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
+        for (uint256 i = 0; i < votes.length; ++i) {
+            if (Codes.kind(votes[i]) == Codes.KIND_ACCEPT) any = true;
+        }
     }
 
     function _disputeAll(bool watched) private {
@@ -156,20 +221,23 @@ abstract contract Coalition is Market {
         }
     }
 
+    /// @dev Wronged workers dispute, and the honest owner what was unavailable to the committee, for it has the bytes.
     function _disputer(uint256 i, uint256 code, bool watched, bool attacked) private view returns (address) {
         bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
+        bool judge = code == Codes.UNAVAILABLE && !plan.owner;
         if (i >= plan.files) {
-            if (!accepted) return _truth(i) == Codes.ACCEPT ? everybody : address(0);
+            if (!accepted) return _truth(i) == Codes.ACCEPT && (judge || !Codes.isPaid(code)) ? everybody : address(0);
             return plan.dispute == DISPUTES_HONEST && !attacked ? coalition : address(0);
         }
-        if (!accepted || _truth(i) == Codes.ACCEPT) return address(0);
+        if (!Codes.isPaid(code) || _truth(i) == Codes.ACCEPT) return address(0);
         if (plan.dispute == DISPUTES_OWN) return coalition;
-        return watched ? everybody : address(0);
+        return watched || judge ? everybody : address(0);
     }
 
+    /// @return code Its outcome. @return open Whether it can be disputed.
     function _standing(uint256 i) internal view returns (uint256 code, bool open) {
         IPools.Submission memory s = pools.submissionOf(pool, lane * 16 + i);
-        return (s.code, s.phase == IPools.Phase.Settled);
+        return (s.code, s.phase == IPools.Phase.Settled && clock < s.finalAt);
     }
 
     // ---- Juries
@@ -195,11 +263,11 @@ abstract contract Coalition is Market {
         (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
         _touch(jurors);
         uint256 i = juries.caseOf(trial).sequence & 15;
-        bool majority = _count(jurors) > jurors.length / 2;
+        bool ready = _ready(_count(jurors), jurors.length);
         uint256[] memory votes = new uint256[](jurors.length);
         bool absent;
         for (uint256 j = 0; j < jurors.length; ++j) {
-            votes[j] = _ours(jurors[j]) ? _strategic(i, majority, plan.ownJury, plan.otherJury) : _truth(i);
+            votes[j] = _ours(jurors[j]) ? _strategic(i, ready, plan.ownJury, plan.otherJury) : _truth(i);
             if (votes[j] == 0) {
                 absent = true;
                 continue;
@@ -246,8 +314,8 @@ abstract contract Coalition is Market {
     function _settleUp() private {
         _wait(rules.challengeWindow + 1);
         for (uint256 i = 0; i < count; ++i) {
-            (uint256 code, bool open) = _standing(i);
-            if (!open || Codes.kind(code) <= Codes.KIND_ACCEPT) continue;
+            IPools.Submission memory s = pools.submissionOf(pool, lane * 16 + i);
+            if (s.phase != IPools.Phase.Settled || Codes.kind(s.code) == Codes.KIND_ACCEPT) continue;
             FileRef memory file = _ref(lane * 16 + i);
             vm.prank(coalition);
             pools.finalize(pool, lane * 16 + i, file);
@@ -293,7 +361,7 @@ abstract contract Coalition is Market {
     function _saved() private view returns (int256) {
         uint256 pay = plan.units * rules.rate;
         uint256 saved = plan.owner ? 0 : plan.files * pay * plan.forged / plan.rows;
-        bool lazy = !plan.whenMajority && plan.ownVote != TRUTH && plan.otherVote != TRUTH;
+        bool lazy = plan.when == ALWAYS && plan.ownVote != TRUTH && plan.otherVote != TRUTH;
         if (lazy) saved += _count(court.roundOf(pool, lane, 0).seats) * count * rules.fee;
         return int256(saved);
     }

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IPools} from "../../src/interfaces/IPools.sol";
-import {FileData, PoolTerms, Work} from "../../src/libraries/Types.sol";
+import {FileData, PoolTerms, Receipt, Work} from "../../src/libraries/Types.sol";
 import {Planting} from "../helpers/Planting.sol";
 
 /// @notice What the shipped networks and pools fix; windows in seconds, amounts in grains.
@@ -34,18 +34,19 @@ struct Strategy {
     bool held;
     uint256 ownVote;
     uint256 otherVote;
-    bool whenMajority;
+    uint256 when;
     uint256 ownJury;
     uint256 otherJury;
     uint256 dispute;
     bool appeal;
     uint256 canary;
+    uint256 service;
 }
 
 /// @notice A network with one coalition in it, and everybody else: who owns what, and lanes from an equal start.
 /// Neither side's tokens are made or destroyed between lanes but by the contracts, so that wealth can be compared.
 abstract contract Market is Planting {
-    uint256 internal constant SEATS = 100;
+    uint256 internal constant CLASS_SEATS = 100;
     uint256 internal constant RICHES = 1e9 * 1e9;
 
     Rules internal rules;
@@ -59,6 +60,9 @@ abstract contract Market is Planting {
     uint256[] private _touched;
     mapping(uint256 seat => bool) private _replaced;
 
+    uint256 internal rotations;
+    /// When this lane's files lay in the pool's storage.
+    uint256 internal uploadedAt;
     address internal coalitionNode;
     address internal honestNode;
     uint256 private _nodes;
@@ -80,14 +84,21 @@ abstract contract Market is Planting {
                 token.approve(spenders[j], type(uint256).max);
             }
         }
-        for (uint256 i = 0; i < SEATS; ++i) {
+        for (uint256 i = 0; i < CLASS_SEATS; ++i) {
             _openSeat(i < plan.seats);
         }
         _blocks(2 * seats.epochBlocks());
         vm.prank(owner);
         pool = pools.createPool(_terms(), RICHES / 100);
+        vm.prank(owner);
+        court.setService(pool, account(_serviceName()));
         coalitionNode = _newNode(coalition, plan.files);
         honestNode = _newNode(everybody, plan.others);
+    }
+
+    /// @dev The key that the pool's owner has named last.
+    function _serviceName() internal view returns (string memory) {
+        return string.concat("service ", _text(rotations));
     }
 
     function _terms() private view returns (PoolTerms memory t) {
@@ -107,7 +118,7 @@ abstract contract Market is Planting {
 
     function _openSeat(bool ours) private {
         vm.prank(ours ? coalition : everybody);
-        uint256 seat = seats.openSeat(ours ? coalitionVoter : honestVoter);
+        uint256 seat = seats.openSeat(ours ? coalitionVoter : honestVoter, _classes(FAMILY));
         if (ours) coalitionSeats.push(seat);
     }
 
@@ -209,14 +220,22 @@ abstract contract Market is Planting {
 
     // ---- Work
 
-    function _handIn(address n) internal returns (uint256 sequence) {
+    /// @param paused The pool takes nothing any more but what was uploaded before.
+    function _handIn(address n, bool paused) internal returns (uint256 sequence) {
         IPools.Account memory a = pools.accountOf(pool, n);
         uint256 step = pools.poolOf(pool).steps - 1;
         bytes32 row = keccak256(abi.encode(n, a.counter));
         Work memory w = Work(keccak256(abi.encode(row)), row, uint24(plan.units), uint16(plan.rows));
+        Receipt memory receipt = _receipt(_serviceName(), n, w.fileHash);
         vm.prank(n);
-        sequence = pools.submit(pool, uint32(step), a.counter, w);
+        if (paused) sequence = pools.submitWithReceipt(pool, uint32(step), a.counter, w, receipt);
+        else sequence = pools.submit(pool, uint32(step), a.counter, w);
         files[pool][sequence] =
             FileData(n, uint24(step), uint24(a.counter), w.units, w.rows, w.root, w.fileHash);
+    }
+
+    function _receipt(string memory signer, address n, bytes32 fileHash) internal view returns (Receipt memory) {
+        bytes32 digest = court.receiptDigest(pool, n, fileHash, 1, uploadedAt);
+        return Receipt(1, uint40(uploadedAt), _sign(key(signer), digest));
     }
 }
