@@ -15,7 +15,8 @@ import random
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
@@ -28,8 +29,6 @@ from protocol.amounts import GRAINS
 
 ROOT = Path(__file__).parent.parent
 NETWORKS = ("local", "base-sepolia")
-BATCH = 25
-SEATS = 100
 TRUTH, SILENCE, ACCEPT, REJECT, MALFORMED, UNAVAILABLE = 12, 0, 1, 3, 10, 11
 VOTES = {TRUTH: "truth", SILENCE: "nothing", ACCEPT: "accept", REJECT: "reject", MALFORMED: "malformed"}
 VOTES[UNAVAILABLE] = "unavailable"
@@ -78,7 +77,9 @@ class Strategy:
         parts = [f"{self.seats}% of the seats" + ", owner" * self.owner]
         work = f"{self.forged}/{self.rows} rows forged" if self.forged else "honest"
         parts.append(f"{self.files} files of {self.units} units, {work}" + ", uploaded late or never" * self.held)
-        parts.append(f"votes {VOTES[self.own_vote]} on own and {VOTES[self.other_vote]} on others' files{WHEN[self.when]}")
+        parts.append(
+            f"votes {VOTES[self.own_vote]} on own and {VOTES[self.other_vote]} on others' files{WHEN[self.when]}"
+        )
         parts.append(f"as jurors {VOTES[self.own_jury]} and {VOTES[self.other_jury]}")
         parts += [DISPUTES[self.dispute], "appeals" * self.appeal, CANARIES[self.canary], SERVICES[self.service]]
         return "; ".join(part for part in parts if part)
@@ -94,8 +95,10 @@ class Played:
     def strata(self, column: int) -> list[list[float]]:
         """Lanes that nobody watches, that somebody watches, and with an honest canary."""
         values = [pair[column] / GRAINS for pair in self.gains]
-        carriers = values[2::4] if self.strategy.owner else values[3::4]
-        return [values[0::4] + values[1::4], values[2::4] + values[3::4] * self.strategy.owner, carriers]
+        if self.strategy.owner or not self.strategy.others:
+            watched = values[2::4] + values[3::4]
+            return [values[0::4] + values[1::4], watched, watched]
+        return [values[0::4] + values[1::4], values[2::4], values[3::4]]
 
     def expected(self, limits: Thresholds, column: int = 0) -> tuple[float, float]:
         """Mean per lane and its standard error."""
@@ -105,33 +108,67 @@ class Played:
         error = sum(w * w * variance(values) / len(values) for w, values in zip(weights, strata, strict=True))
         return sum(w * fmean(values) for w, values in zip(weights, strata, strict=True)), math.sqrt(error)
 
+    @property
+    def within(self) -> bool:
+        return self.strategy.seats / 100 <= STATED.seats
+
+    def gains_surely(self, limits: Thresholds) -> bool:
+        mean, error = self.expected(limits)
+        return mean - 3 * error > 1e-9
+
+    def told(self, limits: Thresholds) -> dict[str, Any]:
+        """For the result; `harm` is what everybody else loses."""
+        mean, error = self.expected(limits)
+        harm = self.expected(limits, 1)[0]
+        name = f"{self.network}: {self.strategy}"
+        return {"name": name, "gain": round(mean, 4), "error": round(error, 4), "harm": round(harm, 4)}
+
+
+STATED = Thresholds()
+UNWATCHED = replace(STATED, watched=0.0)
+NO_CANARIES = replace(STATED, canaries=0.0)
+
 
 def draw_strategy(source: random.Random, most_units: int, lanes: int) -> Strategy:
-    """One of the coalition's many plans; `most_units` are those of the largest file that a pool may allow."""
-    files = source.choice((1, 3, 3, 4, 16))
-    pick = source.choice
-    owner = pick((False, True))
+    """One of the coalition's plans, most of whose choices are honest; `most_units` are those of the largest file that a
+    pool may allow."""
+
+    def pick(honest: int, *other: int) -> int:
+        return source.choice(other) if source.random() < 0.4 else honest
+
+    owner = source.random() < 0.5
+    files = source.choice((1, 3, 4, 16))
+    beside = owner and files < 16
     return Strategy(
         seed=source.getrandbits(40),
         lanes=lanes,
         seats=source.randint(5, 45),
         owner=owner,
         files=files,
-        others=max(1, min(16 - files, round(files * 7 / 3))) if files < 16 else 0,
-        units=pick((8_192, most_units // 10, most_units)),
+        others=min(16 - files, round(files * 7 / 3)),
+        units=source.choice((8_192, most_units // 10, most_units)),
         rows=16,
-        forged=pick((0, 1, 4, 16, 16)),
-        held=pick((False, False, False, True)),
-        own_vote=pick((TRUTH, ACCEPT, ACCEPT, UNAVAILABLE)),
-        other_vote=pick((TRUTH, TRUTH, ACCEPT, REJECT, MALFORMED, UNAVAILABLE, SILENCE)),
-        when=pick((0, 1, 1, 2, 3)),
-        own_jury=pick((TRUTH, ACCEPT, ACCEPT, UNAVAILABLE)),
-        other_jury=pick((TRUTH, REJECT, REJECT, UNAVAILABLE, SILENCE)),
-        dispute=pick((0, 0, 1, 2)),
-        appeal=pick((False, True)),
-        canary=pick((0, 1, 2, 3)) if owner and files < 16 else 0,
-        service=pick((0, 1, 2, 3)) if owner and files < 16 else 0,
+        forged=pick(0, 1, 4, 16),
+        held=bool(pick(0, 1)),
+        own_vote=pick(TRUTH, ACCEPT, UNAVAILABLE),
+        other_vote=pick(TRUTH, ACCEPT, REJECT, MALFORMED, UNAVAILABLE, SILENCE),
+        when=pick(1, 0, 2, 3),
+        own_jury=pick(TRUTH, ACCEPT, UNAVAILABLE),
+        other_jury=pick(TRUTH, REJECT, UNAVAILABLE, SILENCE),
+        dispute=pick(0, 1, 2),
+        appeal=bool(pick(0, 1)),
+        canary=pick(0, 1, 2, 3) if beside else 0,
+        service=pick(0, 1, 2, 3) if beside else 0,
     )
+
+
+def vary(source: random.Random, parent: Strategy, most_units: int) -> Strategy:
+    """A plan with about a quarter of its choices made anew."""
+    fresh = draw_strategy(source, most_units, parent.lanes)
+    if fresh.owner != parent.owner or fresh.files != parent.files:
+        fresh = replace(fresh, owner=parent.owner, files=parent.files, others=parent.others, canary=0, service=0)
+    kept = {one.name: getattr(parent, one.name) for one in fields(Strategy) if source.random() < 0.75}
+    return replace(fresh, **(kept | {"seed": fresh.seed}))
 
 
 def setting(network: str, audit_rate: int = 65536) -> tuple[tuple[Any, ...], tuple[int, ...]]:
@@ -158,8 +195,11 @@ def play(batch: Sequence[Played]) -> None:
     with tempfile.TemporaryDirectory(dir=cache, prefix="economy-") as folder:
         path = Path(folder) / "strategies"
         path.write_bytes(encode([types], [cases]))
-        command = ["node_modules/.bin/forge", "test", "--match-contract", "EconomyTest", "--gas-limit", str(1 << 60)]
-        environment = os.environ | {"MUSTER_ECONOMY": f"./{path.relative_to(ROOT)}"}
+        command = ["node_modules/.bin/forge", "test", "--gas-limit", str(1 << 60)]
+        environment = os.environ | {
+            "MUSTER_ECONOMY": f"./{path.relative_to(ROOT)}",
+            "FOUNDRY_TEST": "contracts/test/economy",
+        }
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         answer = path.with_suffix(".out")
         if not answer.exists():
@@ -167,3 +207,71 @@ def play(batch: Sequence[Played]) -> None:
         (gains,) = decode(["int256[2][][]"], answer.read_bytes())
     for one, lanes in zip(batch, gains, strict=True):
         one.gains += lanes
+
+
+def search(source: random.Random, size: int, lanes: int, jobs: int, progress: Callable[[str], None]) -> list[Played]:
+    """A random generation of strategies, then two that vary what earned most within or beyond the thresholds."""
+    most = {network: setting(network)[1][5] for network in NETWORKS}
+    everyone: list[Played] = []
+    for generation in range(3):
+        batch = []
+        for number in range(size):
+            network = NETWORKS[number % len(NETWORKS)]
+            if generation and number % 3:
+                parent = source.choice(best([one for one in everyone if one.network == network], size // 10))
+                batch.append(Played(network, vary(source, parent.strategy, most[network])))
+            else:
+                batch.append(Played(network, draw_strategy(source, most[network], lanes)))
+        play_all(batch, jobs)
+        everyone += batch
+        progress(f"generation {generation + 1} of 3, {sum(len(one.gains) for one in everyone)} lanes played")
+    doubtful = [one for one in everyone if one.within and sum(one.expected(STATED)) > 0 and any(one.expected(STATED))]
+    for _ in range(4):
+        progress(f"{len(doubtful)} strategies within the thresholds play {lanes} lanes more")
+        for one in doubtful:
+            one.strategy = replace(one.strategy, seed=source.getrandbits(40))
+        play_all(doubtful, jobs)
+    return everyone
+
+
+def best(played: Sequence[Played], count: int) -> list[Played]:
+    """The best within the thresholds, and beyond each of them."""
+    out: list[Played] = []
+    for limits, within in ((STATED, True), (STATED, False), (UNWATCHED, True), (NO_CANARIES, True)):
+        group = [one for one in played if one.within == within]
+        out += sorted(group, key=lambda one: one.expected(limits), reverse=True)[:count]
+    return out
+
+
+def top(played: Sequence[Played], limits: Thresholds, within: bool = True) -> list[Played]:
+    """The five that gain most, of those that gain."""
+    sure = [one for one in played if one.within == within and one.gains_surely(limits)]
+    return sorted(sure, key=lambda one: one.expected(limits), reverse=True)[:5]
+
+
+def play_all(batch: Sequence[Played], jobs: int) -> None:
+    parts = [batch[start : start + 20] for start in range(0, len(batch), 20)]
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(play, parts))
+
+
+def run(quick: bool, progress: Callable[[str], None], count: int = 24, jobs: int = 2) -> dict[str, Any]:
+    """`count`: lanes per strategy."""
+    played = search(random.Random(7), 12 if quick else 160, 8 if quick else count, jobs, progress)
+    within = [one for one in played if one.within]
+    profitable = [one for one in within if one.gains_surely(STATED)]
+    worst = max(within, key=lambda one: one.expected(STATED))
+    outside = {
+        "more seats": [one.told(STATED) for one in top(played, STATED, within=False)],
+        "nobody watches": [one.told(UNWATCHED) for one in top(played, UNWATCHED)],
+        "no canaries": [one.told(NO_CANARIES) for one in top(played, NO_CANARIES)],
+    }
+    return {
+        "strategies": len(played),
+        "lanes": sum(len(one.gains) for one in played),
+        "profitable": len(profitable),
+        "worst": worst.told(STATED),
+        "found": [one.told(STATED) for one in profitable],
+        "beyond": outside,
+        "thresholds": asdict(STATED),
+    }

@@ -60,7 +60,7 @@ abstract contract Coalition is Market {
         _settleUp();
         (int256 oursNow, int256 theirsNow) = _wealth();
         (int256 honest, int256 theirHonest) = _honestPlay(carrier);
-        gain = oursNow - ours - honest + _saved();
+        gain = oursNow - ours - honest + _saved() - _unverified();
         harm = theirHonest - (theirsNow - theirs);
     }
 
@@ -179,7 +179,10 @@ abstract contract Coalition is Market {
 
     function _open(bool carrier) private {
         opened = 16;
-        if (carrier) opened = count - 1;
+        if (carrier) {
+            (, bool standing) = _standing(count - 1);
+            if (standing) opened = count - 1;
+        }
         for (uint256 i = plan.files; plan.canary != 0 && i < count && opened == 16; ++i) {
             (uint256 code, bool open) = _standing(i);
             bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
@@ -354,6 +357,15 @@ abstract contract Coalition is Market {
         theirs = int256((paid - plan.files) * pay + fees * (rules.committee - members));
         if (plan.owner) ours -= cost;
         else theirs -= cost;
+    }
+
+    /// @dev What a committee's fees buy is a verdict: an owner who saved them has not got one.
+    function _unverified() private view returns (int256) {
+        uint256 missing;
+        for (uint256 i = plan.held ? plan.files : 0; plan.owner && i < count; ++i) {
+            if (Codes.kind(_code(lane * 16 + i)) != Codes.KIND_ACCEPT) ++missing;
+        }
+        return int256(missing * rules.committee * rules.fee);
     }
 
     /// @dev Work costs its whole pay and a check its whole fee: the most that not doing them can save. Forging spares

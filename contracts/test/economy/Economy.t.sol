@@ -36,7 +36,7 @@ contract EconomyTest is Coalition {
         _found();
         gains = new int256[2][](plan.lanes);
         for (uint256 i = 0; i < plan.lanes; ++i) {
-            (gains[i][0], gains[i][1]) = this.play(i % 4 >= 2, i % 4 == 3 && !plan.owner);
+            (gains[i][0], gains[i][1]) = this.play(i % 4 >= 2, i % 4 == 3 && !plan.owner && plan.others != 0);
         }
     }
 

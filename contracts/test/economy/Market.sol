@@ -118,7 +118,7 @@ abstract contract Market is Planting {
 
     function _openSeat(bool ours) private {
         vm.prank(ours ? coalition : everybody);
-        uint256 seat = seats.openSeat(ours ? coalitionVoter : honestVoter, _classes(FAMILY));
+        uint256 seat = seats.openSeat(ours ? coalitionVoter : honestVoter);
         if (ours) coalitionSeats.push(seat);
     }
 
