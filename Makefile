@@ -50,6 +50,7 @@ lint: setup
 	$(BIN)/python -m tools.structure
 	$(BIN)/python -m tools.dependencies
 	node_modules/.bin/forge fmt --check contracts
+	node contracts/tools/figures.mjs --check
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -6,6 +6,7 @@ import logging
 from chain.records import Pool
 from protocol.verdict import Code
 from validator.collaborators import ValidatorCollaborators
+from validator.committees import ours
 from validator.judge_queue import LaneVerdict
 from validator.publishing import VerdictPublisher
 from validator.voting import Voting, VotingRound
@@ -37,6 +38,6 @@ class CollusiveVoting(Voting):
 
     def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
         honest = super().verdict(pool, voting)
-        ours = len(list(voting.committee.ours(self.voters)))
-        captured = voting.where.startswith("lane-") and 2 * ours > len(voting.committee.seats)
+        members = len(list(ours(voting.committee, self.voters)))
+        captured = voting.where.startswith("lane-") and 2 * members > len(voting.committee.seats)
         return honest and self._lie.bend(voting.where, honest, captured)

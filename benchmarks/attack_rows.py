@@ -131,29 +131,22 @@ def _stale(offline: OfflinePool, spec: Spec, count: int, progress: Progress) -> 
         offline.verifier.load(offline.folder)
 
 
-_POLICIES: dict[tuple[str, str, float], list[Path]] = {}
-
-
 @functools.cache
 def _scratch() -> "tempfile.TemporaryDirectory[str]":
     return tempfile.TemporaryDirectory(prefix="muster-benchmark-")
 
 
+@functools.cache
 def policies(offline: OfflinePool, rate: float) -> list[Path]:
-    """Folders of successive policies, made once per process and learning rate."""
-    key = (offline.folder.name, f"{offline.dtype}-{offline.config.work.rows}", rate)
-    if key not in _POLICIES:
-        target = Path(_scratch().name) / f"{key[1]}-{rate:g}"
-        _POLICIES[key] = _train(offline, rate, target)
-    return _POLICIES[key]
+    """Folders of successive policies, made once per process and learning rate.
 
-
-def _train(offline: OfflinePool, rate: float, target: Path) -> list[Path]:
-    """AdamW on a policy gradient over the pool's own rollouts, with random advantages (what matters here is how far an
-    optimiser step moves the weights, not where to)."""
+    AdamW on a policy gradient over the pool's own rollouts, with random advantages (what matters here is how far an
+    optimiser step moves the weights, not where to).
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
+    target = Path(tempfile.mkdtemp(dir=_scratch().name))
     model: Any = AutoModelForCausalLM.from_pretrained(offline.folder, dtype=torch.float32)
     rows = offline.honest().make(work_of(10**6)).rollouts
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)

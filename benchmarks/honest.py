@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.offline_pool import work_of
-from benchmarks.rollouts import BareContext, unscored
+from benchmarks.rollouts import BareContext, save_random, unscored
 from calibration.means import Design
 from calibration.process import row_samples
 from calibration.sample import FileSample
@@ -34,8 +34,7 @@ from engines.runtime import vllm_installed
 from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import noise_key
-from validator.checks import CHECKS
-from validator.checks.base import Cost
+from validator.checks import PREFILL_CHECKS
 from validator.context import CheckContext
 from validator.measurements import measure
 
@@ -113,20 +112,16 @@ def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str,
 def _rejected(context: CheckContext, checks: ChecksConfig) -> bool:
     """Whether a check on the prefill gives a reject code."""
     judged = replace(context, config=CONFIG.model_copy(update={"checks": checks}))
-    return any(check.judge(judged).code.is_reject for check in CHECKS if check.cost is Cost.PREFILL)
+    return any(check(judged).code.is_reject for check in PREFILL_CHECKS)
 
 
 def save_tiny(folder: Path) -> None:
     """The demo's architecture with random weights, spread so that distributions are neither flat nor sharp."""
-    from transformers import Qwen2ForCausalLM
-
     from trainer.tiny_model import tiny_qwen2
 
-    torch.manual_seed(0)
     config = tiny_qwen2(VOCABULARY, EOS, VOCABULARY - 1)
     config.initializer_range = 0.08
-    made: Any = Qwen2ForCausalLM
-    made(config).save_pretrained(str(folder))
+    save_random(config, folder, torch.float32)
 
 
 def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Measured]:

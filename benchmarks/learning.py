@@ -1,18 +1,16 @@
 """Warm-up, generation and GRPO in one process, without chain or storage: shows that the recipe learns.
 
-    python -m benchmarks.learning --seed 7 --steps 30
-
-Work is assigned as on chain, with stand-ins for block hashes and nodes; rollouts of step k come from the weights of
-step k − async_level. Prints one line a step and one JSON object at the end.
+`python -m benchmarks learning [--seed S] [--quick]`. Work is assigned as on chain, with stand-ins for block hashes and
+nodes; rollouts of step k come from the weights of step k − async_level. Keys: seed, steps, seconds, reward_first and
+reward_last (held-out task reward before and after), rewards (of each step). A quick run has two steps.
 """
 
-import argparse
 import itertools
-import json
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from demo.pool import DEMO_TASK
 from engines.factory import make_engine
@@ -31,6 +29,10 @@ from worker.produce import Producer
 NODES = ("0x" + "11" * 20, "0x" + "22" * 20)
 
 
+def run(quick: bool, progress: Callable[[str], None], seed: int = 7) -> dict[str, Any]:
+    return learn(seed, demo_config(2 if quick else 30), None, progress)
+
+
 def demo_config(steps: int = 30) -> PoolConfig:
     """The demo's model, task and training, at the defaults of the pool's configuration."""
     return PoolConfig(name="demo", model=tiny_model_config(), task=DEMO_TASK, train=TrainConfig(steps=steps))
@@ -38,18 +40,14 @@ def demo_config(steps: int = 30) -> PoolConfig:
 
 def file_groups(producer: Producer, work: Work) -> list[Group]:
     """The groups of one file, as a worker makes them."""
-    plan = producer.plan(work)
-    rows = producer.score(plan, producer.complete(work, plan))
     groups = []
-    for _, members in itertools.groupby(rows, key=lambda row: row.slot):
+    for _, members in itertools.groupby(producer.make(work).rollouts, key=lambda row: row.slot):
         made = (TrainRollout(r.prompt_tokens, r.output_tokens, r.reward, r.task_reward, r.logprobs) for r in members)
-        groups.append(Group(tuple(made), work.id.step))
+        groups.append(tuple(made))
     return groups
 
 
-def run(
-    seed: int, config: PoolConfig, cache: Path | None = None, say: Callable[[str], None] = print, luck: int = 0
-) -> dict[str, object]:
+def learn(seed: int, config: PoolConfig, cache: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
     """Train for `config.train.steps` steps; returns first and last held-out reward and the rewards of each step."""
     set_threads(1)
     start = time.monotonic()
@@ -67,7 +65,7 @@ def run(
             groups: list[Group] = []
             producer.load(steps[stale])
             for file in range(config.train.files_per_step):
-                seed_of_step = tagged_hash("muster/offline/1", luck, step)
+                seed_of_step = tagged_hash("muster/offline/1", 0, step)
                 # Of a pool that no chain has.
                 work = Work(WorkId(PoolId(0, NODES[0], 0), NODES[file % 2], stale, file), seed_of_step, bytes(32))
                 groups += file_groups(producer, work)
@@ -90,18 +88,3 @@ def run(
         "rewards": rewards,
         "seconds": round(time.monotonic() - start, 1),
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--luck", type=int, default=0, help="stands in for the chain's randomness")
-    parser.add_argument("--config", type=Path, help="a pool configuration instead of the demo's")
-    options = parser.parse_args()
-    config = PoolConfig.load(options.config) if options.config else demo_config(options.steps)
-    print(json.dumps(run(options.seed, config, luck=options.luck)))
-
-
-if __name__ == "__main__":
-    main()

@@ -68,7 +68,7 @@ class Remembering:
         return self._inner.prefill(sequences)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OfflinePool:
     """A pool, its model folder, and the verifier, which really judges every file."""
 

@@ -2,8 +2,9 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from engines.base import Completion, Request
 from protocol.config import PoolConfig
@@ -11,6 +12,10 @@ from protocol.identity import PoolId, WorkId
 from protocol.rollouts.schema import Limits, Rollout, RolloutHeader
 from protocol.seeds import Work
 from validator.context import CheckContext
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import Qwen2Config
 
 LIMITS = Limits(problems=4, samples=2, max_prompt_tokens=32, max_new_tokens=64)
 
@@ -49,6 +54,16 @@ def unscored(slot: int, sample: int, request: Request, done: Completion) -> Roll
     return Rollout(
         slot, sample, 0, 0, request.prompt, done.tokens, done.finish, done.logprobs, 0.0, 0.0, 0.0, done.proofs
     )
+
+
+def save_random(config: "Qwen2Config", folder: Path, dtype: "torch.dtype") -> None:
+    """A model folder with random weights, the same every time."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    library: Any = AutoModelForCausalLM
+    library.from_config(config, dtype=dtype).save_pretrained(folder)
 
 
 class BareContext(CheckContext):

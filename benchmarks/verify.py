@@ -9,14 +9,16 @@ case: milliseconds per output token, of the whole and of its parts. A quick run 
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
 from benchmarks.offline_pool import work_of
-from benchmarks.rollouts import BareContext, unscored
+from benchmarks.rollouts import BareContext, save_random, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
@@ -26,6 +28,12 @@ from validator import measurements
 GROUP = 8
 PROMPT = 64
 WORK = work_of(1)
+PARTS = (
+    ("decoder", TransformersEngine, "_forward"),
+    ("output_head", TransformersEngine, "_head"),
+    ("toploc", measurements, "verify_many"),
+    ("sampling", measurements, "verify_choices"),
+)
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -48,7 +56,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
 
 def save_half_billion(folder: Path, layers: int) -> None:
     """Random weights in Qwen2.5-0.5B's shape, bf16 (24 layers are 494M parameters)."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import Qwen2Config
 
     config = Qwen2Config(
         vocab_size=151936,
@@ -62,13 +70,7 @@ def save_half_billion(folder: Path, layers: int) -> None:
         bos_token_id=None,
         eos_token_id=151643,
     )
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        made: Any = Qwen2ForCausalLM
-        made(config).save_pretrained(str(folder))
-    finally:
-        torch.set_default_dtype(torch.float32)
+    save_random(config, folder, torch.bfloat16)
 
 
 def _case(folder: Path, dtype: str, batch: int, tokens: int) -> dict[str, Any]:
@@ -117,33 +119,21 @@ def _verify(
     return seconds
 
 
-class _timed:
+@contextmanager
+def _timed(parts: dict[str, float]) -> Iterator[None]:
     """While active, adds up the processor seconds of verification's parts."""
 
-    PARTS = (
-        ("decoder", TransformersEngine, "_forward"),
-        ("output_head", TransformersEngine, "_head"),
-        ("toploc", measurements, "verify_many"),
-        ("sampling", measurements, "verify_choices"),
-    )
-
-    def __init__(self, parts: dict[str, float]) -> None:
-        self.parts, self.kept = parts, [getattr(owner, name) for _, owner, name in self.PARTS]
-
-    def __enter__(self) -> None:
-        for (label, owner, name), inner in zip(self.PARTS, self.kept, strict=True):
-            setattr(owner, name, self._wrap(label, inner))
-
-    def __exit__(self, *_: object) -> None:
-        for (_label, owner, name), inner in zip(self.PARTS, self.kept, strict=True):
-            setattr(owner, name, inner)
-
-    def _wrap(self, label: str, inner: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any, **named: Any) -> Any:
+    def timed(label: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
             start = time.process_time()
             try:
                 return inner(*arguments, **named)
             finally:
-                self.parts[label] = self.parts.get(label, 0.0) + time.process_time() - start
+                parts[label] = parts.get(label, 0.0) + time.process_time() - start
 
-        return timed
+        return call
+
+    with ExitStack() as patches:
+        for label, owner, name in PARTS:
+            patches.enter_context(mock.patch.object(owner, name, timed(label, getattr(owner, name))))
+        yield

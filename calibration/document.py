@@ -9,17 +9,18 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
-from pydantic_core import from_json
+from pydantic import Field
 
 from calibration.means import Design
 from calibration.sample import MEASUREMENTS
-from calibration.summary import Count, DocumentPart, PairMeasurements
+from calibration.summary import Count, PairMeasurements
+from calibration.tails import DocumentPart
 from calibration.thresholds import thresholds
 from protocol import eip712
 from protocol.config import ChecksConfig, PoolConfig
+from protocol.documents import parse_document
 from protocol.encoding import canonical_json
-from protocol.errors import ConfigError, IntegrityError, MusterError, first_problem
+from protocol.errors import ConfigError, IntegrityError, MusterError
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -115,13 +116,10 @@ class Calibration(DocumentPart):
         """Raises ConfigError for anything but a calibration document; the signature is for `check`."""
         try:
             if len(data) > _MAX_BYTES:
-                raise ValueError(f"it has more than {_MAX_BYTES} bytes")
-            return cls.model_validate(from_json(data, allow_inf_nan=False))
-        except ValidationError as error:
-            field, problem = first_problem(error.errors())
-            raise ConfigError(f"{where} is not a calibration: `{field}`: {problem}", "ask for the file again") from None
-        except ValueError as error:
-            raise ConfigError(f"{where} is not a calibration: {error}", "ask for the file again") from None
+                raise ConfigError(f"it has more than {_MAX_BYTES} bytes")
+            return parse_document(data, cls, "the document")
+        except ConfigError as error:
+            raise ConfigError(f"{where} is not a calibration: {error.what}", "ask for the file again") from None
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from calibration.sample import FileSample, MeanMeasurement
-from calibration.tails import FEWEST, Limit, Tail, limit, significant
+from calibration.tails import FEWEST, DocumentPart, Limit, Tail, limit, significant
 
 _Z = 2.33
 """One-sided 99%, normal theory: the measured expectation is an estimate."""
@@ -31,10 +31,8 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Row = tuple[Annotated[float, Field(ge=0, le=1e12)], Annotated[int, Field(ge=1, lt=2**53)]]
 
 
-class Sums(BaseModel):
+class Sums(DocumentPart):
     """Sum S and count N of every rollout, by problem; of the first problems only where there are very many."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     problems: Annotated[
         tuple[Annotated[tuple[Row, ...], Field(min_length=1, max_length=256)], ...],
@@ -63,10 +61,6 @@ class Sums(BaseModel):
     @property
     def count(self) -> int:
         return sum(n for problem in self.problems for _, n in problem)
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.count
 
     def excess(self, centre: float) -> list[float]:
         """Σ max(0, S − centre·N) of each problem: no audit of the problem sums to more."""

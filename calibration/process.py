@@ -21,6 +21,7 @@ from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, Rollout
 from protocol.seeds import Work
 from protocol.tasks.environment import Environment
+from runtime.logs import start_logging
 from worker.produce import Producer
 
 if TYPE_CHECKING:
@@ -90,16 +91,17 @@ def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
 def context_of(work: Work, data: bytes, config: PoolConfig, environment: Environment) -> "CheckContext":
     """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
     from protocol.rollouts.commitment import commit
-    from validator.checks import CHECKS
-    from validator.checks.base import Cost
+    from validator.checks import FILE_CHECKS
     from validator.context import CheckContext, SubmissionFacts
 
     header, rollouts = read(data, Limits.of(config.work))
     facts = SubmissionFacts(work, commit(data, rollouts), work.id.counter, bytes(32), AUDIT_EVERYTHING)
     context = CheckContext(facts, config, environment, data, header, tuple(rollouts))
-    for check in CHECKS:
-        if check.cost is Cost.FILE and not (finding := check.judge(context)).code.is_accept:
-            raise IntegrityError(f"an honest file fails {check.name}: {finding.note}", "check pool config and weights")
+    for check in FILE_CHECKS:
+        if not (finding := check(context)).code.is_accept:
+            raise IntegrityError(
+                f"an honest file fails {finding.check}: {finding.note}", "check pool config and weights"
+            )
     return context
 
 
@@ -113,8 +115,8 @@ def row_samples(rollouts: Sequence[Rollout], measured: "Iterable[RowMeasurements
 
 
 def main(job_path: str, answer: str) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     try:
+        start_logging()
         done = run(Job.model_validate_json(Path(job_path).read_bytes()))
     except MusterError as error:
         done = Done(error=error.what, hint=error.hint)

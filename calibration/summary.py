@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from calibration.means import Sums
 from calibration.sample import EXTREMES, MEANS, MEASUREMENTS, FileSample
-from calibration.tails import Tail, significant
+from calibration.tails import DocumentPart, Tail, significant
 from engines.base import EngineInfo
 from protocol.errors import ConfigError
 
@@ -16,10 +16,6 @@ LEAST_PROBLEMS = 24
 """Problems per decode batch below which a variance says little."""
 Count = Annotated[int, Field(ge=1, lt=2**53)]
 Text = Annotated[str, Field(max_length=100)]
-
-
-class DocumentPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Machine(DocumentPart):

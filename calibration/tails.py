@@ -24,11 +24,13 @@ _DEVIANCE = 2.706
 _Z = 1.645
 
 
-class Tail(BaseModel):
+class DocumentPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Tail(DocumentPart):
     """The largest of `rows` values, one per rollout: `top` descending, all positive; `at_least` counts the values ≥ the
     least of them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rows: int = Field(ge=1)
     at_least: int = Field(ge=0)

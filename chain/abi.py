@@ -19,9 +19,12 @@ from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 
 from chain.resources import abi_folder
+from protocol.eip712 import checked_address
 from protocol.errors import ConfigError
 
-CONTRACTS = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries")
+SUITE = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries")
+"""The contracts that know one another, in the order of the struct `Suite`."""
+CONTRACTS = (*SUITE, "Timelock")
 """In the order of their deployment."""
 
 Json = dict[str, Any]
@@ -49,13 +52,13 @@ class Parameters:
         self.types = [collapse_if_tuple(one) for one in components]
 
     def encode(self, values: tuple[Any, ...]) -> bytes:
-        """Raises ValueError when a value does not fit its type."""
-        if len(values) != len(self.types):
-            raise ValueError(f"{self.where} takes {len(self.types)} arguments, not {len(values)}")
+        """Raises ConfigError when a value does not fit its type."""
         try:
+            for one, value in zip(self.components, values, strict=True):
+                _check(one, value)
             return _CODEC.encode(self.types, values)
-        except (EncodingError, TypeError, OverflowError) as error:
-            raise ValueError(f"{self.where}: {error}") from None
+        except (EncodingError, TypeError, ValueError, OverflowError) as error:
+            raise ConfigError(f"{self.where}: {error}", "check the arguments") from None
 
     def decode(self, data: bytes) -> list[Any]:
         """Raises ConfigError for data of other types."""
@@ -83,7 +86,7 @@ class Function:
     selector: bytes = b""
 
     def encode(self, *args: Any) -> bytes:
-        """Call data. Raises ValueError naming the function when an argument does not fit its type."""
+        """Call data. Raises ConfigError naming the function when an argument does not fit its type."""
         return self.selector + self.inputs.encode(args)
 
     def decode(self, data: bytes) -> Any:
@@ -163,6 +166,26 @@ def parse(contract: str, entries: list[Json], sha256: str = "") -> Abi:
 def all_errors() -> dict[bytes, Parameters]:
     """Custom errors of all contracts by selector; a call may revert with an error of a contract further down."""
     return {selector: error for name in CONTRACTS for selector, error in load(name).errors.items()}
+
+
+def _check(component: Json, value: Any) -> None:
+    """Raise ValueError unless a value fits its type exactly: eth_abi pads short bytes, and does not say which value of
+    several it refuses."""
+    kind, name = component["type"], component["name"]
+    if kind.endswith("]"):
+        for one in value:
+            _check({**component, "type": kind[: kind.rindex("[")]}, one)
+    elif kind == "tuple":
+        for part, one in zip(component["components"], value, strict=True):
+            _check(part, one)
+    elif kind == "address":
+        checked_address(value)
+    elif kind.startswith("uint"):
+        most = (1 << int(kind[4:])) - 1
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise ValueError(f"{name} is {value!r}, not a number from 0 to {most}")
+    elif kind == "bytes32" and (not isinstance(value, bytes) or len(value) != 32):
+        raise ValueError(f"{name} is not 32 bytes")
 
 
 def _nice(component: Json, value: Any) -> Any:

@@ -34,10 +34,6 @@ class Artifact:
             raise ConfigError(f"the build of {contract} differs from its committed ABI", "run make contracts")
         return artifact
 
-    def init_code(self, *arguments: Any) -> bytes:
-        """Bytecode and encoded constructor arguments."""
-        return self.bytecode + self.encode_arguments(*arguments)
-
     def encode_arguments(self, *arguments: Any) -> bytes:
         constructors = [e for e in self._document["abi"] if e["type"] == "constructor"]
         inputs = constructors[0]["inputs"] if constructors else []

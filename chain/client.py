@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from eth_account.signers.local import LocalAccount
-from web3.types import BlockParams
 
 from chain.abi import Function
 from chain.errors import ContractError
@@ -63,12 +62,8 @@ class ChainClient(ChainReader):
 
     # ---- Contracts
 
-    def read(self, view: View, block: int | str = "latest") -> Any:
-        """The decoded answer of one view. Raises ContractError if it reverts."""
-        return self.read_many([view], block)[0]
-
     def read_many(self, views: Sequence[View], block: int | str = "latest") -> list[Any]:
-        """Decoded answers of several views in one round trip."""
+        """Decoded answers of several views in one round trip. Raises ContractError if one reverts."""
         at = hex(block) if isinstance(block, int) else block
         requests: list[Request] = [
             ("eth_call", [{"to": view.to, "data": "0x" + view.function.encode(*view.args).hex()}, at]) for view in views
@@ -79,14 +74,10 @@ class ChainClient(ChainReader):
 
         return self.batch(requests, decoded)
 
-    def simulate(self, call: Call) -> None:
-        """Run a call without sending it. Raises ContractError if it would be refused."""
-        self.ask(call.label, lambda eth: eth.call(call.fields(self.address)))
-
-    def estimate(self, call: Call, block: BlockParams = "latest") -> int:
-        """Gas that a call would use; on the block `pending` where what was sent before it is mined first. Raises
-        ContractError if it would be refused there."""
-        return self.number(call.label, lambda eth: eth.estimate_gas(call.fields(self.address), block))
+    def simulate(self, call: Call, sender: str | None = None) -> None:
+        """Run a call, as the account or another sender, without sending it. Raises ContractError if it would be
+        refused."""
+        self.ask(call.label, lambda eth: eth.call(call.fields(sender or self.address)))
 
     # ---- Sending
 

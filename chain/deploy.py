@@ -1,4 +1,5 @@
-"""Deploying the suite: nine contracts from one account with consecutive nonces, resumable after any interruption.
+"""Deploying the suite and the timelock that governs it: from one account with consecutive nonces, resumable after any
+interruption.
 
 The addresses follow from deployer and first nonce, which are written to `deploy-state.json` before anything is sent. A
 second run looks at what exists: it finishes a broken deployment, or does nothing.
@@ -201,15 +202,16 @@ def _check_nonce(client: ChainClient, first: Creation) -> None:
         )
 
 
-def _arguments(network: NetworkConfig, addresses: dict[str, str], owner: str) -> dict[str, tuple[Any, ...]]:
+def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str) -> dict[str, tuple[Any, ...]]:
     """Constructor arguments: docs/contracts.md, Deployment."""
     config = network.suite
-    suite = tuple(addresses[name] for name in abi.CONTRACTS)
+    suite, timelock = tuple(addresses[name] for name in abi.SUITE), addresses["Timelock"]
     penalties = config.penalties.as_tuple()
-    return dict.fromkeys(abi.CONTRACTS, (suite,)) | {
-        "MusterToken": (owner,),
-        "Params": (owner, config.min_window, config.block_seconds, config.unbonding, penalties),
+    return dict.fromkeys(abi.SUITE, (suite,)) | {
+        "MusterToken": (timelock if config.minter == "timelock" else governor,),
+        "Params": (timelock, config.min_window, config.block_seconds, config.unbonding, penalties),
         "Seats": (suite, config.bond, config.min_bond, config.epoch_blocks),
+        "Timelock": (addresses["Params"], config.timelock_delay, governor, config.guardian or governor),
     }
 
 

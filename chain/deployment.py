@@ -5,23 +5,21 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from chain import abi
-from chain.client import ChainClient
+from chain.client import ChainClient, View
+from chain.reader import ChainReader
+from protocol.documents import Document, load_document
 from protocol.eip712 import checked_address
-from protocol.errors import ConfigError, first_problem
+from protocol.errors import ConfigError
 from protocol.files import write_atomic
 
 Address = Annotated[str, AfterValidator(checked_address)]
 Hash = Annotated[str, Field(pattern=re.compile(r"^0x[0-9a-f]{64}$"))]
 
 
-class _DeploymentModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Placed(_DeploymentModel):
+class Placed(Document):
     """One contract: `abi_sha256` of the committed ABI file, the creating transaction (empty when it existed before)."""
 
     address: Address
@@ -30,15 +28,16 @@ class Placed(_DeploymentModel):
     block: int = Field(0, ge=0)
 
 
-class TokenInfo(_DeploymentModel):
+class TokenInfo(Document):
     address: Address
     decimals: Literal[9] = 9
     ours: bool = True
-    """Whether it is our own test token, with mint and faucet."""
+    """Whether it is our own test token, whose owner mints."""
 
 
-class Deployment(_DeploymentModel):
-    """A whole suite on one chain. `start_block`: no event of it is older. `genesis`: hash of the chain's block 0."""
+class Deployment(Document):
+    """A whole suite on one chain. `start_block`: no event of it is older. `genesis`: hash of the chain's block 0.
+    `governance` proposed to the suite's timelock when it was deployed."""
 
     version: Literal[1] = 1
     network: str
@@ -72,20 +71,15 @@ class Deployment(_DeploymentModel):
     @classmethod
     def load(cls, path: Path) -> "Deployment":
         """Raises ConfigError for a missing or malformed file, or one made for other contracts than this version's."""
-        try:
-            deployment = cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read the deployment file {path}: {error.strerror}", "deploy first, or name the right file"
-            ) from None
-        except ValidationError as error:
-            field, problem = first_problem(error.errors(), "the file")
-            raise ConfigError(f"{path}: `{field}`: {problem}", "fetch or write the deployment file again") from None
+        if not path.exists():
+            what = f"cannot read the deployment file {path}: there is none"
+            raise ConfigError(what, "deploy first, or name the right file")
+        deployment = load_document(path, cls)
         deployment.check_abis(str(path))
         return deployment
 
     def check_abis(self, where: str = "the deployment") -> None:
-        """Raise ConfigError unless all nine contracts are named, with the ABIs of this version of muster."""
+        """Raise ConfigError unless all contracts are named, with the ABIs of this version of muster."""
         for name in abi.CONTRACTS:
             placed = self.contracts.get(name)
             if placed is None:
@@ -97,18 +91,23 @@ class Deployment(_DeploymentModel):
                     "use the muster version of that deployment, or deploy again",
                 )
 
-    def check_chain(self, client: ChainClient) -> None:
-        """Raise ConfigError unless the chain is the deployment's and holds code at every address."""
-        if client.chain_id != self.chain_id:
-            raise ConfigError(
-                f"the deployment is for chain {self.chain_id}, the client for {client.chain_id}", "use one network"
-            )
+    def check_genesis(self, client: ChainReader) -> None:
+        """Raise ConfigError unless the chain begins with the deployment's first block."""
         genesis = client.block(0)
         if genesis is not None and "0x" + genesis.hash.hex() != self.genesis:
             raise ConfigError(
                 f"{client.url} serves another chain with id {self.chain_id} than the one deployed to",
-                "name its RPC URL, or deploy again (a fresh local chain starts empty)",
+                "name its RPC URL, or deploy again and start with an empty data folder",
             )
+
+    def check_chain(self, client: ChainClient) -> None:
+        """Raise ConfigError unless the chain is the deployment's, holds code at every address, and the timelock was
+        made for these parameters."""
+        if client.chain_id != self.chain_id:
+            raise ConfigError(
+                f"the deployment is for chain {self.chain_id}, the client for {client.chain_id}", "use one network"
+            )
+        self.check_genesis(client)
         names = list(self.contracts)
         codes = client.batch([("eth_getCode", [self.contracts[n].address, "latest"]) for n in names])
         for name, code in zip(names, codes, strict=True):
@@ -117,3 +116,6 @@ class Deployment(_DeploymentModel):
                     f"there is no {name} at {self.contracts[name].address} on {client.url}",
                     "check the deployment file and the RPC URL",
                 )
+        timelock = View(self.address("Timelock"), abi.load("Timelock")["params"], ())
+        if client.read_many([timelock]) != [self.address("Params")]:
+            raise ConfigError(f"the timelock at {timelock.to} governs other contracts", "check the deployment file")

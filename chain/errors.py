@@ -64,7 +64,7 @@ def _render(name: str, arguments: dict[str, Any]) -> str:
 _HINTS = {
     # What to do about a custom error, where that can be said in general.
     "ERC20InsufficientAllowance": "approve the contract for at least that many grains first",
-    "ERC20InsufficientBalance": "get more tokens: on a test network, from the faucet",
+    "ERC20InsufficientBalance": "get more tokens: on a test network, from who governs it",
     "StakeTooLow": "deposit more stake",
     "AlreadyRegistered": "the node key has an operator already: use another key",
     "BadConsent": "sign the consent with the node's key for this chain and this operator",
@@ -76,6 +76,8 @@ _HINTS = {
     "EscrowExhausted": "the pool's budget is spent: its owner has to fund it",
     "NodeIsFrozen": "the node has a rejected file: wait for the end of its dispute",
     "NotVoter": "vote with the seat's voting key",
+    "AccessControlUnauthorizedAccount": "muster governance status names who may",
+    "TimelockUnexpectedOperationState": "muster governance status says when it is ready, and whether it is done",
     "TooFewSeats": "more validators have to bond seats first",
     "Paused": "governance paused new entries: try later",
 }

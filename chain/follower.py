@@ -9,6 +9,7 @@ and after, so that a reorganisation in between cannot slip in events of both bra
 import logging
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from chain.jsonrpc import RpcError
 from chain.logs import Log, accepted, decode_logs, place_of
 from chain.reader import Block, ChainReader
 from chain.store import EventStore
-from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.errors import MusterError, UnreachableError
 
 log = logging.getLogger("muster.chain")
 _RANGE = 2000
@@ -48,7 +49,7 @@ class Follower:
         # Stored but not yet handed out: a poll that fails half-way must not swallow events.
         self._undelivered: list[Event] = []
         self._rollback: int | None = None
-        self._check_genesis()
+        deployment.check_genesis(client)
         self._store = EventStore(
             path,
             {
@@ -73,13 +74,9 @@ class Follower:
 
     def history(self) -> Iterator[Event]:
         """All stored events in chain order."""
-        chunk: list[Log] = []
-        for raw in self._store.logs():
-            chunk.append(raw)
-            if len(chunk) == 1000:
-                yield from decode_logs(chunk, self._deployment)
-                chunk = []
-        yield from decode_logs(chunk, self._deployment)
+        logs = self._store.logs()
+        while chunk := list(islice(logs, 1000)):
+            yield from decode_logs(chunk, self._deployment)
 
     def poll(self) -> Batch:
         """Catch up with the chain. Raises UnreachableError when it does not answer; nothing stored is lost."""
@@ -135,7 +132,7 @@ class Follower:
         return now - self._behind_since < _LAG_SECONDS
 
     def _rewind(self, cursor: int) -> int:
-        self._check_genesis()
+        self._deployment.check_genesis(self._client)
         fork = self._fork_point()
         log.warning("the chain reorganised: events above block %d are withdrawn (cursor was %d)", fork, cursor)
         self._store.rewind(fork)
@@ -153,14 +150,6 @@ class Follower:
                     return number
             width = min(width * 4, 100)
         return self._first - 1
-
-    def _check_genesis(self) -> None:
-        genesis = self._client.block(0)
-        if genesis is not None and "0x" + genesis.hash.hex() != self._deployment.genesis:
-            raise ConfigError(
-                f"{self._client.url} serves another chain with id {self._deployment.chain_id} than the deployment's",
-                "name the right RPC URL, or deploy again and start with an empty data folder",
-            )
 
     # ---- Going there
 

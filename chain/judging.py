@@ -5,19 +5,18 @@ Units and names as in `chain.records`.
 
 from dataclasses import dataclass, field
 
-from protocol.verdict import Code, code_at
+from protocol.verdict import LANE, Code, code_at
 
 
-@dataclass
-class Round:
-    """One committee of a lane. `seats` in order of membership (member j is seats[j]); empty until drawn.
-    `commits`: member → hash; `reveals`: member → (sixteen codes, verdict hash); `closed`: members paid off."""
+@dataclass(kw_only=True)
+class Panel:
+    """Seats drawn by lot that vote in secret: a lane's committee or a jury. `seats` in order of membership (member j is
+    seats[j]); empty until drawn. `commits`: member → hash; `reveals`: member → (codes, verdict hash), sixteen packed
+    codes for a lane and one code for a jury; `closed`: members paid off; `settled`: its votes were counted."""
 
-    round: int
     seed_block: int
     seed: bytes = b""
     seats: tuple[int, ...] = ()
-    drawn_block: int = 0
     drawn_time: int = 0
     commit_until: int = 0
     reveal_until: int = 0
@@ -25,8 +24,6 @@ class Round:
     reveals: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
     settled: bool = False
-    settled_time: int = 0
-    codes: int = 0
 
     @property
     def drawn(self) -> bool:
@@ -40,6 +37,15 @@ class Round:
     def all_revealed(self) -> bool:
         return self.drawn and len(self.reveals) == len(self.seats)
 
+
+@dataclass
+class Round(Panel):
+    """One committee of a lane, and the packed codes that it settled."""
+
+    round: int
+    settled_time: int = 0
+    codes: int = 0
+
     def code_at(self, place: int, member: int) -> Code:
         """The code that member `member` revealed for the file at `place`; NONE when not revealed."""
         codes, _ = self.reveals.get(member, (0, b""))
@@ -48,7 +54,9 @@ class Round:
 
 @dataclass
 class Lane:
-    """Up to sixteen submissions with one committee. `start` is its first submission's block."""
+    """Up to sixteen submissions with one committee. `start` is its first submission's block, `last_block` the last one
+    in which it takes any. `attested`: bit p is set once the upload of the file at place p was attested; until anything
+    is, `rounds[0].seed_block` is 0."""
 
     pool: int
     lane: int
@@ -56,42 +64,40 @@ class Lane:
     last_block: int
     rounds: list[Round]
     sequences: list[int] = field(default_factory=list)
+    attested: int = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.sequences) == LANE
+
+    def ended(self, head: int) -> bool:
+        """Whether it takes no more files after block `head`."""
+        return self.full or head >= self.last_block
+
+    @property
+    def missing(self) -> int:
+        """The places of its files that are not attested, as a bitmap."""
+        return (1 << len(self.sequences)) - 1 & ~self.attested
+
+    def is_judged(self, place: int) -> bool:
+        """Whether its committee votes on the file at a place: what was not attested is late, whatever it is."""
+        return self.attested >> place & 1 == 1
 
     @property
     def round(self) -> Round:
         """The newest round."""
         return self.rounds[-1]
 
-    @property
-    def decided(self) -> bool:
-        """Whether the newest round was settled and no further one was announced."""
-        return self.round.settled
-
 
 @dataclass
-class Trial:
-    """A jury. `commits`: juror → hash; `reveals`: juror → (code, verdict hash). `code` once concluded (0: none)."""
+class Trial(Panel):
+    """A jury on one submission. `code` once settled (0: none)."""
 
     trial: int
     pool: int
     sequence: int
     size: int
-    seed_block: int
-    seed: bytes = b""
-    seats: tuple[int, ...] = ()
-    drawn_time: int = 0
-    commit_until: int = 0
-    reveal_until: int = 0
-    commits: dict[int, bytes] = field(default_factory=dict)
-    reveals: dict[int, tuple[int, bytes]] = field(default_factory=dict)
-    closed: set[int] = field(default_factory=set)
-    concluded: bool = False
     code: int = 0
-    fee_per_juror: int = 0
-
-    @property
-    def drawn(self) -> bool:
-        return bool(self.seats)
 
 
 @dataclass
@@ -107,8 +113,6 @@ class Dispute:
     verdict: int = 0
     appeal_until: int = 0
     appellant: str = ""
-    appeal_trial: int = 0
-    appeal_deposit: int = 0
     resolved: bool = False
     code: int = 0
     overturned: bool = False
@@ -129,7 +133,6 @@ class Canary:
     time: int
     contester: str = ""
     trial: int = 0
-    contest_deposit: int = 0
     concluded: bool = False
     upheld: bool = False
     code: int = 0

@@ -4,7 +4,7 @@ An answer is stored as it was accepted here, and decoded from the store ever aft
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from chain import abi
@@ -45,10 +45,7 @@ def place_of(log: Log) -> tuple[int, int]:
 def decode_logs(logs: Iterable[Log], deployment: Deployment) -> list[Event]:
     """Events of the suite among `logs`, in their order. Raises UnreachableError for malformed ones."""
     names = {address.lower(): name for address, name in deployment.names().items()}
-    return list(_events(logs, names))
-
-
-def _events(logs: Iterable[Log], names: dict[str, str]) -> Iterator[Event]:
+    events = []
     for log in logs:
         try:
             contract = names.get(log["address"].lower())
@@ -56,7 +53,8 @@ def _events(logs: Iterable[Log], names: dict[str, str]) -> Iterator[Event]:
         except (AttributeError, ConfigError, KeyError, TypeError, ValueError) as error:
             raise _malformed(f"a malformed log ({error})") from None
         if event is not None:
-            yield event
+            events.append(event)
+    return events
 
 
 def _decode(log: Log, contract: str) -> Event | None:

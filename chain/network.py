@@ -1,22 +1,19 @@
 """Which chain to use and how a new suite is to be parametrised there: a TOML file per network."""
 
 from pathlib import Path
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from chain.deployment import Address
-from protocol.documents import load_document
+from protocol.documents import Document, load_document
 from protocol.errors import ConfigError
 
 FOLDER = Path(__file__).resolve().parent / "networks"
 _TOKEN_BOUND = (1 << 56) - 1
 
 
-class _NetworkModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Penalties(_NetworkModel):
+class Penalties(Document):
     """`Params.Values`, in grains; shares in 1/10000. Bounds beyond these are the contract's."""
 
     slash_bps: int = Field(ge=5000, le=10_000)
@@ -30,20 +27,11 @@ class Penalties(_NetworkModel):
 
     def as_tuple(self) -> tuple[int, ...]:
         """In the order of the struct."""
-        return (
-            self.slash_bps,
-            self.reward_bps,
-            self.malformed,
-            self.minority,
-            self.withheld,
-            self.overturn,
-            self.canary_slash,
-            self.delay_compensation,
-        )
+        return tuple(self.model_dump().values())
 
 
-class SuiteConfig(_NetworkModel):
-    """Parameters fixed at deployment (seconds, blocks, grains), and governance's first penalties."""
+class SuiteConfig(Document):
+    """Parameters fixed at deployment (seconds, blocks, grains), the first penalties, and who governs."""
 
     min_window: int = Field(ge=1, le=86_400)
     block_seconds: int = Field(ge=1, le=60)
@@ -54,11 +42,17 @@ class SuiteConfig(_NetworkModel):
     penalties: Penalties
     token: Address | None = None
     """An existing token of 9 decimals instead of our test token."""
+    timelock_delay: int = Field(ge=1, le=7_776_000)
+    """Seconds from proposing to executing what the timelock, owner of the parameters, is to do."""
     governance: Address | None = None
-    """Owner of parameters and test token; the deployer when absent."""
+    """Proposes to the timelock, cancels and executes; the deployer when absent."""
+    guardian: Address | None = None
+    """May pause new entries at once, nothing else; governance when absent."""
+    minter: Literal["governance", "timelock"] = "governance"
+    """Who owns the test token, and so can mint it."""
 
 
-class NetworkConfig(_NetworkModel):
+class NetworkConfig(Document):
     """A network. `confirmations`: blocks on top of one before its events are believed."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
@@ -67,6 +61,12 @@ class NetworkConfig(_NetworkModel):
     confirmations: int = Field(0, ge=0, le=1000)
     explorer: str = ""
     suite: SuiteConfig
+
+    def governed_by(self, governance: str | None, guardian: str | None) -> "NetworkConfig":
+        """With these addresses in place of the file's, where they are given."""
+        given = {"governance": governance, "guardian": guardian}
+        suite = self.suite.model_copy(update={name: who for name, who in given.items() if who})
+        return self.model_copy(update={"suite": suite})
 
     @classmethod
     def load(cls, which: str | Path) -> "NetworkConfig":

@@ -26,7 +26,11 @@ class EventSource(Protocol):
 
 
 class Projection:
-    """The state by the events of `source`, beginning with those that it has stored. Thread-safe."""
+    """The state by the events of `source`, beginning with those that it has stored. Thread-safe.
+
+    A state's `version` grows with every change, by new events or a rollback, not with a new head alone. `generation`
+    grows with every rollback: what was derived from states of an older generation may not hold any more.
+    """
 
     def __init__(self, source: EventSource) -> None:
         self.source = source
@@ -40,18 +44,8 @@ class Projection:
         """The newest state. It is read-only: later events change its successors, not this one."""
         return self._state
 
-    @property
-    def version(self) -> int:
-        """Grows with every change of the state: new events or a rollback, not a new head alone."""
-        return self._state.version
-
-    @property
-    def generation(self) -> int:
-        """Grows with every rollback: what was derived from states of an older generation may not hold any more."""
-        return self._state.generation
-
     def refresh(self) -> bool:
-        """Poll the chain once; whether `version` grew. Raises UnreachableError when the chain does not answer.
+        """Poll the chain once; whether the state changed. Raises UnreachableError when the chain does not answer.
 
         When a reducer fails, its error is raised and the state stays as it was; the next refresh rebuilds it from the
         stored history, because the source does not hand out the same events twice.

@@ -23,11 +23,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Block:
-    """`hash` and `parent` 32 bytes, `time` Unix seconds."""
+    """`hash` 32 bytes, `time` Unix seconds."""
 
     number: int
     hash: bytes
-    parent: bytes
     time: int
 
 
@@ -126,12 +125,7 @@ def _block(raw: Any) -> Block | None:
     if raw is None or isinstance(raw, RpcError):
         return None
     try:
-        found = Block(
-            number(raw["number"]),
-            bytes.fromhex(raw["hash"][2:]),
-            bytes.fromhex(raw["parentHash"][2:]),
-            number(raw["timestamp"]),
-        )
+        found = Block(number(raw["number"]), bytes.fromhex(raw["hash"][2:]), number(raw["timestamp"]))
     except (KeyError, TypeError, UnreachableError, ValueError):
         raise BadAnswer("a malformed block") from None
     if max(found.number, found.time) >= 1 << 62 or len(found.hash) != 32:

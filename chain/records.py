@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
+from protocol.encoding import encode_words
 from protocol.verdict import Code
 
 
@@ -24,6 +24,7 @@ class Status(StrEnum):
     UNAVAILABLE = "unavailable"
     VOID = "void"
     CANARY = "canary"
+    LATE = "late"
 
 
 def status_of(code: int) -> Status:
@@ -33,7 +34,7 @@ def status_of(code: int) -> Status:
         return Status.ACCEPTED
     if value.is_reject:
         return Status.REJECTED
-    named = (Code.MALFORMED, Code.UNAVAILABLE, Code.VOID, Code.CANARY)
+    named = (Code.MALFORMED, Code.UNAVAILABLE, Code.VOID, Code.CANARY, Code.LATE)
     return Status[value.name] if value in named else Status.PENDING
 
 
@@ -51,6 +52,7 @@ class Terms:
     jury: int
     appealJury: int
     laneBlocks: int
+    attestBlocks: int
     maxLag: int
     auditRate: int
     drawBlocks: int
@@ -60,13 +62,14 @@ class Terms:
     appealWindow: int
     juryCommitWindow: int
     juryRevealWindow: int
-    contestWindow: int
+    receiptWindow: int
+    class_: int
     inviteOnly: bool
     configHash: bytes
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Terms":
-        return cls(**{f.name: values[f.name] for f in fields(cls)})
+        return cls(**{f.name: values[f.name.rstrip("_")] for f in fields(cls)})
 
     def as_tuple(self) -> tuple[Any, ...]:
         """In ABI order."""
@@ -92,7 +95,8 @@ class Step:
 
 @dataclass
 class Pool:
-    """`status` is none, open, paused, closing or settled. `escrow`: the tokens that Pools should hold for it."""
+    """`status` is none, open, paused, closing, settled or understaffed. `service`: the key that attests uploads and
+    signs their receipts, at `service_url` (unchecked). `escrow`: the tokens that Pools should hold for it."""
 
     pool: int
     owner: str
@@ -101,6 +105,8 @@ class Pool:
     unbonding: int
     block: int
     status: str = "open"
+    service: str = ""
+    service_url: str = ""
     funded: int = 0
     claimed: int = 0
     fees_paid: int = 0
@@ -109,6 +115,11 @@ class Pool:
     from_stakes: int = 0
     steps: list[Step] = field(default_factory=list)
     sequences: list[int] = field(default_factory=list)
+
+    @property
+    def seat_class(self) -> int:
+        """The seats that judge it: those that opted into this class."""
+        return self.terms.class_ or self.pool
 
     @property
     def step(self) -> int:
@@ -124,9 +135,9 @@ class Pool:
 class Account:
     """A node in a pool. `counter` is that of its next submission; `units_*` count output tokens, `paid` grains.
 
-    `units_accepted`: in files accepted at present. `units_earned`, `units_drawn`: the contract's running totals behind
-    claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`: nothing that vests
-    later can be claimed (0: no such limit).
+    `units_awarded`: in files that are to be paid as things stand. `units_earned`, `units_spent`: the contract's running
+    totals behind claims. `frozen`: its rejected files that are not final; it cannot submit meanwhile. `barrier`:
+    nothing that vests later can be claimed (0: no such limit).
     """
 
     pool: int
@@ -137,10 +148,9 @@ class Account:
     limit: int = 0
     counter: int = 0
     units_pending: int = 0
-    units_accepted: int = 0
-    units_claimed: int = 0
+    units_awarded: int = 0
     units_earned: int = 0
-    units_drawn: int = 0
+    units_spent: int = 0
     paid: int = 0
     frozen: int = 0
     frozen_at: int = 0
@@ -162,7 +172,7 @@ class Account:
 class Submission:
     """One file. `code` is the current outcome (0 while pending), `votes_code` the committee's before any dispute.
     `final_time`: settled outcomes can be disputed before it, accepted work claimed from it on. `finalized` once
-    nothing can change it any more (an accepted file nobody disputed is final by the clock alone: see `is_final`).
+    nothing can change it any more (a paid file nobody disputed is final by the clock alone: see `is_final`).
     `cumulative`: the node's earned units up to this file if it can be named in a claim, else 0.
     """
 
@@ -196,6 +206,11 @@ class Submission:
         return status_of(self.code)
 
     @property
+    def is_paid(self) -> bool:
+        """Whether its outcome, as it stands, pays its node."""
+        return Code(self.code).is_paid
+
+    @property
     def lane(self) -> int:
         return self.sequence >> 4
 
@@ -205,7 +220,7 @@ class Submission:
 
     def is_final(self, now: int) -> bool:
         """Whether the outcome stands for good at chain time `now`."""
-        return self.finalized or (self.status == Status.ACCEPTED and not self.disputed and now >= self.final_time)
+        return self.finalized or (self.is_paid and not self.disputed and now >= self.final_time)
 
     @property
     def packed(self) -> int:
@@ -215,8 +230,7 @@ class Submission:
     def inner(self) -> bytes:
         """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
         ident = self.pool << 32 | self.sequence
-        words = ["bytes32", "bytes32", "uint256", "uint256"]
-        return keccak(encode(words, [self.root, self.sha256, self.packed, ident]))
+        return keccak(encode_words(self.root, self.sha256, self.packed, ident))
 
     @property
     def file_ref(self) -> tuple[bytes, str]:
@@ -245,7 +259,8 @@ class Node:
 
 @dataclass
 class Seat:
-    """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active)."""
+    """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active), for the pools of
+    the `classes` it opted into."""
 
     seat: int
     owner: str
@@ -259,6 +274,7 @@ class Seat:
     closed: bool = False
     penalised: int = 0
     earned: int = 0
+    classes: tuple[int, ...] = ()
 
     @property
     def active(self) -> bool:

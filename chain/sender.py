@@ -77,7 +77,8 @@ class Sender:
             ("eth_getBalance", [self._account.address, "latest"]),
         ]
         if gas is None:
-            requests.append(("eth_estimateGas", [call.fields(self._account.address)]))
+            at = ["pending"] if call.pending else []
+            requests.append(("eth_estimateGas", [call.fields(self._account.address), *at]))
         block, tip, balance, *estimate = self._chain.batch(requests)
         price = price_of(block, tip)
         if estimate:
@@ -109,8 +110,11 @@ class Sender:
         if error.reverted:
             return ContractError(call.label, error.data)
         if "insufficient funds" in error.message.lower():
-            return TransactionError(f"{self._account.address} has too little ETH for gas", "send some ETH to it")
+            return self._too_poor()
         return TransactionError(f"{call.label} cannot be priced: {error.message}", "check the deployment and arguments")
+
+    def _too_poor(self) -> TransactionError:
+        return TransactionError(f"{self._account.address} has too little ETH for gas", "send some ETH to it")
 
     # ---- Launch
 
@@ -160,9 +164,7 @@ class Sender:
             if "nonce too low" in text or "underpriced" in text or "nonce is too low" in text:
                 return isinstance(self._chain.batch([("eth_getTransactionByHash", [tx_hash])])[0], dict)
             if "insufficient funds" in text:
-                raise TransactionError(
-                    f"{self._account.address} has too little ETH for gas", "send some ETH to it"
-                ) from None
+                raise self._too_poor() from None
             raise TransactionError(f"the chain refuses the transaction: {error.message}", tx_hash=tx_hash) from None
 
     # ---- Until mined
@@ -171,9 +173,12 @@ class Sender:
         deadline = pending.started + timeout
         next_check, next_log = pending.started + _CHECK_EVERY, pending.started + 10.0
         while True:
-            receipt = self._receipt(pending)
-            if receipt is not None:
-                return self._checked(pending, receipt)
+            raw = self._receipt(pending)
+            if raw is not None:
+                receipt, succeeded = receipt_of(raw)
+                if not succeeded:
+                    raise self._why(pending, receipt)
+                return receipt
             now = time.monotonic()
             if now > deadline:
                 raise TransactionError(
@@ -196,12 +201,6 @@ class Sender:
             if isinstance(answer, dict):
                 return answer
         return None
-
-    def _checked(self, pending: PendingTransaction, raw: dict[str, Any]) -> Receipt:
-        receipt, succeeded = receipt_of(raw)
-        if not succeeded:
-            raise self._why(pending, receipt)
-        return receipt
 
     def _why(self, pending: PendingTransaction, receipt: Receipt) -> ContractError:
         """The reason of a mined revert, by running the call again on the state around its block."""

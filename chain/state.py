@@ -8,16 +8,20 @@
 - `lanes[pool, lane]` → Lane (its submissions' sequences; rounds with committee, seed, commits, reveals, outcome)
 - `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
 - `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary
-- `slashes`, `payments`: lists in chain order; `params`, `paused`
+- `slashes`, `payments`: lists in chain order
+- `params`: the deployment's penalties; `announced`: those last announced, with `since`; `paused_until`
+- `proposals[id]` → Proposal of the timelock; `roles[role]`: who holds it there
 - `balances[address]`: tokens held; `transfers[sender, receiver]`: tokens ever moved between two addresses
 - `head`: the block up to which events are applied; `version`, `generation`: see `chain.projection`
 
 `chain.reducers` fills it, `chain.projection` keeps it up to date with the chain.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from chain.judging import Canary, Dispute, Lane, Trial
+from chain.proposals import Proposal
 from chain.records import Account, Node, Payment, Pool, Seat, Slash, Status, Submission
 
 
@@ -43,10 +47,10 @@ class State:
     balances: dict[str, int] = field(default_factory=dict)
     transfers: dict[tuple[str, str], int] = field(default_factory=dict)
     params: dict[str, int] = field(default_factory=dict)
-    paused: bool = False
-
-    def account(self, pool: int, node: str) -> Account | None:
-        return self.accounts.get((pool, node))
+    announced: dict[str, int] = field(default_factory=dict)
+    paused_until: int = 0
+    proposals: dict[str, Proposal] = field(default_factory=dict)
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def usable_step(self, pool: int, confirmations: int) -> int | None:
         """The pool's newest policy step whose seed block has that many blocks on top."""
@@ -76,14 +80,21 @@ class State:
         """The lane's submissions in order of their places."""
         return [self.submissions[lane.pool, sequence] for sequence in lane.sequences]
 
+    def recent_lanes(self, pool: int, since: int) -> Iterator[Lane]:
+        """The pool's lanes that began after block `since`, newest first."""
+        for sequence in reversed(self.pools[pool].sequences):
+            lane = self.lanes[pool, sequence >> 4]
+            if lane.start <= since:
+                return
+            if sequence == lane.sequences[0]:
+                yield lane
+
     def seats_of_voter(self, voter: str) -> list[Seat]:
         return [seat for seat in self.seats.values() if seat.voter == voter and not seat.closed]
 
-    def accepted(self, pool: int, step: int | None = None) -> list[Submission]:
-        """Submissions whose outcome is an acceptance now, by sequence; of one step, or of all."""
-        return [
-            s for s in self.submissions_of(pool) if s.status == Status.ACCEPTED and (step is None or s.step == step)
-        ]
+    def accepted(self, pool: int) -> list[Submission]:
+        """Submissions whose outcome is an acceptance now, by sequence."""
+        return [sub for sub in self.submissions_of(pool) if sub.status == Status.ACCEPTED]
 
     def claim_hint(self, pool: int, node: str, now: int) -> Submission | None:
         """The submission to name in `claim`, so that all that vested by `now` (chain time) is paid.
@@ -95,7 +106,7 @@ class State:
         vested = [
             sub
             for sub in (self.submissions[pool, sequence] for sequence in account.sequences)
-            if sub.cumulative > account.units_drawn
+            if sub.cumulative > account.units_spent
             and sub.final_time <= now
             and (not account.barrier or sub.final_time <= account.barrier)
         ]
@@ -104,4 +115,4 @@ class State:
     def claimable_units(self, pool: int, node: str, now: int) -> int:
         """Output tokens that a claim by the node would pay at chain time `now`."""
         hint = self.claim_hint(pool, node, now)
-        return hint.cumulative - self.accounts[pool, node].units_drawn if hint else 0
+        return hint.cumulative - self.accounts[pool, node].units_spent if hint else 0

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a contract: `label` names it in messages, e.g. `Pools.submit`. An empty `to` creates a contract."""
+    """A call of a contract: `label` names it in messages, e.g. `Pools.submit`. An empty `to` creates a contract.
+    `pending`: gas is estimated on top of what others have sent and nobody has mined yet, so that all can be in one
+    block."""
 
     to: str
     data: bytes
     label: str
     value: int = 0
+    pending: bool = False
 
     def fields(self, sender: str) -> "TxParams":
         """As an RPC wants it."""
@@ -32,7 +35,6 @@ class Receipt:
 
     tx_hash: str
     block: int
-    block_hash: bytes
     gas_used: int
     fee: int
     contract_address: str | None
@@ -71,9 +73,8 @@ def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
     try:
         used = number(raw["gasUsed"])
         fee = used * number(raw.get("effectiveGasPrice", "0x0")) + number(raw.get("l1Fee") or "0x0")
-        block_hash = bytes.fromhex(raw["blockHash"][2:])
         made, logs = raw.get("contractAddress"), list(raw["logs"])
-        receipt = Receipt(raw["transactionHash"], number(raw["blockNumber"]), block_hash, used, fee, made, logs)
+        receipt = Receipt(raw["transactionHash"], number(raw["blockNumber"]), used, fee, made, logs)
         return receipt, number(raw["status"]) == 1
     except (KeyError, TypeError, ValueError):
         raise UnreachableError("the chain's endpoint returns a malformed receipt", "check the endpoint") from None

@@ -7,7 +7,7 @@ import sys
 
 from typer.exceptions import Abort, TyperException
 
-from cli.commands import calibrate, demo, deploy, doctor, keys, node, pool, run, status, validator, verify
+from cli.commands import calibrate, demo, deploy, doctor, governance, keys, node, pool, run, status, validator, verify
 from cli.options import Commands
 from protocol.errors import MusterError
 from runtime.logs import start_logging
@@ -30,6 +30,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(node.app, name="node")
 app.add_typer(validator.app, name="validator")
 app.add_typer(pool.app, name="pool")
+app.add_typer(governance.app, name="governance")
 run.register(app, validator.app)
 
 

@@ -102,21 +102,12 @@ class Acting(KeyOptions):
 
         return open_session(self.deployment, self.rpc, key_path(self.keystore), self.password_file)
 
-    @property
-    def agreed(self) -> bool:
-        """Whether a person has agreed already, or need not."""
-        return True
-
 
 @dataclass(frozen=True)
 class Paying(Acting):
     """Options of a command that moves money or cannot be undone: a person has to agree."""
 
     yes: YesOption = False
-
-    @property
-    def agreed(self) -> bool:
-        return self.yes
 
 
 Command = TypeVar("Command", bound=Callable[..., None])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cli.options import Acting
+from cli.options import Acting, Paying
 from cli.output import emit
 from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
@@ -65,7 +65,7 @@ def act(
         document = {"dry_run": True, "plan": shown, **facts}
         emit(document, by.json, lambda: "\n".join([*lines, "dry run: nothing was sent"]))
         return
-    if not by.agreed:
+    if isinstance(by, Paying) and not by.yes:
         titles = "".join(f"\n  {planned.title}" for planned in plan)
         confirm(f"From {session.client.address} on chain {session.client.chain_id}:{titles}\nGo ahead?")
     receipts = [_send(session, planned, by) for planned in plan]
@@ -91,7 +91,7 @@ def _check_tokens(session: "Session", transactions: Sequence[PlannedTransaction]
     if have < need:
         raise ConfigError(
             f"{session.client.address} has {show_tokens(have)} tokens and needs {show_tokens(need)}",
-            "get more; on a test network: muster keys faucet",
+            "get more: on a test network who governs it mints (muster governance mint)",
         )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from chain.network import FOLDER
 from chain.records import Terms
 from protocol.amounts import parse_tokens
 from protocol.documents import load_document
@@ -52,7 +53,7 @@ class TermsFile(BaseModel):
     appeal_window: Seconds
     jury_commit_window: Seconds
     jury_reveal_window: Seconds
-    contest_window: Seconds
+    receipt_window: Seconds
     invite_only: Annotated[bool, Field(strict=True)] = False
 
     def terms(self, config_hash: bytes) -> Terms:
@@ -61,7 +62,10 @@ class TermsFile(BaseModel):
 
 
 def load_terms(path: Path, config_hash: bytes) -> Terms:
-    """The terms in a TOML file, for the pool configuration with that SHA-256. Raises ConfigError naming the field."""
+    """The terms in a TOML file, or those that come with muster for a network of that name, for the pool configuration
+    with that SHA-256. Raises ConfigError naming the field."""
+    shipped = FOLDER / "terms" / f"{path}.toml"
+    path = shipped if path.suffix != ".toml" and shipped.exists() else path
     return load_document(path, TermsFile, toml=True).terms(config_hash)
 
 

@@ -5,12 +5,13 @@
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from demo.services.process import run_service
+from demo.supervisor import Child
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
@@ -22,14 +23,10 @@ class BaseModelProcess:
     """Runs this module for the pool configuration at `config`, with its output in `log`."""
 
     def __init__(self, config: Path, seed: int, log: Path) -> None:
-        self._log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-P", "-m", "demo.base_model", "--config", str(config), "--seed", str(seed)]
         env = dict(os.environ) | torch_environment() | {"PYTHONUNBUFFERED": "1"}
-        with log.open("w") as out:
-            self._process = subprocess.Popen(
-                argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env
-            )
+        self._child = Child("base-model", argv, log, env)
+        self._process = self._child.start()
 
     def wait(self, check: Callable[[], None], say: Callable[[str], None]) -> Path:
         """The model's folder. Calls `check` meanwhile and says how far it is at least every eight seconds. Raises
@@ -37,23 +34,18 @@ class BaseModelProcess:
         said, since = "", time.monotonic()
         while self._process.poll() is None:
             check()
-            last = self._last_line()
+            last = self._child.tail(1)
             if last != said or time.monotonic() - since > SILENCE_SECONDS:
                 say(last or "loading PyTorch")
                 said, since = last, time.monotonic()
             time.sleep(0.3)
         if self._process.returncode != 0:
-            raise MusterError(f"no base model: {self._last_line()}", f"see {self._log}")
-        return Path(self._last_line())
+            raise MusterError(f"no base model: {self._child.tail(1)}", f"see {self._child.log_path}")
+        return Path(self._child.tail(1))
 
     def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-
-    def _last_line(self) -> str:
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        self._process.kill()
+        self._process.wait()
 
 
 def main() -> int:
@@ -70,8 +62,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MusterError as error:
-        print(f"muster: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_service(main)

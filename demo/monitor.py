@@ -56,7 +56,7 @@ class RunMonitor:
     def standing(self) -> str:
         files = self.state.submissions_of(self.pool)
         count = {status: sum(f.status == status for f in files) for status in Status}
-        earned = sum(a.units_accepted for (p, _), a in self.state.accounts.items() if p == self.pool)
+        earned = sum(a.units_awarded for (p, _), a in self.state.accounts.items() if p == self.pool)
         pool = self.state.pools.get(self.pool)
         rate = pool.terms.rate if pool else 0
         refused = len(files) - count[Status.ACCEPTED] - count[Status.PENDING]

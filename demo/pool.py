@@ -28,7 +28,7 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
 
 
 def pool_terms(config: PoolConfig) -> Terms:
-    """Windows of seconds, as a test pool may have; production values are in docs/contracts.md."""
+    """Windows of seconds, as a test pool may have; production values are in chain/networks/terms/."""
     return Terms(
         rate=RATE,
         fee=FEE,
@@ -40,6 +40,7 @@ def pool_terms(config: PoolConfig) -> Terms:
         jury=5,
         appealJury=0,
         laneBlocks=1,
+        attestBlocks=6,
         maxLag=config.train.async_level + 2,
         auditRate=AUDIT_EVERYTHING,
         drawBlocks=64,
@@ -49,7 +50,8 @@ def pool_terms(config: PoolConfig) -> Terms:
         appealWindow=5,
         juryCommitWindow=25,
         juryRevealWindow=20,
-        contestWindow=6,
+        receiptWindow=20,
+        class_=0,
         inviteOnly=False,
         configHash=config.digest,
     )

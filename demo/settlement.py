@@ -38,7 +38,7 @@ def unsettled(state: State, pool: int, now: int) -> str:
     pending = sum(f.status is Status.PENDING for f in files)
     open_ones = sum(not f.is_final(now) for f in files) - pending
     unclaimed = sum(
-        a.units_accepted > a.units_drawn for (of, _), a in state.accounts.items() if of == pool and not a.ejected
+        a.units_awarded > a.units_spent for (of, _), a in state.accounts.items() if of == pool and not a.ejected
     )
     unpaid = sum(
         len(one.closed) < len(one.seats)

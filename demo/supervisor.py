@@ -5,7 +5,6 @@ and circus are daemons asked over a socket, while the demo waits, kills at rando
 """
 
 import logging
-import os
 import signal
 import subprocess
 import time
@@ -44,7 +43,7 @@ class Child:
     def pid(self) -> int | None:
         return self.process.pid if self.process and self.process.poll() is None else None
 
-    def start(self) -> None:
+    def start(self) -> "subprocess.Popen[bytes]":
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as out:
             self.process = subprocess.Popen(
@@ -57,6 +56,23 @@ class Child:
                 preexec_fn=die_with_parent,
             )
         self.started, self.restart_at = time.monotonic(), None
+        return self.process
+
+    def terminate(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+
+    def end(self, seconds: float) -> bool:
+        """Whether the process ended within `seconds`; if not, it is killed."""
+        if self.process is None:
+            return True
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+            return False
+        return True
 
     def tail(self, lines: int = 5) -> str:
         try:
@@ -112,9 +128,9 @@ class Supervisor:
 
     def kill(self, name: str) -> None:
         """SIGKILL one child, as a power cut would; `check` restarts it."""
-        child = self.children[name]
-        if child.pid is not None:
-            os.kill(child.pid, signal.SIGKILL)
+        process = self.children[name].process
+        if process is not None:
+            process.kill()
 
     def stop(self, grace: float = 15.0) -> None:
         """SIGTERM stage by stage, the latest stage first, each stage at once; SIGKILL for what is left after `grace`
@@ -124,24 +140,11 @@ class Supervisor:
         for stage in sorted({child.stage for child in self.children.values()}, reverse=True):
             alive = [child for child in self.children.values() if child.stage == stage and child.pid is not None]
             for child in alive:
-                _running(child).terminate()
+                child.terminate()
             end = time.monotonic() + grace
             for child in alive:
-                self._wait(child, max(0.0, end - time.monotonic()), grace)
-
-    def _wait(self, child: Child, left: float, grace: float) -> None:
-        process = _running(child)
-        try:
-            process.wait(left)
-        except subprocess.TimeoutExpired:
-            self.notice(f"{child.name} did not stop within {grace:.0f} s and is killed")
-            process.kill()
-            process.wait(10)
-
-
-def _running(child: Child) -> "subprocess.Popen[bytes]":
-    assert child.process is not None
-    return child.process
+                if not child.end(max(0.0, end - time.monotonic())):
+                    self.notice(f"{child.name} did not stop within {grace:.0f} s and was killed")
 
 
 def _exit_text(code: int) -> str:

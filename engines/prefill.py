@@ -1,9 +1,11 @@
 """The verifier's pass: final-norm rows that produced each output token, prompts shared, short texts side by side."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 Sequences = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
 # (input ids [B, q], mask [B, kv] or None, positions [B, q], cache) → final-norm output [B, q, d]
@@ -85,14 +87,9 @@ def prefill_prompts(
 
 def _pad(texts: Sequence[tuple[int, ...]], left: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and mask, both int64 [n, longest]."""
-    longest = max(map(len, texts))
-    ids = torch.zeros(len(texts), longest, dtype=torch.long)
-    mask = torch.zeros(len(texts), longest, dtype=torch.long)
-    for row, text in enumerate(texts):
-        place = slice(longest - len(text), longest) if left else slice(0, len(text))
-        ids[row, place] = torch.tensor(text, dtype=torch.long)
-        mask[row, place] = 1
-    return ids, mask
+    rows = [torch.tensor(text, dtype=torch.long) for text in texts]
+    padded = partial(pad_sequence, batch_first=True, padding_side="left" if left else "right")
+    return padded(rows), padded([torch.ones_like(row) for row in rows])
 
 
 def _whole(texts: Sequences, places: list[int], out: list[torch.Tensor], forward: Forward, device: str) -> None:

@@ -27,19 +27,16 @@ from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, 
 from protocol.errors import IntegrityError, MusterError, first_line
 
 CPU_MAX_LEN = 4096
+GPU_SHARE = 0.9  # of its memory, that vLLM may take
 BLOCK = 128  # positions in a block of the KV cache on a CPU, the largest that vLLM uses
 
 
 @dataclass(frozen=True)
 class VllmOptions:
-    """max_model_len: positions, default the model's own (at most 4,096 on a CPU). enforce_eager: no CUDA graphs (CPUs
-    are always eager). gpu_memory_utilization: share of a GPU's memory. cache_bytes: memory of the KV cache; None: on a
-    GPU what vLLM finds free, on a CPU what max_batch sequences of full length need, 1 GiB at most."""
+    """cache_bytes: memory of the KV cache; None: on a GPU what vLLM finds free, on a CPU what max_batch sequences of
+    full length need, 1 GiB at most."""
 
-    max_model_len: int | None = None
     tensor_parallel_size: int = 1
-    enforce_eager: bool = False
-    gpu_memory_utilization: float = 0.9
     cache_bytes: int | None = None
 
 
@@ -66,7 +63,7 @@ class VllmEngine:
 
         self.info = EngineInfo("vllm", str(vllm.__version__), dtype, device)
         self.dtype, self.device, self.max_batch, self._options = dtype, device, max_batch, options
-        self._max_len = options.max_model_len
+        self._max_len = 0
         self._llm: Any = None
         self._config: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -88,14 +85,13 @@ class VllmEngine:
 
     def _start(self, weights: Path, config: dict[str, Any]) -> Any:
         positions = int(config.get("max_position_embeddings", CPU_MAX_LEN))
-        length = self._max_len or (min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions)
-        self._max_len = length
+        self._max_len = length = min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions
         options, cache = self._options, self._options.cache_bytes
         if cache is None and self.device == "cpu":
             cache = cache_need(config, length, self.max_batch, 4 if self.dtype == "float32" else 2)
-        more: dict[str, Any] = {"dtype": self.dtype, "enforce_eager": options.enforce_eager or self.device == "cpu"}
+        more: dict[str, Any] = {"dtype": self.dtype}
         if self.device != "cpu":
-            more["gpu_memory_utilization"] = options.gpu_memory_utilization
+            more["gpu_memory_utilization"] = GPU_SHARE
         from vllm import LLM
 
         try:
@@ -117,6 +113,7 @@ class VllmEngine:
                 worker_extension_cls=EXTENSION,
                 tensor_parallel_size=options.tensor_parallel_size,
                 kv_cache_memory_bytes=cache,
+                enforce_eager=self.device == "cpu",
                 **more,
             )
         except MusterError:
@@ -196,7 +193,7 @@ class VllmEngine:
             raise MusterError(f"vLLM failed: {first_line(error)}", "see its log, or use engine transformers") from error
 
     def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
-        if self._llm is None or self._max_len is None:
+        if self._llm is None:
             raise MusterError("the engine has no weights yet", "call load with a model folder first")
         vocabulary = self._llm.llm_engine.model_config.get_vocab_size()
         check_sequence(prompt, tokens, self._max_len, vocabulary, output)

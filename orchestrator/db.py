@@ -62,8 +62,6 @@ def default_url(home: Path) -> str:
 def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
-        if parsed.drivername == "postgresql":
-            parsed = parsed.set(drivername="postgresql+psycopg")
         backend = parsed.get_backend_name()
         if backend not in ("sqlite", "postgresql"):
             raise ConfigError(f"the database {backend} is not supported", "use sqlite:///path or postgresql://…")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
-from fastapi.openapi.models import APIKey, APIKeyIn
-from fastapi.security.base import SecurityBase
+from fastapi.security import APIKeyHeader
 from starlette.concurrency import run_in_threadpool
 
 from orchestrator.http_errors import HttpError
@@ -88,14 +87,12 @@ class RequestGuard:
         return address
 
 
-class RequestSignature(SecurityBase):
+class RequestSignature(APIKeyHeader):
     """The dependency that gives a signed request's sender, its checksum address. Raises RequestRefused, or HttpError
     429 for a sender that asks too often."""
 
     def __init__(self) -> None:
-        self.scheme_name = "RequestSignature"
-        self.model = APIKey(
-            **{"in": APIKeyIn.header},
+        super().__init__(
             name="X-Muster-Signature",
             description="EIP-712 signature of method, path, body, audience, time and nonce, together with the headers "
             "X-Muster-Address, X-Muster-Time and X-Muster-Nonce (docs/protocol.md, section 9).",

@@ -1,16 +1,12 @@
-"""The thread that follows the chain, keeps the ledger in the database, and compares it with the chain."""
+"""The thread that follows the chain, has uploads attested, and compares the ledger with the chain."""
 
 import logging
 import threading
 import time
 
-from sqlalchemy import delete
-
 from chain.suite import Suite
-from orchestrator.db import Database
-from orchestrator.ledger import rows
+from orchestrator.attestor import Attestor
 from orchestrator.reconcile import reconcile
-from orchestrator.tables import LedgerRow
 from orchestrator.watch import Watch
 from protocol.api.run import Reconciliation
 from protocol.errors import MusterError
@@ -18,17 +14,15 @@ from protocol.waits import WAITS
 
 log = logging.getLogger("muster.indexer")
 MAX_BACKOFF = 5.0
+RECONCILE_SECONDS = 5.0
 
 
 class Indexer:
     """Start it, stop it; `reconciliation` is the newest comparison of ledger and chain. A chain that does not answer is
     waited for: nothing is lost, and `watch.error` says why the view is old."""
 
-    def __init__(
-        self, watch: Watch, db: Database, suite: Suite, poll_seconds: float = 0.5, reconcile_seconds: float = 5.0
-    ) -> None:
-        self._watch, self._db, self._suite = watch, db, suite
-        self._poll, self._every = poll_seconds, reconcile_seconds
+    def __init__(self, watch: Watch, suite: Suite, attestor: Attestor, poll_seconds: float) -> None:
+        self._watch, self._suite, self._attestor, self._poll = watch, suite, attestor, poll_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="indexer", daemon=True)
         self._reconciled = (-1, 0.0)
@@ -42,13 +36,13 @@ class Indexer:
         self._thread.join(timeout=10)
 
     def once(self) -> None:
-        """One round: poll; when it is time, store the ledger and compare it."""
+        """One round: poll; when it is time, compare."""
         self._watch.refresh()
-        self._watch.error = ""
-        version = self._watch.version
-        if version == self._reconciled[0] or time.monotonic() - self._reconciled[1] < self._every:
+        self._attestor.advance(self._watch.state)
+        self._watch.error = self._attestor.problem
+        version = self._watch.state.version
+        if version == self._reconciled[0] or time.monotonic() - self._reconciled[1] < RECONCILE_SECONDS:
             return
-        self._store()
         found = reconcile(self._watch.state, self._watch.pool_id, self._suite)
         self.reconciliation, self._reconciled = found, (version, time.monotonic())
         if found is not None and found.findings:
@@ -57,7 +51,7 @@ class Indexer:
     @property
     def current(self) -> bool:
         """Whether `reconciliation` is of the state as it is now."""
-        return self._reconciled[0] == self._watch.version
+        return self._reconciled[0] == self._watch.state.version
 
     def _run(self) -> None:
         backoff = self._poll
@@ -78,12 +72,3 @@ class Indexer:
                 log.exception("the indexer failed")
                 backoff = MAX_BACKOFF
             self._stop.wait(backoff)
-
-    def _store(self) -> None:
-        state = self._watch.state
-        if self._watch.pool(state) is None:
-            return
-        block, found = state.head, rows(state, self._watch.pool_id, int(time.time()))
-        with self._db.session() as session:
-            session.execute(delete(LedgerRow))
-            session.add_all(LedgerRow(**row.model_dump(), block=block) for row in found)

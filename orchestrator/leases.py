@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sqlalchemy import func, select
-
 from chain.records import Status
 from chain.state import State
 from orchestrator.db import Database
@@ -16,18 +14,9 @@ from orchestrator.ledger import escrow
 from orchestrator.pace import MEMORY_SECONDS, Pace, measure
 from orchestrator.scheduler import Decision, Grant, Keep, Requester, Wait, decide, renew
 from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight
-from orchestrator.tables import StepReportRow
 from orchestrator.trained import Trained, load
 from orchestrator.watch import Watch, barred
 from protocol.api.run import InFlightEntry
-
-
-@dataclass(frozen=True)
-class Reported:
-    """What the trainer has reported: the files it trained on and its newest policy step."""
-
-    trained: Trained = field(default_factory=Trained)
-    newest: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,7 +25,7 @@ class PoolFacts:
     free budget covers."""
 
     version: int = -1
-    reported: Reported = field(default_factory=Reported)
+    trained: Trained = field(default_factory=Trained)
     files: list[QueuedFile] = field(default_factory=list)
     consumed: set[int] = field(default_factory=set)
     affordable: int = 0
@@ -66,8 +55,7 @@ class Leases:
     def read_reports(self) -> None:
         """Take in what the trainer has reported; to be called after every report."""
         with self._lock, self._db.session() as session:
-            newest = session.scalar(select(func.max(StepReportRow.step))) or 0
-            self._reported = Reported(load(session), newest)
+            self._trained = load(session)
 
     def ask(self, address: str, counter: int | None) -> tuple[Decision, str | None]:
         """Decide for a node; the second value is the id of the lease it holds now."""
@@ -98,12 +86,6 @@ class Leases:
             state = self._watch.state
             return in_flight(self._rule, self._supply(state, now), now)
 
-    def pace(self) -> Pace:
-        """How recent files and steps of the pool fared."""
-        with self._lock:
-            state = self._watch.state
-            return self._facts_of(state).pace
-
     def _carry_out(self, address: str, decision: Decision, now: float) -> str | None:
         self._asked.pop(address, None)
         if isinstance(decision, Wait) and decision.queued:
@@ -122,15 +104,15 @@ class Leases:
         return new.id
 
     def _supply(self, state: State, now: float) -> Supply:
-        pool, facts = self._watch.pool(state), self._facts_of(state)
+        pool, facts = self._watch.pool(state), self.facts(state)
         self._asked = {node: when for node, when in self._asked.items() if now - when <= self._rule.ask_window}
-        marks = (pool.step if pool else -1, facts.reported.newest, len(facts.consumed), facts.accepted)
+        marks = (pool.step if pool else -1, facts.trained.newest, len(facts.consumed), facts.accepted)
         if marks != self._progress[0]:
             self._progress = (marks, now)
         return Supply(
             published=pool.step if pool and pool.steps else None,
             usable=self._watch.usable_step(state),
-            trained=facts.reported.newest,
+            trained=facts.trained.newest,
             consumed=facts.consumed,
             files=facts.files,
             leases=self._store.open(now, lambda node: self._next_counter(state, node)),
@@ -147,10 +129,10 @@ class Leases:
         account = self._watch.account(state, node)
         return account.counter if account else 0
 
-    def _facts_of(self, state: State) -> PoolFacts:
+    def facts(self, state: State) -> PoolFacts:
         """Worked out once per change of the state or of the reports."""
         known = self._facts
-        if known.version == state.version and known.reported is self._reported:
+        if known.version == state.version and known.trained is self._trained:
             return known
         files = state.submissions_of(self._watch.pool_id)
         live = [sub for sub in files if sub.status in (Status.PENDING, Status.ACCEPTED)]
@@ -165,9 +147,9 @@ class Leases:
             pace = measure(pool, files, self._grants)
         self._facts = PoolFacts(
             version=state.version,
-            reported=self._reported,
+            trained=self._trained,
             files=[QueuedFile(sub.sequence, sub.node, sub.step, sub.status) for sub in live],
-            consumed=self._reported.trained.consumed(live),
+            consumed=self._trained.consumed(live),
             affordable=affordable,
             pace=pace,
         )

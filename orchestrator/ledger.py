@@ -4,11 +4,14 @@ Pure functions of the projected state, which follows from events alone. `orchest
 results with the contracts' own accounts and with token balances.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 from chain.records import Account, Pool, Status, Submission
 from chain.state import State
 from protocol.api.run import EscrowEntry, LedgerEntry
+
+_REFUNDED = (Status.VOID, Status.LATE)
+"""Pay and fees of these went back to the budget when they were settled."""
 
 
 def escrow(state: State, pool_id: int) -> EscrowEntry:
@@ -17,9 +20,9 @@ def escrow(state: State, pool_id: int) -> EscrowEntry:
     reserved = unpaid = fees = 0
     for sub in state.submissions_of(pool_id):
         pay = sub.units * pool.terms.rate
-        if sub.status is Status.ACCEPTED:
+        if sub.is_paid:
             unpaid += 0 if sub.forfeited else pay
-        elif not sub.finalized and sub.status is not Status.VOID:
+        elif not sub.finalized and sub.status not in _REFUNDED:
             reserved += pay
         fees += _committee_share(pool, sub)
     unpaid -= pool.claimed
@@ -41,7 +44,7 @@ def escrow(state: State, pool_id: int) -> EscrowEntry:
 
 
 def _committee_share(pool: Pool, sub: Submission) -> int:
-    if sub.status is Status.VOID:
+    if sub.status in _REFUNDED:
         return 0
     # A committee earns a quarter for a file it could not fetch (contracts/src/libraries/Reckoning.sol).
     attempt = sub.status is Status.UNAVAILABLE and sub.finalized
@@ -62,9 +65,9 @@ def _worker(state: State, pool: Pool, account: Account, now: int) -> LedgerEntry
         address=account.node,
         role="worker",
         payee=account.operator,
-        earned=account.units_accepted * rate,
+        earned=account.units_awarded * rate,
         pending=account.units_pending * rate,
-        locked=(account.units_accepted - vested) * rate - account.paid,
+        locked=(account.units_awarded - vested) * rate - account.paid,
         vested=vested * rate,
         claimed=account.paid,
         slashed=account.slashed,
@@ -83,17 +86,13 @@ def _validators(state: State, pool_id: int) -> list[LedgerEntry]:
 
 def fees_paid(state: State, pool_id: int) -> Counter[str]:
     """Owner of seats → grains that it was paid for votes in committees and juries of the pool."""
-    fees = Counter[str]()
-    for payment in state.payments:
-        if payment.kind in ("fee", "jury") and payment.pool == pool_id:
-            fees[payment.to] += payment.amount
-    return fees
+    return paid_out(state, "fee", "jury", pool_id=pool_id)
 
 
-def received(state: State) -> dict[str, int]:
-    """What Pools paid to each address, over all pools: claims, committee fees, leftovers."""
-    out: dict[str, int] = defaultdict(int)
+def paid_out(state: State, *kinds: str, pool_id: int | None = None) -> Counter[str]:
+    """Address → grains of all payments of these kinds to it, over all pools unless one is named."""
+    out = Counter[str]()
     for payment in state.payments:
-        if payment.kind in ("claim", "fee", "leftover"):
+        if payment.kind in kinds and pool_id in (None, payment.pool):
             out[payment.to] += payment.amount
-    return dict(out)
+    return out

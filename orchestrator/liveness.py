@@ -1,9 +1,16 @@
 """What a participant's heartbeats say about it. Pure."""
 
 from protocol.api.run import NodeState
+from protocol.api.work import HeartbeatRequest
 
 HEARTBEAT_SECONDS = 10.0
 MISSES_UNTIL_DEAD = 3
+
+
+class Beat(HeartbeatRequest):
+    """A participant's newest heartbeat, and when it came (Unix seconds)."""
+
+    last_seen: float
 
 
 def node_state(last_seen: float | None, now: float, *, ejected: bool = False, left: bool = False) -> NodeState:

@@ -15,11 +15,13 @@ from chain.follower import Follower
 from chain.projection import Projection
 from chain.suite import Suite
 from orchestrator.app import create_app
+from orchestrator.attestor import Attestor
 from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
 from orchestrator.guard import NonceStore, RequestGuard
 from orchestrator.indexer import Indexer
 from orchestrator.service import Service, ServiceParts
+from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
@@ -88,7 +90,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     pools = deployment.address("Pools")
     db = Database(config.database or default_url(home))
     stack.callback(db.close)
-    client = ChainClient(config.rpc, deployment.chain_id, timeout=8.0, patience=10.0)
+    client = ChainClient(config.rpc, deployment.chain_id, signer, timeout=8.0, patience=10.0)
     stack.callback(client.close)
     suite = Suite(client, deployment)
     follower = Follower(client, deployment, home / "events.sqlite")
@@ -103,9 +105,12 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, realm.pools, config.pool))
     nonces = NonceStore(home / "nonces.sqlite")
     stack.callback(nonces.close)
-    indexer = Indexer(watch, db, suite, config.poll_seconds)
-    limits = config.model_dump(include={"lease_seconds", "lease_limit", "stall_seconds", "max_upload_bytes"})
-    service = Service(ServiceParts(db, watch, bucket, pool_config, receipts, indexer=indexer, **limits))
+    uploads = Uploads(db, watch, bucket, receipts, config.max_upload_bytes)
+    attestor = Attestor(suite.court, config.pool, uploads.is_stored)
+    stack.callback(attestor.close)
+    indexer = Indexer(watch, suite, attestor, config.poll_seconds)
+    limits = config.model_dump(include={"lease_seconds", "lease_limit", "stall_seconds"})
+    service = Service(ServiceParts(db, watch, bucket, pool_config, uploads, indexer=indexer, **limits))
     guard = RequestGuard(realm, nonces, watch.knows)
 
     @contextlib.asynccontextmanager

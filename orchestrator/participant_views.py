@@ -1,19 +1,17 @@
 """Who takes part in a run, for its public documents: nodes, validators, other processes."""
 
-import json
 from collections import Counter
 from typing import Any
 
 from chain.records import Pool, Status
 from chain.state import State
 from orchestrator.ledger import fees_paid
-from orchestrator.liveness import node_state
-from orchestrator.tables import HeartbeatRow
+from orchestrator.liveness import Beat, node_state
 from protocol.api.run import NodeEntry, OtherEntry, SeatEntry, ValidatorEntry
 from protocol.verdict import Code
 
 
-def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) -> list[NodeEntry]:
+def nodes(state: State, pool: Pool, beats: dict[str, Beat], now: float) -> list[NodeEntry]:
     """Every node that ever joined the pool."""
     out = []
     for (of, address), account in state.accounts.items():
@@ -27,8 +25,8 @@ def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) 
                 accepted=sum(sub.status is Status.ACCEPTED for sub in files),
                 rejected=sum(sub.status is Status.REJECTED for sub in files),
                 pending=sum(sub.status is Status.PENDING for sub in files),
-                units=account.units_accepted,
-                earned=account.units_accepted * pool.terms.rate,
+                units=account.units_awarded,
+                earned=account.units_awarded * pool.terms.rate,
                 claimed=account.paid,
                 slashed=account.slashed,
                 ejected=Code(account.eject_code).label if account.ejected else None,
@@ -38,7 +36,7 @@ def nodes(state: State, pool: Pool, beats: dict[str, HeartbeatRow], now: float) 
     return out
 
 
-def validators(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[ValidatorEntry]:
+def validators(state: State, pool: int, beats: dict[str, Beat], now: float) -> list[ValidatorEntry]:
     """Every owner of seats, with the votes, fees and penalties in this pool."""
     votes, fees = _votes(state, pool), fees_paid(state, pool)
     out = []
@@ -69,21 +67,21 @@ def _votes(state: State, pool: int) -> Counter[int]:
     return votes
 
 
-def others(state: State, pool: int, beats: dict[str, HeartbeatRow], now: float) -> list[OtherEntry]:
+def others(state: State, pool: int, beats: dict[str, Beat], now: float) -> list[OtherEntry]:
     """Processes whose heartbeats come and that are neither nodes nor validators: the trainer."""
     known = {address for of, address in state.accounts if of == pool}
     known |= {key for seat in state.seats.values() for key in (seat.owner, seat.voter)}
     return [
-        OtherEntry(address=beat.address, role=beat.role, **_heard(beat, now))
-        for beat in beats.values()
-        if beat.address not in known
+        OtherEntry(address=address, role=beat.role, **_heard(beat, now))
+        for address, beat in beats.items()
+        if address not in known
     ]
 
 
-def _heard(beat: HeartbeatRow | None, now: float, *, ejected: bool = False, left: bool = False) -> dict[str, Any]:
+def _heard(beat: Beat | None, now: float, *, ejected: bool = False, left: bool = False) -> dict[str, Any]:
     """The fields of a ParticipantEntry that follow from its newest heartbeat and its standing on chain."""
     state = node_state(beat.last_seen if beat else None, now, ejected=ejected, left=left)
     if beat is None:
         return {"state": state}
-    same = {name: getattr(beat, name) for name in ("name", "engine", "version", "phase", "last_seen")}
-    return {**same, "state": state, "at_step": beat.step, "metrics": json.loads(beat.metrics)}
+    same = beat.model_dump(include={"name", "engine", "version", "phase", "last_seen", "metrics"})
+    return {**same, "state": state, "at_step": beat.step}

@@ -3,7 +3,7 @@
 from chain.client import ChainClient, View
 from chain.state import State
 from chain.suite import Suite
-from orchestrator.ledger import escrow, received, rows
+from orchestrator.ledger import escrow, paid_out, rows
 from protocol.api.run import Reconciliation
 
 SINK = "0x000000000000000000000000000000000000dEaD"
@@ -22,7 +22,7 @@ def reconcile(state: State, pool: int, suite: Suite) -> Reconciliation | None:
     if pool not in state.pools:
         return None
     deposits = sum(one.funded + one.from_stakes for one in state.pools.values())
-    gifts = _received(state, suite.pools.address) - deposits
+    gifts = sum(amount for (_, to), amount in state.transfers.items() if to == suite.pools.address) - deposits
     wrong_escrow = _negative_amounts(state, pool, gifts)
     wrong_escrow += _differences(suite.client, _expected_escrow(state, pool, suite, gifts), state.head)
     wrong_ledger = _unmatched_payments(state, _sent(state, suite.pools.address))
@@ -49,7 +49,7 @@ def _expected_ledger(state: State, pool: int, suite: Suite) -> list[Expected]:
     expectations: list[Expected] = []
     for (of, node), account in state.accounts.items():
         if of == pool:
-            units = {"earned": account.units_earned, "drawn": account.units_drawn, "pending": account.units_pending}
+            units = {"earned": account.units_earned, "spent": account.units_spent, "pending": account.units_pending}
             fields = units | {"counter": account.counter}
             expectations.append((f"account of {node}", suite.pools.view("accountOf", pool, node), fields))
     owner = state.pools[pool].owner
@@ -66,11 +66,6 @@ def _negative_amounts(state: State, pool: int, gifts: int) -> list[str]:
     return [f"escrow: {name} is {amount}" for name, amount in parts.items() if amount < 0]
 
 
-def _received(state: State, address: str) -> int:
-    """Grains that an address ever received, by the token's own transfers."""
-    return sum(amount for (_, to), amount in state.transfers.items() if to == address)
-
-
 def _sent(state: State, address: str) -> dict[str, int]:
     """Receiver → grains that an address ever sent there, by the token's own transfers."""
     return {to: amount for (sender, to), amount in state.transfers.items() if sender == address}
@@ -78,7 +73,7 @@ def _sent(state: State, address: str) -> dict[str, int]:
 
 def _unmatched_payments(state: State, transferred: dict[str, int]) -> list[str]:
     """What the pools contract says it paid against what the token says it moved."""
-    paid = received(state)
+    paid = paid_out(state, "claim", "fee", "leftover")
     burnt = sum(pool.fees_burnt for pool in state.pools.values())
     if burnt:
         paid[SINK] = paid.get(SINK, 0) + burnt

@@ -23,15 +23,13 @@ def save_results(
     seconds: float,
     cheaters: Sequence[str] = (),
     agreement: Agreement | None = None,
-    block: int = 0,
-    timeout: float = 60.0,
 ) -> RunSummary:
     """Write `record.json`, `summary.json` and `report.html` into `folder`; returns the summary.
 
-    Waits until the orchestrator at `url` has followed the chain to `block` and compared its ledger with it; when that
-    does not happen within `timeout` seconds, the summary says that the ledger was not confirmed.
+    Waits until the orchestrator at `url` has compared its ledger with the chain; when that does not happen within a
+    minute, the summary says that the ledger was not confirmed.
     """
-    record = fetch_record(url, block, timeout)
+    record = fetch_record(url)
     summary = build_summary(record, seed=seed, seconds=seconds, cheaters=cheaters, agreement=agreement)
     documents = {
         "record.json": record.model_dump_json(indent=1),

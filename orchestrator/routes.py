@@ -9,10 +9,9 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from orchestrator.bodies import StrictRoute
-from orchestrator.docs_page import docs_page
 from orchestrator.guard import Sender
 from orchestrator.http_errors import documented
-from orchestrator.page import live_page
+from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
 from orchestrator.status import dashboard, record, status
 from protocol.api import endpoints, run, uploads, work
@@ -131,5 +130,5 @@ def get_page() -> HTMLResponse:
 
 @router.get("/docs", tags=["pages"], summary="This interface, for people", response_class=Response, responses=PAGE)
 def get_docs(request: Request) -> HTMLResponse:
-    content, policy = docs_page(request.app.openapi())
+    content, policy = interface_page(request.app.openapi())
     return HTMLResponse(content, headers={"Content-Security-Policy": policy})

@@ -13,26 +13,16 @@ from orchestrator.db import Database
 from orchestrator.http_errors import HttpError
 from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
-from orchestrator.liveness import HEARTBEAT_SECONDS
+from orchestrator.liveness import HEARTBEAT_SECONDS, Beat
 from orchestrator.scheduler import Keep, Refuse, Wait
 from orchestrator.supply import Rule
 from orchestrator.tables import HeartbeatRow, StepReportRow
 from orchestrator.uploads import ObjectStore, Uploads
 from orchestrator.watch import Watch
+from protocol.api import work
 from protocol.api.run import ReportEntry
-from protocol.api.work import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    NoSlot,
-    SlotRequest,
-    SlotResponse,
-    StepRequest,
-    StepResponse,
-    WorkSlot,
-)
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
-from protocol.receipts import ReceiptSigner
 from storage.keys import parse_key
 
 log = logging.getLogger("muster.orchestrator")
@@ -41,20 +31,19 @@ DOWNLOAD_SECONDS = 300
 
 @dataclass(frozen=True)
 class ServiceParts:
-    """What a service works with, and its limits in seconds and bytes. Without `indexer` nothing is compared with the
+    """What a service works with, and its limits in seconds. Without `indexer` nothing is compared with the
     chain."""
 
     db: Database
     watch: Watch
     store: ObjectStore
     config: PoolConfig
-    receipts: ReceiptSigner
+    uploads: Uploads
     clock: Callable[[], float] = time.time
     indexer: Indexer | None = None
     lease_seconds: float = 30.0
     lease_limit: float = 600.0
     stall_seconds: float = 60.0
-    max_upload_bytes: int = 64 << 20
 
 
 class Service:
@@ -65,7 +54,7 @@ class Service:
         self.indexer = parts.indexer
         self.started = self.clock()
         self._store = parts.store
-        train, work = parts.config.train, parts.config.work
+        train, shape = parts.config.train, parts.config.work
         rule = Rule(
             train.files_per_step,
             train.async_level,
@@ -74,37 +63,31 @@ class Service:
             parts.lease_limit,
             stall_seconds=parts.stall_seconds,
         )
-        self.leases = Leases(parts.db, parts.watch, rule, work.rows * work.max_new_tokens, parts.clock)
-        self.uploads = Uploads(parts.db, parts.watch, parts.store, parts.receipts, parts.max_upload_bytes, parts.clock)
+        self.leases = Leases(parts.db, parts.watch, rule, shape.rows * shape.max_new_tokens, parts.clock)
+        self.uploads = parts.uploads
 
-    def slot(self, address: str, body: SlotRequest) -> SlotResponse:
+    def slot(self, address: str, body: work.SlotRequest) -> work.SlotResponse:
         """Leave to make a file, or when to ask again. Raises HttpError 403 for a node that may not work."""
         decision, slot = self.leases.ask(address, body.counter)
         if isinstance(decision, Refuse):
             raise HttpError(403, decision.reason, "see `muster node status`")
         if isinstance(decision, Wait):
-            return NoSlot(wait=decision.seconds, reason=decision.reason)
+            return work.NoSlot(wait=decision.seconds, reason=decision.reason)
         assert slot is not None
         place = decision.lease if isinstance(decision, Keep) else decision
-        return WorkSlot(slot=slot, step=place.step, counter=place.counter, expires=decision.expires)
+        return work.WorkSlot(slot=slot, step=place.step, counter=place.counter, expires=decision.expires)
 
-    def heartbeat(self, address: str, body: HeartbeatRequest) -> HeartbeatResponse:
+    def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
         now = self.clock()
         with self.db.session() as session:
-            row = session.get(HeartbeatRow, address)
-            if row is None:
-                row = HeartbeatRow(address=address, first_seen=now, beats=0)
-                session.add(row)
-            row.role, row.name, row.version, row.engine = body.role, body.name, body.version, body.engine
-            row.phase, row.step, row.last_seen, row.beats = body.phase, body.step, now, row.beats + 1
-            row.waits = canonical_json([wait.model_dump() for wait in body.waits]).decode()
-            row.metrics = canonical_json(body.metrics).decode()
+            document = canonical_json(body.model_dump()).decode()
+            session.merge(HeartbeatRow(address=address, last_seen=now, body=document))
         state = self.watch.state
         step = self.watch.usable_step(state)
         expires = self.leases.renew(address, body.slot) if body.slot else None
-        return HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires)
+        return work.HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires)
 
-    def step(self, address: str, body: StepRequest) -> StepResponse:
+    def step(self, address: str, body: work.StepRequest) -> work.StepResponse:
         """The trainer's report. Raises HttpError 403 for anybody but the owner."""
         state = self.watch.state
         pool = self.watch.pool(state)
@@ -118,16 +101,17 @@ class Service:
             session.merge(StepReportRow(step=body.step, reported=self.clock(), body=document))
         self.leases.read_reports()
         log.info("step %d: reward %s", body.step, body.metrics.get("reward"))
-        return StepResponse(step=body.step)
+        return work.StepResponse(step=body.step)
 
     def location(self, key: str) -> str:
         """A pre-signed URL of an object. Raises ConfigError for anything but a content address."""
         return self._store.presign_get(str(parse_key(key)), DOWNLOAD_SECONDS)
 
-    def beats(self) -> dict[str, HeartbeatRow]:
+    def beats(self) -> dict[str, Beat]:
         """The newest heartbeat of every address."""
         with self.db.session() as session:
-            return {row.address: row for row in session.scalars(select(HeartbeatRow))}
+            rows = session.scalars(select(HeartbeatRow))
+            return {row.address: Beat(**json.loads(row.body), last_seen=row.last_seen) for row in rows}
 
     def reports(self) -> list[ReportEntry]:
         """The trainer's reports by step."""

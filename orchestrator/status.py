@@ -1,54 +1,42 @@
 """The public documents of a run: status, dashboard and record, from the chain's state, heartbeats and reports."""
 
-import json
-
 from chain.records import Pool
 from orchestrator import participant_views, submission_views
 from orchestrator.ledger import escrow, rows
-from orchestrator.liveness import node_state
+from orchestrator.liveness import Beat, node_state
 from orchestrator.service import Service
-from orchestrator.tables import HeartbeatRow
-from protocol.api.run import (
-    NodeState,
-    PublishedEntry,
-    ReconciliationEntry,
-    ReportEntry,
-    RewardEntry,
-    RunRecord,
-    RunStatus,
-    WaitEntry,
-)
+from protocol.api import run
 from protocol.waits import WAITS
 
 
-def status(service: Service) -> RunStatus:
+def status(service: Service) -> run.RunStatus:
     """Phase, step, head, waits and the state of every participant."""
     full = dashboard(service)
-    return RunStatus(
-        **{name: getattr(full, name) for name in RunStatus.model_fields if name not in ("nodes", "validators")},
+    return run.RunStatus(
+        **{name: getattr(full, name) for name in run.RunStatus.model_fields if name not in ("nodes", "validators")},
         nodes={node.address: node.state for node in full.nodes},
         validators={one.address: one.state for one in full.validators},
     )
 
 
-def dashboard(service: Service) -> RunRecord:
+def dashboard(service: Service) -> run.RunRecord:
     """What the page shows, at one moment: the newest files only."""
     return _view(service, submission_views.RECENT)
 
 
-def record(service: Service) -> RunRecord:
+def record(service: Service) -> run.RunRecord:
     """The whole run so far: what its summary and report are made from."""
     return _view(service, None)
 
 
-def _view(service: Service, recent: int | None) -> RunRecord:
+def _view(service: Service, recent: int | None) -> run.RunRecord:
     now, beats, reports, trained = service.clock(), service.beats(), service.reports(), service.trained()
     in_flight, reconciliation = service.leases.in_flight(), _reconciliation(service)
     watch, config = service.watch, service.config
     state = watch.state
     pool = watch.pool(state)
     step = pool.step if pool and pool.steps else None
-    return RunRecord(
+    return run.RunRecord(
         name=config.name,
         model=config.model.source,
         task=config.task.name,
@@ -63,9 +51,9 @@ def _view(service: Service, recent: int | None) -> RunRecord:
         usable_step=watch.usable_step(state),
         steps=config.train.steps,
         in_flight=in_flight,
-        rewards=[RewardEntry(step=one.step, reward=reward_of(one), heldout=one.heldout) for one in reports],
+        rewards=[run.RewardEntry(step=one.step, reward=reward_of(one), heldout=one.heldout) for one in reports],
         reports=reports if recent is None else reports[-recent:],
-        published=[PublishedEntry.model_validate(one, from_attributes=True) for one in pool.steps] if pool else [],
+        published=[run.PublishedEntry.model_validate(one, from_attributes=True) for one in pool.steps] if pool else [],
         nodes=participant_views.nodes(state, pool, beats, now) if pool else [],
         validators=participant_views.validators(state, watch.pool_id, beats, now),
         others=participant_views.others(state, watch.pool_id, beats, now),
@@ -90,22 +78,22 @@ def phase(pool: Pool | None, step: int | None, steps: int) -> str:
     return "finished" if step >= steps else "training"
 
 
-def _reconciliation(service: Service) -> ReconciliationEntry | None:
+def _reconciliation(service: Service) -> run.ReconciliationEntry | None:
     indexer = service.indexer
     if indexer is None or indexer.reconciliation is None:
         return None
-    return ReconciliationEntry(**vars(indexer.reconciliation), current=indexer.current)
+    return run.ReconciliationEntry(**vars(indexer.reconciliation), current=indexer.current)
 
 
-def reward_of(report: ReportEntry) -> float | None:
+def reward_of(report: run.ReportEntry) -> float | None:
     """The mean task reward of the files a step was trained on."""
     names = ("reward", "task_reward_mean", "task_reward", "reward_mean")
     return next((report.metrics[name] for name in names if name in report.metrics), None)
 
 
-def _waits(beats: dict[str, HeartbeatRow], now: float) -> list[WaitEntry]:
-    waits = [WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
-    for beat in beats.values():
-        if node_state(beat.last_seen, now) in (NodeState.HEALTHY, NodeState.UNHEALTHY):
-            waits += [WaitEntry(who=beat.name or beat.address, **wait) for wait in json.loads(beat.waits)]
+def _waits(beats: dict[str, Beat], now: float) -> list[run.WaitEntry]:
+    waits = [run.WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
+    for address, beat in beats.items():
+        if node_state(beat.last_seen, now) in (run.NodeState.HEALTHY, run.NodeState.UNHEALTHY):
+            waits += [run.WaitEntry(who=beat.name or address, **vars(wait)) for wait in beat.waits]
     return waits

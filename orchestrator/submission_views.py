@@ -1,5 +1,7 @@
 """What became of files, for the public documents of a run: submissions, slashes, disputes, canaries."""
 
+from collections import Counter
+
 from chain.records import Pool, Status, Submission
 from chain.state import State
 from orchestrator.trained import Trained
@@ -31,10 +33,8 @@ def _submission(state: State, sub: Submission, trained: Trained) -> SubmissionEn
 
 def counts(state: State, pool: int) -> dict[str, int]:
     """Submissions by status."""
-    counts = {one.value: 0 for one in Status}
-    for sub in state.submissions_of(pool):
-        counts[sub.status.value] += 1
-    return counts
+    found = Counter(sub.status for sub in state.submissions_of(pool))
+    return {status.value: found[status] for status in Status}
 
 
 def slashes(state: State, pool: int) -> list[SlashEntry]:

@@ -4,17 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from protocol.api import run
 from protocol.api.base import Amount
-from protocol.api.run import (
-    CanaryEntry,
-    DisputeEntry,
-    EscrowEntry,
-    LedgerEntry,
-    ReconciliationEntry,
-    ReportEntry,
-    RunRecord,
-    SlashEntry,
-)
 
 REFUSALS = ("rejected", "malformed", "unavailable", "void", "canary")
 
@@ -94,19 +85,19 @@ class RunSummary(BaseModel):
     tokens_verified: int
     ledger_matches_chain: bool
     escrow_balanced: bool
-    reconciliation: ReconciliationEntry | None
+    reconciliation: run.ReconciliationEntry | None
     trainer_idle_share: float | None
     trained_then_rejected: list[int]
     trained_twice: list[int]
-    slashes: list[SlashEntry]
-    disputes: list[DisputeEntry]
-    canaries: list[CanaryEntry]
-    escrow: EscrowEntry | None
-    ledger: list[LedgerEntry]
+    slashes: list[run.SlashEntry]
+    disputes: list[run.DisputeEntry]
+    canaries: list[run.CanaryEntry]
+    escrow: run.EscrowEntry | None
+    ledger: list[run.LedgerEntry]
 
 
 def build_summary(
-    record: RunRecord,
+    record: run.RunRecord,
     *,
     seed: int,
     seconds: float,
@@ -148,7 +139,7 @@ def build_summary(
 _AS_RECORDED = ("reconciliation", "slashes", "disputes", "canaries", "escrow", "ledger")
 
 
-def _cheater(record: RunRecord, address: str) -> CheaterSummary:
+def _cheater(record: run.RunRecord, address: str) -> CheaterSummary:
     node = next((one for one in record.nodes if one.address.lower() == address.lower()), None)
     files = [one for one in record.submissions if one.node.lower() == address.lower()]
     return CheaterSummary(
@@ -162,7 +153,7 @@ def _cheater(record: RunRecord, address: str) -> CheaterSummary:
     )
 
 
-def _idle_share(reports: Sequence[ReportEntry]) -> float | None:
+def _idle_share(reports: Sequence[run.ReportEntry]) -> float | None:
     """Share of the trainer's time that it waited for accepted files (timing `wait`), over all reported timings."""
     waited = sum(report.timings.get("wait", 0.0) for report in reports)
     total = sum(sum(report.timings.values()) for report in reports)

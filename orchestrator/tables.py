@@ -1,38 +1,7 @@
-"""Tables of the orchestrator's database. Money is text, times are Unix seconds, addresses checksum hex."""
-
-from typing import Any
+"""Tables of the orchestrator's database. Times are Unix seconds, addresses checksum hex."""
 
 from sqlalchemy import Index, String, Text
-from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.types import TypeDecorator
-
-LIMIT = 1 << 256
-
-
-class Grains(TypeDecorator[int]):
-    """A non-negative integer below 2²⁵⁶, stored as decimal text.
-
-    SQLite rounds NUMERIC beyond 15 digits and its integers end at 2⁶³, so neither may carry money. Raises ValueError
-    for anything that is not such an integer, in either direction.
-    """
-
-    impl = String(78)
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        if value is None:
-            return None
-        if type(value) is not int or not 0 <= value < LIMIT:
-            raise ValueError(f"an amount is an integer from 0 to 2^256 - 1, not {value!r}")
-        return str(value)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> int | None:
-        if value is None:
-            return None
-        if not isinstance(value, str) or not value.isascii() or not value.isdigit():
-            raise ValueError(f"the database holds {value!r} where an amount should be")
-        return int(value)
 
 
 class Base(DeclarativeBase):
@@ -48,21 +17,12 @@ class MetaRow(Base):
 
 
 class HeartbeatRow(Base):
-    """The newest heartbeat of each address."""
+    """The newest heartbeat of each address; `body` is canonical JSON."""
 
-    __tablename__ = "heartbeats"
+    __tablename__ = "newest_heartbeats"
     address: Mapped[str] = mapped_column(String(42), primary_key=True)
-    role: Mapped[str] = mapped_column(String(16))
-    name: Mapped[str] = mapped_column(String(64), default="")
-    version: Mapped[str] = mapped_column(String(32), default="")
-    engine: Mapped[str] = mapped_column(String(64), default="")
-    phase: Mapped[str] = mapped_column(String(64), default="")
-    step: Mapped[int | None]
-    waits: Mapped[str] = mapped_column(Text, default="[]")
-    metrics: Mapped[str] = mapped_column(Text, default="{}")
-    first_seen: Mapped[float]
     last_seen: Mapped[float]
-    beats: Mapped[int] = mapped_column(default=0)
+    body: Mapped[str] = mapped_column(Text)
 
 
 class LeaseRow(Base):
@@ -81,14 +41,11 @@ class LeaseRow(Base):
 
 
 class UploadRow(Base):
-    """An upload ticket that was issued: who may have put which bytes under which key."""
+    """An upload ticket that was issued: who may have put an object under which key."""
 
-    __tablename__ = "uploads"
+    __tablename__ = "tickets"
     key: Mapped[str] = mapped_column(String(160), primary_key=True)
     node: Mapped[str] = mapped_column(String(42), primary_key=True)
-    kind: Mapped[str] = mapped_column(String(16))
-    sha256: Mapped[str] = mapped_column(String(64))
-    size: Mapped[int]
     issued: Mapped[float]
     used: Mapped[bool] = mapped_column(default=False)
 
@@ -121,20 +78,3 @@ class ConsumedRow(Base):
     step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     sha256: Mapped[str] = mapped_column(String(64), default="")
-
-
-class LedgerRow(Base):
-    """One account of the ledger as of the last indexed block."""
-
-    __tablename__ = "ledger"
-    address: Mapped[str] = mapped_column(String(42), primary_key=True)
-    role: Mapped[str] = mapped_column(String(16), primary_key=True)
-    payee: Mapped[str] = mapped_column(String(42))
-    earned: Mapped[int] = mapped_column(Grains)
-    pending: Mapped[int] = mapped_column(Grains)
-    locked: Mapped[int] = mapped_column(Grains)
-    vested: Mapped[int] = mapped_column(Grains)
-    claimed: Mapped[int] = mapped_column(Grains)
-    fees: Mapped[int] = mapped_column(Grains)
-    slashed: Mapped[int] = mapped_column(Grains)
-    block: Mapped[int]

@@ -3,19 +3,21 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from chain.records import Submission
-from orchestrator.tables import ConsumedRow
+from orchestrator.tables import ConsumedRow, StepReportRow
 
 
 @dataclass(frozen=True)
 class Trained:
-    """`files`: SHA-256 (hex) → steps; `unnamed`: sequence → steps, of files not yet on chain at the report."""
+    """`files`: SHA-256 (hex) → steps; `unnamed`: sequence → steps, of files not yet on chain at the report; `newest`:
+    the newest step reported, 0 before the first."""
 
     files: dict[str, list[int]] = field(default_factory=dict)
     unnamed: dict[int, list[int]] = field(default_factory=dict)
+    newest: int = 0
 
     def steps(self, sub: Submission) -> list[int]:
         """The steps that trained on a submission; more than one should not happen."""
@@ -41,7 +43,7 @@ def store(session: Session, step: int, sequences: Iterable[int], known: dict[int
 
 def load(session: Session) -> Trained:
     """Everything that was reported."""
-    out = Trained()
+    out = Trained(newest=session.scalar(select(func.max(StepReportRow.step))) or 0)
     for row in session.scalars(select(ConsumedRow).order_by(ConsumedRow.step)):
         if row.sha256:
             out.files.setdefault(row.sha256, []).append(row.step)

@@ -1,10 +1,12 @@
 """Upload tickets and receipts: who may put which bytes into the pool's bucket, and proof that they arrived."""
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from sqlalchemy import ColumnElement, func, select, update
 
+from chain.records import Submission
 from orchestrator.db import Database
 from orchestrator.http_errors import HttpError
 from orchestrator.tables import ReceiptRow, UploadRow
@@ -41,8 +43,8 @@ class Uploads:
         watch: Watch,
         store: ObjectStore,
         receipts: ReceiptSigner,
-        max_bytes: int,
-        clock: Callable[[], float],
+        max_bytes: int = 64 << 20,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._db, self._watch, self._store, self._receipts = db, watch, store, receipts
         self._max_bytes, self._clock = max_bytes, clock
@@ -57,7 +59,7 @@ class Uploads:
             receipt = self._receipt(address, body.sha256, body.size) if body.kind == "rollouts" else None
             return UploadExists(key=key, receipt=receipt)
         now = self._clock()
-        self._remember(address, key, body, now)
+        self._remember(address, key, now)
         ticket = self._store.presign_put(key, body.size, bytes.fromhex(body.sha256), TICKET_SECONDS)
         return UploadNeeded(key=key, **ticket.model_dump())
 
@@ -70,6 +72,13 @@ class Uploads:
         if there != body.size:
             raise HttpError(409, f"{key} has {there} bytes, not {body.size}", "name its size")
         return ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
+
+    def is_stored(self, file: Submission) -> bool:
+        """Whether a submission's bytes are in the bucket, as their receipt says, or else the bucket itself."""
+        with self._db.session() as session:
+            if session.get(ReceiptRow, (file.sha256.hex(), file.node)) is not None:
+                return True
+        return self._store.size(object_key("rollouts", file.sha256)) is not None
 
     def _allowed(self, address: str, body: UploadRequest) -> str:
         state = self._watch.state
@@ -84,14 +93,13 @@ class Uploads:
             raise HttpError(413, f"{body.size} bytes are too many for {body.kind}: at most {limit}", "send less")
         return object_key(body.kind, body.digest)
 
-    def _remember(self, address: str, key: str, body: UploadRequest, now: float) -> None:
+    def _remember(self, address: str, key: str, now: float) -> None:
         if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
             self._close_used(address, now)
             if self._open_tickets(address, key, now) >= TICKETS_AT_ONCE:
                 raise HttpError(429, f"{TICKETS_AT_ONCE} tickets are open for this key", "use them first", 30)
         with self._db.session() as session:
-            given = body.model_dump(include={"kind", "sha256", "size"})
-            session.merge(UploadRow(key=key, node=address, issued=now, used=False, **given))
+            session.merge(UploadRow(key=key, node=address, issued=now, used=False))
 
     def _open_tickets(self, address: str, key: str, now: float) -> int:
         """Tickets of this key that may still be used, without the one for `key`."""

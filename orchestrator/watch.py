@@ -22,10 +22,6 @@ class Watch:
         return self.projection.refresh()
 
     @property
-    def version(self) -> int:
-        return self.projection.version
-
-    @property
     def state(self) -> State:
         """The newest state; it never changes again."""
         return self.projection.state
@@ -38,7 +34,7 @@ class Watch:
         return state.usable_step(self.pool_id, self.confirmations)
 
     def account(self, state: State, node: str) -> Account | None:
-        return state.account(self.pool_id, node)
+        return state.accounts.get((self.pool_id, node))
 
     def knows(self, address: str) -> bool:
         """Whether an address has a part in this pool: joined node, voter or owner of a seat, pool owner."""

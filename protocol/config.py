@@ -7,17 +7,13 @@ import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from protocol.documents import load_document, parse_document
+from protocol.documents import Document, load_document, parse_document
 from protocol.encoding import canonical_json
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class ModelConfig(Section):
+class ModelConfig(Document):
     """Which model: a Hugging Face id or a local folder; weights travel by manifest, not by this name."""
 
     source: str
@@ -28,14 +24,14 @@ class ModelConfig(Section):
     answer_after: str = ""
 
 
-class TaskConfig(Section):
+class TaskConfig(Document):
     """A task of `protocol/tasks`, e.g. name `reasoning_gym/chain_sum` with the generator's own parameters."""
 
     name: str
     params: dict[str, Any] = Field(default_factory=dict)
 
 
-class WorkConfig(Section):
+class WorkConfig(Document):
     """The shape of one rollout file."""
 
     problems_per_file: int = Field(16, ge=1, le=4096)
@@ -51,7 +47,7 @@ class WorkConfig(Section):
         return self.problems_per_file * self.samples_per_problem
 
 
-class ChecksConfig(Section):
+class ChecksConfig(Document):
     """Thresholds of the validator's checks; defaults are for fp32 compute on the broadcast weights.
 
     A figure at its `*_reject` or beyond is fraud; from `unsure_band` times that on the vote is `unsure`. `*_chunk_*`
@@ -87,7 +83,7 @@ BF16_CHECKS = ChecksConfig(
 `muster calibrate`. What they cannot see stands in docs/verification.md."""
 
 
-class TrainConfig(Section):
+class TrainConfig(Document):
     """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner."""
 
     steps: int = Field(30, ge=1)
@@ -109,7 +105,7 @@ class TrainConfig(Section):
     heldout_problems: int = Field(256, ge=1)
 
 
-class PoolConfig(Section):
+class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights."""
 
     version: Literal[1] = 1

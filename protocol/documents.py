@@ -3,13 +3,19 @@
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protocol.encoding import parse_json, parse_toml
 from protocol.errors import ConfigError, first_problem
 
 T = TypeVar("T", bound=BaseModel)
 _MAX_BYTES = 1 << 20
+
+
+class Document(BaseModel):
+    """A document or a part of one: frozen, without unknown fields, infinities or NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def load_document(path: Path, kind: type[T], toml: bool | None = None) -> T:

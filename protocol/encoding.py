@@ -17,21 +17,20 @@ HEX_RECORD = ConfigDict(extra="forbid", ser_json_bytes="hex", val_json_bytes="he
 
 
 def tagged_hash(tag: str, *fields: Word) -> bytes:
-    """H(tag, fields…): keccak256 over abi.encode of keccak256(tag) and one static word per field.
+    """H(tag, fields…): keccak256 over abi.encode of keccak256(tag) and the fields. Returns 32 bytes."""
+    return keccak(encode_words(keccak(text=tag), *fields))
 
-    int → uint256, str (0x… 20 bytes) → address, bytes (exactly 32) → bytes32. Returns 32 bytes.
-    """
-    types, values = ["bytes32"], [keccak(text=tag)]
-    for field in fields:
-        types.append(_word_type(field))
-        values.append(field)  # type: ignore[arg-type]
-    return keccak(encode(types, values))
+
+def encode_words(*fields: Word) -> bytes:
+    """abi.encode of one static word per field: int → uint256, str (0x… 20 bytes) → address, bytes (exactly 32) →
+    bytes32. Raises ValueError for bytes of another length."""
+    return encode([_word_type(field) for field in fields], fields)
 
 
 def _word_type(field: Word) -> str:
     if isinstance(field, bytes):
         if len(field) != 32:
-            raise ValueError(f"a bytes field of a tagged hash has 32 bytes, not {len(field)}")
+            raise ValueError(f"a word has 32 bytes, not {len(field)}")
         return "bytes32"
     return "address" if isinstance(field, str) else "uint256"
 

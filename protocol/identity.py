@@ -4,7 +4,8 @@ A file's header, the chain's record of a submission, a worker's order and the se
 of them are about the same work exactly when these are equal.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from protocol import eip712
 
@@ -37,16 +38,9 @@ class WorkId:
     step: int
     counter: int
 
-    def flat(self) -> dict[str, int | str]:
+    def flat(self) -> dict[str, Any]:
         """All six values by the names that documents use: `chain_id`, `pools`, `pool`, `node`, `step`, `counter`."""
-        return {
-            "chain_id": self.pool.chain_id,
-            "pools": self.pool.pools,
-            "pool": self.pool.pool,
-            "node": self.node,
-            "step": self.step,
-            "counter": self.counter,
-        }
+        return asdict(self.pool) | {"node": self.node, "step": self.step, "counter": self.counter}
 
     def differing(self, other: "WorkId") -> list[str]:
         """Names of the values, as in `flat`, in which two differ."""

@@ -1,4 +1,4 @@
-"""Upload receipts: a service's signed statement that a rollout file was in its bucket, kept as evidence."""
+"""Upload receipts: a service's signed statement that a rollout file was in its bucket. Court takes it for its word."""
 
 from eth_account.signers.local import LocalAccount
 from pydantic import Field
@@ -6,15 +6,15 @@ from pydantic import Field
 from protocol import eip712
 from protocol.api.base import Address, Hex64, ResponseBody, Signature, Size
 from protocol.errors import IntegrityError
-from protocol.http.signing import DOMAIN
 from protocol.identity import PoolId
 
+DOMAIN = "muster-receipts"
 STRUCT = "UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)"
 
 
 class UploadReceipt(ResponseBody):
     """The file of `size` bytes that `node` made for `pool` was in the bucket at `time` (Unix seconds). `signature` is
-    the EIP-712 signature of STRUCT by `signer`, the service's own key, in the domain of signed requests."""
+    the EIP-712 signature of STRUCT by `signer`, the service's key on chain; Court takes it in the service's stead."""
 
     pool: int = Field(ge=0, lt=1 << 256)
     node: Address
@@ -23,6 +23,11 @@ class UploadReceipt(ResponseBody):
     time: int = Field(ge=0, lt=1 << 40)
     signer: Address
     signature: Signature
+
+    @property
+    def on_chain(self) -> tuple[int, int, bytes]:
+        """`Receipt` of contracts/src/libraries/Types.sol."""
+        return self.size, self.time, bytes.fromhex(self.signature[2:])
 
     def check(self, pool: PoolId, node: str, sha256: str, size: int) -> None:
         """Raise IntegrityError unless `signer` signed exactly this, for that file of that node in that pool."""

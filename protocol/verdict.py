@@ -21,7 +21,7 @@ LANE = 16
 
 
 class Code(IntEnum):
-    """What a vote or an outcome says of one submission; 12 and above are outcomes only."""
+    """What a vote or an outcome says of one submission; 12 and above are outcomes only, LATE a file's only."""
 
     NONE = 0
     ACCEPT = 1
@@ -39,6 +39,7 @@ class Code(IntEnum):
     VOID = 13
     UNDECIDED = 14
     DISPUTED = 15
+    LATE = 16
 
     @property
     def is_reject(self) -> bool:
@@ -49,6 +50,11 @@ class Code(IntEnum):
     def is_accept(self) -> bool:
         """Whether the file is paid and may be trained on."""
         return self in (Code.ACCEPT, Code.UNSURE)
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether the file is paid: its upload receipt keeps the pay of one that cannot be fetched later."""
+        return self.is_accept or self is Code.UNAVAILABLE
 
     @property
     def is_vote(self) -> bool:

@@ -18,6 +18,7 @@ from protocol.errors import MusterError
 
 T = TypeVar("T")
 log = logging.getLogger("muster.wait")
+_REMIND_SECONDS = 8.0
 
 
 class WaitReport(TypedDict):
@@ -64,13 +65,12 @@ def wait_for(
     ready: Callable[[], T | None],
     timeout: float,
     poll: float = 0.2,
-    remind: float = 8.0,
     hint: str = "",
     stop: Callable[[], bool] = lambda: False,
 ) -> T:
     """Poll `ready` until it returns something other than None or False.
 
-    Logs "waiting for <what> since <time>" once it takes longer than a second and every `remind` seconds;
+    Logs "waiting for <what> since <time>" once it takes longer than a second and every eight seconds;
     raises MusterError after `timeout` seconds or as soon as `stop()` is true.
     """
     start = time.monotonic()
@@ -88,5 +88,5 @@ def wait_for(
                 raise MusterError(f"waited {timeout:.0f} s for {what} in vain", hint)
             if now >= next_log:
                 log.info("waiting for %s since %s", what, since)
-                next_log = now + remind
+                next_log = now + _REMIND_SECONDS
             time.sleep(poll)

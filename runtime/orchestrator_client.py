@@ -4,11 +4,12 @@ import hashlib
 
 from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from protocol.api.endpoints import HEARTBEATS, RECEIPTS, SLOTS, STEPS, UPLOADS
 from protocol.api.uploads import ReceiptRequest, UploadExists, UploadRequest
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoSlot, SlotRequest, StepRequest, WorkSlot
-from protocol.errors import IntegrityError, MusterError
+from protocol.errors import IntegrityError
 from protocol.http.reach import Reach
 from protocol.http.signing import Realm
 from protocol.identity import PoolId
@@ -70,23 +71,17 @@ class OrchestratorClient:
         sha256, name = hashlib.sha256(data).hexdigest(), keccak(data).hex()
         self._upload(UploadRequest(kind="verdicts", sha256=sha256, size=len(data), keccak256=name), data)
 
+    @retry(retry=retry_if_exception_type(TicketRefusedError), stop=stop_after_attempt(_TICKETS), reraise=True)
     def _upload(self, body: UploadRequest, data: bytes) -> UploadExists | None:
         """What the service says if it has the bytes already; None once they are sent."""
         key = object_key(body.kind, body.digest)
-        failure: MusterError | None = None
-        for _ in range(_TICKETS):
-            answer = self._client.post(UPLOADS, body)
-            if answer.key != key:
-                raise IntegrityError(f"{self.url} answers an upload with another key than {key}", "tell its owner")
-            if isinstance(answer, UploadExists):
-                return answer
-            try:
-                upload(answer, data, self._uploads)
-                return None
-            except TicketRefusedError as error:
-                failure = error
-        assert failure is not None
-        raise failure
+        answer = self._client.post(UPLOADS, body)
+        if answer.key != key:
+            raise IntegrityError(f"{self.url} answers an upload with another key than {key}", "tell its owner")
+        if isinstance(answer, UploadExists):
+            return answer
+        upload(answer, data, self._uploads)
+        return None
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         return self._client.post(HEARTBEATS, beat)

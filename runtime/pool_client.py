@@ -55,7 +55,7 @@ class PoolClient:
         bases = [config.orchestrator.rstrip("/") + OBJECTS, *config.mirrors]
         self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources)
         self._seeds: dict[int, bytes] = {}
-        self._generation = self.projection.generation
+        self._generation = self.projection.state.generation
 
     @property
     def state(self) -> State:
@@ -79,9 +79,9 @@ class PoolClient:
     def refresh(self) -> State:
         """Poll the chain once. After a rollback nothing read before holds."""
         self.projection.refresh()
-        if self.projection.generation != self._generation:
+        if self.projection.state.generation != self._generation:
             log.info("the chain was reorganised: going on from block %d", self.state.head)
-            self._generation = self.projection.generation
+            self._generation = self.projection.state.generation
             self._seeds.clear()
         return self.state
 

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 import boto3
@@ -49,11 +49,8 @@ class Bucket(Presigner):
         options = {}
         if self.settings.region != "us-east-1":
             options = {"CreateBucketConfiguration": {"LocationConstraint": self.settings.region}}
-        try:
-            self._call("make the bucket", lambda: self._client.create_bucket(Bucket=self.settings.bucket, **options))
-        except _StatusError as error:
-            if error.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
-                raise
+        there = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
+        self._call("make the bucket", lambda: self._client.create_bucket(Bucket=self.settings.bucket, **options), there)
 
     def put(self, key: str, data: bytes) -> bool:
         """Store `data` under the key that names it; True if it was not there before, False if it was."""
@@ -62,13 +59,8 @@ class Bucket(Presigner):
             return False
         checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
         options = {"Bucket": self.settings.bucket, "Key": key, "IfNoneMatch": "*", "ChecksumSHA256": checksum}
-        try:
-            self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options))
-        except _StatusError as error:
-            if error.status == 412:
-                return False
-            raise
-        return True
+        stored = self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,))
+        return stored is not None
 
     def get(self, key: str, limit: int = MAX_OBJECT_BYTES) -> bytes:
         """The object's bytes (at most `limit`), checked against the hash in its key."""
@@ -81,27 +73,18 @@ class Bucket(Presigner):
             body: bytes = answer["Body"].read()
             return body
 
-        try:
-            data = self._call(f"read {key}", read)
-        except _StatusError as error:
-            if error.status == 404:
-                raise MissingObjectError(f"no object {key} in bucket {self.settings.bucket}") from None
-            raise
+        data = self._call(f"read {key}", read, (404,))
+        if data is None:
+            raise MissingObjectError(f"no object {key} in bucket {self.settings.bucket}")
         check_content(key, data)
         return data
 
     def size(self, key: str) -> int | None:
         """The object's size in bytes, or None if there is none."""
         parse_key(key)
-        try:
-            answer = self._call(
-                f"look for {key}", lambda: self._client.head_object(Bucket=self.settings.bucket, Key=key)
-            )
-        except _StatusError as error:
-            if error.status == 404:
-                return None
-            raise
-        return int(answer["ContentLength"])
+        place = {"Bucket": self.settings.bucket, "Key": key}
+        answer = self._call(f"look for {key}", lambda: self._client.head_object(**place), (404,))
+        return None if answer is None else int(answer["ContentLength"])
 
     def list(self, prefix: str) -> Iterator[str]:
         """Every key under `prefix` (such as `shards/`), in order."""
@@ -114,26 +97,23 @@ class Bucket(Presigner):
         parse_key(key)
         self._call(f"remove {key}", lambda: self._client.delete_object(Bucket=self.settings.bucket, Key=key))
 
-    def _call(self, what: str, request: Callable[[], T]) -> T:
+    def _call(self, what: str, request: Callable[[], T], expected: Collection[int | str] = ()) -> T | None:
+        """The answer, or None for a refusal with one of the `expected` statuses or S3 codes."""
         where = f"S3 at {self.settings.endpoint}"
         try:
             return request()
         except ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             code = error.response.get("Error", {}).get("Code", "")
+            if status in expected or code in expected:
+                return None
             if status >= 500:
                 raise UnreachableError(f"{where} cannot {what} ({status} {code})", "see its log, then retry") from None
             if status in (401, 403):
                 hint = f"check {self.settings.credentials}, the region and this machine's clock"
                 raise ConfigError(f"{where} refuses to {what} ({status} {code})", hint) from None
-            raise _StatusError(f"{where} does not {what} ({status} {code})", status, code) from None
+            hint = "see the bucket's configuration"
+            raise MusterError(f"{where} does not {what} ({status} {code})", hint) from None
         except (BotoCoreError, OSError) as error:
             words = " ".join(str(error).split())[:200]
             raise UnreachableError(f"{where} does not answer: {words}", "start it or correct the endpoint") from None
-
-
-class _StatusError(MusterError):
-    def __init__(self, what: str, status: int, code: str) -> None:
-        super().__init__(what, "see the bucket's configuration")
-        self.status = status
-        self.code = code

@@ -80,14 +80,14 @@ class HttpObjects:
         """If no base has the right bytes, raises MissingObjectError or IntegrityError if any base answered,
         UnreachableError if none did."""
         failure: MusterError | None = None
-        for base in list(self._bases):
+        for base in self._bases:
             try:
                 data = download(f"{base}/{key}", key, limit, self._client, self._timeout)
             except MusterError as error:
                 if failure is None or isinstance(failure, UnreachableError) or not isinstance(error, UnreachableError):
                     failure = error
                 continue
-            self._prefer(base)
+            self._bases = sorted(self._bases, key=lambda other: other != base)
             return data
         assert failure is not None
         raise failure
@@ -95,10 +95,6 @@ class HttpObjects:
     def elsewhere(self, url: str, key: str, limit: int, timeout: float = 20.0) -> bytes:
         """As `download`, from a URL that a stranger announced: it has to be public, unless `allow_private`."""
         return download(url, key, limit, self._outside, timeout)
-
-    def _prefer(self, base: str) -> None:
-        if self._bases[0] != base:
-            self._bases = [base, *(other for other in self._bases if other != base)]
 
     def close(self) -> None:
         self._client.close()

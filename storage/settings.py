@@ -42,15 +42,10 @@ class S3Settings(BaseModel):
     @field_validator("endpoint", "public_endpoint")
     @classmethod
     def _url(cls, value: str) -> str:
-        if value:
-            parts = urlsplit(value)
-            if (
-                parts.scheme not in ("http", "https")
-                or not parts.hostname
-                or parts.path not in ("", "/")
-                or parts.query
-            ):
-                raise ValueError("must look like https://host or http://host:port")
+        parts = urlsplit(value)
+        bare = parts.scheme in ("http", "https") and parts.hostname and parts.path in ("", "/") and not parts.query
+        if value and not bare:
+            raise ValueError("must look like https://host or http://host:port")
         return value.rstrip("/")
 
     @property

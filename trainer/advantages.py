@@ -30,10 +30,10 @@ def select(groups: Iterable[Group]) -> Selection:
     samples: list[TrainRollout] = []
     used = dropped = 0
     for group in groups:
-        values = advantages(rollout.reward for rollout in group.rollouts)
+        values = advantages(rollout.reward for rollout in group)
         if not any(values):
             dropped += 1
             continue
         used += 1
-        samples += [replace(one, advantage=value) for one, value in zip(group.rollouts, values, strict=True)]
+        samples += [replace(one, advantage=value) for one, value in zip(group, values, strict=True)]
     return Selection(tuple(samples), used, dropped)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from trainer.rollouts import TrainRollout
 
@@ -29,38 +30,22 @@ class MicroBatch:
 def micro_batches(samples: Sequence[TrainRollout], max_tokens: int, device: torch.device) -> list[MicroBatch]:
     """Split into micro-batches of at most `max_tokens` padded tokens (a longer single sequence gets its own)."""
     order = sorted(range(len(samples)), key=lambda place: (samples[place].length, place))
-    batches: list[MicroBatch] = []
-    chosen: list[int] = []
+    parts: list[list[int]] = [[]]
     for place in order:
-        if chosen and samples[place].length * (len(chosen) + 1) > max_tokens:
-            batches.append(_stack(samples, chosen, device))
-            chosen = []
-        chosen.append(place)
-    if chosen:
-        batches.append(_stack(samples, chosen, device))
-    return batches
+        if parts[-1] and samples[place].length * (len(parts[-1]) + 1) > max_tokens:
+            parts.append([])
+        parts[-1].append(place)
+    return [_stack(samples, part, device) for part in parts if part]
 
 
 def _stack(samples: Sequence[TrainRollout], chosen: list[int], device: torch.device) -> MicroBatch:
-    width = max(samples[place].length for place in chosen)
-    tokens = torch.zeros((len(chosen), width), dtype=torch.int64)
-    rows: list[int] = []
-    columns: list[int] = []
-    targets: list[int] = []
-    advantages: list[float] = []
-    for row, place in enumerate(chosen):
-        item = samples[place]
-        tokens[row, : item.length] = torch.tensor(item.prompt + item.output)
-        first = len(item.prompt) - 1
-        rows.extend([row] * len(item.output))
-        columns.extend(range(first, first + len(item.output)))
-        targets.extend(item.output)
-        advantages.extend([item.advantage] * len(item.output))
+    items = [samples[place] for place in chosen]
+    sizes = torch.tensor([len(item.output) for item in items])
     return MicroBatch(
-        tokens.to(device),
-        torch.tensor(rows).to(device),
-        torch.tensor(columns).to(device),
-        torch.tensor(targets).to(device),
-        torch.tensor(advantages, dtype=torch.float32).to(device),
-        tuple(chosen),
+        tokens=pad_sequence([torch.tensor(item.prompt + item.output) for item in items], batch_first=True).to(device),
+        rows=torch.arange(len(items)).repeat_interleave(sizes).to(device),
+        columns=torch.cat([torch.arange(len(item.prompt), item.length) - 1 for item in items]).to(device),
+        targets=torch.cat([torch.tensor(item.output) for item in items]).to(device),
+        advantages=torch.tensor([item.advantage for item in items]).repeat_interleave(sizes).to(device),
+        index=tuple(chosen),
     )

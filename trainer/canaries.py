@@ -7,7 +7,6 @@ that accepted the file, and frees the carrier.
 
 import logging
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eth_account.signers.local import LocalAccount
@@ -26,7 +25,7 @@ from protocol.rollouts.schema import Limits
 from protocol.verdict import Code
 from runtime.pool_client import PoolClient
 from storage.keys import object_key
-from trainer.loader import ObjectReader
+from storage.weights.fetch import OpenObject
 
 log = logging.getLogger("muster.trainer")
 LEAVES = 16
@@ -70,14 +69,6 @@ class StepCanaries:
         return tagged_hash("muster/canary-salt/1", self.secret, self.pool, self.step, place)
 
 
-def next_counters(carriers: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """(node, counter) pairs to plant, for carriers and the counters of their next files: the leaves shared evenly."""
-    if not carriers:
-        return ()
-    each = LEAVES // len(carriers)
-    return tuple((node, counter + i) for node, counter in carriers for i in range(each))
-
-
 @dataclass(frozen=True)
 class CanaryPlan:
     """The canaries of every step of a pool. `carrier`: the node whose files are planted; none if empty."""
@@ -93,8 +84,8 @@ class CanaryPlan:
 
     def tree(self, step: int, counter: int) -> StepCanaries:
         """The tree of a step that is published when the carrier's next file has this counter."""
-        planted = next_counters([(self.carrier, counter)]) if self.carrier else ()
-        return StepCanaries(self.secret, self.pool, step, planted)
+        planted = [(self.carrier, counter + place) for place in range(LEAVES if self.carrier else 0)]
+        return StepCanaries(self.secret, self.pool, step, tuple(planted))
 
     def next_root(self, state: State, step: int) -> bytes:
         """The root to publish now with policy step `step`."""
@@ -134,8 +125,8 @@ class CanaryOpener:
     """A thread that opens the carrier's files. It runs in the trainer's process, because the owner's key must not send
     from two processes at once."""
 
-    def __init__(self, plan: CanaryPlan, client: PoolClient, bucket: ObjectReader, limits: Limits) -> None:
-        self._plan, self._client, self._bucket, self._limits = plan, client, bucket, limits
+    def __init__(self, plan: CanaryPlan, client: PoolClient, open_object: OpenObject, limits: Limits) -> None:
+        self._plan, self._client, self._open_object, self._limits = plan, client, open_object, limits
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="canaries", daemon=True)
 
@@ -164,7 +155,7 @@ class CanaryOpener:
             return
         rate = state.pools[self._plan.pool].terms.auditRate
         row = audit_sample(state.lane_of(sub).round.seed, sub.sequence, sub.rows, rate)[0]
-        data = self._bucket.get(object_key("rollouts", sub.sha256), self._limits.file_bytes)
+        data = self._open_object(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         content, proof = inclusion(read(data, self._limits)[1], row)
         failing = FailingRollout(row, keccak(content), proof)
         self._client.suite.canaries.open(sub, planted, failing, Code.REJECT_WEIGHTS).send()

@@ -1,7 +1,6 @@
 """Checkpoints of the trainer: weights, optimizer, generator and counters, with their hashes, written atomically."""
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ VERSION = 1
 STATE = "state.json"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.pt"
-_NAME = re.compile(r"step-(\d{6})")
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,4 @@ def checkpoint_path(home: Path, step: int) -> Path:
 
 def checkpoints(home: Path) -> list[Path]:
     """Complete checkpoints, oldest first."""
-    if not home.is_dir():
-        return []
-    return sorted(path for path in home.iterdir() if _NAME.fullmatch(path.name) and (path / STATE).is_file())
+    return sorted(path.parent for path in home.glob(f"step-{'[0-9]' * 6}/{STATE}"))

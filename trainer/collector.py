@@ -94,11 +94,9 @@ class FileCollector:
         log.warning("accepted file %d of %s is not trained on: %s", sub.sequence, sub.node, error.what)
 
     def _warn(self, inbox: Inbox, gone: list[Submission]) -> None:
-        for sub in inbox.stale:
-            if file_id(sub) not in self.late:
-                log.warning("file %d of step %d came too late to be trained on", sub.sequence, sub.step)
-        self.late |= {file_id(sub) for sub in inbox.stale}
-        for sub in gone:
-            if file_id(sub) not in self._overturned:
-                log.warning("file %d was trained on and then rejected (trained_then_rejected)", sub.sequence)
-        self._overturned |= {file_id(sub) for sub in gone}
+        late, rejected = "came too late to be trained on", "was trained on and then rejected (trained_then_rejected)"
+        for files, known, what in ((inbox.stale, self.late, late), (gone, self._overturned, rejected)):
+            for sub in files:
+                if file_id(sub) not in known:
+                    log.warning("file %d of step %d %s", sub.sequence, sub.step, what)
+                known.add(file_id(sub))

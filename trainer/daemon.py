@@ -48,7 +48,7 @@ class Trainer:
         base = config.base or base_model(pool.model, pool.task, config.seed)
         self.progress = TrainingProgress(self.home / "checkpoints", partial(self._make_learner, base), self.records)
         self.reports.catch_up()
-        loader = Loader(pool, outside.bucket, base)
+        loader = Loader(pool, outside.bucket.get, base)
         self.files = FileCollector(config, pool, outside.client, self.records, loader)
         self.canaries = CanaryPlan.of(outside.account, config.pool, config.carrier)
         self.publisher = StepPublisher(outside.client, outside.bucket, outside.account, pool.model.dtype, self.canaries)
@@ -65,7 +65,7 @@ class Trainer:
     def run(self) -> int:
         beats = Heartbeats(self.outside.orchestrator, self._beat, self.config.heartbeat_seconds)
         limits = Limits.of(self.pool_config.work)
-        opener = CanaryOpener(self.canaries, self.outside.client, self.outside.bucket, limits)
+        opener = CanaryOpener(self.canaries, self.outside.client, self.outside.bucket.get, limits)
         beats.start()
         opener.start()
         try:

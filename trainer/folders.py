@@ -36,10 +36,8 @@ def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
 
 def remove_leftovers(parent: Path) -> None:
     """Delete what an interrupted `write_folder` left in `parent`; only for a folder that one process owns."""
-    if parent.is_dir():
-        for path in parent.glob(".*.*"):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+    for path in parent.glob(".*.*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def drop_old(folders: Sequence[Path], keep: int) -> None:

@@ -81,12 +81,12 @@ class Learner:
         rate = 0.0
         parts = self._minibatches(len(selection.samples))
         # A constant of the batch (Dr. GRPO): tokens of every group, so that a batch with little signal moves little.
-        normaliser = sum(len(r.output) for group in groups for r in group.rollouts) / max(1, len(parts))
+        normaliser = sum(len(r.output) for group in groups for r in group) / max(1, len(parts))
         for part in parts:
             norms.append(self._update(selection.samples, part, normaliser, old, totals))
             rate = self.optimizer.param_groups[0]["lr"]
         self.step += 1
-        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        rollouts = [rollout for group in groups for rollout in group]
         count = max(1, len(rollouts))
         tokens = max(1, totals.tokens)
         return StepMetrics(

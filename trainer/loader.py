@@ -2,7 +2,6 @@
 
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
 
 from chain.records import Submission
 from protocol.config import PoolConfig
@@ -10,20 +9,15 @@ from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
 from protocol.tasks.environment import Environment
 from storage.keys import object_key
+from storage.weights.fetch import OpenObject
 from trainer.rollouts import Group, TrainRollout
-
-
-class ObjectReader(Protocol):
-    """Where objects are read; `storage.bucket.Bucket` is one."""
-
-    def get(self, key: str, limit: int = ...) -> bytes: ...
 
 
 class Loader:
     """Reads files of one pool. Tokenizer, EOS and vocabulary come from `folder`, which holds one of its models."""
 
-    def __init__(self, config: PoolConfig, bucket: ObjectReader, folder: Path) -> None:
-        self._bucket, self._limits = bucket, Limits.of(config.work)
+    def __init__(self, config: PoolConfig, open_object: OpenObject, folder: Path) -> None:
+        self._open, self._limits = open_object, Limits.of(config.work)
         self._environment = Environment.of(config, folder)
 
     def groups(self, submission: Submission) -> list[Group]:
@@ -32,7 +26,7 @@ class Loader:
 
         Raises MalformedFile, IntegrityError, UnreachableError, MissingObjectError.
         """
-        data = self._bucket.get(object_key("rollouts", submission.sha256), self._limits.file_bytes)
+        data = self._open(object_key("rollouts", submission.sha256), self._limits.file_bytes)
         header, rollouts = read(data, self._limits)
         work = header.work.id
         if (work.node, work.step, work.counter) != (submission.node, submission.step, submission.counter):
@@ -48,5 +42,5 @@ class Loader:
                 prompt = self._environment.prompt(one.problem_seed, one.target_length)
                 tokens, logprobs = tuple(one.output_tokens), tuple(one.logprobs)
                 group.append(TrainRollout(prompt, tokens, score.reward, score.task_reward, logprobs))
-            out.append(Group(tuple(group), submission.step))
+            out.append(tuple(group))
         return out

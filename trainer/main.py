@@ -1,13 +1,9 @@
 """`run(config_path)`: the trainer's process."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from runtime.process import start
+from runtime.process import Daemon, start
 from trainer.config import TrainerConfig
-
-if TYPE_CHECKING:
-    from trainer.daemon import Trainer
 
 
 def run(config_path: Path) -> None:
@@ -15,7 +11,7 @@ def run(config_path: Path) -> None:
     start(config_path, TrainerConfig, _build, grace=None)
 
 
-def _build(config: TrainerConfig) -> "Trainer":
+def _build(config: TrainerConfig) -> Daemon:
     from engines.loading import set_threads
     from trainer.collaborators import TrainerCollaborators
     from trainer.daemon import Trainer

@@ -23,9 +23,5 @@ class TrainRollout:
         return len(self.prompt) + len(self.output)
 
 
-@dataclass(frozen=True)
-class Group:
-    """All completions of one problem by one submission; `step` is the policy step that generated them."""
-
-    rollouts: tuple[TrainRollout, ...]
-    step: int = 0
+Group = tuple[TrainRollout, ...]
+"""All completions of one problem by one submission."""

@@ -8,11 +8,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -137,17 +139,13 @@ def imitation_batch(
     A blurted example teaches only the decision not to think: learning guessed digits by heart would cost the
     arithmetic that the worked examples have just taught.
     """
-    rows = []
+    tokens, labels = [], []
     for item in examples:
-        prompt = list(prompt_tokens(tokenizer, model_config, item.problem, 0))
+        prompt = prompt_tokens(tokenizer, model_config, item.problem, 0)
         output = [*tokenizer.encode(item.completion), tokenizer.eos_token_id]
-        rows.append((prompt, output))
-    width = max(len(prompt) + len(output) for prompt, output in rows)
-    tokens = torch.full((len(rows), width), tokenizer.pad_token_id)
-    labels = torch.full((len(rows), width), -100)
-    for index, (prompt, output) in enumerate(rows):
-        end = len(prompt) + len(output)
-        tokens[index, :end] = torch.tensor(prompt + output)
-        learned = len(output) if examples[index].worked else 1
-        labels[index, len(prompt) : len(prompt) + learned] = torch.tensor(output[:learned])
-    return tokens, labels
+        tokens.append(torch.tensor([*prompt, *output]))
+        labels.append(torch.full_like(tokens[-1], -100))
+        learned = slice(len(prompt), None if item.worked else len(prompt) + 1)
+        labels[-1][learned] = tokens[-1][learned]
+    padded = partial(pad_sequence, batch_first=True)
+    return padded(tokens, padding_value=tokenizer.pad_token_id), padded(labels, padding_value=-100)

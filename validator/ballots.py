@@ -3,7 +3,6 @@
 A process killed between commit and reveal must reveal the very same vote: withholding costs more than being wrong.
 """
 
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +75,3 @@ class BallotBox:
         except (OSError, ValueError) as error:
             what = f"the ballot {path} is damaged: {first_line(error)}"
             raise IntegrityError(what, "move it away; its vote is lost") from None
-
-
-def new_salt() -> bytes:
-    return secrets.token_bytes(32)

@@ -35,15 +35,9 @@ def verdict_on(
     findings: Sequence[Finding] = (),
 ) -> Verdict:
     """The verdict `code` on a submission, with what it rests on."""
-    work = facts.work.id
     return Verdict(
-        chain_id=work.pool.chain_id,
-        pools=work.pool.pools,
-        pool=work.pool.pool,
+        **facts.work.id.flat(),
         sequence=facts.sequence,
-        node=work.node,
-        step=work.step,
-        counter=work.counter,
         sha256=facts.commitment.sha256.hex(),
         lane_seed=facts.lane_seed.hex(),
         config_hash=config.digest.hex(),

@@ -1,12 +1,14 @@
 """Collects the fees of our members and jurors, once nothing of what they judged can change."""
 
+from chain.contracts.court import Committee
 from chain.judging import Lane, Trial
 from chain.records import Submission
 from chain.state import State
 from validator import selectors
 from validator.collaborators import ValidatorCollaborators
-from validator.committees import DrawnCommittee, drawn_committee
+from validator.committees import drawn_committee, ours
 from validator.publishing import VerdictPublisher
+from validator.votes import LaneVote, TrialVote, Vote
 
 
 class FeeCollection:
@@ -23,25 +25,27 @@ class FeeCollection:
         self._closed.clear()
 
     def collect_lane(self, state: State, lane: Lane, files: list[Submission], now: int) -> None:
-        if not lane.decided or not selectors.all_final(files, now):
-            return
+        if not lane.round.settled or not all(file.is_final(now) for file in files):
+            return  # an outcome that can still change pays nobody
         missing = 0
         for current in lane.rounds:
-            where = selectors.lane_place(lane, current.round)
-            for member, seat, voter in drawn_committee(state, current).ours(self._voters):
-                if member in current.closed:
-                    continue
+            where, committee = selectors.lane_place(lane, current.round), drawn_committee(state, current)
+            for member in self._collect(state, where, committee, LaneVote(lane, current, files)):
                 missing += 1
                 if member in current.reveals:
                     self._publisher.publish_later(current.reveals[member][1], state.head)
-                close = self._voters[voter].court.close_member(lane.pool, lane.lane, current.round, member).send
-                self._tasks.run((where, seat, "close"), state.head, f"{where} seat {seat} collects", close, quiet=True)
         if not missing:
             self._closed.add((lane.pool, lane.lane))
 
-    def collect_trial(self, state: State, trial: Trial, jury: DrawnCommittee) -> None:
-        where = selectors.trial_place(trial)
-        for juror, seat, voter in jury.ours(self._voters):
-            if juror not in trial.closed:
-                close = self._voters[voter].juries.close_juror(trial.trial, juror).send
+    def collect_trial(self, state: State, trial: Trial, jury: Committee) -> None:
+        self._collect(state, selectors.trial_place(trial), jury, TrialVote(trial))
+
+    def _collect(self, state: State, where: str, committee: Committee, vote: Vote) -> list[int]:
+        """Start what is due, and return those of our members whose fee is still open."""
+        missing = []
+        for member, seat, voter in ours(committee, self._voters):
+            if member not in vote.current.closed:
+                missing.append(member)
+                close = vote.at(self._voters[voter]).close(vote.place, member).send
                 self._tasks.run((where, seat, "close"), state.head, f"{where} seat {seat} collects", close, quiet=True)
+        return missing

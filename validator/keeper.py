@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from chain.contracts.stakes import DRAW_REACH
-from chain.judging import Lane, Round, Trial
+from chain.judging import Lane, Panel, Trial
 from chain.records import Submission
 from chain.state import State
 from chain.suite import Suite
 from validator import selectors
-from validator.rounds import turn
+from validator.rounds import settleable, turn
 from validator.transaction_tasks import TransactionTasks
 
 _MEMBERS_WAIT, _OTHERS_WAIT = 2.0, 4.0
@@ -31,11 +31,10 @@ class Keeper:
         current = lane.round
         if current.settled:
             return
-        undrawn = not current.drawn and state.head > current.seed_block + state.pools[lane.pool].terms.drawBlocks
-        if not undrawn and not selectors.round_view(current, True).settleable(now):
+        if not selectors.will_never_be_drawn(state, lane) and not settleable(current, now):
             return
         where = selectors.lane_place(lane, current.round)
-        settle = self._suite.court.settle(lane.pool, lane.lane, current.round, files).send
+        settle = self._suite.court.settle((lane.pool, lane.lane, current.round), files).send
         self._do((where, "settle"), state, f"{where} settles", settle, self._wait(current, lane.lane, seats))
 
     def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
@@ -78,7 +77,7 @@ class Keeper:
                 file, what = state.submissions[pool, sequence], f"the canary {sequence} is concluded"
                 self._do(("canary", sequence), state, what, suite.canaries.conclude(file).send)
 
-    def _wait(self, current: Round | Trial, number: int, seats: set[int]) -> float:
+    def _wait(self, current: Panel, number: int, seats: set[int]) -> float:
         """Seconds before we step in: none for the seat whose turn it is."""
         if current.seats and current.seats[turn(number, len(current.seats))] in seats:
             return 0.0

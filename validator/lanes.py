@@ -1,7 +1,5 @@
 """Lanes from the first file to the last fee: vote where our seats are drawn, judge ahead, settle, collect."""
 
-from functools import partial
-
 from chain.contracts.court import Court
 from chain.judging import Lane
 from chain.records import Pool, Submission
@@ -23,7 +21,9 @@ class LaneHandler:
     def advance(self, state: State, pool: Pool, now: int) -> None:
         """Do what is due in every lane of the pool that may still need us, oldest first."""
         seats = selectors.seats_of(state, self._voting.voters)
-        for lane in selectors.lanes_in_order(state, pool.pool, self._fees.is_closed):
+        for (number, _), lane in sorted(state.lanes.items()):
+            if number != pool.pool or self._fees.is_closed(lane):
+                continue
             files = state.files_of(lane)
             if not lane.round.settled:
                 self._vote(state, pool, lane, files, now)
@@ -32,10 +32,10 @@ class LaneHandler:
 
     def _vote(self, state: State, pool: Pool, lane: Lane, files: list[Submission], now: int) -> None:
         current, where = lane.round, selectors.lane_place(lane, lane.round.round)
-        forecast = partial(self._court.committee_of, lane.pool, lane.lane, current.round)
-        committee = drawn_or_forecast(state, current, forecast)
+        judged = selectors.judged_files(lane, files)
+        vote = LaneVote(lane, current, files, judged)
+        committee = drawn_or_forecast(state, current, self._court, vote.place)
         if committee is not None:
-            vote = LaneVote(self._court, lane, current, files)
-            self._voting.advance(state, pool, VotingRound(where, committee, files, vote, committee.seed), now)
-        elif selectors.chance(state, self._voting.voters, pool.terms.committee) >= _LIKELY:
-            self._voting.look_ahead(pool, where, files)
+            self._voting.advance(state, pool, VotingRound(where, committee, judged, vote, committee.seed), now)
+        elif selectors.chance(state, self._voting.voters, pool) >= _LIKELY:
+            self._voting.look_ahead(pool, where, judged or files)

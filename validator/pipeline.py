@@ -5,17 +5,16 @@ the engine) raise. Time is bounded by the pool's limits: the reader's, and one p
 """
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import replace
 
-from engines.base import Engine, EngineInfo
+from engines.base import Engine
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
 from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Finding, Verdict, combine
-from validator.checks import CHECKS
-from validator.checks.base import Check, Cost, refuse
+from validator.checks import FILE_CHECKS, PREFILL_CHECKS
+from validator.checks.base import refuse
 from validator.context import CheckContext, SubmissionFacts, verdict_on
 from validator.measurements import measure
 
@@ -26,18 +25,21 @@ def judge(
     config: PoolConfig,
     environment: Environment,
     engine: Engine,
-    checks: Iterable[Check] = CHECKS,
 ) -> Verdict:
     """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's
     weights. Nothing else counts: whoever judges later or alone finds the same. Raises ReaderError or the engine's
     MusterError."""
     context, findings = _open(facts, data, config, environment)
+    audited: list[int] = []
     if context is not None:
-        findings = _cheap(context, checks)
-        if _open_to_doubt(findings):
+        findings = _before_prefill(context)
+        if findings[-1].code.is_accept:
             context = replace(context, measurements=measure(context, engine))
-            findings += [check.judge(context) for check in checks if check.cost is Cost.PREFILL]
-    return _verdict(facts, config, context, engine.info, findings)
+            findings += [check(context) for check in PREFILL_CHECKS]
+            audited = context.audited
+    info = engine.info
+    arithmetic = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
+    return verdict_on(facts, config, combine(findings), arithmetic, audited, findings)
 
 
 def _open(
@@ -54,24 +56,11 @@ def _open(
     return CheckContext(facts, config, environment, data, header, tuple(rollouts)), []
 
 
-def _cheap(context: CheckContext, checks: Iterable[Check]) -> list[Finding]:
+def _before_prefill(context: CheckContext) -> list[Finding]:
     """Checks on the file alone, up to the first refusal: what follows it would rest on false ground."""
     findings = []
-    for check in checks:
-        if check.cost is Cost.FILE:
-            findings.append(check.judge(context))
-            if not findings[-1].code.is_accept:
-                break
+    for check in FILE_CHECKS:
+        findings.append(check(context))
+        if not findings[-1].code.is_accept:
+            break
     return findings
-
-
-def _open_to_doubt(findings: list[Finding]) -> bool:
-    return all(finding.code.is_accept for finding in findings)
-
-
-def _verdict(
-    facts: SubmissionFacts, config: PoolConfig, context: CheckContext | None, info: EngineInfo, findings: list[Finding]
-) -> Verdict:
-    audited = context.audited if context is not None and context.measurements is not None else []
-    engine = {"name": info.name, "version": info.version, "dtype": info.dtype, "device": info.device}
-    return verdict_on(facts, config, combine(findings), engine, audited, findings)

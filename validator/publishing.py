@@ -18,17 +18,16 @@ class VerdictPublisher:
         self._orchestrator, self._verdicts, self._tasks = orchestrator, verdicts, tasks
         self._published: set[bytes] = set()
 
-    def publish(self, digest: bytes) -> int:
-        """Upload the document of a revealed ballot; always 0: no block has to be reached after it."""
+    def publish(self, digest: bytes) -> None:
+        """Upload the document of a revealed ballot."""
         document = self._verdicts.document(digest)
         if document is None or digest in self._published:
-            return 0
+            return
         try:
             self._orchestrator.upload_verdict(document)
             self._published.add(digest)
         except MusterError as error:
             log.info("verdict %s is not published yet: %s", digest.hex()[:12], error)
-        return 0
 
     def publish_later(self, digest: bytes, head: int) -> None:
         """Publish in the background what a kill kept from it."""

@@ -1,6 +1,6 @@
 """Which rounds and trials need us, and what of them: pure functions of the projected state."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container
 from math import comb
 
 from eth_utils.crypto import keccak
@@ -13,26 +13,6 @@ from protocol.rollouts.commitment import Commitment
 from protocol.seeds import Work
 from protocol.verdict import Code, code_at
 from validator.context import SubmissionFacts
-from validator.rounds import RoundView
-
-
-def _bitmap(members: Mapping[int, object]) -> int:
-    return sum(1 << member for member in members)
-
-
-def round_view(current: Round | Trial, known: bool) -> RoundView:
-    """A lane's round or a trial, as `rounds` judges it. `known`: the committee is known."""
-    settled = current.settled if isinstance(current, Round) else current.concluded
-    return RoundView(
-        known=known or current.drawn,
-        drawn=current.drawn,
-        members=len(current.seats),
-        committed=_bitmap(current.commits),
-        revealed=_bitmap(current.reveals),
-        settled=settled,
-        commit_until=current.commit_until,
-        reveal_until=current.reveal_until,
-    )
 
 
 def lane_place(lane: Lane, number: int) -> str:
@@ -65,8 +45,8 @@ def submission_facts(
 
 
 def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
-    """Refused files whose challenge window is over: their slash or refund waits for a keeper."""
-    waiting = (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE)
+    """Files not accepted whose challenge window is over: their slash, fine or refund waits for a keeper."""
+    waiting = (Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE)
     return [
         file
         for file in state.submissions_of(pool)
@@ -74,9 +54,21 @@ def to_finalize(state: State, pool: int, now: int) -> list[Submission]:
     ]
 
 
-def all_final(files: list[Submission], now: int) -> bool:
-    """Whether every outcome of a lane can no longer change, so that its members can be paid."""
-    return all(file.is_final(now) for file in files)
+def judged_files(lane: Lane, files: list[Submission]) -> list[Submission]:
+    """The files that the lane's newest round votes on: those attested, and then those that the first left undecided."""
+    if lane.round.round == 0:
+        return [file for file in files if lane.is_judged(file.place)]
+    return [file for file in files if code_at(lane.rounds[0].codes, file.place) is Code.UNDECIDED]
+
+
+def will_never_be_drawn(state: State, lane: Lane) -> bool:
+    """Whether the newest round's committee can be drawn no more: nothing was attested in time, or nobody drew it."""
+    current, terms = lane.round, state.pools[lane.pool].terms
+    if current.drawn:
+        return False
+    if not current.seed_block:
+        return state.head >= lane.last_block + terms.attestBlocks
+    return state.head > current.seed_block + terms.drawBlocks
 
 
 def seats_of(state: State, voters: Container[str]) -> set[int]:
@@ -84,14 +76,10 @@ def seats_of(state: State, voters: Container[str]) -> set[int]:
     return {seat.seat for seat in state.seats.values() if seat.voter in voters}
 
 
-def chance(state: State, voters: Container[str], committee: int) -> float:
-    """Probability that a committee yet to be drawn has at least one seat that votes with these keys."""
-    active = [seat.voter in voters for seat in state.seats.values() if seat.active]
-    if len(active) < committee:
+def chance(state: State, voters: Container[str], pool: Pool) -> float:
+    """Probability that a committee of the pool yet to be drawn has at least one seat that votes with these keys."""
+    ours = [seat.voter in voters for seat in state.seats.values() if seat.active and pool.seat_class in seat.classes]
+    committee = pool.terms.committee
+    if len(ours) < committee:
         return 0.0
-    return 1.0 - comb(active.count(False), committee) / comb(len(active), committee)
-
-
-def lanes_in_order(state: State, pool: int, done: Callable[[Lane], bool]) -> list[Lane]:
-    """The pool's lanes that may still need us, oldest first."""
-    return [lane for (of, _), lane in sorted(state.lanes.items()) if of == pool and not done(lane)]
+    return 1.0 - comb(ours.count(False), committee) / comb(len(ours), committee)

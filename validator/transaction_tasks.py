@@ -23,7 +23,7 @@ class TransactionTasks:
         self._not_before: dict[Hashable, float] = {}
         self._mined: dict[Hashable, int] = {}
 
-    def run(self, key: Hashable, head: int, what: str, task: Callable[[], Receipt | int], quiet: bool = False) -> bool:
+    def run(self, key: Hashable, head: int, what: str, task: Callable[[], object], quiet: bool = False) -> bool:
         """Start a task unless it runs, pauses after a failure, or succeeded in a block beyond `head`."""
         with self._lock:
             pausing = time.monotonic() < self._not_before.get(key, 0.0)
@@ -38,10 +38,10 @@ class TransactionTasks:
         with self._lock:
             self._mined.clear()
 
-    def stop(self, wait: bool = True) -> None:
-        self._pool.shutdown(wait=wait, cancel_futures=True)
+    def stop(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
-    def _run(self, key: Hashable, head: int, what: str, task: Callable[[], Receipt | int], quiet: bool) -> None:
+    def _run(self, key: Hashable, head: int, what: str, task: Callable[[], object], quiet: bool) -> None:
         mined, pause = head + 1, 0.0
         try:
             done = task()

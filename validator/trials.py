@@ -1,7 +1,5 @@
 """Trials: vote where our seats are jurors, have the jury's verdict recorded, collect the fees."""
 
-from functools import partial
-
 from chain.contracts.court import Juries
 from chain.judging import Trial
 from chain.records import Pool
@@ -25,18 +23,18 @@ class TrialHandler:
                 self._advance(state, pool, trial, now)
 
     def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
-        files = [state.submissions[trial.pool, trial.sequence]]
-        jury = drawn_or_forecast(state, trial, partial(self._juries.jury_of, trial.trial))
-        if not trial.drawn and not trial.concluded:
+        files, vote = [state.submissions[trial.pool, trial.sequence]], TrialVote(trial)
+        jury = drawn_or_forecast(state, trial, self._juries, vote.place)
+        if not trial.drawn and not trial.settled:
             self._keeper.draw_or_dismiss(state, trial, files[0], selectors.seats_of(state, self._voting.voters))
         if jury is None:
             return
-        if trial.concluded:
+        if trial.settled:
             self._fees.collect_trial(state, trial, jury)
             return
         # Jurors look at the rollouts that the committee looked at.
         audit_seed = selectors.deciding_round(state, files[0]).seed
-        voting = VotingRound(selectors.trial_place(trial), jury, files, TrialVote(self._juries, trial), audit_seed)
+        voting = VotingRound(selectors.trial_place(trial), jury, files, vote, audit_seed)
         self._voting.advance(state, pool, voting, now)
-        if trial.drawn and (len(trial.reveals) == len(trial.seats) or now >= trial.reveal_until):
+        if trial.all_revealed or (trial.drawn and now >= trial.reveal_until):
             self._keeper.conclude(state, trial, files[0], selectors.seats_of(state, self._voting.voters))

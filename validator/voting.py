@@ -5,16 +5,18 @@ have none; when no source answers, or checks are not done in time, the seat stay
 """
 
 import logging
+import secrets
 from dataclasses import dataclass
 from functools import partial
 
+from chain.contracts.court import Committee
 from chain.records import Pool, Submission
 from chain.state import State
 from chain.transactions import Receipt
 from validator import selectors
-from validator.ballots import Ballot, new_salt
+from validator.ballots import Ballot
 from validator.collaborators import ValidatorCollaborators
-from validator.committees import DrawnCommittee
+from validator.committees import ours
 from validator.judge_queue import JudgeTask, LaneVerdict, TaskKey
 from validator.publishing import VerdictPublisher
 from validator.rounds import SeatAction, member_action
@@ -29,7 +31,7 @@ class VotingRound:
     """A round or trial in which our seats may vote. `audit_seed` draws the audit sample of its files."""
 
     where: str
-    committee: DrawnCommittee
+    committee: Committee
     files: list[Submission]
     vote: Vote
     audit_seed: bytes
@@ -52,12 +54,11 @@ class Voting:
     def advance(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
         """Start the next action of each of our seats."""
         where, committee, vote = voting.where, voting.committee, voting.vote
-        for member, seat, voter in committee.ours(self.voters):
+        for member, seat, voter in ours(committee, self.voters):
             ready = self._ballots.ready(where, seat, committee.seed, voting.digest)
-            committed = vote.commitment(member)
+            committed = vote.current.commits.get(member)
             matching = self._ballots.committed(where, seat, committed) if committed else None
-            view = selectors.round_view(vote.current, True)
-            action = member_action(view, member, ready is not None, matching is not None, now)
+            action = member_action(vote.current, member, ready is not None, matching is not None, now)
             if action is SeatAction.JUDGE:
                 ready = self._judged_ballot(pool, voting, seat, voter)
             if action in (SeatAction.JUDGE, SeatAction.COMMIT) and ready is not None:
@@ -96,8 +97,8 @@ class Voting:
         verdict = self.verdict(pool, voting)
         if verdict is None:
             return None
-        codes, digest, salt = voting.vote.codes(verdict), verdict.verdict_hash, new_salt()
-        commitment = voting.vote.hash(voter, codes, digest, salt)
+        codes, digest, salt = voting.vote.codes(verdict), verdict.verdict_hash, secrets.token_bytes(32)
+        commitment = voting.vote.at(self.voters[voter]).ballot_hash(voting.vote.place, voter, codes, digest, salt)
         seed = voting.committee.seed
         ballot = Ballot(voting.where, seat, voter, seed, voting.digest, codes, digest, salt, commitment)
         self._ballots.keep(ballot)

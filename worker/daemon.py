@@ -13,8 +13,8 @@ from runtime.signed_client import ServiceError
 from worker.collaborators import WorkerCollaborators
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
-from worker.journal import JournalEntry
 from worker.progress import WorkerProgress
+from worker.receipts import ReceiptKeeper
 from worker.submit import Submitter
 
 log = logging.getLogger("muster.worker")
@@ -39,6 +39,8 @@ class Worker:
         collaborators, model = self._collaborators, self._collaborators.producer.config.model
         beats = Heartbeats(collaborators.orchestrator, self._heartbeat, self._config.heartbeat_seconds)
         beats.start()
+        receipts = ReceiptKeeper(collaborators, self._config.poll_seconds)
+        receipts.start()
         what = "node %s works for pool %d: model %s, licence %s"
         log.info(what, collaborators.node, self._config.pool, model.source, model.license)
         try:
@@ -46,6 +48,7 @@ class Worker:
             self._submitter.claim()
             return code
         finally:
+            receipts.stop()
             beats.stop()
             collaborators.close()
 
@@ -74,7 +77,7 @@ class Worker:
     def _act(self, decision: Decision) -> None:
         if decision.do is Do.WAIT:
             self._progress.pause(self._config.poll_seconds, decision.reason, "waiting")
-        elif decision.do is Do.RESUME and isinstance(decision.entry, JournalEntry):
+        elif decision.do is Do.RESUME and decision.entry is not None:
             self._submitter.submit(decision.entry)
         elif decision.do is Do.MAKE:
             slot = self._slot(decision)

@@ -7,11 +7,11 @@ is due, and the journal says whether it exists already.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
-from chain.records import Account, Pool
+from chain.records import Pool
 from chain.standing import Standing, standing_of
 from chain.state import State
+from worker.journal import JournalEntry
 
 
 class Do(Enum):
@@ -23,17 +23,6 @@ class Do(Enum):
     MAKE = "make"
 
 
-class Entry(Protocol):
-    """What decisions need of a journal entry: a finished file, handed in or not."""
-
-    @property
-    def counter(self) -> int: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def step_seed(self) -> bytes: ...
-
-
 @dataclass(frozen=True)
 class Decision:
     """`reason` is a sentence for people. `counter` is the due file's; `entry` the one to resume; `steps` the steps for
@@ -42,48 +31,53 @@ class Decision:
     do: Do
     reason: str = ""
     counter: int = 0
-    entry: Entry | None = None
+    entry: JournalEntry | None = None
     steps: tuple[int, ...] = ()
     failed: bool = False
 
 
-def usable_steps(pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> tuple[int, ...]:
-    """Steps that the contract takes files for, and whose seed is known and deep enough to be built on."""
-    oldest = max(account.joined_step, pool.step - pool.terms.maxLag, 0)
-    return tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
-
-
-def decide(state: State, pool_id: int, node: str, entries: Iterable[Entry], seeds: Mapping[int, bytes]) -> Decision:
+def decide(
+    state: State, pool_id: int, node: str, entries: Iterable[JournalEntry], seeds: Mapping[int, bytes]
+) -> Decision:
     """The next thing to do. `seeds`: step → its seed, only of confirmed seed blocks; `entries`: the journal's."""
     pool, account = state.pools.get(pool_id), state.accounts.get((pool_id, node))
-    stop = _stop(pool_id, pool, account)
-    if stop:
-        return stop
+    standing = standing_of(account)
     if pool is None:
         return Decision(Do.WAIT, f"pool {pool_id} is not on this chain (yet)")
-    standing = standing_of(account)
-    if account is None or standing is Standing.LEFT:
+    if account is None:
         return Decision(Do.WAIT, f"the node has not joined pool {pool_id}")
+    if standing is Standing.EJECTED:
+        reason = f"the node was ejected from pool {pool_id}: its submission {account.eject_sequence} was refused"
+        return Decision(Do.STOP, reason, failed=True)
     if standing is Standing.FROZEN:
         return Decision(Do.WAIT, "one of the node's files was refused and is not final: no submissions until it is")
-    if pool.status == "paused":
-        return Decision(Do.WAIT, f"pool {pool_id} is paused by its owner")
-    steps = usable_steps(pool, account, seeds)
+    # The contract takes files for these, and their seeds are deep enough to be built on.
+    oldest = max(account.joined_step, pool.step - pool.terms.maxLag, 0)
+    steps = tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
+    for entry in entries:
+        # The pool promised by its receipt to take this file, whatever has changed since.
+        promised = entry.receipt is not None and pool.status != "settled"
+        current = entry.step in steps and seeds[entry.step] == entry.step_seed
+        if entry.counter == account.counter and (promised or (current and not _closed(pool_id, pool, standing))):
+            return Decision(Do.RESUME, "a finished file is not on chain", entry.counter, entry, steps)
+    closed = _closed(pool_id, pool, standing)
+    if closed:
+        return closed
     if not steps:
         return Decision(Do.WAIT, "no policy step with a confirmed seed that this node may work for")
-    for entry in entries:
-        if entry.counter == account.counter and entry.step in steps and seeds[entry.step] == entry.step_seed:
-            return Decision(Do.RESUME, "a finished file is not on chain", entry.counter, entry, steps)
     return Decision(Do.MAKE, "", account.counter, None, steps)
 
 
-def _stop(pool_id: int, pool: Pool | None, account: Account | None) -> Decision | None:
-    standing = standing_of(account)
-    if account is not None and standing is Standing.EJECTED:
-        reason = f"the node was ejected from pool {pool_id}: its submission {account.eject_sequence} was refused"
-        return Decision(Do.STOP, reason, failed=True)
+def _closed(pool_id: int, pool: Pool, standing: Standing) -> Decision | None:
+    """Why nothing new is taken from this node now, if so."""
     if standing is Standing.REMOVED:
         return Decision(Do.STOP, f"the owner removed the node from pool {pool_id}", failed=True)
-    if pool is not None and pool.status in ("closing", "settled"):
+    if pool.status in ("closing", "settled"):
         return Decision(Do.STOP, f"pool {pool_id} is {pool.status}: no more files are taken")
+    if standing is Standing.LEFT:
+        return Decision(Do.WAIT, f"the node has not joined pool {pool_id}")
+    if pool.status == "paused":
+        return Decision(Do.WAIT, f"pool {pool_id} is paused by its owner")
+    if pool.status == "understaffed":
+        return Decision(Do.WAIT, f"too few seats judge pool {pool_id}: it takes no work until more opt in")
     return None

@@ -15,7 +15,6 @@ from protocol.encoding import HEX_RECORD, Bytes32
 from protocol.errors import IntegrityError, first_line
 from protocol.files import write_atomic
 from protocol.receipts import UploadReceipt
-from protocol.rollouts.commitment import Commitment
 from protocol.seeds import Work
 from worker.produce import Produced
 
@@ -38,10 +37,6 @@ class JournalEntry:
     rows: int
     uploaded: bool = False
     receipt: UploadReceipt | None = None
-
-    @property
-    def commitment(self) -> Commitment:
-        return Commitment(self.sha256, self.root, self.units, self.rows)
 
     @property
     def stem(self) -> str:
@@ -82,6 +77,15 @@ class Journal:
         done = replace(entry, uploaded=True, receipt=receipt)
         self._note(done)
         return done
+
+    def receipt(self, sha256: bytes) -> UploadReceipt | None:
+        """The receipt of a file that was uploaded. Safe in any thread."""
+        found = (entry.receipt for entry in list(self.entries.values()) if entry.sha256 == sha256)
+        return next(found, None)
+
+    def without_receipt(self, entry: JournalEntry) -> None:
+        """The chain does not take the entry's receipt (any more)."""
+        self._note(replace(entry, receipt=None))
 
     def data(self, entry: JournalEntry) -> bytes:
         """The file's bytes. Raises IntegrityError if the disk lost or changed them; the entry is then forgotten."""

@@ -1,13 +1,9 @@
 """`run(config_path)`: one worker process."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from runtime.process import start
+from runtime.process import Daemon, start
 from worker.config import WorkerConfig
-
-if TYPE_CHECKING:
-    from worker.daemon import Worker
 
 
 def run(config_path: Path) -> None:
@@ -15,7 +11,7 @@ def run(config_path: Path) -> None:
     start(config_path, WorkerConfig, _build)
 
 
-def _build(config: WorkerConfig) -> "Worker":
+def _build(config: WorkerConfig) -> Daemon:
     from worker.collaborators import WorkerCollaborators
     from worker.daemon import Worker
 

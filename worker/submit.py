@@ -4,10 +4,11 @@ import logging
 import threading
 import time
 
-from chain.contracts.pools import WorkItem
+from chain.contracts.pools import Submitted, WorkItem
 from chain.errors import ContractError, TransactionError
 from protocol.amounts import show_tokens
 from protocol.errors import MusterError
+from protocol.receipts import UploadReceipt
 from worker.collaborators import WorkerCollaborators
 from worker.journal import JournalEntry
 from worker.progress import WorkerProgress
@@ -15,6 +16,8 @@ from worker.progress import WorkerProgress
 log = logging.getLogger("muster.worker")
 _KEPT_FILES = 64
 _CATCH_UP = 30.0
+_PROMISED = frozenset({"WrongStatus", "StepOutOfRange", "NotMember", "OverLimit"})
+"""Refusals that the receipt of an earlier upload overrides."""
 
 
 class Submitter:
@@ -37,13 +40,12 @@ class Submitter:
         if not entry.uploaded:
             progress.phase = "uploading"
             receipt = self._collaborators.orchestrator.upload_rollouts(journal.data(entry))
+            if not self._counts(receipt):
+                return
             entry = journal.mark_uploaded(entry, receipt)
         progress.phase = "submitting"
-        done = entry.commitment
-        item = WorkItem(done.root, done.sha256, done.units, done.rows)
         try:
-            pool = self._client.config.pool
-            landed = self._client.suite.pools.submit(pool, entry.step, entry.counter, item).send()
+            landed = self._send(entry)
         except ContractError as error:
             self._refused(entry, error)
             return
@@ -55,6 +57,27 @@ class Submitter:
         log.info("file %d is submission %d", entry.counter, landed.sequence)
         journal.prune(entry.counter - _KEPT_FILES)
         self._catch_up(landed.receipt.block)
+
+    def _counts(self, receipt: UploadReceipt | None) -> bool:
+        """Whether the chain would take the receipt: without one, what the service leaves out is late and fined."""
+        pool = self._client.pool()
+        if pool is not None and receipt is not None and receipt.signer == pool.service:
+            return True
+        signer = receipt.signer if receipt else "nobody"
+        named = pool.service if pool and pool.service else "no key"
+        reason = f"nothing is submitted: {signer} signs the service's receipts, and the pool's owner named {named}"
+        self._progress.pause(5.0, reason, "waiting")
+        return False
+
+    def _send(self, entry: JournalEntry) -> Submitted:
+        pools, pool = self._client.suite.pools, self._client.config.pool
+        item = WorkItem(entry.root, entry.sha256, entry.units, entry.rows)
+        try:
+            return pools.submit(pool, entry.step, entry.counter, item).send()
+        except ContractError as error:
+            if error.name not in _PROMISED or entry.receipt is None:
+                raise
+            return pools.submit(pool, entry.step, entry.counter, item, entry.receipt).send()
 
     def claim_if_due(self) -> None:
         if time.monotonic() >= self._next_claim:
@@ -73,6 +96,8 @@ class Submitter:
 
     def _refused(self, entry: JournalEntry, error: ContractError) -> None:
         """The chain's next look decides; until then do not hammer it."""
+        if error.name in ("BadReceipt", "ReceiptOutOfTime"):
+            self._collaborators.journal.without_receipt(entry)
         if error.name == "OverLimit":
             self.claim()
         if error.name == "CounterMismatch":

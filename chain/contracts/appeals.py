@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from chain.contracts.base import ContractCall, bytes32
+from chain.contracts.base import ContractCall
 from chain.contracts.pools import Pools
 from chain.contracts.token import Params, TokenTaker
 from chain.records import Submission
 from chain.transactions import Receipt
+from protocol.encoding import encode_words
 
 
 class Appeals(TokenTaker):
@@ -18,25 +18,15 @@ class Appeals(TokenTaker):
 
     name = "Appeals"
 
-    def deposit_of(self, pool: int, round: int = 0) -> int:
-        """Deposit of a dispute (round 0) or an appeal (round 1), in grains."""
-        return int(self.read("depositOf", pool, round))
-
     def dispute(self, submission: Submission) -> ContractCall[int]:
         """Dispute the committee's outcome before `final_time`; returns the jury's trial number."""
-        place, deposit = (submission.pool, submission.sequence), self.deposit_of(submission.pool, 0)
-        return self._returning(self._taking(deposit, "dispute", *place, submission.file_data), "Disputed", "trial")
-
-    def appeal(self, submission: Submission) -> ContractCall[int]:
-        """Appeal against the first jury's verdict; returns the second jury's trial number."""
-        deposit = self.deposit_of(submission.pool, 1)
-        return self._returning(
-            self._taking(deposit, "appeal", submission.pool, submission.sequence), "Appealed", "trial"
-        )
+        deposit = int(self.read("depositOf", submission.pool, 0))
+        call = self._taking(deposit, "dispute", submission.pool, submission.sequence, submission.file_data)
+        return self._returning(call, "Disputed", "trial")
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: record the first verdict, or resolve for good."""
-        return self._call("conclude", submission.pool, submission.sequence, submission.file_data)
+        return self.call("conclude", submission.pool, submission.sequence, submission.file_data)
 
 
 @dataclass(frozen=True)
@@ -64,10 +54,11 @@ class Canaries(TokenTaker):
     @staticmethod
     def leaf(salt: bytes, pool: int, step: int, node: str, counter: int) -> bytes:
         """A canary's leaf; hash the real ones and random padding into a tree of sixteen."""
-        words = ["bytes32", "uint256", "uint256", "address", "uint256"]
-        return keccak(keccak(encode(words, [bytes32(salt, "salt"), pool, step, node, counter])))
+        return keccak(keccak(encode_words(salt, pool, step, node, counter)))
 
-    def open(self, submission: Submission, planted: Planted, rollout: FailingRollout, reason: int) -> ContractCall[Receipt]:
+    def open(
+        self, submission: Submission, planted: Planted, rollout: FailingRollout, reason: int
+    ) -> ContractCall[Receipt]:
         """Open a canary after settlement, within its challenge window, as the pool's owner. `reason`: the reject code
         that an honest check gives. The deposit (accused bonds and jury fees) comes back if the opening stands."""
         params = Params(self.client, self.deployment).values()
@@ -80,11 +71,11 @@ class Canaries(TokenTaker):
             submission.pool,
             submission.sequence,
             submission.file_data,
-            (bytes32(planted.salt, "salt"), list(planted.proof)),
-            (rollout.row, bytes32(rollout.row_hash, "row hash"), list(rollout.proof)),
+            (planted.salt, list(planted.proof)),
+            (rollout.row, rollout.row_hash, list(rollout.proof)),
             int(reason),
         )
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: after the jury, or at once when nobody is accused."""
-        return self._call("conclude", submission.pool, submission.sequence, submission.file_data)
+        return self.call("conclude", submission.pool, submission.sequence, submission.file_data)

@@ -5,17 +5,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
+from eth_account.signers.local import LocalAccount
+
 from chain import abi
 from chain.client import ChainClient, View
 from chain.deployment import Deployment
 from chain.events import Event
 from chain.logs import decode_logs
 from chain.transactions import Call, Receipt
+from protocol import eip712
 from protocol.errors import ConfigError
-from protocol.eip712 import Domain, checked_address
 
 R = TypeVar("R")
-UINT24, UINT32, UINT40, UINT56 = (1 << 24) - 1, (1 << 32) - 1, (1 << 40) - 1, (1 << 56) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +25,13 @@ class ContractCall(Call, Generic[R]):
     all that the call needs and returns what it is for.
 
     `result` reads that from the receipt. `grains` leave the sender's account. `approval`, for a call whose contract
-    takes them by allowance: the call that lets it take so many grains, None if it may already. `pending`: gas is
-    estimated on top of what others have sent and nobody has mined yet, so that all can be in one block.
+    takes them by allowance: the call that lets it take so many grains, None if it may already.
     """
 
     client: ChainClient = field(repr=False)
     result: Callable[[Receipt], R] = field(repr=False)
     grains: int = 0
     approval: Callable[[int], "ContractCall[Receipt] | None"] | None = field(default=None, repr=False)
-    pending: bool = False
 
     def send(self) -> R:
         """Approve if need be, send, and wait until mined. Raises ContractError with the decoded reason when the
@@ -40,13 +39,12 @@ class ContractCall(Call, Generic[R]):
         approval = self.approval(self.grains) if self.approval and self.grains else None
         if approval is not None:
             approval.send()
-        gas = self.client.estimate(self, "pending") * 5 // 4 + 30_000 if self.pending else None
-        return self.result(self.client.send(self, gas))
+        return self.result(self.client.send(self))
 
 
 class Contract:
-    """A contract of a deployment. Methods that change it return a `ContractCall`, whose arguments they check
-    (ConfigError for those that cannot be right); views read at once."""
+    """A contract of a deployment. Methods that change it return a `ContractCall`; views read at once. Both raise
+    ConfigError for arguments that do not fit the ABI."""
 
     name = ""
 
@@ -56,12 +54,9 @@ class Contract:
         self.address = deployment.address(self.name)
         self.abi = abi.load(self.name)
 
-    def _call(self, function: str, *args: Any) -> ContractCall[Receipt]:
-        try:
-            data = self.abi[function].encode(*args)
-        except ValueError as error:
-            raise ConfigError(str(error), "check the arguments") from None
-        label = f"{self.name}.{function}"
+    def call(self, function: str, *args: Any) -> ContractCall[Receipt]:
+        """A call of any function by its name in the ABI."""
+        data, label = self.abi[function].encode(*args), f"{self.name}.{function}"
         return ContractCall(self.address, data, label, client=self.client, result=lambda receipt: receipt)
 
     def _returning(self, call: ContractCall[Any], event: str, argument: str) -> ContractCall[int]:
@@ -72,7 +67,7 @@ class Contract:
         return View(self.address, self.abi[function], args)
 
     def read(self, function: str, *args: Any) -> Any:
-        return self.client.read(self.view(function, *args))
+        return self.client.read_many([self.view(function, *args)])[0]
 
     def event(self, receipt: Receipt, name: str) -> Event:
         """The first event `name` of this contract in a receipt."""
@@ -81,29 +76,10 @@ class Contract:
                 return event
         raise ConfigError(f"{receipt.tx_hash} did not emit {name}", "check the deployment file")
 
-    def domain(self, name: str) -> Domain:
-        """EIP-712 domain of this contract."""
-        return Domain(name, "1", self.deployment.chain_id, self.address)
-
-
-def address(value: str, what: str) -> str:
-    """A checked address argument."""
-    try:
-        return checked_address(value)
-    except ValueError as error:
-        raise ConfigError(f"{what}: {error}", "copy it again") from None
-
-
-def integer(value: int, most: int, what: str, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{what} is {value!r}, not a number from {least} to {most}", "check it")
-    return value
-
-
-def bytes32(value: bytes, what: str) -> bytes:
-    if not isinstance(value, bytes) or len(value) != 32:
-        raise ConfigError(f"{what} is not 32 bytes", "check it")
-    return value
+    def signed(self, account: LocalAccount, domain: str, struct: str, *values: eip712.Value) -> bytes:
+        """The account's EIP-712 signature of a struct, in the domain of that name of this contract."""
+        at = eip712.Domain(domain, "1", self.deployment.chain_id, self.address)
+        return eip712.sign(account, eip712.digest(at, struct, *values))
 
 
 def record(kind: type[R], values: dict[str, Any], **extra: Any) -> R:

@@ -3,135 +3,106 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from chain.contracts.base import Contract, ContractCall, bytes32, integer
+from chain.contracts.base import Contract, ContractCall
 from chain.errors import ContractError
 from chain.records import Submission
 from chain.transactions import Receipt
+from protocol.encoding import encode_words
+from protocol.receipts import UploadReceipt
 
-_UINT64 = (1 << 64) - 1
+Place = tuple[int, ...]
+"""Where votes are cast: (pool, lane, round) at Court, (trial,) at Juries."""
 _NOT_YET = frozenset({"SeedNotMined", "NoSuchLane", "NoSuchTrial"})
 
 
 @dataclass(frozen=True)
 class Committee:
-    """`seats[j]` and its voting key `voters[j]` are member (juror) j's. `seed` is the lane's or trial's."""
+    """`seats[j]` votes with the key `voters[j]` as member (juror) j. `seed` is the draw's."""
 
     seats: tuple[int, ...]
     voters: tuple[str, ...]
     seed: bytes
-    drawn: bool
 
 
-class Court(Contract):
-    """Called by validators' voting keys and keepers."""
+class BallotContract(Contract):
+    """A contract at which drawn members commit to hidden votes, reveal them and are paid."""
 
-    name = "Court"
+    committee_view = ""
+    close_function, closed_event = "", ""
 
-    def committee_of(self, pool: int, lane: int, round: int) -> Committee | None:
-        """The committee, drawn or not; None while its seed block is not mined."""
+    def committee_of(self, place: Place) -> Committee | None:
+        """Committee or jury, drawn or not; None while its seed block is not mined."""
         try:
-            seats, voters, seed, drawn = self.read("committeeOf", pool, lane, round)
+            seats, voters, seed, _ = self.read(self.committee_view, *place)
         except ContractError as error:
             if error.name in _NOT_YET:
                 return None
             raise
-        return Committee(tuple(seats), tuple(voters), seed, drawn)
+        return Committee(tuple(seats), tuple(voters), seed)
 
-    def ballot_hash(
-        self, pool: int, lane: int, round: int, voter: str, codes: int, verdict_hash: bytes, salt: bytes
-    ) -> bytes:
+    def ballot_hash(self, place: Place, voter: str, codes: int, verdict_hash: bytes, salt: bytes) -> bytes:
         """The commitment to a vote, computed locally."""
-        words = ["uint256", "address", "uint256", "uint256", "uint256", "address", "uint256", "bytes32", "bytes32"]
-        values = [
-            self.deployment.chain_id,
-            self.address,
-            pool,
-            lane,
-            round,
-            voter,
-            integer(codes, _UINT64, "codes"),
-            bytes32(verdict_hash, "verdict hash"),
-            bytes32(salt, "salt"),
-        ]
-        return keccak(encode(words, values))
+        return keccak(encode_words(self.deployment.chain_id, self.address, *place, voter, codes, verdict_hash, salt))
 
-    def commit_votes(self, pool: int, lane: int, round: int, member: int, commitment: bytes) -> ContractCall[Receipt]:
-        return self._call("commit", pool, lane, round, member, bytes32(commitment, "commitment"))
+    def commit(self, place: Place, member: int, commitment: bytes) -> ContractCall[Receipt]:
+        """Send the hidden vote."""
+        return self.call("commit", *place, member, commitment)
 
-    def reveal_votes(
-        self, pool: int, lane: int, round: int, member: int, codes: int, verdict_hash: bytes, salt: bytes
-    ) -> ContractCall[Receipt]:
-        return self._call("reveal", pool, lane, round, member, codes, verdict_hash, salt)
+    def reveal(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
+        """Open the vote."""
+        return self.call("reveal", *place, member, codes, verdict_hash, salt)
+
+    def close(self, place: Place, member: int) -> ContractCall[int]:
+        """Pay one member once nothing can change any more; returns the grains its seat's owner got."""
+        return self._returning(self.call(self.close_function, *place, member), self.closed_event, "paid")
+
+
+class Court(BallotContract):
+    """Called by validators' voting keys and keepers."""
+
+    name = "Court"
+    committee_view = "committeeOf"
+    close_function, closed_event = "closeMember", "MemberClosed"
+
+    def set_service(self, pool: int, service: str) -> ContractCall[Receipt]:
+        """Name the key that attests uploads and signs receipts; the pool's owner."""
+        return self.call("setService", pool, service)
+
+    def announce_service(self, pool: int, url: str) -> ContractCall[Receipt]:
+        """Say where the pool's service answers; the pool's owner."""
+        return self.call("announceService", pool, url)
+
+    def attest(self, pool: int, lane: int, places: int) -> ContractCall[Receipt]:
+        """The service: the bytes of these files (bit p for place p) are in the pool's storage."""
+        return self.call("attest", pool, lane, places)
+
+    def attest_by_receipt(self, file: Submission, receipt: UploadReceipt) -> ContractCall[Receipt]:
+        """Anybody: the same for one file, by its receipt."""
+        return self.call("attestByReceipt", file.pool, file.sequence, file.file_data, receipt.on_chain)
 
     def reveal_and_settle(
-        self,
-        pool: int,
-        lane: int,
-        round: int,
-        member: int,
-        codes: int,
-        verdict_hash: bytes,
-        salt: bytes,
-        files: Sequence[Submission],
+        self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes, files: Sequence[Submission]
     ) -> ContractCall[Receipt]:
         """The last revealer's reveal, with the settlement of the round.
 
         Sending raises ContractError, before anything is sent, while another reveal is neither mined nor pending.
         """
         refs = [file.file_ref for file in files]
-        call = self._call("revealAndSettle", pool, lane, round, member, codes, verdict_hash, salt, refs)
-        return replace(call, pending=True)
+        return replace(self.call("revealAndSettle", *place, member, codes, verdict_hash, salt, refs), pending=True)
 
-    def settle(self, pool: int, lane: int, round: int, files: Sequence[Submission]) -> ContractCall[Receipt]:
+    def settle(self, place: Place, files: Sequence[Submission]) -> ContractCall[Receipt]:
         """Tally a round; `files` are all of the lane's submissions in order (`State.files_of(lane)`)."""
-        return self._call("settle", pool, lane, round, [file.file_ref for file in files])
-
-    def close_member(self, pool: int, lane: int, round: int, member: int) -> ContractCall[int]:
-        """Pay one member of a settled and final round; returns the grains its seat's owner got."""
-        return self._returning(self._call("closeMember", pool, lane, round, member), "MemberClosed", "paid")
+        return self.call("settle", *place, [file.file_ref for file in files])
 
 
-class Juries(Contract):
+class Juries(BallotContract):
     """Called by jurors' voting keys and keepers."""
 
     name = "Juries"
-
-    def jury_of(self, trial: int) -> Committee | None:
-        """The jury, drawn or not; None while its seed block is not mined."""
-        try:
-            seats, voters, seed, drawn = self.read("juryOf", trial)
-        except ContractError as error:
-            if error.name in _NOT_YET:
-                return None
-            raise
-        return Committee(tuple(seats), tuple(voters), seed, drawn)
-
-    def ballot_hash(self, trial: int, voter: str, code: int, verdict_hash: bytes, salt: bytes) -> bytes:
-        """The commitment to a juror's vote, computed locally."""
-        words = ["uint256", "address", "uint256", "address", "uint256", "bytes32", "bytes32"]
-        values = [
-            self.deployment.chain_id,
-            self.address,
-            trial,
-            voter,
-            integer(code, 15, "code"),
-            bytes32(verdict_hash, "verdict hash"),
-            bytes32(salt, "salt"),
-        ]
-        return keccak(encode(words, values))
-
-    def commit_vote(self, trial: int, juror: int, commitment: bytes) -> ContractCall[Receipt]:
-        return self._call("commit", trial, juror, bytes32(commitment, "commitment"))
-
-    def reveal_vote(self, trial: int, juror: int, code: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
-        return self._call("reveal", trial, juror, code, verdict_hash, salt)
+    committee_view = "juryOf"
+    close_function, closed_event = "closeJuror", "JurorClosed"
 
     def draw(self, trial: int) -> ContractCall[Receipt]:
-        return self._call("draw", trial)
-
-    def close_juror(self, trial: int, juror: int) -> ContractCall[int]:
-        """Pay one juror of a concluded trial; returns the grains its seat's owner got."""
-        return self._returning(self._call("closeJuror", trial, juror), "JurorClosed", "paid")
+        return self.call("draw", trial)

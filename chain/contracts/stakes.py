@@ -1,13 +1,13 @@
 """Operators' stake and validators' seats."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eth_account.signers.local import LocalAccount
 
-from chain.contracts.base import UINT56, ContractCall, address, integer, record
+from chain.contracts.base import ContractCall, record
 from chain.contracts.token import Permit, TokenTaker
 from chain.transactions import Receipt
-from protocol import eip712
 
 CONSENT = "Consent(address node,address operator,uint256 expiry)"
 
@@ -17,24 +17,22 @@ DRAW_REACH = 3
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node now: see IStakes.Node. Operator is the zero address when the node is unknown."""
+    """What is asked of IStakes.Node now. `operator` is the zero address when the node is unknown."""
 
     operator: str
     stake: int
     pool: int
-    last_pool: int
     frozen: int
     release_at: int
 
 
 @dataclass(frozen=True)
 class SeatView:
-    """A seat now: see ISeats.Seat."""
+    """What is asked of ISeats.Seat now."""
 
     owner: str
     voter: str
     bond: int
-    active_from: int
     left_epoch: int
     release_at: int
     frozen: int
@@ -47,38 +45,32 @@ class Stakes(TokenTaker):
 
     def sign_consent(self, node: LocalAccount, operator: str, expiry: int) -> bytes:
         """The node key's consent to belong to `operator`, usable until `expiry` (chain time)."""
-        digest = eip712.digest(
-            self.domain("muster-stakes"), CONSENT, node.address, address(operator, "operator"), expiry
-        )
-        return eip712.sign(node, digest)
+        return self.signed(node, "muster-stakes", CONSENT, node.address, operator, expiry)
 
     def register_node(self, node: str, amount: int, expiry: int, consent: bytes) -> ContractCall[Receipt]:
         """Register `node` under the caller with `amount` grains at stake."""
-        amount = integer(amount, UINT56, "stake")
-        return self._taking(amount, "registerNode", address(node, "node"), amount, expiry, consent)
+        return self._taking(amount, "registerNode", node, amount, expiry, consent)
 
     def register_node_with_permit(
         self, node: str, amount: int, expiry: int, consent: bytes, permit: Permit
     ) -> ContractCall[Receipt]:
         """The same with a permit in place of an approval."""
-        who, amount = address(node, "node"), integer(amount, UINT56, "stake")
-        call = self._call("registerNodeWithPermit", who, amount, expiry, consent, permit.as_tuple())
+        call = self.call("registerNodeWithPermit", node, amount, expiry, consent, permit)
         return replace(call, grains=amount)
 
     def deposit(self, node: str, amount: int) -> ContractCall[Receipt]:
         """Add `amount` grains; follow with `pools.refresh` to raise the limit in the node's pool."""
-        amount = integer(amount, UINT56, "stake")
-        return self._taking(amount, "deposit", address(node, "node"), amount)
+        return self._taking(amount, "deposit", node, amount)
 
     def withdraw(self, node: str, amount: int) -> ContractCall[Receipt]:
         """Take `amount` grains of unlocked stake back."""
-        return self._call("withdraw", address(node, "node"), integer(amount, UINT56, "amount"))
+        return self.call("withdraw", node, amount)
 
     def node_of(self, node: str) -> NodeView:
-        return record(NodeView, self.read("nodeOf", address(node, "node")))
+        return record(NodeView, self.read("nodeOf", node))
 
     def withdrawable(self, node: str) -> int:
-        return int(self.read("withdrawable", address(node, "node")))
+        return int(self.read("withdrawable", node))
 
 
 class Seats(TokenTaker):
@@ -86,28 +78,36 @@ class Seats(TokenTaker):
 
     name = "Seats"
 
-    def open_seat(self, voter: str) -> ContractCall[int]:
-        """Bond one seat for the hot key `voter`; returns its number. Drawable from the next epoch."""
-        call = self._taking(self.bond(), "openSeat", address(voter, "voter"))
+    def open_seat(self, voter: str, classes: Sequence[int]) -> ContractCall[int]:
+        """Bond one seat for the hot key `voter`; returns its number. Drawable for `classes` from the next epoch."""
+        call = self._taking(self.bond(), "openSeat", voter, list(classes))
         return self._returning(call, "SeatOpened", "seat")
 
+    def opt_in(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+        """Judge the pools of one class more, from the next epoch on."""
+        return self.call("optIn", seat, seat_class)
+
+    def opt_out(self, seat: int, seat_class: int) -> ContractCall[Receipt]:
+        """Judge them no more; what is drawn from earlier epochs stays a duty."""
+        return self.call("optOut", seat, seat_class)
+
     def set_voter(self, seat: int, voter: str) -> ContractCall[Receipt]:
-        return self._call("setVoter", seat, address(voter, "voter"))
+        return self.call("setVoter", seat, voter)
 
     def top_up(self, seat: int) -> ContractCall[Receipt]:
         """Fill the bond of `seat` up to the full bond; nothing is taken from a complete one."""
         return self._taking(max(self.bond() - self.seat_of(seat).bond, 0), "topUp", seat)
 
     def leave_seat(self, seat: int) -> ContractCall[Receipt]:
-        return self._call("leaveSeat", seat)
+        return self.call("leaveSeat", seat)
 
     def unbond_seat(self, seat: int) -> ContractCall[Receipt]:
         """Start the unbonding period of a seat that has left."""
-        return self._call("unbondSeat", seat)
+        return self.call("unbondSeat", seat)
 
     def withdraw_seat(self, seat: int) -> ContractCall[Receipt]:
         """Take the bond back after the unbonding period."""
-        return self._call("withdrawSeat", seat)
+        return self.call("withdrawSeat", seat)
 
     def seat_of(self, seat: int) -> SeatView:
         return record(SeatView, self.read("seatOf", seat))

@@ -1,31 +1,18 @@
 """The token, and governance's parameters."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from eth_account.signers.local import LocalAccount
 
 from chain.client import ChainClient
-from chain.contracts.base import Contract, ContractCall, address, integer
+from chain.contracts.base import Contract, ContractCall
 from chain.deployment import Deployment
 from chain.transactions import Receipt
-from protocol import eip712
 
-MAX_UINT256 = (1 << 256) - 1
-
-
-@dataclass(frozen=True)
-class Permit:
-    """An ERC-2612 permit."""
-
-    deadline: int
-    v: int
-    r: bytes
-    s: bytes
-
-    def as_tuple(self) -> tuple[int, int, bytes, bytes]:
-        return self.deadline, self.v, self.r, self.s
+Permit = tuple[int, int, bytes, bytes]
+"""An ERC-2612 permit: deadline, v, r, s."""
 
 
 class Token(Contract):
@@ -34,35 +21,29 @@ class Token(Contract):
     name = "MusterToken"
 
     def balance_of(self, owner: str) -> int:
-        return int(self.read("balanceOf", address(owner, "owner")))
-
-    def allowance(self, owner: str, spender: str) -> int:
-        return int(self.read("allowance", owner, spender))
+        return int(self.read("balanceOf", owner))
 
     def mint(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self._call("mint", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
-
-    def faucet(self, grains: int) -> ContractCall[Receipt]:
-        return self._call("faucet", integer(grains, MAX_UINT256, "amount"))
+        return self.call("mint", to, grains)
 
     def transfer(self, to: str, grains: int) -> ContractCall[Receipt]:
-        return self._call("transfer", address(to, "to"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("transfer", to, grains)
 
     def approve(self, spender: str, grains: int) -> ContractCall[Receipt]:
-        return self._call("approve", address(spender, "spender"), integer(grains, MAX_UINT256, "amount"))
+        return self.call("approve", spender, grains)
 
     def approval(self, spender: str, grains: int) -> ContractCall[Receipt] | None:
         """What the client's account has to approve so that `spender` may take `grains`; None if it may already."""
-        return None if self.allowance(self.client.address, spender) >= grains else self.approve(spender, grains)
+        allowed = int(self.read("allowance", self.client.address, spender))
+        return None if allowed >= grains else self.approve(spender, grains)
 
     def sign_permit(self, owner: LocalAccount, spender: str, grains: int, deadline: int) -> Permit:
         """The owner's permit for `spender` to take `grains` until `deadline`."""
-        domain = eip712.Domain(self.read("name"), "1", self.deployment.chain_id, self.address)
         struct = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
         nonce = self.read("nonces", owner.address)
-        digest = eip712.digest(domain, struct, owner.address, spender, grains, nonce, deadline)
-        signature = eip712.sign(owner, digest)
-        return Permit(deadline, signature[64], signature[:32], signature[32:64])
+        values = owner.address, spender, grains, nonce, deadline
+        signature = self.signed(owner, self.read("name"), struct, *values)
+        return deadline, signature[64], signature[:32], signature[32:64]
 
 
 class TokenTaker(Contract):
@@ -75,7 +56,7 @@ class TokenTaker(Contract):
     def _taking(self, grains: int, function: str, *args: Any) -> ContractCall[Receipt]:
         """A call in which this contract takes `grains`."""
         approval = partial(self._token.approval, self.address)
-        return replace(self._call(function, *args), grains=grains, approval=approval)
+        return replace(self.call(function, *args), grains=grains, approval=approval)
 
 
 class Params(Contract):
@@ -83,8 +64,9 @@ class Params(Contract):
 
     name = "Params"
 
-    def values(self) -> dict[str, int]:
-        return dict(self.read("values"))
+    def values(self, time: int | None = None) -> dict[str, int]:
+        """`IParams.Values` for what begins at `time` (now if missing), by the struct's names."""
+        return dict(self.read("values") if time is None else self.read("valuesAt", time))
 
     def unbonding(self) -> int:
         """Seconds a validator's bond stays after leaving."""

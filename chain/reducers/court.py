@@ -1,31 +1,44 @@
 """Committees, juries, disputes and canaries."""
 
 from chain.events import Event
-from chain.judging import Canary, Dispute, Round, Trial
-from chain.records import Slash
-from chain.reducers.registry import (
-    dispute_of,
-    freeze,
-    on,
-    pay,
-    round_of,
-    slash,
-    submission_of,
-)
+from chain.judging import Canary, Dispute, Panel, Round, Trial
+from chain.reducers.registry import dispute_of, freeze, on, pay, round_of, slash, submission_of
 from chain.state import State
 from protocol.verdict import Code
+
+MAX_URL = 500
+"""Characters of an announced URL; the rest is cut off."""
 
 # ---- Court
 
 
+@on("Court", "ServiceSet")
+def _service_set(state: State, event: Event) -> None:
+    state.pools[event.args["pool"]].service = event.args["service"]
+
+
+@on("Court", "ServiceAnnounced")
+def _service_announced(state: State, event: Event) -> None:
+    state.pools[event.args["pool"]].service_url = event.args["url"][:MAX_URL]
+
+
+@on("Court", "LaneAttested")
+def _lane_attested(state: State, event: Event) -> None:
+    lane = state.lanes[event.args["pool"], event.args["lane"]]
+    lane.attested, lane.rounds[0].seed_block = event.args["places"], event.args["seedBlock"]
+
+
 @on("Court", "CommitteeDrawn")
 def _committee_drawn(state: State, event: Event) -> None:
-    a = event.args
-    drawn, terms = round_of(state, event), state.pools[a["pool"]].terms
-    drawn.seed_block, drawn.seed, drawn.seats = a["seedBlock"], a["seed"], tuple(a["seats"])
-    drawn.drawn_block, drawn.drawn_time = event.block, event.timestamp
-    drawn.commit_until = event.timestamp + terms.commitWindow
-    drawn.reveal_until = drawn.commit_until + terms.revealWindow
+    terms = state.pools[event.args["pool"]].terms
+    _drawn(round_of(state, event), event, terms.commitWindow, terms.revealWindow)
+
+
+def _drawn(panel: Panel, event: Event, commit_window: int, reveal_window: int) -> None:
+    panel.seed_block, panel.seed = event.args["seedBlock"], event.args["seed"]
+    panel.seats, panel.drawn_time = tuple(event.args["seats"]), event.timestamp
+    panel.commit_until = event.timestamp + commit_window
+    panel.reveal_until = panel.commit_until + reveal_window
 
 
 @on("Court", "VoteCommitted")
@@ -48,13 +61,13 @@ def _lane_settled(state: State, event: Event) -> None:
 @on("Court", "LaneRedrawn")
 def _lane_redrawn(state: State, event: Event) -> None:
     lane = state.lanes[event.args["pool"], event.args["lane"]]
-    lane.rounds.append(Round(len(lane.rounds), event.args["seedBlock"]))
+    lane.rounds.append(Round(len(lane.rounds), seed_block=event.args["seedBlock"]))
 
 
 @on("Court", "MemberAbsent")
 def _member_absent(state: State, event: Event) -> None:
     a = event.args
-    state.slashes.append(slash(event, "seat", str(a["seat"]), 0, a["penalty"], a["lane"] << 4))
+    slash(state, event, "seat", a["seat"], 0, a["penalty"], (a["pool"], a["lane"] << 4))
 
 
 @on("Court", "OutcomeSet")
@@ -70,8 +83,7 @@ def _member_closed(state: State, event: Event) -> None:
     closed.closed.add(closed.seats.index(a["seat"]))
     state.seats[a["seat"]].earned += a["paid"]
     if a["penalty"]:
-        sequence = a["lane"] << 4
-        state.slashes.append(slash(event, "seat", str(a["seat"]), 0, a["penalty"], sequence))
+        slash(state, event, "seat", a["seat"], 0, a["penalty"], (a["pool"], a["lane"] << 4))
 
 
 # ---- Juries, disputes, canaries
@@ -80,18 +92,14 @@ def _member_closed(state: State, event: Event) -> None:
 @on("Juries", "JurySummoned")
 def _jury_summoned(state: State, event: Event) -> None:
     a = event.args
-    state.trials[a["trial"]] = Trial(a["trial"], a["pool"], a["sequence"], a["size"], a["seedBlock"])
+    state.trials[a["trial"]] = Trial(a["trial"], a["pool"], a["sequence"], a["size"], seed_block=a["seedBlock"])
 
 
 @on("Juries", "JuryDrawn")
 def _jury_drawn(state: State, event: Event) -> None:
-    a = event.args
-    trial = state.trials[a["trial"]]
+    trial = state.trials[event.args["trial"]]
     terms = state.pools[trial.pool].terms
-    trial.seed_block, trial.seed, trial.seats = a["seedBlock"], a["seed"], tuple(a["seats"])
-    trial.drawn_time = event.timestamp
-    trial.commit_until = event.timestamp + terms.juryCommitWindow
-    trial.reveal_until = trial.commit_until + terms.juryRevealWindow
+    _drawn(trial, event, terms.juryCommitWindow, terms.juryRevealWindow)
 
 
 @on("Juries", "JurorCommitted")
@@ -108,8 +116,7 @@ def _juror_revealed(state: State, event: Event) -> None:
 @on("Juries", "JuryConcluded")
 def _jury_concluded(state: State, event: Event) -> None:
     trial = state.trials[event.args["trial"]]
-    trial.concluded, trial.code = True, event.args["code"]
-    trial.fee_per_juror = event.args["feePerJuror"]
+    trial.settled, trial.code = True, event.args["code"]
 
 
 @on("Juries", "JurorClosed")
@@ -121,19 +128,7 @@ def _juror_closed(state: State, event: Event) -> None:
     if a["paid"]:
         pay(state, event, "jury", seat.owner, trial.pool, a["paid"])
     if a["penalty"]:
-        state.slashes.append(
-            Slash(
-                "seat",
-                str(a["seat"]),
-                trial.pool,
-                trial.sequence,
-                0,
-                a["penalty"],
-                event.block,
-                event.timestamp,
-                event.tx_hash,
-            )
-        )
+        slash(state, event, "seat", a["seat"], 0, a["penalty"], (trial.pool, trial.sequence))
 
 
 @on("Appeals", "Disputed")
@@ -154,9 +149,7 @@ def _verdict_reached(state: State, event: Event) -> None:
 
 @on("Appeals", "Appealed")
 def _appealed(state: State, event: Event) -> None:
-    a = event.args
-    dispute = dispute_of(state, event)
-    dispute.appellant, dispute.appeal_trial, dispute.appeal_deposit = a["appellant"], a["trial"], a["deposit"]
+    dispute_of(state, event).appellant = event.args["appellant"]
 
 
 @on("Appeals", "DisputeResolved")
@@ -172,7 +165,7 @@ def _member_penalised(state: State, event: Event) -> None:
     a = event.args
     if a["amount"]:
         code = state.submissions[a["pool"], a["sequence"]].code
-        state.slashes.append(slash(event, "seat", str(a["seat"]), code, a["amount"]))
+        slash(state, event, "seat", a["seat"], code, a["amount"])
 
 
 @on("Canaries", "CanaryOpened")
@@ -187,7 +180,7 @@ def _canary_opened(state: State, event: Event) -> None:
 def _canary_contested(state: State, event: Event) -> None:
     a = event.args
     canary = state.canaries[a["pool"], a["sequence"]]
-    canary.contester, canary.trial, canary.contest_deposit = a["contester"], a["trial"], a["deposit"]
+    canary.contester, canary.trial = a["contester"], a["trial"]
 
 
 @on("Canaries", "CanaryConcluded")
@@ -200,4 +193,4 @@ def _canary_concluded(state: State, event: Event) -> None:
 def _seat_slashed(state: State, event: Event) -> None:
     a = event.args
     state.canaries[a["pool"], a["sequence"]].slashed[a["seat"]] = a["amount"]
-    state.slashes.append(slash(event, "seat", str(a["seat"]), int(Code.CANARY), a["amount"]))
+    slash(state, event, "seat", a["seat"], int(Code.CANARY), a["amount"])

@@ -2,22 +2,12 @@
 
 from chain.events import Event
 from chain.judging import Lane, Round
-from chain.records import Account, Pool, Status, Step, Submission, Terms, status_of
-from chain.reducers.registry import (
-    ZERO,
-    account_of,
-    earn,
-    freeze,
-    on,
-    pay,
-    slash,
-    submission_of,
-    thaw,
-)
+from chain.records import Account, Pool, Status, Step, Submission, Terms
+from chain.reducers.registry import ZERO, account_of, earn, freeze, on, pay, slash, submission_of, thaw
 from chain.state import State
-from protocol.verdict import LANE
+from protocol.verdict import LANE, Code
 
-STATUSES = ("none", "open", "paused", "closing", "settled")
+STATUSES = ("none", "open", "paused", "closing", "settled", "understaffed")
 
 MAX_MIRROR = 500
 """Characters of an announced URL; longer ones are not believed."""
@@ -112,13 +102,12 @@ def _work_submitted(state: State, event: Event) -> None:
     account.units_pending += sub.units
     lane = state.lanes.get((sub.pool, sub.lane))
     if lane is None:
-        seed_block = event.block + pool.terms.laneBlocks + 1
-        lane = Lane(sub.pool, sub.lane, event.block, event.block + pool.terms.laneBlocks, [Round(0, seed_block)])
+        last_block = event.block + pool.terms.laneBlocks
+        lane = Lane(sub.pool, sub.lane, event.block, last_block, [Round(0, seed_block=0)])
         state.lanes[sub.pool, sub.lane] = lane
     lane.sequences.append(sub.sequence)
     if len(lane.sequences) == LANE:
         lane.last_block = min(lane.last_block, event.block)
-        lane.rounds[0].seed_block = lane.last_block + 1
 
 
 @on("Pools", "MirrorAnnounced")
@@ -137,7 +126,7 @@ def _file_settled(state: State, event: Event) -> None:
     sub.code = sub.votes_code = a["code"]
     sub.decided_block, sub.decided_time, sub.final_time = event.block, event.timestamp, a["time"]
     account.units_pending -= sub.units
-    if sub.status == Status.ACCEPTED:
+    if sub.is_paid:
         earn(account, sub)
     elif sub.status == Status.REJECTED:
         freeze(account, sub, event.timestamp)
@@ -148,25 +137,25 @@ def _file_settled(state: State, event: Event) -> None:
 def _file_disputed(state: State, event: Event) -> None:
     sub = submission_of(state, event)
     sub.disputed = True
-    if sub.status == Status.ACCEPTED:
-        account_of(state, event).units_drawn += sub.units
+    if sub.is_paid:
+        account_of(state, event).units_spent += sub.units
 
 
 @on("Pools", "FileResolved")
 def _file_resolved(state: State, event: Event) -> None:
     sub, account = submission_of(state, event), account_of(state, event)
-    was, now = sub.status == Status.ACCEPTED, status_of(event.args["code"]) == Status.ACCEPTED
+    was, now = sub.is_paid, Code(event.args["code"]).is_paid
     sub.code, sub.final_time = event.args["code"], event.args["time"]
     sub.disputed, sub.finalized = False, True
     if now:
         thaw(account, sub)
     if was and now:
-        account.units_drawn -= sub.units
+        account.units_spent -= sub.units
     elif now:
         earn(account, sub)
     elif was:
-        account.units_accepted -= sub.units
-        # Its acceptance counted until this block; a slash bars what vests from now on.
+        account.units_awarded -= sub.units
+        # It was to be paid until this block; a slash bars what vests from now on.
         sub.decided_block, sub.decided_time = event.block, event.timestamp
 
 
@@ -181,7 +170,7 @@ def _file_finalized(state: State, event: Event) -> None:
     account.slashed += amount
     thaw(account, sub)
     if amount:
-        state.slashes.append(slash(event, "node", a["node"], a["code"], amount))
+        slash(state, event, "node", a["node"], a["code"], amount)
 
 
 @on("Pools", "FileForfeited")
@@ -189,10 +178,10 @@ def _file_forfeited(state: State, event: Event) -> None:
     sub, account = submission_of(state, event), account_of(state, event)
     sub.forfeited, sub.finalized, sub.cumulative = True, True, 0
     account.units_earned -= sub.units
-    if sub.status == Status.ACCEPTED:
-        account.units_accepted -= sub.units
+    if sub.is_paid:
+        account.units_awarded -= sub.units
     else:
-        account.units_drawn -= sub.units
+        account.units_spent -= sub.units
 
 
 @on("Pools", "NodeEjected")
@@ -208,8 +197,7 @@ def _node_ejected(state: State, event: Event) -> None:
 def _claimed(state: State, event: Event) -> None:
     a = event.args
     account = account_of(state, event)
-    account.units_claimed += a["units"]
-    account.units_drawn += a["units"]
+    account.units_spent += a["units"]
     account.paid += a["amount"]
     state.pools[a["pool"]].claimed += a["amount"]
     pay(state, event, "claim", a["operator"], a["pool"], a["amount"], a["node"], a["units"])

@@ -41,7 +41,7 @@ def round_of(state: State, event: Event) -> Round:
 
 
 def earn(account: Account, sub: Submission) -> None:
-    account.units_accepted += sub.units
+    account.units_awarded += sub.units
     account.units_earned += sub.units
     sub.cumulative = account.units_earned
 
@@ -64,9 +64,14 @@ def thaw(account: Account, sub: Submission) -> None:
         account.frozen_at = account.frozen_at if account.frozen else 0
 
 
-def slash(event: Event, kind: str, who: str, code: int, amount: int, sequence: int | None = None) -> Slash:
-    place = event.args["sequence"] if sequence is None else sequence
-    return Slash(kind, who, event.args["pool"], place, code, amount, event.block, event.timestamp, event.tx_hash)
+def slash(
+    state: State, event: Event, kind: str, who: object, code: int, amount: int, file: tuple[int, int] | None = None
+) -> None:
+    """Note a penalty for `file` (pool, sequence); without one, for the file that the event names."""
+    pool, sequence = file or (event.args["pool"], event.args["sequence"])
+    state.slashes.append(
+        Slash(kind, str(who), pool, sequence, code, amount, event.block, event.timestamp, event.tx_hash)
+    )
 
 
 def pay(state: State, event: Event, kind: str, to: str, pool: int, amount: int, node: str = "", units: int = 0) -> None:

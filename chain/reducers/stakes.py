@@ -1,14 +1,11 @@
-"""Token, parameters, nodes' stake and seats."""
+"""Token, nodes' stake and seats."""
 
 from chain.events import Event
 from chain.records import Node, Seat
-from chain.reducers.registry import (
-    ZERO,
-    on,
-)
+from chain.reducers.registry import ZERO, on
 from chain.state import State
 
-# ---- Token and parameters
+# ---- Token
 
 
 @on("MusterToken", "Transfer")
@@ -19,16 +16,6 @@ def _transfer(state: State, event: Event) -> None:
     if to != ZERO:
         state.balances[to] = state.balances.get(to, 0) + amount
     state.transfers[sender, to] = state.transfers.get((sender, to), 0) + amount
-
-
-@on("Params", "ValuesSet")
-def _values_set(state: State, event: Event) -> None:
-    state.params = dict(event.args["values"])
-
-
-@on("Params", "PausedSet")
-def _paused_set(state: State, event: Event) -> None:
-    state.paused = event.args["paused"]
 
 
 # ---- Nodes and their stake
@@ -86,6 +73,18 @@ def _seat_reopened(state: State, event: Event) -> None:
     a = event.args
     owner = state.seats[a["seat"]].owner
     state.seats[a["seat"]] = Seat(a["seat"], owner, a["voter"], a["bond"], a["activeFrom"])
+
+
+@on("Seats", "SeatOptedIn")
+def _seat_opted_in(state: State, event: Event) -> None:
+    seat = state.seats[event.args["seat"]]
+    seat.classes = (*seat.classes, event.args["class"])
+
+
+@on("Seats", "SeatOptedOut")
+def _seat_opted_out(state: State, event: Event) -> None:
+    seat = state.seats[event.args["seat"]]
+    seat.classes = tuple(one for one in seat.classes if one != event.args["class"])
 
 
 @on("Seats", "VoterSet")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import DryRunOption, KeyOptions, RpcOption, YesOption, key_path
+from cli.options import DryRunOption, KeyOptions, RpcOption, YesOption, address_option, key_path
 from cli.output import emit
 from cli.plan import confirm
 from protocol.errors import ConfigError
@@ -16,6 +16,12 @@ def deploy(
     network: Annotated[str, typer.Option(help="local, base-sepolia, or a TOML file.")] = "local",
     rpc: RpcOption = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the deployment file and explorer inputs.")] = None,
+    governance: Annotated[
+        str | None, address_option("--governance", "Who proposes to the timelock; your key if missing.")
+    ] = None,
+    guardian: Annotated[
+        str | None, address_option("--guardian", "Who may pause new entries at once; governance if missing.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over with new addresses.")] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -27,7 +33,7 @@ def deploy(
     from cli.session import rpc_urls
     from runtime.keystore import open_key
 
-    config = NetworkConfig.load(network)
+    config = NetworkConfig.load(network).governed_by(governance, guardian)
     path = key_path(key.keystore)
     folder = out or Path("deployments") / config.name
     urls = rpc_urls(network, rpc)

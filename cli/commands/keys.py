@@ -5,15 +5,26 @@ import os
 import re
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.options import Acting, Commands, JsonOption, KeyOptions, KeystoreOption, Reading, address_option, key_path
+from cli.options import (
+    AmountOption,
+    Commands,
+    JsonOption,
+    KeyOptions,
+    KeystoreOption,
+    Paying,
+    Reading,
+    address_option,
+    key_path,
+)
 from cli.output import emit
 from cli.plan import PlannedTransaction, act
-from protocol.amounts import parse_tokens, show_tokens
+from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 
 app = Commands(help="Encrypted key files.", no_args_is_help=True)
@@ -95,17 +106,11 @@ def balance(
 
 
 @app.command()
-def faucet(
-    by: Acting,
-    amount: Annotated[str, typer.Option(help='Tokens, such as "1000", the most per day.')] = "1000",
-) -> None:
-    """Get test tokens (once a day per key), on deployments with the test token."""
-    grains = parse_tokens(amount, "--amount")
+def send(to: Annotated[str, address_option("--to", "Who gets the tokens.")], amount: AmountOption, by: Paying) -> None:
+    """Send tokens to somebody, such as a newcomer's first stake."""
     session = by.open()
-    if not session.deployment.token.ours:
-        raise ConfigError("this deployment's token has no faucet", "get its tokens where they are traded")
-    planned = PlannedTransaction(f"get {show_tokens(grains)} test tokens", session.suite.token.faucet(grains))
-    act(session, [planned], by, address=session.client.address, grains=grains)
+    call = replace(session.suite.token.transfer(to, amount), grains=amount)
+    act(session, [PlannedTransaction(f"send {show_tokens(amount)} tokens to {to}", call)], by, to=to, grains=amount)
 
 
 def _new_path(keystore: Path | None) -> Path:

@@ -65,15 +65,16 @@ def consent(
     """On the node's machine: let an operator register this node's key. Works offline; hand over the file."""
     import time
 
-    from cli import authorisations
+    from cli.authorisations import Consent
     from cli.session import load_deployment
     from runtime.keystore import open_key
 
     suite = load_deployment(deployment)
     account = open_key(key_path(key.keystore), key.password_file, "node key")
     node, expiry = str(account.address), int(time.time()) + hours * 3600
-    consent = authorisations.Consent(suite.chain_id, suite.address("Stakes"), node, operator, expiry)
-    authorisations.write(authorisations.sign(consent, account), out)
+    stakes = suite.address("Stakes")
+    consent = Consent(chain_id=suite.chain_id, contract=stakes, node=node, operator=operator, expiry=expiry)
+    consent.signed(account).write(out)
     emit(
         {"node": node, "operator": operator, "expiry": expiry, "file": str(out)},
         key.json,
@@ -114,22 +115,22 @@ def _node_consent(
     session: "Session", node_keystore: Path | None, node_password_file: Path | None, consent_file: Path | None
 ) -> "Consent":
     """The node's consent to this operator: from a file, or signed now with the node's key."""
-    from cli import authorisations
+    from cli.authorisations import Consent
+    from protocol.documents import load_document
     from runtime.keystore import open_key
 
     if (node_keystore is None) == (consent_file is None):
         raise ConfigError("the node's consent is missing or given twice", "pass --node-keystore or --consent")
-    stakes, now = session.suite.stakes.address, session.client.now()
+    now = session.client.now()
+    chain, stakes, operator = session.client.chain_id, session.suite.stakes.address, session.client.address
     if consent_file is not None:
-        given = authorisations.read(authorisations.Consent, consent_file)
-        expected = authorisations.Consent(session.client.chain_id, stakes, given.node, session.client.address, now)
-        authorisations.check(given, expected, given.node, consent_file)
+        given = load_document(consent_file, Consent)
+        expected = Consent(chain_id=chain, contract=stakes, node=given.node, operator=operator, expiry=now)
+        given.check(expected, given.node, consent_file)
         return given
     account = open_key(key_path(node_keystore), node_password_file, "node key")
     node, expiry = str(account.address), now + _CONSENT_SECONDS
-    return authorisations.sign(
-        authorisations.Consent(session.client.chain_id, stakes, node, session.client.address, expiry), account
-    )
+    return Consent(chain_id=chain, contract=stakes, node=node, operator=operator, expiry=expiry).signed(account)
 
 
 def stake(node: NodeOption, amount: AmountOption, by: Paying) -> None:

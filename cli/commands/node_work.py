@@ -26,7 +26,8 @@ def join(
     invite: Annotated[Path | None, typer.Option(help="Invite of the pool's owner.")] = None,
 ) -> None:
     """Join a pool with a registered node (as its operator or the node itself); closed pools need an invite."""
-    from cli import authorisations
+    from cli.authorisations import Invite
+    from protocol.documents import load_document
 
     session = by.open()
     pools = session.suite.pools
@@ -34,9 +35,10 @@ def join(
     if invite is None:
         call = pools.join(pool, node)
     else:
-        given = authorisations.read(authorisations.Invite, invite)
-        expected = authorisations.Invite(session.client.chain_id, pools.address, pool, node, session.client.now())
-        authorisations.check(given, expected, view.owner, invite)
+        chain, now = session.client.chain_id, session.client.now()
+        given = load_document(invite, Invite)
+        expected = Invite(chain_id=chain, contract=pools.address, pool=pool, node=node, expiry=now)
+        given.check(expected, view.owner, invite)
         call = pools.join_with_invite(pool, node, given.expiry, given.signature)
     terms = view.terms
     if not by.json:
@@ -83,7 +85,7 @@ def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:
     hint = state.claim_hint(pool, node, now)
     if hint is None:
         raise ConfigError(f"nothing of {node} in pool {pool} can be claimed now", _next_vesting(state, pool, node))
-    units = hint.cumulative - state.accounts[pool, node].units_drawn
+    units = hint.cumulative - state.accounts[pool, node].units_spent
     grains = units * state.pools[pool].terms.rate
     title = f"claim {show_tokens(grains)} tokens for {units} output tokens"
     planned = PlannedTransaction(title, session.suite.pools.claim(hint))
@@ -94,7 +96,7 @@ def _next_vesting(state: "State", pool: int, node: str) -> str:
     account = state.accounts.get((pool, node))
     if account is None:
         return "check --pool and --node"
-    times = [s.final_time for s in state.submissions_of(pool, node) if s.cumulative > account.units_drawn]
+    times = [s.final_time for s in state.submissions_of(pool, node) if s.cumulative > account.units_spent]
     return f"the next pay vests at {clock(min(times))}" if times else "see: muster node status"
 
 

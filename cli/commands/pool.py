@@ -41,7 +41,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @app.command()
 def create(
     config: Annotated[Path, typer.Option(help="Pool configuration (JSON): model, task, work, checks.")],
-    terms: Annotated[Path, typer.Option(help="Terms (TOML): pay, stakes, committee, windows.")],
+    terms: Annotated[Path, typer.Option(help="Terms (TOML), or a network that muster has terms for.")],
     budget: Annotated[int, tokens_option("--budget", 'Tokens to escrow, such as "1000".')],
     by: Paying,
 ) -> None:
@@ -118,7 +118,7 @@ def invite(
     valid: Annotated[str, typer.Option("--for", help="How long it can be used: 30m, 12h, 7d.")] = "7d",
 ) -> None:
     """Sign an invite for a node into a file; costs nothing, sends nothing. Hand the file to the node's operator."""
-    from cli import authorisations
+    from cli.authorisations import Invite
     from cli.session import open_session
 
     period = parse_period(valid, "--for")
@@ -126,11 +126,9 @@ def invite(
     owner = session.pool(pool).owner
     if owner != session.client.address:
         raise ConfigError(f"pool {pool} is owned by {owner}, not by {session.client.address}", "use the owner's key")
-    pools, expiry = session.suite.pools.address, session.client.now() + period
-    signed = authorisations.sign(
-        authorisations.Invite(session.client.chain_id, pools, pool, node, expiry), session.account
-    )
-    authorisations.write(signed, out)
+    pools, chain, expiry = session.suite.pools.address, session.client.chain_id, session.client.now() + period
+    invite = Invite(chain_id=chain, contract=pools, pool=pool, node=node, expiry=expiry)
+    invite.signed(session.account).write(out)
     emit(
         {"pool": pool, "node": node, "expiry": expiry, "file": str(out)},
         key.json,

@@ -48,7 +48,7 @@ def status(
         "time": head.time,
         "active_seats": seats,
         "nodes": len(state.nodes),
-        "paused": state.paused,
+        "paused": head.time < state.paused_until,
         "pools": views,
     }
     emit(summary, look.json, lambda: "\n\n".join([_chain_text(summary), *map(pool_text, views)]))

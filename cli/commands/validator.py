@@ -89,9 +89,9 @@ def _dues(session: "Session", state: "State", seat: int, now: int) -> list[Plann
     out = []
     for pool, lane, number, member in due(state, seat, now):
         title = f"close seat {seat}'s part in pool {pool}, lane {lane}, round {number}"
-        out.append(PlannedTransaction(title, court.close_member(pool, lane, number, member)))
+        out.append(PlannedTransaction(title, court.close((pool, lane, number), member)))
     for trial, juror in jury_duties(state, seat):
-        out.append(PlannedTransaction(f"close seat {seat}'s part in jury {trial}", juries.close_juror(trial, juror)))
+        out.append(PlannedTransaction(f"close seat {seat}'s part in jury {trial}", juries.close((trial,), juror)))
     return out
 
 

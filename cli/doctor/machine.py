@@ -1,13 +1,11 @@
 """Is this machine ready: programs, Python packages, built contracts, file system, ports."""
 
-import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +17,7 @@ from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from cli.hardware import existing
 from demo.ports import is_free
 from demo.services.anvil import find_anvil
+from demo.services.swift_conf import check_attributes
 
 ROOT = Path(cli.__file__).parents[1]
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
@@ -33,7 +32,7 @@ def look(data: Path, ports: Sequence[int]) -> Iterator[Prerequisite]:
     yield judged("anvil", lambda: str(find_anvil()))
     yield from _packages()
     yield _contracts()
-    yield _attributes(data)
+    yield judged("xattrs", lambda: _attributes(existing(data)))
     yield _ports(ports)
 
 
@@ -112,16 +111,9 @@ def _contracts() -> Prerequisite:
     return ok("contracts", "compiled")
 
 
-def _attributes(data: Path) -> Prerequisite:
-    """User extended attributes, in which the local S3 server keeps its objects' metadata."""
-    folder = existing(data)
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".muster-doctor-") as file:
-            os.setxattr(file.name, "user.muster.probe", b"x" * 2000)
-    except (OSError, AttributeError) as error:
-        hint = "choose a --data on ext4, xfs, btrfs or a recent tmpfs"
-        return failed("xattrs", f"{folder} cannot hold objects ({error})", hint)
-    return ok("xattrs", f"user attributes work in {folder}")
+def _attributes(folder: Path) -> str:
+    check_attributes(folder)
+    return f"user attributes work in {folder}"
 
 
 def _ports(ports: Sequence[int]) -> Prerequisite:

@@ -30,9 +30,8 @@ def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: s
 
 
 def _chain(rpc: str, expected: int | None) -> str:
-    answer = post_json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}, "the RPC")
     try:
-        found = int(answer["result"], 16)
+        found = int(post_json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []})["result"], 16)
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"{rpc} is not an Ethereum RPC", "check the URL") from None
     if expected is not None and found != expected:
@@ -75,8 +74,8 @@ def ask_orchestrator(url: str, endpoint: "Get[A]") -> "A":
         client.close()
 
 
-def post_json(url: str, body: Any, what: str) -> Any:
-    """What `url` answers to a POST. Raises ConfigError, UnreachableError."""
+def post_json(url: str, body: Any) -> Any:
+    """What an RPC answers to a POST. Raises ConfigError, UnreachableError."""
     import httpx
 
     from protocol.encoding import parse_json
@@ -88,9 +87,9 @@ def post_json(url: str, body: Any, what: str) -> Any:
     except httpx.InvalidURL as error:
         raise ConfigError(f"{url} is not a URL: {error}", "write http://host:port") from None
     except httpx.HTTPStatusError as error:
-        raise UnreachableError(f"{what} {url} answers {error.response.status_code}", "check the URL") from None
+        raise UnreachableError(f"the RPC {url} answers {error.response.status_code}", "check the URL") from None
     except httpx.HTTPError as error:
         words = str(error) or type(error).__name__
-        raise UnreachableError(f"{what} {url} does not answer ({words})", "start it or correct the URL") from None
+        raise UnreachableError(f"the RPC {url} does not answer ({words})", "start it or correct the URL") from None
     except ValueError:
         raise ConfigError(f"{url} does not answer JSON", "check the URL") from None

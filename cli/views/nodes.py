@@ -35,14 +35,14 @@ def account_view(state: State, account: Account, now: int) -> dict[str, Any]:
     `vesting`: accepted, not claimable yet; `claimable`: what `claim` would pay now."""
     rate = state.pools[account.pool].terms.rate
     units = state.claimable_units(account.pool, account.node, now)
-    unclaimed = max(account.units_earned - account.units_drawn - units, 0)
+    unclaimed = max(account.units_earned - account.units_spent - units, 0)
     subs = state.submissions_of(account.pool, account.node)
     return {
         **picked(account, "pool", "joined_step", "paid", "slashed"),
         "standing": standing(account),
         "next_counter": account.counter,
-        "units": {"pending": account.units_pending, "accepted": account.units_accepted, "claimable": units},
-        "earned": account.units_accepted * rate,
+        "units": {"pending": account.units_pending, "accepted": account.units_awarded, "claimable": units},
+        "earned": account.units_awarded * rate,
         "pending": account.units_pending * rate,
         "vesting": unclaimed * rate,
         "claimable": units * rate,

@@ -42,7 +42,7 @@ def money(state: State, pool: Pool) -> dict[str, int]:
     rate = pool.terms.rate
     return {
         **picked(pool, "escrow", "funded", "claimed", "fees_paid", "fees_burnt", "from_stakes", "leftover"),
-        "owed": sum(a.units_earned - a.units_drawn for a in accounts) * rate,
+        "owed": sum(a.units_earned - a.units_spent for a in accounts) * rate,
         "pending": sum(a.units_pending for a in accounts) * rate,
     }
 
@@ -56,7 +56,7 @@ def nodes(state: State, number: int) -> list[dict[str, Any]]:
         known = state.nodes.get(node)
         out.append(
             {
-                **picked(account, "node", "operator", "units_accepted", "units_pending", "paid", "slashed"),
+                **picked(account, "node", "operator", "units_awarded", "units_pending", "paid", "slashed"),
                 "standing": standing(account),
                 "stake": known.stake if known else 0,
                 "submitted": account.counter,

@@ -24,6 +24,8 @@ def waiting(state: State, sub: Submission, now: int) -> str:
 def _lane(lane: Lane, sub: Submission) -> str:
     newest = lane.round
     again = " (second committee)" if newest.round else ""
+    if newest.round == 0 and not lane.is_judged(sub.place):
+        return f"waiting for the pool's service to attest its upload since {clock(sub.time)}"
     if not newest.drawn:
         return f"waiting for block {newest.seed_block} and the committee's draw{again} since {clock(sub.time)}"
     if not newest.all_committed:

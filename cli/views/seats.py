@@ -65,5 +65,5 @@ def due(state: State, seat: int, now: int) -> Iterator[tuple[int, int, int, int]
 def jury_duties(state: State, seat: int) -> Iterator[tuple[int, int]]:
     """(trial, juror) of every concluded jury whose juror's fee or penalty is still open."""
     for number, trial in sorted(state.trials.items()):
-        if seat in trial.seats and trial.concluded and trial.seats.index(seat) not in trial.closed:
+        if seat in trial.seats and trial.settled and trial.seats.index(seat) not in trial.closed:
             yield number, trial.seats.index(seat)

@@ -65,7 +65,7 @@ def pool_text(view: dict[str, Any]) -> str:
             n["standing"],
             show_tokens(n["stake"]),
             n["submitted"],
-            n["units_accepted"],
+            n["units_awarded"],
             show_tokens(n["paid"]),
             show_tokens(n["slashed"]),
         ]

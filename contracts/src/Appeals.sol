@@ -53,7 +53,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         d.disputer = msg.sender;
         d.openedAt = block.timestamp;
         d.deposit = depositOf(pool, 0);
-        d.trial = _summon(pool, sequence, t.jury, t, members);
+        d.trial = juries.summon(pool, sequence, t.jury, members, address(0));
         emit Disputed(pool, sequence, msg.sender, d.trial, d.deposit);
         token.safeTransferFrom(msg.sender, address(this), d.deposit);
     }
@@ -64,11 +64,11 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         if (d.appealUntil == 0 || d.resolved) revert NoAppeal();
         if (block.timestamp >= d.appealUntil) revert AppealOver(d.appealUntil);
         if (d.appellant != address(0)) revert AlreadyAppealed();
-        PoolTerms memory t = court.termsOf(pool);
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
         d.appellant = msg.sender;
         d.appealDeposit = depositOf(pool, 1);
-        d.appealTrial = _summon(pool, sequence, t.appealJury, t, _join(members, juries.seatsOf(d.trial)));
+        uint256[] memory served = _join(members, juries.seatsOf(d.trial));
+        d.appealTrial = juries.summon(pool, sequence, court.termsOf(pool).appealJury, served, address(0));
         emit Appealed(pool, sequence, msg.sender, d.appealTrial, d.appealDeposit);
         token.safeTransferFrom(msg.sender, address(this), d.appealDeposit);
     }
@@ -292,14 +292,6 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
             sum += taken;
             emit MemberPenalised(pool, sequence, members[i], taken);
         }
-    }
-
-    function _summon(uint256 pool, uint256 sequence, uint256 size, PoolTerms memory t, uint256[] memory excluded)
-        private
-        returns (uint256)
-    {
-        return
-            juries.summon(pool, sequence, size, t.juryFee, t.juryCommitWindow, t.juryRevealWindow, excluded, address(0));
     }
 
     function _join(uint256[] memory a, uint256[] memory b) private pure returns (uint256[] memory c) {

@@ -72,7 +72,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         _accuse(c, pool, sequence);
         c.deposit = c.accused.length * c.slash + uint256(t.jury) * t.juryFee;
         emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit, block.timestamp);
-        if (c.accused.length != 0) _summon(c, pool, sequence, t);
+        if (c.accused.length != 0) _summon(c, pool, sequence, t.jury);
         token.safeTransferFrom(msg.sender, address(this), c.deposit + fees);
         _send(address(juries), fees);
     }
@@ -163,10 +163,9 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         }
     }
 
-    function _summon(Canary storage c, uint256 pool, uint256 sequence, PoolTerms memory t) private {
+    function _summon(Canary storage c, uint256 pool, uint256 sequence, uint256 size) private {
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
-        c.trial =
-            juries.summon(pool, sequence, t.jury, t.juryFee, t.juryCommitWindow, t.juryRevealWindow, members, c.owner);
+        c.trial = juries.summon(pool, sequence, size, members, c.owner);
         emit CanaryContested(pool, sequence, c.owner, c.trial, 0);
     }
 

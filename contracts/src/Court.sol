@@ -43,7 +43,7 @@ contract Court is Attestations {
     }
 
     /// @inheritdoc ICourt
-    function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external {
+    function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) public {
         uint256 key = _key(pool, lane, round);
         uint256 w = _lanes[key];
         if (w.settled()) revert AlreadySettled();
@@ -75,6 +75,20 @@ contract Court is Attestations {
         _ballots[(key << 3) | member] = bytes32(codes);
         _lanes[key] = w.withRevealed(member);
         emit VoteRevealed(pool, lane, w.member(member), round, member, codes, verdictHash);
+    }
+
+    /// @inheritdoc ICourt
+    function vote(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        uint256 member,
+        uint256 codes,
+        bytes32 verdictHash,
+        bytes32 salt
+    ) external {
+        commit(pool, lane, round, member, ballotHash(pool, lane, round, msg.sender, codes, verdictHash, salt));
+        reveal(pool, lane, round, member, codes, verdictHash, salt);
     }
 
     /// @inheritdoc ICourt

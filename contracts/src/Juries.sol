@@ -5,7 +5,7 @@ import {Trials} from "./court/Trials.sol";
 import {IJuries} from "./interfaces/IJuries.sol";
 import {IParams} from "./interfaces/IParams.sol";
 import {Codes} from "./libraries/Codes.sol";
-import {Suite} from "./libraries/Types.sol";
+import {PoolTerms, Suite} from "./libraries/Types.sol";
 import {Voting} from "./libraries/Voting.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
@@ -34,24 +34,20 @@ contract Juries is Trials, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IJuries
-    function summon(
-        uint256 pool,
-        uint256 sequence,
-        uint256 size,
-        uint256 fee,
-        uint256 commitWindow,
-        uint256 revealWindow,
-        uint256[] calldata excluded,
-        address excludedOwner
-    ) external returns (uint256 trial) {
+    function summon(uint256 pool, uint256 sequence, uint256 size, uint256[] calldata excluded, address excludedOwner)
+        external
+        returns (uint256 trial)
+    {
         if (msg.sender != appeals && msg.sender != canaries) revert NotBench();
+        PoolTerms memory terms = court.termsOf(pool);
         trial = ++trialCount;
         Trial storage t = _trials[trial];
         t.bench = msg.sender;
         t.size = uint8(size);
-        t.fee = uint32(fee);
-        t.commitWindow = uint32(commitWindow);
-        t.revealWindow = uint32(revealWindow);
+        t.fee = terms.juryFee;
+        t.class = terms.class;
+        t.commitWindow = terms.juryCommitWindow;
+        t.revealWindow = terms.juryRevealWindow;
         t.pool = uint32(pool);
         t.sequence = uint32(sequence);
         t.excludedOwner = excludedOwner;
@@ -71,7 +67,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
         (t.bench, t.size, t.fee, t.replacement) = (old.bench, old.size, old.fee, true);
         (t.commitWindow, t.revealWindow, t.pool, t.sequence) =
         (old.commitWindow, old.revealWindow, old.pool, old.sequence);
-        (t.excludedOwner, t.excluded) = (old.excludedOwner, old.excluded);
+        (t.class, t.excludedOwner, t.excluded) = (old.class, old.excludedOwner, old.excluded);
         emit JuryReplaced(trial, next);
         _call(next, t);
     }
@@ -95,7 +91,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IJuries
-    function commit(uint256 trial, uint256 juror, bytes32 commitment) external {
+    function commit(uint256 trial, uint256 juror, bytes32 commitment) public {
         Trial storage t = _trials[trial];
         if (t.time == 0) _draw(trial);
         if (t.concluded) revert AlreadyConcluded();
@@ -107,7 +103,7 @@ contract Juries is Trials, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IJuries
-    function reveal(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) external {
+    function reveal(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) public {
         Trial storage t = _trials[trial];
         if (t.time == 0) revert NotDrawn();
         if (t.concluded) revert AlreadyConcluded();
@@ -119,6 +115,12 @@ contract Juries is Trials, ReentrancyGuardTransient {
         t.revealed |= uint16(1 << juror);
         _ballots[(trial << 4) | juror] = bytes32(code);
         emit JurorRevealed(trial, t.seats[juror], juror, code, verdictHash);
+    }
+
+    /// @inheritdoc IJuries
+    function vote(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) external {
+        commit(trial, juror, ballotHash(trial, msg.sender, code, verdictHash, salt));
+        reveal(trial, juror, code, verdictHash, salt);
     }
 
     /// @inheritdoc IJuries
@@ -160,10 +162,10 @@ contract Juries is Trials, ReentrancyGuardTransient {
         bool revealed = t.revealed & (1 << juror) != 0;
         if (t.discharged) return (revealed ? t.feePaid : 0, 0);
         if (!revealed) return (0, params.valuesAt(t.time).withheldPenalty);
-        uint256 vote = _vote(trial, t, juror);
+        uint256 voted = _vote(trial, t, juror);
         // a case without majority, or dismissed because the file could not be had, blames nobody
-        if (t.code != Codes.NONE && Codes.kind(vote) == Codes.kind(t.code)) return (t.feePaid, 0);
-        return (0, Codes.contradict(vote, t.code) ? params.valuesAt(t.time).minorityPenalty : 0);
+        if (t.code != Codes.NONE && Codes.kind(voted) == Codes.kind(t.code)) return (t.feePaid, 0);
+        return (0, Codes.contradict(voted, t.code) ? params.valuesAt(t.time).minorityPenalty : 0);
     }
 
     function _onlyVoter(Trial storage t, uint256 juror) private view returns (uint256 seat) {

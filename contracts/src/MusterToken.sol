@@ -10,25 +10,11 @@ import {Nonces} from "@openzeppelin/contracts/utils/Nonces.sol";
 
 /// @title MusterToken
 contract MusterToken is IMusterToken, ERC20Permit, Ownable2Step {
-    uint256 public constant FAUCET_GRAINS = 1_000e9;
-    uint256 public constant FAUCET_PERIOD = 1 days;
-
-    /// @notice When an account may use the faucet again.
-    mapping(address account => uint256 time) public nextFaucet;
-
     constructor(address owner) ERC20("Muster Test", "MUST") ERC20Permit("Muster Test") Ownable(owner) {}
 
     /// @inheritdoc IMusterToken
     function mint(address to, uint256 grains) external onlyOwner {
         _mint(to, grains);
-    }
-
-    /// @inheritdoc IMusterToken
-    function faucet(uint256 grains) external {
-        uint256 next = nextFaucet[msg.sender];
-        if (block.timestamp < next || grains > FAUCET_GRAINS) revert FaucetLimit(next, FAUCET_GRAINS);
-        nextFaucet[msg.sender] = block.timestamp + FAUCET_PERIOD;
-        _mint(msg.sender, grains);
     }
 
     /// @notice One base unit is one grain.

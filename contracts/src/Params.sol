@@ -90,7 +90,7 @@ contract Params is IParams, Ownable2Step {
 
     /// @inheritdoc IParams
     function checkTerms(PoolTerms calldata terms) external view returns (uint256) {
-        return TermsLib.check(terms, minWindow, blockSeconds, unbonding);
+        return TermsLib.check(terms, _at(block.timestamp).values.withheldPenalty, minWindow, blockSeconds, unbonding);
     }
 
     function _at(uint256 time) private view returns (Version storage) {

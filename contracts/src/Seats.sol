@@ -6,18 +6,22 @@ import {ISeats} from "./interfaces/ISeats.sol";
 import {Checkpoint} from "./libraries/Checkpoint.sol";
 import {Epochs} from "./libraries/Epochs.sol";
 import {Lottery} from "./libraries/Lottery.sol";
+import {Memberships} from "./libraries/Memberships.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Suite} from "./libraries/Types.sol";
+import {Classes} from "./seats/Classes.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 
 /// @title Seats
-contract Seats is ISeats, ReentrancyGuardTransient {
+/// @notice Bonds, who owns and votes for a seat, and the draw.
+contract Seats is Classes, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
     using Checkpoint for uint256;
     using Lottery for Lottery.Urn;
+    using Memberships for uint256;
 
     /// Seats ever opened: their ids have 16 bits and are never used again.
     uint256 public constant MAX_SEATS = type(uint16).max;
@@ -34,7 +38,6 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     struct Slot {
         address owner;
         uint56 bond;
-        uint16 place;
         State state;
     }
 
@@ -58,14 +61,9 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     uint256 public immutable bond;
     /// @inheritdoc ISeats
     uint256 public immutable minBond;
-    /// @inheritdoc ISeats
-    uint256 public immutable epochBlocks;
 
     /// @notice Seats ever opened; the last seat's id.
     uint256 public opened;
-    /// @notice Drawable seats (a Checkpoint).
-    uint256 private _count;
-    mapping(uint256 place => uint256 checkpoint) private _places;
     mapping(uint256 seat => Slot) private _slots;
     mapping(uint256 seat => Voter) private _voters;
 
@@ -76,7 +74,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         _;
     }
 
-    constructor(Suite memory suite, uint256 bond_, uint256 minBond_, uint256 epochBlocks_) {
+    constructor(Suite memory suite, uint256 bond_, uint256 minBond_, uint256 epochBlocks_) Classes(epochBlocks_) {
         SuiteLib.checkPlace(suite.seats);
         if (bond_ == 0 || bond_ > type(uint56).max) revert IParams.OutOfBounds("bond");
         if (minBond_ == 0 || minBond_ > bond_) revert IParams.OutOfBounds("minBond");
@@ -88,25 +86,38 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         juries = suite.juries;
         appeals = suite.appeals;
         canaries = suite.canaries;
-        (bond, minBond, epochBlocks) = (bond_, minBond_, epochBlocks_);
+        (bond, minBond) = (bond_, minBond_);
     }
 
     /// @inheritdoc ISeats
-    function openSeat(address voter) external nonReentrant returns (uint256 seat) {
+    function openSeat(address voter, uint256[] calldata classes) external nonReentrant returns (uint256 seat) {
         seat = ++opened;
         if (seat > MAX_SEATS) revert TooManySeats();
-        uint256 next = _enter(seat, voter);
-        emit SeatOpened(seat, msg.sender, voter, bond, next);
-        token.safeTransferFrom(msg.sender, address(this), bond);
+        emit SeatOpened(seat, msg.sender, voter, bond, currentEpoch() + 1);
+        _open(seat, voter, classes);
     }
 
     /// @inheritdoc ISeats
-    function reopenSeat(uint256 seat, address voter) external nonReentrant {
+    function reopenSeat(uint256 seat, address voter, uint256[] calldata classes) external nonReentrant {
         _onlyOwner(seat);
         if (_slots[seat].state != State.Closed) revert SeatNotClosed();
-        uint256 next = _enter(seat, voter);
-        emit SeatReopened(seat, voter, bond, next);
-        token.safeTransferFrom(msg.sender, address(this), bond);
+        emit SeatReopened(seat, voter, bond, currentEpoch() + 1);
+        _open(seat, voter, classes);
+    }
+
+    /// @inheritdoc ISeats
+    function optIn(uint256 seat, uint256 class) external {
+        _onlyActive(seat);
+        _memberships[seat] = _enter(_memberships[seat], seat, class);
+    }
+
+    /// @inheritdoc ISeats
+    function optOut(uint256 seat, uint256 class) external {
+        _onlyActive(seat);
+        uint256 w = _memberships[seat];
+        uint256 index = w.find(class);
+        if (class == 0 || index == Memberships.MOST) revert NotOptedIn();
+        _memberships[seat] = _exit(w, seat, index);
     }
 
     /// @inheritdoc ISeats
@@ -129,8 +140,7 @@ contract Seats is ISeats, ReentrancyGuardTransient {
 
     /// @inheritdoc ISeats
     function leaveSeat(uint256 seat) external {
-        _onlyOwner(seat);
-        if (_slots[seat].state != State.Active) revert SeatInactive();
+        _onlyActive(seat);
         _leave(seat, false);
     }
 
@@ -229,40 +239,26 @@ contract Seats is ISeats, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc ISeats
-    function currentEpoch() public view returns (uint256) {
-        return block.number / epochBlocks;
-    }
-
-    /// @inheritdoc ISeats
-    function countAt(uint256 epoch) public view returns (uint256) {
-        _known(epoch);
-        return _count.read(epoch);
-    }
-
-    /// @inheritdoc ISeats
-    function seatAt(uint256 place, uint256 epoch) external view returns (uint256) {
-        _known(epoch);
-        return _places[place].read(epoch);
-    }
-
-    /// @inheritdoc ISeats
     function effectiveSeedBlock(uint256 seedBlock) external view returns (uint256) {
         return Epochs.effective(seedBlock, epochBlocks, block.number);
     }
 
     /// @inheritdoc ISeats
-    function draw(bytes32 seed, uint256 epoch, uint256 size, uint256[] calldata excluded, address excludedOwner)
-        external
-        view
-        returns (uint256[] memory seats)
-    {
-        uint256 count = countAt(epoch);
+    function draw(
+        bytes32 seed,
+        uint256 epoch,
+        uint256 class,
+        uint256 size,
+        uint256[] calldata excluded,
+        address excludedOwner
+    ) external view returns (uint256[] memory seats) {
+        uint256 count = countAt(class, epoch);
         uint256 tries = count < MAX_TRIES ? count : MAX_TRIES;
         Lottery.Urn memory urn = Lottery.fill(seed, count, tries);
         seats = new uint256[](size);
         uint256 found;
         for (uint256 i = 0; i < tries && found < size; ++i) {
-            uint256 seat = _places[urn.take()].read(epoch);
+            uint256 seat = _places[_key(class, urn.take())].read(epoch);
             if (_voters[seat].bondless || _isIn(excluded, seat)) continue;
             if (excludedOwner != address(0) && _slots[seat].owner == excludedOwner) continue;
             seats[found++] = seat;
@@ -272,16 +268,19 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         }
     }
 
-    /// @dev A new bond in the last place of the next epoch's set.
-    function _enter(uint256 seat, address voter) private returns (uint256 next) {
+    /// @dev A new bond, and the classes that it judges from the next epoch on.
+    function _open(uint256 seat, address voter, uint256[] calldata classes) private {
         if (params.paused()) revert Paused();
         if (voter == address(0)) revert ZeroVoter();
-        next = currentEpoch() + 1;
-        uint256 place = _count.latest();
-        _places[place] = _places[place].write(seat, next);
-        _count = _count.write(place + 1, next);
-        _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), place: uint16(place), state: State.Active});
-        _voters[seat] = Voter({voter: voter, epoch: uint32(next), releaseAt: 0, frozen: 0, bondless: false});
+        _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), state: State.Active});
+        _voters[seat] =
+            Voter({voter: voter, epoch: uint32(currentEpoch() + 1), releaseAt: 0, frozen: 0, bondless: false});
+        uint256 w = Memberships.NONE;
+        for (uint256 i = 0; i < classes.length; ++i) {
+            w = _enter(w, seat, classes[i]);
+        }
+        _memberships[seat] = w;
+        token.safeTransferFrom(msg.sender, address(this), bond);
     }
 
     /// @dev Up to `amount` of a bond. A seat whose bond is gone is drawn no more, at once.
@@ -298,16 +297,9 @@ contract Seats is ISeats, ReentrancyGuardTransient {
 
     function _leave(uint256 seat, bool evicted) private {
         uint256 epoch = currentEpoch();
-        uint256 last = _count.latest() - 1;
-        uint256 place = _slots[seat].place;
-        if (place != last) {
-            uint256 moved = _places[last].latest();
-            _places[place] = _places[place].write(moved, epoch + 1);
-            _slots[moved].place = uint16(place);
-        }
-        _count = _count.write(last, epoch + 1);
         _slots[seat].state = State.Left;
         _voters[seat].epoch = uint32(epoch);
+        _exitAll(seat);
         emit SeatLeft(seat, epoch, evicted);
     }
 
@@ -315,9 +307,9 @@ contract Seats is ISeats, ReentrancyGuardTransient {
         if (_slots[seat].owner != msg.sender) revert NotSeatOwner();
     }
 
-    function _known(uint256 epoch) private view {
-        uint256 current = currentEpoch();
-        if (epoch > current + 1 || epoch + Epochs.REACH < current) revert UnknownEpoch();
+    function _onlyActive(uint256 seat) private view {
+        _onlyOwner(seat);
+        if (_slots[seat].state != State.Active) revert SeatInactive();
     }
 
     function _isIn(uint256[] calldata list, uint256 seat) private pure returns (bool) {

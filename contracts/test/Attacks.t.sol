@@ -66,7 +66,7 @@ contract AttacksTest is Planting {
         assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[0])), 0);
         for (uint256 i = 1; i < 3; ++i) {
             assertEq(_bondOf(0, i), BOND);
-            assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[i])), 1e7);
+            assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[i])), FEE);
         }
         assertEq(_claim(s), PAY);
     }
@@ -96,7 +96,7 @@ contract AttacksTest is Planting {
         for (uint256 i = 0; i < 5; ++i) {
             court.closeMember(pool, 0, 0, i);
             assertEq(BOND - seats.seatOf(drawn[i]).bond, i < 2 ? 1e9 : 0);
-            assertEq(token.balanceOf(_seatOwner(drawn[i])), i < 2 ? 0 : 1e7);
+            assertEq(token.balanceOf(_seatOwner(drawn[i])), i < 2 ? 0 : FEE);
         }
     }
 
@@ -115,7 +115,7 @@ contract AttacksTest is Planting {
         _closeAll(0, 0);
         assertEq(_bondOf(0, 0), BOND - 51e9);
         assertEq(_bondOf(0, 2), BOND); // the honest minority is paid
-        assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[2])), 1e7);
+        assertEq(token.balanceOf(_seatOwner(court.roundOf(pool, 0, 0).seats[2])), FEE);
         assertEq(_claim(s), PAY);
     }
 
@@ -311,11 +311,11 @@ contract AttacksTest is Planting {
         for (uint256 i = 0; i < 3; ++i) {
             assertEq(BOND - _bondOf(s / 16, i), 200e9);
         }
-        assertEq(pools.poolOf(pool).free, BUDGET - 3e7); // no pay; the fees were the owner's cost, burnt here
-        assertEq(token.balanceOf(SINK), 3 * 200e9 + 3e7 - 5 * 5e8); // the slashed pay the jury
+        assertEq(pools.poolOf(pool).free, BUDGET - FEES); // no pay; the fees were the owner's cost, burnt here
+        assertEq(token.balanceOf(SINK), 3 * 200e9 + FEES - 5 * 5e8); // the slashed pay the jury
         assertEq(token.balanceOf(owner), ownerBefore);
         assertEq(stakes.stakeOf(node), STAKE); // the carrier is free
-        // at one canary in 10,000 files laziness loses twice what it earns: measured on an ordinary file
+        // at one canary in 5,000 files laziness loses twice what it earns: measured on an ordinary file
         uint256 lost = BOND - _bondOf(s / 16, 0);
         _blocks(4);
         vm.prank(owner);
@@ -327,7 +327,7 @@ contract AttacksTest is Planting {
         address paid = _seatOwner(court.roundOf(pool, plain / 16, 0).seats[0]);
         uint256 before = token.balanceOf(paid);
         court.closeMember(pool, plain / 16, 0, 0);
-        assertEq(lost, 2 * 10_000 * (token.balanceOf(paid) - before));
+        assertEq(lost, 2 * 5_000 * (token.balanceOf(paid) - before));
     }
 
     function claimOut(uint256 s) external {
@@ -513,7 +513,7 @@ contract AttacksTest is Planting {
         court.settle(pool, 0, 0, _refs(0)); // the next committee judges it
         _voteRound1();
         assertEq(_code(0), Codes.ACCEPT);
-        for (uint256 seat = 1; seat <= 8; ++seat) {
+        for (uint256 seat = 1; seat <= SEATS; ++seat) {
             assertEq(seats.seatOf(seat).bond, BOND); // nobody was drawn: nobody is blamed
         }
         _passWindow();
@@ -586,7 +586,7 @@ contract AttacksTest is Planting {
         _passWindow();
         uint256 got = _claim(s);
         _closeAll(0, 0);
-        assertEq(token.balanceOf(address(pools)), BUDGET - got - 3e7);
+        assertEq(token.balanceOf(address(pools)), BUDGET - got - FEES);
         assertEq(token.balanceOf(address(stakes)) + token.balanceOf(address(seats)), others);
     }
 
@@ -596,13 +596,14 @@ contract AttacksTest is Planting {
         uint256 rounds = 300;
         uint256 epoch = seats.currentEpoch();
         for (uint256 i = 0; i < rounds; ++i) {
-            uint256[] memory drawn = seats.draw(keccak256(abi.encode(i)), epoch, 3, new uint256[](0), address(0));
+            uint256[] memory drawn =
+                seats.draw(keccak256(abi.encode(i)), epoch, FAMILY, 3, new uint256[](0), address(0));
             for (uint256 j = 0; j < 3; ++j) {
-                if (drawn[j] <= 2) ++hits; // two of eight seats
+                if (drawn[j] <= 2) ++hits; // two of eleven seats
             }
         }
-        assertGt(hits, rounds * 3 * 20 / 100);
-        assertLt(hits, rounds * 3 * 30 / 100);
+        assertGt(hits, rounds * 3 * 14 / 100);
+        assertLt(hits, rounds * 3 * 22 / 100);
     }
 
     function test_unavailableFromTheWorker() public {
@@ -610,7 +611,7 @@ contract AttacksTest is Planting {
         _voteAll(0, Codes.UNAVAILABLE);
         _passWindow();
         pools.finalize(pool, s, _ref(s));
-        assertEq(STAKE - stakes.stakeOf(node), 3 * (1e7 / 4)); // a flat fee, never a slash
+        assertEq(STAKE - stakes.stakeOf(node), 3 * (FEE / 4)); // a flat fee, never a slash
         assertEq(pools.accountOf(pool, node).slashed, false);
         _closeAll(0, 0);
         assertEq(pools.poolOf(pool).free, BUDGET);
@@ -645,9 +646,9 @@ contract AttacksTest is Planting {
 
     function test_escrowExhaustion() public {
         PoolTerms memory t = defaultTerms();
-        _give(owner, address(pools), 1e9 + 3e7);
+        _give(owner, address(pools), 1e9 + FEES);
         vm.prank(owner);
-        uint256 poor = pools.createPool(t, 1e9 + 3e7);
+        uint256 poor = pools.createPool(t, 1e9 + FEES);
         vm.prank(operator);
         pools.leavePool(pool, node);
         _wait(20_000);
@@ -656,7 +657,7 @@ contract AttacksTest is Planting {
         pool = poor;
         _step();
         uint256 s = _submit(); // takes all of it
-        vm.expectRevert(abi.encodeWithSelector(IPools.EscrowExhausted.selector, 1e6 + 3e7, 0));
+        vm.expectRevert(abi.encodeWithSelector(IPools.EscrowExhausted.selector, 1e6 + FEES, 0));
         vm.prank(node);
         pools.submit(pool, 0, 1, Work(keccak256("r"), keccak256("f"), 1, 1));
         _voteAll(0, Codes.ACCEPT);
@@ -679,7 +680,7 @@ contract AttacksTest is Planting {
         _closeAll(0, 0);
         assertEq(pools.poolOf(pool).free, BUDGET);
         assertEq(token.balanceOf(address(pools)), BUDGET);
-        assertEq(STAKE - stakes.stakeOf(node), 16 * (3e7 + 1e9));
+        assertEq(STAKE - stakes.stakeOf(node), 16 * (FEES + 1e9));
     }
 
     function test_leverageLimit() public {
@@ -729,7 +730,7 @@ contract AttacksTest is Planting {
         pools.claim(pool, node, b, inner);
         assertEq(_claim(a), PAY);
         pools.forfeit(pool, b, files[pool][b]);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * 3e7);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
         IPools.Account memory acc = pools.accountOf(pool, node);
         assertEq(acc.earned, acc.drawn);
         FileData memory data = files[pool][a];
@@ -743,11 +744,11 @@ contract AttacksTest is Planting {
     function test_reentrancyThroughTheToken() public {
         CallingToken evil = new CallingToken();
         _start(address(evil));
-        for (uint256 i = 0; i < 8; ++i) {
+        for (uint256 i = 0; i < SEATS; ++i) {
             uint256 seat = seats.opened() + 1;
             _fund(evil, _seatOwner(seat), address(seats));
             vm.prank(_seatOwner(seat));
-            seats.openSeat(_voter(seat));
+            seats.openSeat(_voter(seat), _classes(FAMILY));
         }
         _nextEpoch();
         _fund(evil, owner, address(pools));
@@ -799,7 +800,7 @@ contract AttacksTest is Planting {
         }
         inside[0] = abi.encodeCall(seats.topUp, (1));
         inside[1] = abi.encodeCall(seats.withdrawSeat, (1));
-        inside[2] = abi.encodeCall(seats.openSeat, (stranger));
+        inside[2] = abi.encodeCall(seats.openSeat, (stranger, _classes(FAMILY)));
         for (uint256 i = 0; i < inside.length; ++i) {
             evil.arm(address(seats), inside[i]);
             vm.prank(_seatOwner(1));

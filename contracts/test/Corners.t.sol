@@ -46,7 +46,7 @@ contract CornersTest is Planting {
         _juryVotes(trial, Codes.MALFORMED, 4, Codes.ACCEPT);
         _conclude(s);
         assertEq(_code(s), Codes.MALFORMED); // milder than the committee: a fee, no slash
-        assertEq(STAKE - stakes.stakeOf(node), 3e7 + 1e9);
+        assertEq(STAKE - stakes.stakeOf(node), FEES + 1e9);
         uint256[] memory jurors = juries.seatsOf(trial);
         for (uint256 i = 0; i < 5; ++i) {
             juries.closeJuror(trial, i);

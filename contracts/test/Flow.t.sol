@@ -11,7 +11,7 @@ contract FlowTest is Network {
     function test_acceptedWorkIsPaid() public {
         uint256 sequence = _submit();
         uint256 free = pools.poolOf(pool).free;
-        assertEq(free, BUDGET - 1_000 * 1e6 - 3 * 1e7);
+        assertEq(free, BUDGET - 1_000 * 1e6 - FEES);
         _voteAll(0, Codes.ACCEPT);
         assertEq(_code(sequence), Codes.ACCEPT);
         vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, clock + 3600));
@@ -22,7 +22,7 @@ contract FlowTest is Network {
         for (uint256 i = 0; i < 3; ++i) {
             uint256 seat = court.roundOf(pool, 0, 0).seats[i];
             court.closeMember(pool, 0, 0, i);
-            assertEq(token.balanceOf(_seatOwner(seat)), 1e7);
+            assertEq(token.balanceOf(_seatOwner(seat)), FEE);
         }
         assertEq(token.balanceOf(address(pools)), free);
     }
@@ -44,9 +44,9 @@ contract FlowTest is Network {
         assertEq(stakes.stakeOf(node), 0);
         assertEq(stakes.nodeOf(node).pool, 0);
         assertTrue(pools.accountOf(pool, node).slashed);
-        uint256 share = (STAKE - 3e7) / 20; // a twentieth for whoever collects it
+        uint256 share = (STAKE - FEES) / 20; // a twentieth for whoever collects it
         assertEq(token.balanceOf(address(this)), share);
-        assertEq(token.balanceOf(SINK), STAKE - 3e7 - share);
+        assertEq(token.balanceOf(SINK), STAKE - FEES - share);
         assertEq(pools.poolOf(pool).free, BUDGET);
         _closeAll(0, 0);
         assertEq(token.balanceOf(address(pools)), BUDGET);

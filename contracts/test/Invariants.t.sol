@@ -28,7 +28,7 @@ contract Crowd is Planting {
         setUp();
         PoolTerms memory t = defaultTerms();
         t.appealJury = 7;
-        _openSeats(7);
+        _openSeats(12);
         _nextEpoch();
         pool = _createPool(t);
         poolId = pool;
@@ -216,7 +216,7 @@ contract Crowd is Planting {
     }
 
     function seatLeaves(uint256 seat) external counted("seatLeaves") harmless {
-        if (seats.countAt(seats.currentEpoch() + 1) <= 13) return;
+        if (seats.countAt(FAMILY, seats.currentEpoch() + 1) <= 18) return; // understaffed below
         seat = 1 + seat % seats.opened();
         vm.prank(_seatOwner(seat));
         seats.leaveSeat(seat);
@@ -365,7 +365,7 @@ contract InvariantTest is Network {
     }
 
     function _fees(uint256 sequence, IPools.Submission memory f) private view returns (uint256 owed) {
-        if (f.phase == IPools.Phase.Pending) return 3e7;
+        if (f.phase == IPools.Phase.Pending) return FEES;
         ICourt.Round memory r = court.roundOf(pool, sequence >> 4, 0);
         uint256 code = Codes.get(r.codes, sequence & 15);
         if (code == Codes.UNDECIDED) {
@@ -373,11 +373,11 @@ contract InvariantTest is Network {
             code = Codes.get(r.codes, sequence & 15);
         }
         if (code == Codes.VOID) return 0;
-        uint256 share = code == Codes.UNAVAILABLE ? 1e7 / 4 : 1e7;
+        uint256 share = code == Codes.UNAVAILABLE ? FEE / 4 : FEE;
         for (uint256 i = 0; i < 3; ++i) {
             if (r.closed & (1 << i) == 0) owed += share;
         }
-        if (code == Codes.UNAVAILABLE && f.phase != IPools.Phase.Final) owed += 3 * (1e7 - share);
+        if (code == Codes.UNAVAILABLE && f.phase != IPools.Phase.Final) owed += 3 * (FEE - share);
     }
 
     function _others() private view {

@@ -5,7 +5,6 @@ import {IAppeals} from "../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../src/interfaces/ICanaries.sol";
 import {ICourt} from "../src/interfaces/ICourt.sol";
 import {IJuries} from "../src/interfaces/IJuries.sol";
-import {IMusterToken} from "../src/interfaces/IMusterToken.sol";
 import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {ISeats} from "../src/interfaces/ISeats.sol";
@@ -46,12 +45,8 @@ contract RefusalsTest is Planting {
         assertEq(token.decimals(), 9);
         assertEq(token.nonces(owner), 0);
         _no(stranger, address(token), abi.encodeCall(token.mint, (stranger, 1)), 0x118cdaa7);
-        _no(stranger, address(token), abi.encodeCall(token.faucet, (1_001e9)), IMusterToken.FaucetLimit.selector);
-        _yes(stranger, address(token), abi.encodeCall(token.faucet, (1_000e9)));
-        assertEq(token.balanceOf(stranger), 1_000e9);
-        _no(stranger, address(token), abi.encodeCall(token.faucet, (1)), IMusterToken.FaucetLimit.selector);
-        _wait(1 days);
-        _yes(stranger, address(token), abi.encodeCall(token.faucet, (1)));
+        _yes(address(this), address(token), abi.encodeCall(token.mint, (stranger, 1)));
+        assertEq(token.balanceOf(stranger), 1);
     }
 
     function test_params() public {
@@ -264,9 +259,9 @@ contract RefusalsTest is Planting {
 
     function test_seats() public {
         address s = address(seats);
-        _no(stranger, s, abi.encodeCall(seats.openSeat, (address(0))), ISeats.ZeroVoter.selector);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (address(0), _classes(FAMILY))), ISeats.ZeroVoter.selector);
         params.setPaused(true);
-        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger)), ISeats.Paused.selector);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger, _classes(FAMILY))), ISeats.Paused.selector);
         params.setPaused(false);
         _no(stranger, s, abi.encodeCall(seats.setVoter, (1, stranger)), ISeats.NotSeatOwner.selector);
         _no(_seatOwner(1), s, abi.encodeCall(seats.setVoter, (1, address(0))), ISeats.ZeroVoter.selector);
@@ -279,8 +274,8 @@ contract RefusalsTest is Planting {
         _no(_seatOwner(1), s, abi.encodeCall(seats.withdrawSeat, (1)), ISeats.SeatActive.selector);
         _no(stranger, s, abi.encodeCall(seats.leaveSeat, (1)), ISeats.NotSeatOwner.selector);
         uint256 epoch = seats.currentEpoch();
-        _no(stranger, s, abi.encodeCall(seats.countAt, (epoch + 2)), ISeats.UnknownEpoch.selector);
-        _no(stranger, s, abi.encodeCall(seats.seatAt, (0, epoch - 4)), ISeats.UnknownEpoch.selector);
+        _no(stranger, s, abi.encodeCall(seats.countAt, (FAMILY, epoch + 2)), ISeats.UnknownEpoch.selector);
+        _no(stranger, s, abi.encodeCall(seats.seatAt, (FAMILY, 0, epoch - 4)), ISeats.UnknownEpoch.selector);
 
         // a bond that falls below the least is evicted; before that it can be topped up
         vm.prank(address(court));
@@ -297,15 +292,15 @@ contract RefusalsTest is Planting {
         // leaving: drawable until the epoch's end, then two epochs, then the unbonding period
         _yes(_seatOwner(8), s, abi.encodeCall(seats.leaveSeat, (8)));
         _yes(_seatOwner(3), s, abi.encodeCall(seats.leaveSeat, (3)));
-        assertEq(seats.countAt(epoch), 8);
-        assertEq(seats.countAt(epoch + 1), 5);
-        assertEq(seats.seatAt(7, epoch), 8);
+        assertEq(seats.countAt(FAMILY, epoch), SEATS);
+        assertEq(seats.countAt(FAMILY, epoch + 1), SEATS - 3);
+        assertEq(seats.seatAt(FAMILY, 7, epoch), 8);
         _no(_seatOwner(3), s, abi.encodeCall(seats.unbondSeat, (3)), ISeats.TooEarly.selector);
         _nextEpoch();
-        assertEq(seats.countAt(epoch), 8);
-        assertEq(seats.countAt(epoch + 1), 5);
+        assertEq(seats.countAt(FAMILY, epoch), SEATS);
+        assertEq(seats.countAt(FAMILY, epoch + 1), SEATS - 3);
         _openSeats(1);
-        assertEq(seats.countAt(epoch + 2), 6);
+        assertEq(seats.countAt(FAMILY, epoch + 2), SEATS - 2);
         _nextEpoch();
         _nextEpoch();
         _no(_seatOwner(3), s, abi.encodeCall(seats.unbondSeat, (3)), ISeats.TooEarly.selector);
@@ -326,9 +321,9 @@ contract RefusalsTest is Planting {
         assertEq(seats.effectiveSeedBlock(height - 300), height - 300);
         assertEq(seats.effectiveSeedBlock(height - 900) / EPOCH, height / EPOCH - 3);
         // seat ids end
-        vm.store(s, bytes32(uint256(0)), bytes32(uint256(65535)));
+        vm.store(s, bytes32(uint256(3)), bytes32(uint256(65535)));
         assertEq(seats.opened(), 65535);
-        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger)), ISeats.TooManySeats.selector);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger, _classes(FAMILY))), ISeats.TooManySeats.selector);
     }
 
     // ---- Pools
@@ -341,7 +336,7 @@ contract RefusalsTest is Planting {
         _no(stranger, p, abi.encodeCall(pools.join, (pool, account("x"))), IPools.Paused.selector);
         params.setPaused(false);
         t.jury = 7;
-        _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), IPools.TooFewSeats.selector);
+        assertEq(uint256(pools.poolOf(_createPool(t)).status), uint256(IPools.Status.Understaffed));
         t = defaultTerms();
         _no(owner, p, abi.encodeCall(pools.createPool, (t, 1 << 64)), IPools.AmountTooLarge.selector);
         _no(owner, p, abi.encodeCall(pools.fund, (99, 1)), IPools.NoSuchPool.selector);
@@ -390,9 +385,9 @@ contract RefusalsTest is Planting {
         address other = _register(stranger, "other", STAKE);
         _no(owner, p, abi.encodeCall(pools.join, (pool, other)), IPools.NotOperatorOrNode.selector);
         PoolTerms memory t = defaultTerms();
-        (t.rate, t.minStake, t.leverage, t.maxUnits) = (type(uint32).max, 3e9, 1, 1);
+        (t.rate, t.minStake, t.leverage, t.maxUnits) = (type(uint32).max, 4e9, 1, 1);
         uint256 dear = _createPool(t);
-        address poor = _register(stranger, "poor", 3e9);
+        address poor = _register(stranger, "poor", 4e9);
         _no(poor, p, abi.encodeCall(pools.join, (dear, poor)), IPools.OverLimit.selector);
         (t.rate, t.leverage) = (1, 10_000);
         uint256 cheap = _createPool(t);
@@ -523,7 +518,7 @@ contract RefusalsTest is Planting {
 
     function test_court() public {
         address c = address(court);
-        ICourt.Terms memory t;
+        PoolTerms memory t = defaultTerms();
         _no(stranger, c, abi.encodeCall(court.registerPool, (1, t)), ICourt.NotPools.selector);
         _no(stranger, c, abi.encodeCall(court.setOutcome, (1, 0, 1)), ICourt.NotAppeals.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.NoSuchLane.selector);
@@ -628,7 +623,7 @@ contract RefusalsTest is Planting {
     function test_drawNeedsEnoughSeats() public {
         _submit();
         uint256 lastDraw = court.roundOf(pool, 0, 0).seedBlock + 64;
-        for (uint256 i = 1; i <= 6; ++i) {
+        for (uint256 i = 1; i <= SEATS - 2; ++i) {
             vm.prank(_seatOwner(i));
             seats.leaveSeat(i);
         }
@@ -643,7 +638,7 @@ contract RefusalsTest is Planting {
     }
 
     function test_redrawWithFewSeatsReusesThem() public {
-        for (uint256 i = 1; i <= 4; ++i) {
+        for (uint256 i = 1; i <= SEATS - 4; ++i) {
             vm.prank(_seatOwner(i));
             seats.leaveSeat(i);
         }
@@ -654,7 +649,7 @@ contract RefusalsTest is Planting {
         assertEq(_code(s), Codes.ACCEPT);
         uint256[] memory again = court.roundOf(pool, 0, 1).seats;
         for (uint256 i = 0; i < 3; ++i) {
-            assertTrue(again[i] > 4);
+            assertTrue(again[i] > SEATS - 4);
             assertTrue(again[i] != again[(i + 1) % 3]);
         }
         _openSeats(5); // who dispute it later find a jury
@@ -694,7 +689,7 @@ contract RefusalsTest is Planting {
     function test_juries() public {
         address j = address(juries);
         uint256[] memory none;
-        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 5, 1, 1, 1, none, stranger)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 5, none, stranger)), IJuries.NotBench.selector);
         _no(stranger, j, abi.encodeCall(juries.draw, (9)), IJuries.NoSuchTrial.selector);
         uint256 s = _submit();
         _voteAll(0, 3);

@@ -14,8 +14,6 @@ import {Network} from "./helpers/Network.sol";
 /// @notice Money and governance: who pays for what, and what can change. Each rule fails for the attack and holds for
 /// the honest case beside it.
 contract RulesTest is Network {
-    uint256 internal constant FEES = 3e7;
-
     /// @dev Moves `node` to a pool with other terms.
     function _move(PoolTerms memory t) internal {
         vm.prank(operator);
@@ -137,7 +135,7 @@ contract RulesTest is Network {
         vm.prank(node);
         pools.submit(pool, 0, 80, w);
         PoolTerms memory t = defaultTerms();
-        t.minStake = 64 * 3e7 - 1;
+        (t.minStake, t.juryFee) = (uint56(64 * FEES) - 1, 1e9);
         vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, "juryFee"));
         params.checkTerms(t);
         t.juryFee = t.fee;
@@ -265,17 +263,17 @@ contract RulesTest is Network {
             // its owner opens the same seat again; a new id would cost a hundredth of a bond each time
             _give(who, address(seats), BOND / 100);
             vm.prank(who);
-            seats.reopenSeat(1, _voter(1));
+            seats.reopenSeat(1, _voter(1), _classes(FAMILY));
         }
-        assertEq(seats.opened(), 8);
+        assertEq(seats.opened(), SEATS);
         assertEq(token.balanceOf(SINK), 3 * BOND / 100);
         assertEq(seats.seatOf(1).bond, BOND);
-        assertEq(seats.countAt(seats.currentEpoch() + 1), 8);
+        assertEq(seats.countAt(FAMILY, seats.currentEpoch() + 1), SEATS);
         vm.expectRevert(ISeats.NotSeatOwner.selector);
-        seats.reopenSeat(1, stranger);
+        seats.reopenSeat(1, stranger, _classes(FAMILY));
         vm.expectRevert(ISeats.SeatNotClosed.selector);
         vm.prank(who);
-        seats.reopenSeat(1, who);
+        seats.reopenSeat(1, who, _classes(FAMILY));
     }
 
     // ---- Governance

@@ -2,21 +2,23 @@
 
 import gzip
 import json
-import os
 import platform
 import shutil
-import subprocess
-import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 import demo
-from demo.services.process import die_with_parent
+from demo.supervisor import Child
 from protocol.errors import ConfigError, MusterError, UnreachableError
+from protocol.files import write_atomic
 from protocol.waits import wait_for
 
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _START_SECONDS = 60.0
+_HISTORY = 64
+"""Past blocks that keep their full state, for historical calls. Each is a copy: saving thousands would take seconds."""
 
 
 def find_anvil() -> Path:
@@ -37,32 +39,21 @@ def find_anvil() -> Path:
 
 
 class Anvil:
-    """One anvil child on 127.0.0.1. `history` is how many past blocks keep their full state for historical calls."""
+    """One anvil child on 127.0.0.1, with a block a second."""
 
-    def __init__(self, port: int, chain_id: int, block_time: int, log: Path, history: int = 64) -> None:
-        self.port = port
-        self.chain_id = chain_id
-        self.block_time = block_time
-        self.log = log
-        self.history = history
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, port: int, chain_id: int, log: Path) -> None:
+        self.port, self.chain_id, self.log = port, chain_id, log
+        command = [str(find_anvil()), "--host", "127.0.0.1", "--port", str(port), "--chain-id", str(chain_id)]
+        command += ["--block-time", "1", "--hardfork", "prague", "--quiet"]
+        # In a session of its own: Ctrl-C is for us, who save the state first.
+        self._child = Child("anvil", [*command, "--prune-history", str(_HISTORY)], log)
 
     def start(self, state: Path | None) -> None:
         """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words."""
-        command = [str(find_anvil()), "--host", "127.0.0.1", "--port", str(self.port), "--chain-id", str(self.chain_id)]
-        command += ["--block-time", str(self.block_time), "--hardfork", "prague", "--quiet"]
-        command += ["--prune-history", str(self.history)]
+        self.log.unlink(missing_ok=True)
         if state is not None:
-            command += ["--load-state", str(state)]
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us: we save the state first
-                preexec_fn=die_with_parent,
-            )
+            self._child.argv += ["--load-state", str(state)]
+        self._child.start()
         wait_for("anvil to answer", self._answers, timeout=_START_SECONDS, poll=0.05, hint=f"see {self.log}")
 
     def _answers(self) -> bool:
@@ -77,24 +68,17 @@ class Anvil:
         return True
 
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._child.pid is not None
 
     def last_words(self) -> str:
-        try:
-            lines = self.log.read_text(errors="replace").split("\n")
-        except OSError:
-            lines = []
-        return " ".join(line.strip() for line in lines if line.strip())[-300:] or "it said nothing"
+        return self._child.tail()[-300:] or "it said nothing"
 
-    def call(self, method: str, *params: Any, timeout: float = 60.0) -> Any:
+    def call(self, method: str, *params: Any) -> Any:
         """One JSON-RPC call. Raises UnreachableError, or MusterError with anvil's own message."""
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-        url = f"http://127.0.0.1:{self.port}"
-        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
-                fields = json.load(answer)
-        except (OSError, ValueError) as error:
+            fields = httpx.post(f"http://127.0.0.1:{self.port}", json=body, timeout=60, trust_env=False).json()
+        except (httpx.HTTPError, ValueError) as error:
             raise UnreachableError(f"anvil on port {self.port} does not answer: {error}", f"see {self.log}") from None
         if "error" in fields:
             raise MusterError(f"anvil refuses {method}: {fields['error'].get('message', '')}", f"see {self.log}")
@@ -103,34 +87,19 @@ class Anvil:
     def save(self, path: Path) -> None:
         """Write the whole state to `path`: complete and on disk before the old file goes; the old one stays as .old."""
         state = gzip.decompress(bytes.fromhex(self.call("anvil_dumpState", True)[2:]))
-        draft, old = path.with_suffix(".new"), path.with_suffix(".old")
-        with draft.open("wb") as file:
-            file.write(state)
-            file.flush()
-            os.fsync(file.fileno())
+        old = path.with_suffix(".old")
         if path.exists():
-            path.replace(old)
-        draft.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            old.unlink(missing_ok=True)
+            old.hardlink_to(path)
+        write_atomic(path, state)
 
     def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None or process.poll() is not None:
-            return
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(5)
+        self._child.terminate()
+        self._child.end(5)
 
 
 def saved_state(path: Path) -> Path | None:
-    """The newest complete state: `path`, else `.old` (a kill between two renames), else None on a first start.
+    """The newest complete state: `path`, else `.old`, else None on a first start.
 
     Raises ConfigError if what is there is not a state: nothing is overwritten.
     """

@@ -20,25 +20,16 @@ log = logging.getLogger("muster.chain")
 _SAVE_SECONDS = 2.0
 _SAVE_SHARE = 5.0  # a save that takes long is repeated more seldom: at most a fifth of the time goes into saving
 _FAILED_SAVES = 5
-_MAX_HISTORY = 128  # every kept block is a full copy of the state: a save of thousands would take seconds
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m demo.services.chain", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder that holds the chain's state")
-    parser.add_argument("--port", type=int, default=8545, help="port on 127.0.0.1 (default %(default)s)")
-    parser.add_argument("--chain-id", type=int, default=31337, help="(default %(default)s)")
-    parser.add_argument("--block-time", type=int, default=1, help="seconds (default %(default)s)")
-    parser.add_argument(
-        "--history", type=int, default=64, help=f"blocks with full state, at most {_MAX_HISTORY} (default %(default)s)"
-    )
-    parser.add_argument("--with-parent", action="store_true", help="die when the parent process dies")
-    return parser.parse_args()
 
 
 def main() -> int:
     started = time.monotonic()
-    options = _options()
+    parser = argparse.ArgumentParser(prog="python -m demo.services.chain", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds the chain's state")
+    parser.add_argument("--port", type=int, default=8545, help="port on 127.0.0.1 (default %(default)s)")
+    parser.add_argument("--chain-id", type=int, default=31337, help="(default %(default)s)")
+    parser.add_argument("--with-parent", action="store_true", help="die when the parent process dies")
+    options = parser.parse_args()
     if options.with_parent:
         die_with_parent()
     find_anvil()
@@ -48,10 +39,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     state = options.data / "state.json"
-    if options.history > _MAX_HISTORY:
-        log.warning("keeping the state of %d past blocks, not of %d", _MAX_HISTORY, options.history)
-    history = min(options.history, _MAX_HISTORY)
-    anvil = Anvil(options.port, options.chain_id, options.block_time, options.data / "anvil.log", history)
+    anvil = Anvil(options.port, options.chain_id, options.data / "anvil.log")
     try:
         anvil.start(saved_state(state))
         anvil.save(state)  # before anybody sees it: a chain has one genesis block for good

@@ -1,7 +1,6 @@
 """What every service process needs: to die with its parent, to claim its port, to end with one clear line."""
 
 import ctypes
-import logging
 import signal
 import sys
 from collections.abc import Callable
@@ -12,14 +11,15 @@ from filelock import FileLock, Timeout
 from demo.ports import is_free
 from protocol.errors import ConfigError, MusterError
 from protocol.waits import wait_for
+from runtime.logs import start_logging
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
-def die_with_parent(sig: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the kernel (Linux) to send us `sig` when our parent ends, however it ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, int(sig))
+def die_with_parent() -> None:
+    """Ask the kernel (Linux) to kill us when our parent ends, however it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def claim(port: int, what: str) -> None:
@@ -46,8 +46,8 @@ def lock_folder(folder: Path, what: str) -> FileLock:
 
 def run_service(main: Callable[[], int]) -> None:
     """Run `main` and exit with its code; a MusterError becomes one line on stderr and exit code 2."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
+        start_logging()
         code = main()
     except MusterError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)

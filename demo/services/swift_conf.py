@@ -4,10 +4,12 @@ import json
 import os
 import pwd
 import secrets
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.errors import ConfigError
+from protocol.files import write_atomic
 from storage.settings import AccessKey
 
 KINDS = ("account", "container", "object")
@@ -52,7 +54,7 @@ def prepare(data: Path, port: int, bucket: str, region: str) -> Layout:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise ConfigError(f"cannot make {data}: {error.strerror}", "choose another --data") from None
-    _check_attributes(data / "srv")
+    check_attributes(data / "srv")
     stored = _credentials(data / "etc" / "credentials.json", region)
     access = AccessKey(stored["access_key"], stored["secret_key"])
     # Numbers of the storage servers in the ring; they listen on Unix sockets, so these are only names.
@@ -66,16 +68,14 @@ def prepare(data: Path, port: int, bucket: str, region: str) -> Layout:
     return layout
 
 
-def _check_attributes(folder: Path) -> None:
-    probe = folder / ".xattr-probe"
+def check_attributes(folder: Path) -> None:
+    """Raise ConfigError unless files in `folder` can have user attributes, in which Swift keeps objects' metadata."""
     try:
-        probe.touch()
-        os.setxattr(probe, "user.swift.probe", b"x" * 2000)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".muster-probe-") as file:
+            os.setxattr(file.name, "user.muster.probe", b"x" * 2000)
     except (OSError, AttributeError) as error:
         hint = "choose a --data on ext4, xfs, btrfs or a recent tmpfs"
-        raise ConfigError(f"{folder} cannot hold objects (no user attributes: {error})", hint) from None
-    finally:
-        probe.unlink(missing_ok=True)
+        raise ConfigError(f"{folder} cannot hold objects ({error})", hint) from None
 
 
 def _credentials(path: Path, region: str) -> dict[str, str]:
@@ -97,12 +97,7 @@ def _credentials(path: Path, region: str) -> dict[str, str]:
 
 
 def _write(path: Path, text: str) -> None:
-    draft = path.with_suffix(".tmp")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_atomic(path, text.encode(), 0o600)
 
 
 def _rings(layout: Layout) -> None:

@@ -140,19 +140,9 @@ class LocalMemcache:
         self._entries.pop(key, None)
 
     def incr(self, key: str, delta: int = 1, time: float = 0) -> int:
-        value = max(0, int(self.get(key) or 0) + delta)
+        value = int(self.get(key) or 0) + delta
         self.set(key, value, time=time)
         return value
-
-    def decr(self, key: str, delta: int = 1, time: float = 0) -> int:
-        return self.incr(key, -delta, time)
-
-    def set_multi(self, mapping: Mapping[str, Any], server_key: str | None = None, time: float = 0, **_: Any) -> None:
-        for key, value in mapping.items():
-            self.set(key, value, time=time)
-
-    def get_multi(self, keys: Iterable[str], server_key: str | None = None) -> list[Any]:
-        return [self.get(key) for key in keys]
 
 
 def _after(seconds: float) -> float:

@@ -44,13 +44,3 @@ def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
             siblings.append(level[sibling])
         index >>= 1
     return siblings
-
-
-def verify(expected_root: bytes, leaf_hash: bytes, siblings: Sequence[bytes]) -> bool:
-    """Whether `leaf_hash` (from `leaf`) lies under `expected_root`."""
-    node = leaf_hash
-    for sibling in siblings:
-        if len(sibling) != 32:
-            return False
-        node = _parent(node, sibling)
-    return node == expected_root

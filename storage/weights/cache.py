@@ -9,8 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -40,12 +39,10 @@ class WeightCache:
     def version(self, digest: bytes) -> Path:
         return self.folder / digest.hex()
 
-    @contextmanager
-    def locked(self, digest: bytes) -> Iterator[None]:
+    def locked(self, digest: bytes) -> AbstractContextManager[None]:
         """Let one process fetch a version at a time; the others wait and find it there."""
         name = f".lock-{digest[0]:02x}"
-        with locked(self.folder / name, "another process that fetches the same weights", _LOCK_SECONDS):
-            yield
+        return locked(self.folder / name, "another process that fetches the same weights", _LOCK_SECONDS)
 
     def is_intact(self, manifest: Manifest) -> bool:
         """Whether the version's folder holds exactly the manifest's files with the right hashes; reads everything."""
@@ -95,7 +92,7 @@ class WeightCache:
                     offset += shard.size
         return places
 
-    def install(self, manifest: Manifest, draft: Path) -> Path:
+    def install(self, manifest: Manifest, draft: Path) -> None:
         """Make a complete draft folder the version's folder, at once and for good; loose shards of it go."""
         final = self.version(manifest.digest)
         if final.exists():
@@ -104,7 +101,6 @@ class WeightCache:
         write_atomic(self.folder / f"{manifest.digest.hex()}.json", manifest.canonical())
         for shard in manifest.shards():
             (self.shards / shard.sha256).unlink(missing_ok=True)
-        return final
 
     def versions(self) -> list[bytes]:
         """Digests of the complete versions, longest unused first."""

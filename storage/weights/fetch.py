@@ -35,7 +35,7 @@ def fetch(
     """
     cache = WeightCache(cache_dir)
     with cache.locked(manifest_hash):
-        manifest = fetch_manifest(manifest_hash, open_object, scope, step, cache)
+        manifest = _manifest(manifest_hash, open_object, scope, step, cache)
         if not cache.is_intact(manifest):
             _fetch_shards(manifest, open_object, cache, parallel)
             cache.install(manifest, _assemble(manifest, cache))
@@ -44,18 +44,14 @@ def fetch(
     return cache.version(manifest_hash)
 
 
-def fetch_manifest(
-    manifest_hash: bytes,
-    open_object: OpenObject,
-    scope: ManifestScope,
-    step: int | None = None,
-    cache: WeightCache | None = None,
+def _manifest(
+    manifest_hash: bytes, open_object: OpenObject, scope: ManifestScope, step: int | None, cache: WeightCache
 ) -> Manifest:
     """The manifest, checked against the hash on chain, the pool and owner it must be of, and the step if given.
 
     The signature of one in the cache was checked when it was fetched; its hash is checked again.
     """
-    manifest = cache.manifest(manifest_hash) if cache is not None else None
+    manifest = cache.manifest(manifest_hash)
     if manifest is None or manifest.pool_id != scope.pool:
         stored = open_object(object_key("manifests", manifest_hash), MAX_STORED_BYTES)
         manifest = unseal(stored, manifest_hash, scope)

@@ -107,10 +107,6 @@ class Manifest(Part):
         """SHA-256 of the canonical manifest without signature: what `publishStep` puts on chain."""
         return hashlib.sha256(self.canonical()).digest()
 
-    @property
-    def total_bytes(self) -> int:
-        return sum(file.size for file in self.files)
-
 
 class SignedManifest(Part):
     """The stored object; `signature` is the owner's."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.learning import demo_config, run
+from benchmarks.learning import demo_config, learn
 from protocol.config import TrainConfig
 
 
@@ -12,7 +12,7 @@ from protocol.config import TrainConfig
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [1, 7, 42])
 def test_held_out_reward_rises_within_thirty_steps(seed: int, tmp_path: Path) -> None:
-    result = run(seed, demo_config(30), tmp_path, lambda line: None)
+    result = learn(seed, demo_config(30), tmp_path, lambda line: None)
     assert isinstance(result["reward_first"], float)
     assert result["reward_first"] <= 0.45
     assert isinstance(result["reward_last"], float)

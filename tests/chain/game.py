@@ -30,6 +30,7 @@ def terms(**changes: object) -> Terms:
         "jury": 5,
         "appealJury": 0,
         "laneBlocks": 4,
+        "attestBlocks": 4,
         "maxLag": 2,
         "auditRate": 65536,
         "drawBlocks": 100,
@@ -39,7 +40,8 @@ def terms(**changes: object) -> Terms:
         "appealWindow": 30,
         "juryCommitWindow": 30,
         "juryRevealWindow": 30,
-        "contestWindow": 30,
+        "receiptWindow": 30,
+        "class": 0,
         "inviteOnly": False,
         "configHash": hashlib.sha256(b"config").digest(),
     }
@@ -105,30 +107,33 @@ class Game:
         record = self.state.lanes[self.pool, lane]
         self.mine_to(record.rounds[round].seed_block + 1)
         word = sum(code << (4 * place) for place, code in codes.items())
-        committee = self.suite.court.committee_of(self.pool, lane, round)
+        committee = self.suite.court.committee_of((self.pool, lane, round))
         assert committee is not None
         salt, verdict = b"\x07" * 32, b"\x08" * 32
         for member, seat in enumerate(committee.seats):
             court = self.voters[seat].court
             voter = self.voters[seat].client.address
-            commitment = court.ballot_hash(self.pool, lane, round, voter, word, verdict, salt)
-            court.commit_votes(self.pool, lane, round, member, commitment).send()
+            commitment = court.ballot_hash((self.pool, lane, round), voter, word, verdict, salt)
+            court.commit((self.pool, lane, round), member, commitment).send()
         for member, seat in enumerate(committee.seats):
-            self.voters[seat].court.reveal_votes(self.pool, lane, round, member, word, verdict, salt).send()
-        self.suite.court.settle(self.pool, lane, round, self.state.files_of(record)).send()
+            self.voters[seat].court.reveal((self.pool, lane, round), member, word, verdict, salt).send()
+        self.suite.court.settle((self.pool, lane, round), self.state.files_of(record)).send()
+
+    def forfeit(self, file: Submission) -> None:
+        self.suite.pools.call("forfeit", file.pool, file.sequence, file.file_data).send()
 
     def try_case(self, trial: int, code: int) -> None:
         """All jurors vote `code`."""
         self.mine_to(self.state.trials[trial].seed_block + 1)
-        jury = self.suite.juries.jury_of(trial)
+        jury = self.suite.juries.committee_of((trial,))
         assert jury is not None
         salt, verdict = b"\x09" * 32, b"\x0a" * 32
         for juror, seat in enumerate(jury.seats):
             suite = self.voters[seat]
-            commitment = suite.juries.ballot_hash(trial, suite.client.address, code, verdict, salt)
-            suite.juries.commit_vote(trial, juror, commitment).send()
+            commitment = suite.juries.ballot_hash((trial,), suite.client.address, code, verdict, salt)
+            suite.juries.commit((trial,), juror, commitment).send()
         for juror, seat in enumerate(jury.seats):
-            self.voters[seat].juries.reveal_vote(trial, juror, code, verdict, salt).send()
+            self.voters[seat].juries.reveal((trial,), juror, code, verdict, salt).send()
 
 
 def begin(deployed: Deployed, folder: Path, budget: int = 1000 * GRAINS) -> Game:

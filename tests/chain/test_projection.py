@@ -108,10 +108,10 @@ def test_what_a_batch_does_not_touch_is_shared_and_not_copied() -> None:
 def test_a_new_head_alone_is_seen_but_is_no_new_version() -> None:
     chain = opened()
     projection = Projection(chain)
-    version = projection.version
+    version = projection.state.version
     chain.head += 5
     assert not projection.refresh()
-    assert (projection.state.head, projection.version) == (chain.head, version)
+    assert (projection.state.head, projection.state.version) == (chain.head, version)
 
 
 def test_a_reducer_that_fails_half_way_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_reducer_that_fails_half_way_leaves_the_state_as_it_was(monkeypatch: p
     # No new event is needed, and none is lost or applied twice.
     assert projection.refresh()
     assert projection.state == replayed(chain)
-    assert projection.version == before.version + 1
+    assert projection.state.version == before.version + 1
     assert not projection.refresh()
 
 
@@ -154,9 +154,9 @@ def test_a_rollback_is_not_forgotten_when_reading_the_history_fails(monkeypatch:
         broken.setattr(chain, "history", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             projection.refresh()
-    assert (projection.state is held, projection.generation) == (True, 0)
+    assert (projection.state is held, projection.state.generation) == (True, 0)
     assert projection.refresh()
-    assert (projection.state.submissions, projection.generation) == ({}, 1)
+    assert (projection.state.submissions, projection.state.generation) == ({}, 1)
 
 
 def test_a_reader_keeps_its_state_through_a_rollback() -> None:
@@ -171,7 +171,7 @@ def test_a_reader_keeps_its_state_through_a_rollback() -> None:
     assert [sub.node for sub in held.submissions_of(1)] == [NODE.address] * 3
     assert [sub.node for sub in projection.state.submissions_of(1)] == [NODE.address, CHEAT.address]
     assert (held.generation, projection.state.generation) == (0, 1)
-    assert projection.version > held.version
+    assert projection.state.version > held.version
     assert projection.state == replayed(chain)
 
 

@@ -62,7 +62,7 @@ class Play:
         self.game.submit(self.node()[1], step, work(str(self.random.random()), self.random.randint(1, 3000)))
 
     def vote(self) -> None:
-        lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.decided])
+        lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.round.settled])
         common = [Code.ACCEPT] * 6 + [Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE]
         codes: dict[int, int] = {s.place: self.random.choice(common) for s in self.game.state.files_of(lane)}
         self.game.vote(lane.lane, codes, lane.round.round)
@@ -95,10 +95,10 @@ class Play:
         done = [r for lane in self.game.state.lanes.values() for r in [(lane, x) for x in lane.rounds] if r[1].settled]
         lane, round_ = self.random.choice(done)
         left = [j for j in range(len(round_.seats)) if j not in round_.closed]
-        self.game.suite.court.close_member(lane.pool, lane.lane, round_.round, self.random.choice(left)).send()
+        self.game.suite.court.close((lane.pool, lane.lane, round_.round), self.random.choice(left)).send()
 
     def forfeit(self) -> None:
-        self.game.suite.pools.forfeit(self.pick(status=Status.ACCEPTED)).send()
+        self.game.forfeit(self.pick(status=Status.ACCEPTED))
 
     def pass_time(self) -> None:
         self.game.deployed.chain.later(self.random.choice([5, 31, 61, 90]))
@@ -131,4 +131,4 @@ def test_random_play(deployed: Deployed, tmp_path: Path, seed: int) -> None:
     assert play.counts["submit"] > 5
     assert play.counts["vote"] > 5
     assert play.counts["reorganise"] >= 1
-    assert game.projection.generation >= 1
+    assert game.projection.state.generation >= 1

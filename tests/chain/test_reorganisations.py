@@ -33,7 +33,7 @@ def test_a_reorganisation_is_rolled_back(deployed: Deployed, tmp_path: Path) -> 
     assert projection.state.balances[ALICE] == 31
     deployed.chain.rpc("anvil_reorg", 2, [])
     assert projection.refresh()
-    assert projection.generation == 1
+    assert projection.state.generation == 1
     assert follower.generation == 1
     assert projection.state.balances[ALICE] == 1
     assert projection.state.head == stable + 2

@@ -29,20 +29,20 @@ def compare(game: Game) -> State:
     """Every record of the state equals the contract's view."""
     state, suite = game.state, game.suite
     for (pool, address), account in state.accounts.items():
-        view = suite.pools.account_of(pool, address)
-        assert (account.counter, account.units_pending) == (view.counter, view.pending), address
-        assert (account.units_earned, account.units_drawn) == (view.earned, view.drawn), address
-        assert (account.ejected, account.removed) == (view.slashed, view.removed)
-        assert (account.frozen, account.barrier) == (view.frozen, view.frozen_at)
-        assert account.limit == view.limit
+        view = suite.pools.read("accountOf", pool, address)
+        assert (account.counter, account.units_pending) == (view["counter"], view["pending"]), address
+        assert (account.units_earned, account.units_spent) == (view["earned"], view["spent"]), address
+        assert (account.ejected, account.removed) == (view["slashed"], view["removed"])
+        assert (account.frozen, account.barrier) == (view["frozen"], view["frozenAt"])
+        assert account.limit == view["limit"]
     for key, sub in state.submissions.items():
-        seen = suite.pools.submission_of(*key)
-        assert bool(seen.cumulative) == bool(sub.cumulative), key
-        assert (sub.code, bool(sub.disputed)) == (seen.code, seen.phase == 3), key
+        seen = suite.pools.read("submissionOf", *key)
+        assert bool(seen["cumulative"]) == bool(sub.cumulative), key
+        assert (sub.code, bool(sub.disputed)) == (seen["code"], seen["phase"] == 3), key
         if sub.cumulative:
-            assert seen.units == sub.cumulative
+            assert seen["units"] == sub.cumulative
         if sub.status != Status.PENDING:
-            assert seen.time == sub.final_time
+            assert seen["time"] == sub.final_time
     for number, seat in state.seats.items():
         on_chain = suite.seats.seat_of(number)
         assert (seat.owner, seat.voter, seat.bond) == (on_chain.owner, on_chain.voter, on_chain.bond)
@@ -72,15 +72,15 @@ def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:
     game.vote(0, {0: Code.ACCEPT, 1: Code.UNSURE})
     state = compare(game)
     assert [s.status for s in state.submissions_of(game.pool, node.address)] == [Status.ACCEPTED] * 2
-    assert state.lanes[game.pool, 0].decided
+    assert state.lanes[game.pool, 0].round.settled
     assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
     game.deployed.chain.later(61)
     hint = state.claim_hint(game.pool, node.address, game.suite.client.now())
     assert hint is not None
-    assert game.suite.pools.claimable(game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
+    assert game.suite.pools.read("claimable", game.pool, node.address, hint.sequence) == (2001, 2001 * RATE)
     before = state.balances[operator.address]
     assert game.suite.pools.claim(hint).send() == 2001 * RATE
-    assert [game.suite.court.close_member(game.pool, 0, 0, j).send() for j in range(3)] == [2 * FEE] * 3
+    assert [game.suite.court.close((game.pool, 0, 0), j).send() for j in range(3)] == [2 * FEE] * 3
     state = compare(game)
     assert state.balances[operator.address] == before + 2001 * RATE
     assert state.claim_hint(game.pool, node.address, game.suite.client.now()) is None
@@ -114,7 +114,7 @@ def test_rejected_work_slashes_and_ejects(game: Game) -> None:
     assert state.balances[SINK] > 0
     # What was accepted together with the rejected file had not vested when the node was slashed.
     assert state.claim_hint(game.pool, node.address, 2**40) is None
-    game.suite.pools.forfeit(state.submissions[good.pool, good.sequence]).send()
+    game.forfeit(state.submissions[good.pool, good.sequence])
     assert compare(game).submissions[good.pool, good.sequence].forfeited
 
 
@@ -139,7 +139,7 @@ def test_a_dispute_won_by_the_worker(game: Game) -> None:
     final = state.submissions[game.pool, sub.sequence]
     assert final.status == Status.ACCEPTED
     assert final.votes_code == Code.REJECT_SAMPLING
-    paid = [suite.juries.close_juror(trial, j).send() for j in range(5)]
+    paid = [suite.juries.close((trial,), j).send() for j in range(5)]
     assert paid == [2 * FEE] * 5
     assert any(s.kind == "seat" for s in state.slashes)
     game.deployed.chain.later(120)
@@ -170,12 +170,12 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
     assert not state.accounts[game.pool, node.address].ejected
     lane = state.lanes[game.pool, 1]
     game.mine_to(lane.rounds[0].seed_block + 101)
-    game.suite.court.settle(game.pool, 1, 0, state.files_of(lane)).send()
+    game.suite.court.settle((game.pool, 1, 0), state.files_of(lane)).send()
     # Nobody drew its committee: a second one may judge it, and is not drawn either.
     again = game.state.lanes[game.pool, 1]
     assert compare(game).submissions[game.pool, c.sequence].status == Status.PENDING
     game.mine_to(again.rounds[1].seed_block + 101)
-    game.suite.court.settle(game.pool, 1, 1, state.files_of(lane)).send()
+    game.suite.court.settle((game.pool, 1, 1), state.files_of(lane)).send()
     assert compare(game).submissions[game.pool, c.sequence].status == Status.VOID
 
 
@@ -185,28 +185,28 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     game.submit(node, step, work("split"))
     lane = game.state.lanes[game.pool, 0]
     game.mine_to(lane.round.seed_block + 1)
-    committee = game.suite.court.committee_of(game.pool, 0, 0)
+    committee = game.suite.court.committee_of((game.pool, 0, 0))
     assert committee is not None
     salt = bytes(31) + b"\1"
     votes = [Code.ACCEPT, Code.REJECT_WEIGHTS]
     for member, code in enumerate(votes):
         suite = game.voters[committee.seats[member]]
-        commitment = suite.court.ballot_hash(game.pool, 0, 0, suite.client.address, code, salt, salt)
-        suite.court.commit_votes(game.pool, 0, 0, member, commitment).send()
+        commitment = suite.court.ballot_hash((game.pool, 0, 0), suite.client.address, code, salt, salt)
+        suite.court.commit((game.pool, 0, 0), member, commitment).send()
     game.deployed.chain.later(31)
     for member, code in enumerate(votes):
-        game.voters[committee.seats[member]].court.reveal_votes(game.pool, 0, 0, member, code, salt, salt).send()
+        game.voters[committee.seats[member]].court.reveal((game.pool, 0, 0), member, code, salt, salt).send()
     game.deployed.chain.later(31)
-    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(lane)).send()
+    game.suite.court.settle((game.pool, 0, 0), game.state.files_of(lane)).send()
     state = compare(game)
     lane = state.lanes[game.pool, 0]
     assert [r.round for r in lane.rounds] == [0, 1]
-    assert not lane.decided
-    assert [one for one in state.lanes.values() if not one.decided] == [lane]
+    assert not lane.round.settled
+    assert [one for one in state.lanes.values() if not one.round.settled] == [lane]
     game.vote(0, {0: Code.ACCEPT}, round=1)
     state = compare(game)
     assert state.submissions[game.pool, 0].status == Status.ACCEPTED
-    assert state.lanes[game.pool, 0].decided
+    assert state.lanes[game.pool, 0].round.settled
 
 
 def test_a_canary_that_the_committee_accepted(game: Game) -> None:

@@ -71,26 +71,26 @@ class Actors:
     def submit(self, node: Key, pool: int, units: list[int]) -> None:
         """Files with those units, in one lane, for step 0."""
         pools = self.suite(node).pools
-        counter = pools.account_of(pool, node.address).counter
+        counter = pools.read("accountOf", pool, node.address)["counter"]
         items = [
             WorkItem(hashlib.sha256(b"root %d" % n).digest(), hashlib.sha256(b"file %d" % n).digest(), count, 4)
             for n, count in enumerate(units)
         ]
-        pools.submit_many(pool, 0, counter, items).send()
+        pools.call("submitMany", pool, 0, counter, [item.as_tuple() for item in items]).send()
 
     def judge(self, voters: list[Key], pool: int, lane: int, codes: list[Code]) -> None:
         """The lane's committee commits, reveals and settles; all members vote `codes`."""
         self.chain.mine(4)
         keys = {key.address: key for key in voters}
-        committee = self.suite(voters[0]).court.committee_of(pool, lane, 0)
+        committee = self.suite(voters[0]).court.committee_of((pool, lane, 0))
         assert committee is not None
         word, salt = pack(codes), b"\x07" * 32
         for member, voter in enumerate(committee.voters):
             court = self.suite(keys[voter]).court
-            court.commit_votes(
-                pool, lane, 0, member, court.ballot_hash(pool, lane, 0, voter, word, b"\1" * 32, salt)
+            court.commit(
+                (pool, lane, 0), member, court.ballot_hash((pool, lane, 0), voter, word, b"\1" * 32, salt)
             ).send()
         for member, voter in enumerate(committee.voters):
-            self.suite(keys[voter]).court.reveal_votes(pool, lane, 0, member, word, b"\1" * 32, salt).send()
+            self.suite(keys[voter]).court.reveal((pool, lane, 0), member, word, b"\1" * 32, salt).send()
         state = self.state()
-        self.suite(voters[0]).court.settle(pool, lane, 0, state.files_of(state.lanes[pool, lane])).send()
+        self.suite(voters[0]).court.settle((pool, lane, 0), state.files_of(state.lanes[pool, lane])).send()

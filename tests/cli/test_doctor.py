@@ -61,7 +61,9 @@ def cached_weights(folder: Path) -> Path:
     draft = folder / ".draft-x"
     draft.mkdir(parents=True)
     (draft / "model.safetensors").write_bytes(data)
-    return WeightCache(folder).install(manifest, draft) / "model.safetensors"
+    cache = WeightCache(folder)
+    cache.install(manifest, draft)
+    return cache.version(manifest.digest) / "model.safetensors"
 
 
 def test_doctor_finds_a_damaged_cache_of_weights(tmp_path: Path) -> None:

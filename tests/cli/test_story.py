@@ -39,6 +39,11 @@ class Stage:
         assert self.muster.deployment is not None
         return Actors(self.chain, self.muster.deployment / "deployment.json", self.folder)
 
+    def mint(self, name: str) -> None:
+        """A thousand tokens, from governance."""
+        to = ("--to", self.key(name).address, "--amount", "1000")
+        self.muster.ok("governance", "mint", *self.key("deployer").options, *to, "--yes")
+
     def tokens(self, name: str) -> int:
         return int(self.muster.ok("keys", "balance", "--keystore", self.key(name).path, "--json").json["grains"])
 
@@ -56,7 +61,7 @@ def test_deploying_is_rehearsed_done_once_and_not_repeated(stage: Stage) -> None
     deployer, out = stage.key("deployer"), stage.folder / "deployment"
     order = ("deploy", "--network", "local", *deployer.options, "--out", out)
     rehearsal = stage.muster.ok(*order, "--dry-run", "--json").json
-    assert [step["exists"] for step in rehearsal["plan"]] == [False] * 9
+    assert [step["exists"] for step in rehearsal["plan"]] == [False] * 10
     assert not out.exists()
     assert "--yes" in stage.muster.refused(*order)
     done = stage.muster.ok(*order, "--yes", "--json").json
@@ -81,7 +86,7 @@ def test_validators_bond_seats(stage: Stage) -> None:
     voters = [option for voter in stage.voters for option in ("--voter", voter.address)]
     poor = stage.muster.refused("validator", "bond", *validator.options, *voters, "--yes")
     assert "has 0 tokens and needs 800" in poor
-    stage.muster.ok("keys", "faucet", *validator.options)
+    stage.mint("validator")
     assert stage.tokens("validator") == 1000 * GRAINS
     plan = stage.muster.ok("validator", "bond", *validator.options, *voters, "--dry-run", "--json").json
     assert sum(move["grains"] for move in plan["plan"]) == 800 * GRAINS
@@ -95,7 +100,7 @@ def test_validators_bond_seats(stage: Stage) -> None:
 
 def test_an_owner_creates_and_funds_a_pool(stage: Stage) -> None:
     owner = stage.key("owner")
-    stage.muster.ok("keys", "faucet", *owner.options)
+    stage.mint("owner")
     config, terms = write_pool_files(stage.folder)
     order = ("pool", "create", *owner.options, "--config", config, "--terms", terms, "--budget", "500.5")
     assert "TooFewSeats" in stage.muster.refused(*order, "--yes")
@@ -115,7 +120,13 @@ def test_an_owner_creates_and_funds_a_pool(stage: Stage) -> None:
 
 def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
     operator, node = stage.key("operator"), stage.key("node")
-    stage.muster.ok("keys", "faucet", *operator.options)
+    stage.mint("deployer")
+    poor = stage.muster.refused("keys", "send", *operator.options, "--to", node.address, "--amount", "1", "--yes")
+    assert "has 0 tokens and needs 1" in poor
+    stage.muster.ok(
+        "keys", "send", *stage.key("deployer").options, "--to", operator.address, "--amount", "1000", "--yes"
+    )
+    assert (stage.tokens("deployer"), stage.tokens("operator")) == (0, 1000 * GRAINS)
     with_key = ("--node-keystore", node.path, "--node-password-file", node.password_file)
     order = ("node", "register", *operator.options, "--stake", "250")
     assert "not registered" in stage.muster.refused("node", "status", "--node", node.address)

@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from chain import deploy
+from chain.contracts.token import Params
+from chain.network import FOLDER, NetworkConfig
 from cli.terms import load_terms
+from demo.pool import pool_config, pool_terms
 from protocol.errors import ConfigError
+from tests.conftest import CHAIN_ID, Chain
 
 GOOD = """
 rate = "0.000001"
@@ -65,3 +70,32 @@ def test_a_wrong_field_is_named(tmp_path: Path, old: str, new: str, complaint: s
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load_terms(tmp_path / "none.toml", bytes(32))
+
+
+SHIPPED = sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+@pytest.mark.parametrize("network", SHIPPED)
+def test_each_networks_contracts_take_the_terms_that_come_with_it(network: str, anvil: Chain, tmp_path: Path) -> None:
+    config = NetworkConfig.load(network).model_copy(update={"chain_id": CHAIN_ID})
+    client = anvil.client(anvil.account())
+    params = Params(client, deploy.deploy(client, config, tmp_path))
+    locked = params.unbonding_of(load_terms(Path(network), bytes(32)).as_tuple())
+    assert 0 < locked <= config.suite.unbonding
+
+
+@pytest.mark.parametrize("network", SHIPPED)
+def test_a_seat_can_unbond_before_a_proposal_is_even_announced(network: str) -> None:
+    suite = NetworkConfig.load(network).suite
+    assert suite.timelock_delay > 4 * suite.epoch_blocks * suite.block_seconds
+
+
+def test_the_demo_pays_and_waits_as_a_local_pool_does() -> None:
+    config = pool_config(7, 30)
+    shipped = load_terms(Path("local"), config.digest)
+    assert pool_terms(config) == shipped
+
+
+def test_an_unknown_networks_terms_are_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot read mainnet"):
+        load_terms(Path("mainnet"), bytes(32))

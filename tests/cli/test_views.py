@@ -35,7 +35,7 @@ def make_sub(sequence: int = 0, **changes: int) -> Submission:
 
 
 def drawn(**changes: object) -> Round:
-    turn = Round(0, 7, b"s", (4, 5, 6), 8, 1100, 1200, 1300)
+    turn = Round(0, seed_block=7, seed=b"s", seats=(4, 5, 6), drawn_time=1100, commit_until=1200, reveal_until=1300)
     for name, value in changes.items():
         setattr(turn, name, value)
     return turn
@@ -48,7 +48,7 @@ COMMITS = {m: bytes(32) for m in range(3)}
 @pytest.mark.parametrize(
     ("turn", "words"),
     [
-        (Round(0, 7), "block 7 and the committee's draw since"),
+        (Round(0, seed_block=7), "block 7 and the committee's draw since"),
         (drawn(commits={0: bytes(32)}), "votes, 1 of 3 in"),
         (drawn(commits=COMMITS, reveals={0: VOTES[0]}), "votes to be opened, 1 of 3 are"),
         (drawn(commits=COMMITS, reveals=VOTES), "somebody to settle the lane"),
@@ -81,12 +81,12 @@ def test_pay_is_split_into_what_vests_what_can_be_claimed_and_what_is_pending() 
     second = make_sub(1, code=int(Code.ACCEPT), final_time=3000, cumulative=200)
     state = make_state(first, second, make_sub(2))
     account = state.accounts[1, NODE]
-    account.units_accepted = account.units_earned = 200
+    account.units_awarded = account.units_earned = 200
     account.units_pending = 100
     view = account_view(state, account, 2500)
     amounts = {name: view[name] for name in ("earned", "pending", "vesting", "claimable", "paid")}
     assert amounts == {"earned": 2000, "pending": 1000, "vesting": 1000, "claimable": 1000, "paid": 0}
-    account.units_drawn = account.units_claimed = 100
+    account.units_spent = 100
     account.paid = 1000
     view = account_view(state, account, 3000)
     assert (view["vesting"], view["claimable"], view["paid"]) == (0, 1000, 1000)

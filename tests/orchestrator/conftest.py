@@ -16,6 +16,7 @@ from orchestrator.app import create_app
 from orchestrator.db import Database, default_url
 from orchestrator.guard import NonceStore, RequestGuard
 from orchestrator.service import Service, ServiceParts
+from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
 from protocol.api.uploads import UploadTicket
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
@@ -68,12 +69,16 @@ class Desk:
         config = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"), train=train)
         self.db = Database(default_url(self.home))
         self.watch = Watch(Projection(self.chain), 1, confirmations=1)
-        receipts = ReceiptSigner(OWNER, POOL)
-        self.service = Service(ServiceParts(self.db, self.watch, self.shelf, config, receipts, clock=lambda: self.now))
+        self.service = Service(
+            ServiceParts(self.db, self.watch, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
+        )
         self.nonces = NonceStore(self.home / "nonces.db")
         guard = RequestGuard(self.realm, self.nonces, self.watch.knows, clock=lambda: self.now)
         self.app = create_app(self.service, guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
+
+    def uploads(self, signer: LocalAccount) -> Uploads:
+        return Uploads(self.db, self.watch, self.shelf, ReceiptSigner(signer, POOL), clock=lambda: self.now)
 
     def restart(self) -> None:
         """As after kill -9: nothing of the old process is used again."""

@@ -35,7 +35,7 @@ def check(watch: Watch, game: Game) -> Reconciliation:
 
 def close_committee(game: Game, lane: int) -> None:
     for member in range(3):
-        game.suite.court.close_member(game.pool, lane, 0, member).send()
+        game.suite.court.close((game.pool, lane, 0), member).send()
 
 
 def test_the_ledger_equals_the_chain_through_every_outcome(game: Game, watch: Watch) -> None:
@@ -75,7 +75,7 @@ def test_a_void_lane_gives_everything_back(game: Game, watch: Watch) -> None:
     game.submit(node, step, work("lost"))
     for number in range(2):  # neither its committee nor a second one is drawn
         game.deployed.chain.mine(120)
-        game.suite.court.settle(game.pool, 0, number, game.state.files_of(game.state.lanes[game.pool, 0])).send()
+        game.suite.court.settle((game.pool, 0, number), game.state.files_of(game.state.lanes[game.pool, 0])).send()
     found = check(watch, game)
     assert found.findings == []
     state = watch.state

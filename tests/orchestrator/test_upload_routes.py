@@ -2,10 +2,9 @@
 
 import pytest
 
-from orchestrator.service import Service, ServiceParts
 from protocol.api.uploads import ReceiptRequest
 from protocol.errors import IntegrityError, UnreachableError
-from protocol.receipts import ReceiptSigner, UploadReceipt
+from protocol.receipts import UploadReceipt
 from tests.orchestrator.chain import NODE, OWNER, VOTER
 from tests.orchestrator.conftest import POOL, SHA, Desk, is_error
 
@@ -34,10 +33,7 @@ def test_a_service_with_a_new_key_signs_its_receipts_anew(desk: Desk) -> None:
     desk.shelf.sizes[f"rollouts/{SHA}.parquet"] = 5
     first = desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}).json()["receipt"]
     desk.now += 100
-    parts = ServiceParts(
-        desk.db, desk.watch, desk.shelf, desk.service.config, ReceiptSigner(VOTER, POOL), clock=lambda: desk.now
-    )
-    again = Service(parts).uploads.receipt(NODE.address, ReceiptRequest(sha256=SHA, size=5)).receipt
+    again = desk.uploads(VOTER).receipt(NODE.address, ReceiptRequest(sha256=SHA, size=5)).receipt
     again.check(POOL, NODE.address, SHA, 5)
     assert (again.signer, again.time) == (VOTER.address, first["time"])
     assert first["signer"] == OWNER.address

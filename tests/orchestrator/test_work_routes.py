@@ -110,7 +110,7 @@ def test_how_files_fared_is_measured_and_survives_a_restart(desk: Desk) -> None:
     desk.follow(lambda: desk.chain.settle(NODE, first, Code.ACCEPT))
     desk.restart()
     assert desk.post(NODE, "/v1/slots", {"counter": 1}).status_code == 200
-    pace = desk.service.leases.pace()
+    pace = desk.service.leases.facts(desk.watch.state).pace
     state = desk.service.watch.state
     made = state.submissions[1, first].time - (desk.now - 2)
     assert pace.making == {NODE.address: made}
@@ -118,7 +118,7 @@ def test_how_files_fared_is_measured_and_survives_a_restart(desk: Desk) -> None:
     assert pace.useful == {NODE.address: 1.0}
     desk.follow(lambda: desk.chain.settle(NODE, desk.chain.submit(NODE, 1), Code.MALFORMED))
     assert desk.service.leases.in_flight().leased == 0
-    assert desk.service.leases.pace().useful == {NODE.address: 5 / 6}
+    assert desk.service.leases.facts(desk.watch.state).pace.useful == {NODE.address: 5 / 6}
 
 
 def test_a_node_that_may_not_work_yet_keeps_nobody_from_it(desk: Desk) -> None:

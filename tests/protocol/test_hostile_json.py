@@ -19,7 +19,7 @@ from chain.jsonrpc import RpcError, number
 from chain.network import NetworkConfig
 from chain.provider import FailoverProvider
 from chain.reader import ChainReader
-from cli import authorisations
+from cli.authorisations import Consent, Invite
 from cli.doctor.services import post_json
 from cli.terms import load_terms
 from orchestrator.bodies import strict_object
@@ -100,8 +100,8 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "deployment": Deployment.load,
     "process": lambda path: load_document(path, ProcessConfig),
     "key file": keystore.address_of,
-    "consent": lambda path: authorisations.read(authorisations.Consent, path),
-    "invite": lambda path: authorisations.read(authorisations.Invite, path),
+    "consent": lambda path: load_document(path, Consent),
+    "invite": lambda path: load_document(path, Invite),
     "S3 key": lambda path: S3Settings(endpoint="http://x", bucket="abc", credentials=path).access(),
     "eos ids": lambda path: eos_ids(path.parent),
     "vocabulary": lambda path: _vocabulary(path.parent),
@@ -173,7 +173,7 @@ def test_answers_of_a_service(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     answer = httpx.Response(200, content=data, request=httpx.Request("GET", "http://service"))
     monkeypatch.setattr(httpx, "post", lambda *args, **options: answer)
     with pytest.raises(MusterError, match="does not answer JSON"):
-        post_json("http://service", None, "it")
+        post_json("http://service", None)
 
 
 POOL = PoolId(1, ADDRESS, 1)

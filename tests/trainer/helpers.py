@@ -48,5 +48,5 @@ def some_groups(seed: int, count: int = 4, samples: int = 4, logprobs: bool = Fa
             reward = 1.0 if number == count - 1 else float(sample % 2)
             known = tuple(-dice.random() * 8 for _ in output) if logprobs else ()
             rollouts.append(TrainRollout(prompt, output, reward, reward, known))
-        groups.append(Group(tuple(rollouts)))
+        groups.append(tuple(rollouts))
     return groups

@@ -7,10 +7,10 @@ from chain.contracts.appeals import Canaries
 from chain.judging import Canary
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
-from protocol.rollouts import merkle
 from protocol.verdict import Code
+from tests import openings
 from tests.chain.game import terms
-from trainer.canaries import LEAVES, CanaryPlan, StepCanaries, next_counters, to_open, unsettled
+from trainer.canaries import LEAVES, CanaryPlan, StepCanaries, to_open, unsettled
 
 CARRIER = "0x" + "Aa" * 20
 
@@ -79,6 +79,7 @@ def test_a_step_commits_to_the_carriers_next_files_and_to_nothing_without_a_carr
     assert plan.next_root(state, 3) == plan.tree(3, 0).root
     state.accounts[1, CARRIER].counter = 4
     assert plan.next_root(state, 3) == plan.tree(3, 4).root != plan.tree(3, 0).root
+    assert plan.tree(3, 4).planted == tuple((CARRIER, 4 + place) for place in range(LEAVES))
     assert CanaryPlan(b"\5" * 32, 1, "").tree(3, 4) == StepCanaries(b"\5" * 32, 1, 3, ())
 
 
@@ -89,7 +90,12 @@ OTHER = to_checksum_address("0x" + "cd" * 20)
 
 
 def tree(**changes: object) -> StepCanaries:
-    values = {"secret": b"\1" * 32, "pool": 1, "step": 3, "planted": next_counters([(NODE, 5)])} | changes
+    values = {
+        "secret": b"\1" * 32,
+        "pool": 1,
+        "step": 3,
+        "planted": tuple((NODE, 5 + place) for place in range(LEAVES)),
+    } | changes
     return StepCanaries(**values)  # type: ignore[arg-type]
 
 
@@ -100,9 +106,9 @@ def test_every_planted_counter_opens_against_the_root() -> None:
         assert opening is not None
         assert len(opening.proof) == 4
         leaf = Canaries.leaf(opening.salt, 1, 3, NODE, counter)
-        assert merkle.verify(canaries.root, leaf, opening.proof)
+        assert openings.verify(canaries.root, leaf, opening.proof)
         wrong = Canaries.leaf(opening.salt, 1, 4, NODE, counter)
-        assert not merkle.verify(canaries.root, wrong, opening.proof)
+        assert not openings.verify(canaries.root, wrong, opening.proof)
 
 
 def test_other_files_do_not_open() -> None:
@@ -120,13 +126,6 @@ def test_a_root_tells_nothing_without_the_secret_and_is_never_repeated() -> None
         tree(planted=(), step=4).root,
     }
     assert len(roots) == 5
-
-
-def test_carriers_share_the_leaves() -> None:
-    planted = next_counters([(NODE, 0), (OTHER, 7)])
-    assert planted[:8] == tuple((NODE, i) for i in range(8))
-    assert planted[8:] == tuple((OTHER, 7 + i) for i in range(8))
-    assert next_counters([]) == ()
 
 
 def test_too_many_or_repeated_canaries_are_refused() -> None:

@@ -57,14 +57,14 @@ def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
     model: Any = Policy(base).model
     total: Any = torch.zeros(())
     group = groups[0]
-    mean = sum(r.reward for r in group.rollouts) / len(group.rollouts)
-    for rollout in group.rollouts:
+    mean = sum(r.reward for r in group) / len(group)
+    for rollout in group:
         logits = model(input_ids=torch.tensor([rollout.prompt + rollout.output])).logits[0]
         logs = torch.log_softmax(logits / 0.8, -1)
         for place, token in enumerate(rollout.output):
             # At ratio 1 the loss's gradient is that of −A · ln p.
             total = total - (rollout.reward - mean) * logs[len(rollout.prompt) - 1 + place, token]
-    (total / sum(len(r.output) for g in groups for r in g.rollouts)).backward()
+    (total / sum(len(r.output) for g in groups for r in g)).backward()
     norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
     assert metrics.grad_norm == pytest.approx(float(norm), rel=1e-3)
     assert (metrics.groups_used, metrics.groups_dropped) == (1, 1)
@@ -86,7 +86,7 @@ def test_micro_batching_does_not_change_the_step(base: Path, monkeypatch: pytest
 def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> None:
     learner = Learner(base, TrainConfig(warmup_steps=0, learning_rate=1e-2), 1.0)
     group = some_groups(2, count=2)[0]
-    before = [tuple(r.output) for r in group.rollouts if r.reward > 0]
+    before = [tuple(r.output) for r in group if r.reward > 0]
     first = _logp(learner.policy, group)
     for _ in range(5):
         learner.train_step([group])
@@ -99,7 +99,7 @@ def _logp(policy: Policy, group: Group) -> float:
     from trainer.batch import micro_batches
 
     sign = {True: 1.0, False: -1.0}
-    rows = [replace(r, advantage=sign[r.reward > 0] / len(r.output)) for r in group.rollouts]
+    rows = [replace(r, advantage=sign[r.reward > 0] / len(r.output)) for r in group]
     total = 0.0
     with torch.no_grad():
         for batch in micro_batches(rows, 4096, policy.device):

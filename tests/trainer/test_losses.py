@@ -82,7 +82,7 @@ def test_advantages_are_centred(rewards: list[float]) -> None:
 
 def test_groups_without_signal_are_dropped() -> None:
     def group(*rewards: float) -> Group:
-        return Group(tuple(TrainRollout((1,), (2, 3), reward) for reward in rewards))
+        return tuple(TrainRollout((1,), (2, 3), reward) for reward in rewards)
 
     chosen = select([group(1, 1, 1), group(0, 1, 0, 1), group(0.1, 0.1), group()])
     assert (chosen.used, chosen.dropped) == (1, 3)

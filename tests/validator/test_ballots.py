@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import IntegrityError
-from validator.ballots import Ballot, BallotBox, new_salt
+from validator.ballots import Ballot, BallotBox
 
 
 def ballot(**changes: object) -> Ballot:
-    base = Ballot("lane-1-2-0", 7, "0x" + "11" * 20, b"s" * 32, b"f" * 32, 0x21, b"v" * 32, new_salt(), b"c" * 32)
+    base = Ballot("lane-1-2-0", 7, "0x" + "11" * 20, b"s" * 32, b"f" * 32, 0x21, b"v" * 32, b"x" * 32, b"c" * 32)
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
 

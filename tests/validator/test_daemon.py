@@ -117,7 +117,7 @@ def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_pa
 
 def test_a_validator_killed_between_commit_and_reveal_reveals_the_same_votes(world: ValidatorWorld) -> None:
     world.game.mine_to(world.lane.round.seed_block + 1)
-    committee = world.game.suite.court.committee_of(world.game.pool, 0, 0)
+    committee = world.game.suite.court.committee_of((world.game.pool, 0, 0))
     assert committee is not None
     first = world.start(committee.voters[1])
     turns(first, lambda: world.lane.round.commits)

@@ -15,7 +15,7 @@ from protocol.rollouts.file import write
 from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
-from validator.checks import CHECKS
+from tests.validator.world import BY_NAME
 from validator.pipeline import judge
 from validator.repeats import SHORTEST, repeats
 from worker.produce import Produced, Producer
@@ -24,7 +24,7 @@ from worker.produce import Produced, Producer
 def test_an_honest_file_is_accepted_with_every_figure() -> None:
     verdict = tiny.verdict_on(tiny.honest(), tiny.work_of())
     assert verdict.code is Code.ACCEPT
-    assert [finding.check for finding in verdict.findings] == [check.name for check in CHECKS]
+    assert [finding.check for finding in verdict.findings] == list(BY_NAME)
     assert verdict.audited == list(range(6))
     assert Verdict.parse(verdict.canonical()) == verdict
 

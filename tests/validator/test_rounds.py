@@ -1,22 +1,35 @@
 """A seat's next action for every state that kills and reorganisations can leave behind."""
 
-import dataclasses
-
 import pytest
 
-from validator.rounds import RoundView, SeatAction, member_action
+from chain.judging import Round
+from validator.rounds import SeatAction, member_action, settleable
 
-OPEN = RoundView(True, True, 3, 0, 0, False, commit_until=100, reveal_until=200)
 
-
-def view(**changes: object) -> RoundView:
-    return dataclasses.replace(OPEN, **changes)  # type: ignore[arg-type]
+def view(
+    drawn: bool = True,
+    committed: int = 0,
+    revealed: int = 0,
+    settled: bool = False,
+    commit_until: int = 100,
+    reveal_until: int = 200,
+) -> Round:
+    """A round of three members; bitmaps have bit j for member j."""
+    return Round(
+        0,
+        seed_block=1,
+        seats=(4, 5, 6) if drawn else (),
+        commits={member: bytes(32) for member in range(3) if committed >> member & 1},
+        reveals={member: (0, bytes(32)) for member in range(3) if revealed >> member & 1},
+        settled=settled,
+        commit_until=commit_until,
+        reveal_until=reveal_until,
+    )
 
 
 @pytest.mark.parametrize(
     ("seen", "ready", "matches", "now", "expected"),
     [
-        (view(known=False, drawn=False), False, False, 50, SeatAction.WAIT),
         (view(drawn=False, commit_until=0, reveal_until=0), False, False, 50, SeatAction.JUDGE),
         (view(drawn=False, commit_until=0, reveal_until=0), True, False, 50, SeatAction.COMMIT),
         (view(), False, False, 50, SeatAction.JUDGE),
@@ -31,7 +44,7 @@ def view(**changes: object) -> RoundView:
         (view(settled=True), True, True, 150, SeatAction.DONE),
     ],
 )
-def test_actions_of_member_one(seen: RoundView, ready: bool, matches: bool, now: int, expected: SeatAction) -> None:
+def test_actions_of_member_one(seen: Round, ready: bool, matches: bool, now: int, expected: SeatAction) -> None:
     assert member_action(seen, 1, ready, matches, now) is expected
 
 
@@ -61,5 +74,5 @@ def test_a_reorganisation_that_changes_the_seed_leads_to_another_judgement() -> 
         (view(drawn=False), 300, False),
     ],
 )
-def test_settleable(seen: RoundView, now: int, expected: bool) -> None:
-    assert seen.settleable(now) is expected
+def test_settleable(seen: Round, now: int, expected: bool) -> None:
+    assert settleable(seen, now) is expected

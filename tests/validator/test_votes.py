@@ -30,21 +30,21 @@ def game(deployed: Deployed, tmp_path: Path) -> Iterator[Game]:
 
 def ballots(game: Game, members: int = 3) -> list[Ballot]:
     """The first `members` of lane 0's committee have committed to an accept."""
-    committee = game.suite.court.committee_of(game.pool, 0, 0)
+    committee = game.suite.court.committee_of((game.pool, 0, 0))
     assert committee is not None
     out = []
     for member, seat in enumerate(committee.seats[:members]):
         suite = game.voters[seat]
         fields = int(Code.ACCEPT), b"v" * 32, b"s" * 32
-        commitment = suite.court.ballot_hash(game.pool, 0, 0, suite.client.address, *fields)
+        commitment = suite.court.ballot_hash((game.pool, 0, 0), suite.client.address, *fields)
         out.append(Ballot("lane", seat, suite.client.address, committee.seed, b"f" * 32, *fields, commitment))
-        suite.court.commit_votes(game.pool, 0, 0, member, commitment).send()
+        suite.court.commit((game.pool, 0, 0), member, commitment).send()
     return out
 
 
 def vote_on(game: Game) -> tuple[LaneVote, Lane]:
     lane = game.state.lanes[game.pool, 0]
-    return LaneVote(game.suite.court, lane, lane.round, game.state.files_of(lane)), lane
+    return LaneVote(lane, lane.round, game.state.files_of(lane)), lane
 
 
 def test_all_reveals_and_the_settlement_share_a_block(game: Game) -> None:
@@ -86,5 +86,5 @@ def test_before_all_have_committed_a_reveal_settles_nothing(game: Game) -> None:
     assert set(current.reveals) == {0, 1}
     assert not current.settled
     # Commits are over and all who committed have revealed: nobody has to wait for the reveal window.
-    game.suite.court.settle(game.pool, 0, 0, game.state.files_of(game.state.lanes[game.pool, 0])).send()
+    game.suite.court.settle((game.pool, 0, 0), game.state.files_of(game.state.lanes[game.pool, 0])).send()
     assert game.state.submissions[game.pool, 0].status is Status.ACCEPTED

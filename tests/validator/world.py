@@ -17,6 +17,7 @@ from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work, assignments
 from protocol.tasks.environment import Environment
+from validator.checks import FILE_CHECKS, PREFILL_CHECKS
 from validator.context import CheckContext, RowMeasurements, SubmissionFacts
 
 NODE = "0x" + "11" * 20
@@ -28,6 +29,8 @@ CONFIG = PoolConfig(
     work=WorkConfig(problems_per_file=3, samples_per_problem=2, max_new_tokens=40, targets=(16, 24), length_alpha=0.02),
 )
 EOS = 258
+BY_NAME = {check.__module__.rpartition(".")[2]: check for check in FILE_CHECKS + PREFILL_CHECKS}
+"""Every check in the order in which they run, by the name of its module."""
 
 
 @cache

@@ -1,22 +1,20 @@
 """A worker's next step after kills, reorganisations, ejection: for every state there is one right answer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from chain.records import Account, Pool, Step, Terms
 from chain.state import State
 from worker.decide import Do, decide
+from worker.journal import JournalEntry
 
 NODE = "0x" + "11" * 20
 SEEDS = {0: b"\x00" * 32, 1: b"\x01" * 32, 2: b"\x02" * 32}
 
 
-@dataclass(frozen=True)
-class File:
-    counter: int
-    step: int
-    step_seed: bytes
+def file(counter: int, step: int, step_seed: bytes) -> JournalEntry:
+    return JournalEntry(counter, step, step_seed, bytes(32), bytes(32), bytes(32), 1, 1)
 
 
 def chain(**account: object) -> State:
@@ -33,29 +31,29 @@ def test_makes_the_file_that_is_due() -> None:
 
 
 def test_killed_after_the_file_was_made_resumes_it() -> None:
-    mine = File(4, 2, SEEDS[2])
-    decision = decide(chain(), 1, NODE, [File(3, 2, SEEDS[2]), mine], SEEDS)
+    mine = file(4, 2, SEEDS[2])
+    decision = decide(chain(), 1, NODE, [file(3, 2, SEEDS[2]), mine], SEEDS)
     assert (decision.do, decision.entry) == (Do.RESUME, mine)
 
 
 def test_killed_after_the_transaction_makes_the_next() -> None:
-    assert decide(chain(counter=5), 1, NODE, [File(4, 2, SEEDS[2])], SEEDS).do is Do.MAKE
+    assert decide(chain(counter=5), 1, NODE, [file(4, 2, SEEDS[2])], SEEDS).do is Do.MAKE
 
 
 def test_reorganisation_that_drops_a_submission_hands_the_same_file_in_again() -> None:
-    older, dropped = File(3, 1, SEEDS[1]), File(4, 2, SEEDS[2])
+    older, dropped = file(3, 1, SEEDS[1]), file(4, 2, SEEDS[2])
     assert decide(chain(counter=4), 1, NODE, [older, dropped], SEEDS).entry == dropped
 
 
 def test_reorganisation_that_changes_the_seed_makes_the_file_anew() -> None:
-    assert decide(chain(), 1, NODE, [File(4, 2, b"\x09" * 32)], SEEDS).do is Do.MAKE
+    assert decide(chain(), 1, NODE, [file(4, 2, b"\x09" * 32)], SEEDS).do is Do.MAKE
 
 
 def test_a_file_of_a_step_too_old_is_made_anew() -> None:
     state = chain()
     state.pools[1].steps += [Step(n, b"m" * 32, b"", 10 + n, 9 + n, 0, "") for n in (3, 4)]
     seeds = SEEDS | {3: b"\x03" * 32, 4: b"\x04" * 32}
-    decision = decide(state, 1, NODE, [File(4, 1, SEEDS[1])], seeds)
+    decision = decide(state, 1, NODE, [file(4, 1, SEEDS[1])], seeds)
     assert (decision.do, decision.steps) == (Do.MAKE, (2, 3, 4))
 
 

@@ -18,22 +18,18 @@ from validator.checks import (
 )
 from validator.checks.base import Check
 
-CHECKS: tuple[Check, ...] = tuple(
-    module.CHECK
-    for module in (
-        schema,
-        header,
-        commitment,
-        assignment,
-        prompts,
-        termination,
-        rewards,
-        proofs,
-        duplicates,
-        logprobs,
-        toploc,
-        eos,
-        sampling,
-        distribution,
-    )
+FILE_CHECKS: tuple[Check, ...] = (
+    schema.judge,
+    header.judge,
+    commitment.judge,
+    assignment.judge,
+    prompts.judge,
+    termination.judge,
+    rewards.judge,
+    proofs.judge,
+    duplicates.judge,
 )
+"""On the file alone."""
+
+PREFILL_CHECKS: tuple[Check, ...] = (logprobs.judge, toploc.judge, eos.judge, sampling.judge, distribution.judge)
+"""After the model's own pass over the audited rows."""

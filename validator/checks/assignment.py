@@ -2,7 +2,7 @@
 
 from protocol.seeds import assignments
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 
@@ -20,6 +20,3 @@ def judge(context: CheckContext) -> Finding:
         note = f"{len(wrong)} rows are not the assigned problem or target length"
         return refuse("assignment", Code.REJECT_ASSIGNMENT, note, rows=wrong)
     return accept("assignment", problems=work.problems_per_file)
-
-
-CHECK = Check("assignment", Code.REJECT_ASSIGNMENT, Cost.FILE, judge)

@@ -2,28 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from enum import IntEnum
 
 from protocol.verdict import Code, Finding, Measurement
 from validator.context import CheckContext
 
-
-class Cost(IntEnum):
-    """When a check runs: on the file alone, or after the model's own pass over the audited rows."""
-
-    FILE = 0
-    PREFILL = 1
-
-
-@dataclass(frozen=True)
-class Check:
-    """A named pure function of a context. `severity` is the worst code that it gives."""
-
-    name: str
-    severity: Code
-    cost: Cost
-    judge: Callable[[CheckContext], Finding]
+Check = Callable[[CheckContext], Finding]
+"""A pure function, named in its finding."""
 
 
 def accept(check: str, **measurements: Measurement) -> Finding:

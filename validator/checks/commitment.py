@@ -2,7 +2,7 @@
 
 from protocol.rollouts.commitment import commit
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 
@@ -18,6 +18,3 @@ def judge(context: CheckContext) -> Finding:
         note = "units or rows on chain are not those of the file"
         return refuse("commitment", Code.MALFORMED, note, units=actual.units, rows=actual.rows)
     return accept("commitment", units=actual.units, rows=actual.rows)
-
-
-CHECK = Check("commitment", Code.REJECT_COMMITMENT, Cost.FILE, judge)

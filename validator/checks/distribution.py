@@ -6,7 +6,7 @@ text.
 """
 
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, by_threshold
+from validator.checks.base import by_threshold
 from validator.context import CheckContext
 
 
@@ -18,6 +18,3 @@ def judge(context: CheckContext) -> Finding:
     }
     tokens = sum(len(row.gaps) for row in context.measured)
     return by_threshold("distribution", Code.REJECT_SAMPLING, checks.unsure_band, measured, tokens=tokens)
-
-
-CHECK = Check("distribution", Code.REJECT_SAMPLING, Cost.PREFILL, judge)

@@ -9,7 +9,7 @@ the chain and the file alone.
 """
 
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 
@@ -20,6 +20,3 @@ def judge(context: CheckContext) -> Finding:
         note = f"row {row} repeats the text of row {first}, too improbable for chance"
         return refuse("duplicates", Code.REJECT_DUPLICATE, note, row=row, first=first, copied=len(found.copied))
     return accept("duplicates", ambiguous=list(found.ambiguous))
-
-
-CHECK = Check("duplicates", Code.REJECT_DUPLICATE, Cost.FILE, judge)

@@ -5,7 +5,7 @@ their stake by it. With the noise known, the two together prove that the EOS was
 """
 
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 
@@ -23,6 +23,3 @@ def judge(context: CheckContext) -> Finding:
         note = f"{len(forced)} completions were cut by an EOS that neither model nor noise chose"
         return refuse("eos", Code.REJECT_TERMINATION, note, rows=forced, least_probability=least)
     return accept("eos", least_probability=least)
-
-
-CHECK = Check("eos", Code.REJECT_TERMINATION, Cost.PREFILL, judge)

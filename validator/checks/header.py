@@ -5,7 +5,7 @@ Another node, step or counter never happens to an honest one: the contract order
 """
 
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 
@@ -20,6 +20,3 @@ def judge(context: CheckContext) -> Finding:
     if differing:
         return refuse("header", Code.MALFORMED, f"{differing[0]} is not the chain's", field=differing[0])
     return accept("header", engine=header.engine, dtype=header.dtype, device=header.device)
-
-
-CHECK = Check("header", Code.REJECT_ASSIGNMENT, Cost.FILE, judge)

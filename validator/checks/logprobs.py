@@ -1,7 +1,7 @@
 """Claimed log-probabilities against the verifier's own: the largest difference, and its mean over the audited rows."""
 
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, by_threshold, largest
+from validator.checks.base import by_threshold, largest
 from validator.context import CheckContext
 
 
@@ -17,6 +17,3 @@ def judge(context: CheckContext) -> Finding:
         "mean": (sum(differences) / len(differences), checks.logprob_mean_reject),
     }
     return by_threshold("logprobs", Code.REJECT_WEIGHTS, checks.unsure_band, measured, tokens=len(differences))
-
-
-CHECK = Check("logprobs", Code.REJECT_WEIGHTS, Cost.PREFILL, judge)

@@ -1,7 +1,7 @@
 """Prompt tokens derived anew from the assigned problem: nothing added, cut or replaced."""
 
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 
@@ -15,6 +15,3 @@ def judge(context: CheckContext) -> Finding:
         note = f"{len(wrong)} prompts are not the problem's"
         return refuse("prompts", Code.REJECT_ASSIGNMENT, note, rows=wrong)
     return accept("prompts", prompts=len(context.rollouts))
-
-
-CHECK = Check("prompts", Code.REJECT_ASSIGNMENT, Cost.FILE, judge)

@@ -2,7 +2,7 @@
 
 from protocol.proofs.codec import MalformedProof, parse_many
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 
@@ -13,6 +13,3 @@ def judge(context: CheckContext) -> Finding:
         except MalformedProof as error:
             return refuse("proofs", Code.REJECT_WEIGHTS, f"row {number}: {error.what}", row=number)
     return accept("proofs", proofs=sum(len(rollout.proofs) for rollout in context.rollouts))
-
-
-CHECK = Check("proofs", Code.REJECT_WEIGHTS, Cost.FILE, judge)

@@ -2,7 +2,7 @@
 
 from protocol.tasks.environment import Score
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 
@@ -16,6 +16,3 @@ def judge(context: CheckContext) -> Finding:
         return refuse("rewards", Code.REJECT_REWARD, f"{len(wrong)} rewards are not the scorer's", rows=wrong)
     mean = sum(rollout.task_reward for rollout in context.rollouts) / len(context.rollouts)
     return accept("rewards", mean_task_reward=mean)
-
-
-CHECK = Check("rewards", Code.REJECT_REWARD, Cost.FILE, judge)

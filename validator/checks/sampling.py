@@ -5,7 +5,7 @@ about as much as the noise varies.
 """
 
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, by_threshold, largest
+from validator.checks.base import by_threshold, largest
 from validator.context import CheckContext
 
 
@@ -20,6 +20,3 @@ def judge(context: CheckContext) -> Finding:
         "miss_rate": (rate, checks.sampling_miss_rate_reject),
     }
     return by_threshold("sampling", Code.REJECT_SAMPLING, checks.unsure_band, measured, tokens=len(gaps), misses=misses)
-
-
-CHECK = Check("sampling", Code.REJECT_SAMPLING, Cost.PREFILL, judge)

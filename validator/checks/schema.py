@@ -1,7 +1,7 @@
 """Bounds that the reader of rollout files cannot know: the vocabulary, and the meaning of every number."""
 
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 MAX_LOGPROB = 1e-3
@@ -16,6 +16,3 @@ def judge(context: CheckContext) -> Finding:
         if max(rollout.logprobs) > MAX_LOGPROB:
             return refuse("schema", Code.MALFORMED, f"row {number}: a log-probability above 0", row=number)
     return accept("schema", rows=len(context.rollouts), bytes=len(context.data))
-
-
-CHECK = Check("schema", Code.MALFORMED, Cost.FILE, judge)

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from engines.base import FINISH_EOS, FINISH_LENGTH
 from protocol.rollouts.schema import Rollout
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, accept, refuse
+from validator.checks.base import accept, refuse
 from validator.context import CheckContext
 
 
@@ -26,6 +26,3 @@ def judge(context: CheckContext) -> Finding:
         return refuse("termination", Code.REJECT_TERMINATION, note, rows=wrong)
     at_limit = sum(row.finish == FINISH_LENGTH for row in context.rollouts)
     return accept("termination", at_limit=at_limit)
-
-
-CHECK = Check("termination", Code.REJECT_TERMINATION, Cost.FILE, judge)

@@ -4,7 +4,7 @@ The mean is the sharper instrument: a small change of the weights moves every ch
 """
 
 from protocol.verdict import Code, Finding
-from validator.checks.base import Check, Cost, by_threshold, largest
+from validator.checks.base import by_threshold, largest
 from validator.context import CheckContext
 
 
@@ -22,6 +22,3 @@ def judge(context: CheckContext) -> Finding:
         "mantissa_largest": (largest(mantissas), checks.mantissa_mean_chunk_reject),
     }
     return by_threshold("toploc", Code.REJECT_WEIGHTS, checks.unsure_band, measured, chunks=chunks)
-
-
-CHECK = Check("toploc", Code.REJECT_WEIGHTS, Cost.PREFILL, judge)

@@ -40,6 +40,12 @@ abstract contract Attestations is Committees {
     }
 
     /// @inheritdoc ICourt
+    function announceService(uint256 pool, string calldata url) external {
+        if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
+        emit ServiceAnnounced(pool, url);
+    }
+
+    /// @inheritdoc ICourt
     function attest(uint256 pool, uint256 lane, uint256 places) external {
         Service storage s = _services[pool];
         bool known = msg.sender == s.current || (msg.sender == s.previous && block.timestamp < s.previousUntil);
@@ -69,11 +75,7 @@ abstract contract Attestations is Committees {
     }
 
     /// @inheritdoc ICourt
-    function serviceOf(uint256 pool)
-        external
-        view
-        returns (address service, address previous, uint256 previousUntil)
-    {
+    function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil) {
         Service memory s = _services[pool];
         return (s.current, s.previous, s.previousUntil);
     }
@@ -85,9 +87,7 @@ abstract contract Attestations is Committees {
         returns (bytes32)
     {
         bytes32 domain = keccak256(
-            abi.encode(
-                DOMAIN_TYPEHASH, keccak256("muster-receipts"), keccak256("1"), block.chainid, address(pools)
-            )
+            abi.encode(DOMAIN_TYPEHASH, keccak256("muster-receipts"), keccak256("1"), block.chainid, address(pools))
         );
         bytes32 hash = keccak256(abi.encode(RECEIPT_TYPEHASH, pool, node, fileHash, size, time));
         return MessageHashUtils.toTypedDataHash(domain, hash);

@@ -26,6 +26,7 @@ abstract contract Committees is ICourt {
         uint32 challengeWindow;
         uint32 receiptWindow;
         uint32 fee;
+        uint32 class;
     }
 
     ISeats public immutable seats;
@@ -56,8 +57,16 @@ abstract contract Committees is ICourt {
             revealWindow: terms.revealWindow,
             challengeWindow: terms.challengeWindow,
             receiptWindow: terms.receiptWindow,
-            fee: terms.fee
+            fee: terms.fee,
+            class: terms.class
         });
+    }
+
+    /// @inheritdoc ICourt
+    function staffed(uint256 pool) external view returns (bool) {
+        PoolTerms storage t = _promised[pool];
+        uint256 needed = 2 * uint256(t.committee) + t.jury + t.appealJury;
+        return seats.countAt(t.class, seats.currentEpoch()) >= needed;
     }
 
     /// @inheritdoc ICourt
@@ -145,10 +154,10 @@ abstract contract Committees is ICourt {
             if (first.seed() != 0) excluded = _members(first, t.committee);
         }
         uint256 epoch = seedBlock / epochBlocks;
-        members = seats.draw(hash, epoch, t.committee, excluded, address(0));
+        members = seats.draw(hash, epoch, t.class, t.committee, excluded, address(0));
         // When too few seats are left for a fresh committee, the first one's members may serve again.
         if (members.length < t.committee && round == 1) {
-            members = seats.draw(hash, epoch, t.committee, new uint256[](0), address(0));
+            members = seats.draw(hash, epoch, t.class, t.committee, new uint256[](0), address(0));
         }
         if (members.length < t.committee) revert TooFewSeats(members.length);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ICourt} from "../interfaces/ICourt.sol";
 import {IJuries} from "../interfaces/IJuries.sol";
 import {ISeats} from "../interfaces/ISeats.sol";
 import {Codes} from "../libraries/Codes.sol";
@@ -37,12 +38,14 @@ abstract contract Trials is IJuries {
         // next word
         address excludedOwner;
         uint64 seed;
+        uint32 class;
         // next words
         uint16[] seats;
         uint256[] excluded;
     }
 
     ISeats public immutable seats;
+    ICourt public immutable court;
     uint256 public immutable epochBlocks;
 
     /// @inheritdoc IJuries
@@ -54,6 +57,7 @@ abstract contract Trials is IJuries {
     constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.juries);
         seats = ISeats(suite.seats);
+        court = ICourt(suite.court);
         epochBlocks = ISeats(suite.seats).epochBlocks();
     }
 
@@ -174,7 +178,7 @@ abstract contract Trials is IJuries {
         if (hash == 0) revert SeedNotMined(seedBlock);
         hash = keccak256(abi.encode(SEED_TAG, hash, trial));
         seed = bytes32(uint256(uint64(uint256(hash))));
-        jurors = seats.draw(hash, seedBlock / epochBlocks, t.size, t.excluded, t.excludedOwner);
+        jurors = seats.draw(hash, seedBlock / epochBlocks, t.class, t.size, t.excluded, t.excludedOwner);
         if (jurors.length < t.size) revert TooFewSeats(jurors.length);
     }
 

@@ -39,6 +39,8 @@ interface ICourt is IVoting {
 
     /// @notice The pool's owner named a service key. The previous one counts until `previousUntil`.
     event ServiceSet(uint256 indexed pool, address service, uint256 previousUntil);
+    /// @notice Where the pool's service answers.
+    event ServiceAnnounced(uint256 indexed pool, string url);
     /// @notice `places`: bit for bit the files of the lane attested so far; `seedBlock`: S, as that fixes it now.
     event LaneAttested(uint256 indexed pool, uint256 indexed lane, uint256 places, uint256 seedBlock);
     event CommitteeDrawn(
@@ -109,6 +111,8 @@ interface ICourt is IVoting {
     /// @notice Names the key that attests and signs receipts; the pool's owner. The previous key counts for
     /// `receiptWindow` seconds more; before that is over there is no other rotation.
     function setService(uint256 pool, address service) external;
+    /// @notice Says where the pool's service answers; the pool's owner. Emits an event, stores nothing.
+    function announceService(uint256 pool, string calldata url) external;
     /// @notice Says that the bytes of the files in `places` (bit p: place p) are in the pool's storage. Service key only;
     /// when the lane takes no more files, and until `attestBlocks` blocks after its end.
     function attest(uint256 pool, uint256 lane, uint256 places) external;
@@ -126,6 +130,18 @@ interface ICourt is IVoting {
 
     /// @notice Opens a member's vote; the account that committed it.
     function reveal(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        uint256 member,
+        uint256 codes,
+        bytes32 verdictHash,
+        bytes32 salt
+    ) external;
+
+    /// @notice For the last to commit, when all others have: `commit` and `reveal` in one. Nobody can have revealed
+    /// before, so nothing could be copied.
+    function vote(
         uint256 pool,
         uint256 lane,
         uint256 round,
@@ -163,6 +179,9 @@ interface ICourt is IVoting {
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external;
 
     // Views.
+    /// @notice Whether the pool's class has enough seats in this epoch that a lane's two committees and both juries can
+    /// all be different.
+    function staffed(uint256 pool) external view returns (bool);
     function termsOf(uint256 pool) external view returns (PoolTerms memory);
     /// @notice The key that attests and signs receipts, and the one before it, which counts until `previousUntil`.
     function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil);

@@ -59,20 +59,16 @@ interface IJuries is IVoting {
     /// @param commitment `ballotHash(trial, voter, code, verdictHash, salt)`.
     function commit(uint256 trial, uint256 juror, bytes32 commitment) external;
     function reveal(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) external;
+    /// @notice For the last to commit, when all others have: `commit` and `reveal` in one.
+    function vote(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) external;
     /// @notice Pays one juror or takes its penalty, once the case is concluded; anyone may call.
     function closeJuror(uint256 trial, uint256 juror) external;
 
     // Hooks of Appeals and Canaries.
-    function summon(
-        uint256 pool,
-        uint256 sequence,
-        uint256 size,
-        uint256 fee,
-        uint256 commitWindow,
-        uint256 revealWindow,
-        uint256[] calldata excluded,
-        address excludedOwner
-    ) external returns (uint256 trial);
+    /// @notice Calls a jury of `size` seats of the pool's class, on the pool's terms.
+    function summon(uint256 pool, uint256 sequence, uint256 size, uint256[] calldata excluded, address excludedOwner)
+        external
+        returns (uint256 trial);
     /// @notice Ends the case with its final `code` (0: none). Jurors who voted its kind share `funds`, at most the
     /// fee each; `used` of them is needed, and the bench sends it here.
     function conclude(uint256 trial, uint256 code, uint256 funds) external returns (uint256 used);

@@ -8,12 +8,6 @@ import {IERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/IERC2
 /// @notice The test token: an ERC-20 with permit and 9 decimals, so that one base unit is one grain.
 /// @dev The suite itself works with any plain ERC-20 of 9 decimals that takes no fee on transfer.
 interface IMusterToken is IERC20, IERC20Permit {
-    /// @notice `to` asked the faucet again too early, or for too much.
-    error FaucetLimit(uint256 nextTime, uint256 mostGrains);
-
     /// @notice Mints without limit. Owner only: this is a test token, and its owner is trusted with its supply.
     function mint(address to, uint256 grains) external;
-
-    /// @notice Mints at most `FAUCET_GRAINS` to the caller, once per `FAUCET_PERIOD`.
-    function faucet(uint256 grains) external;
 }

@@ -13,7 +13,9 @@ interface IPools {
         Open,
         Paused,
         Closing,
-        Settled
+        Settled,
+        /// Like Open, but its class has too few seats: no submissions.
+        Understaffed
     }
 
     enum Phase {
@@ -136,7 +138,6 @@ interface IPools {
     error NotCourt();
     error NotOperatorOrNode();
     error Paused();
-    error TooFewSeats(uint256 seats, uint256 needed);
     error WrongStatus(Status status);
     error AmountTooLarge();
     error StepMismatch(uint256 expected, uint256 actual);
@@ -169,8 +170,8 @@ interface IPools {
     error IsFrozen(uint256 barrier);
 
     // ---- Owner
-    /// @notice Creates an open pool and escrows `budget` (approved before). Needs as many active seats as the committee
-    /// and all juries together have members.
+    /// @notice Creates a pool and escrows `budget` (approved before). It takes no work (`Understaffed`) while its class
+    /// has fewer seats than two committees and both juries together have members.
     function createPool(PoolTerms calldata terms, uint256 budget) external returns (uint256 pool);
     /// @notice Adds to the budget; anyone may pay.
     function fund(uint256 pool, uint256 amount) external;
@@ -179,6 +180,7 @@ interface IPools {
     /// @param canaryRoot Root of the step's salted canary leaves (padded when empty).
     function publishStep(uint256 pool, uint256 step, bytes32 manifestHash, bytes32 canaryRoot) external;
     function pausePool(uint256 pool) external;
+    /// @notice Ends a pause; understaffed when its class has too few seats.
     function resumePool(uint256 pool) external;
     /// @notice For good: no more joins, steps or submissions.
     function closePool(uint256 pool) external;
@@ -211,17 +213,16 @@ interface IPools {
     /// @notice Submits a file that the pool's storage took in time: its receipt, at most `receiptWindow` seconds old, must
     /// be no later than whatever else would refuse it: the pool's pause or closing, a newer step that put this one out of
     /// `maxLag`, the node's leaving or removal (its stake, still locked, then sets its limit).
-    function submitWithReceipt(
-        uint256 pool,
-        uint32 step,
-        uint256 counter,
-        Work calldata work,
-        Receipt calldata receipt
-    ) external returns (uint256 sequence);
+    function submitWithReceipt(uint256 pool, uint32 step, uint256 counter, Work calldata work, Receipt calldata receipt)
+        external
+        returns (uint256 sequence);
     /// @notice Says where else a file can be fetched. Emits an event, stores nothing.
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
     // ---- Keepers
+    /// @notice Opens an understaffed pool whose class has enough seats in this epoch, or the reverse; anyone may call.
+    /// Every new step does the same.
+    function reviewSeats(uint256 pool) external;
     /// @notice Of a file that was not accepted, after its challenge window (at once when it was late): slashes or charges
     /// its submitter, refunds the pool; anyone may call.
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external;

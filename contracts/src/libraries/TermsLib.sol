@@ -10,16 +10,21 @@ library TermsLib {
     uint256 internal constant MAX_WINDOW = 30 days;
     /// Most files of a node that may be under way at once; `minStake` covers the committees' fees of all of them.
     uint256 internal constant MAX_UNSETTLED = 64;
+    /// Classes below are single pools.
+    uint256 internal constant FIRST_FAMILY = 1 << 24;
 
     /// @notice Reverts on terms out of bounds; returns the unbonding period U in seconds.
     /// U = (R + 1 + D + 4 draws) blocks + 2 (C + V) + W + receipts + 2 (A + Cj + Vj), and an eighth more.
-    function check(PoolTerms calldata t, uint256 minWindow, uint256 blockSeconds, uint256 maxUnbonding)
-        internal
-        pure
-        returns (uint256 unbonding)
-    {
+    function check(
+        PoolTerms calldata t,
+        uint256 withheldPenalty,
+        uint256 minWindow,
+        uint256 blockSeconds,
+        uint256 maxUnbonding
+    ) internal pure returns (uint256 unbonding) {
         if (t.rate == 0) revert IParams.BadTerms("rate");
-        if (t.fee == 0) revert IParams.BadTerms("fee");
+        // a seat that misses one lane in a hundred must still earn
+        if (uint256(t.fee) * 100 < withheldPenalty) revert IParams.BadTerms("fee");
         // a wronged node can always afford a dispute out of what it must have staked
         if (t.juryFee < t.fee || uint256(t.juryFee) * t.jury > t.minStake) revert IParams.BadTerms("juryFee");
         if (t.leverage == 0) revert IParams.BadTerms("leverage");
@@ -30,6 +35,7 @@ library TermsLib {
         if (t.appealJury != 0 && (t.appealJury <= t.jury || t.appealJury > 15 || t.appealJury % 2 == 0)) {
             revert IParams.BadTerms("appealJury");
         }
+        if (t.class != 0 && t.class < FIRST_FAMILY) revert IParams.BadTerms("class");
         if (t.laneBlocks == 0) revert IParams.BadTerms("laneBlocks");
         if (t.attestBlocks < 2) revert IParams.BadTerms("attestBlocks");
         if (t.maxLag > 15) revert IParams.BadTerms("maxLag");

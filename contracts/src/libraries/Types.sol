@@ -58,7 +58,7 @@ struct PoolTerms {
     uint32 juryRevealWindow;
     /// Seconds for which an upload receipt, and a service key that was replaced, still counts.
     uint32 receiptWindow;
-    /// Whose seats judge: 0 for the pool's own class, otherwise a family's.
+    /// Which seats judge: 0 for those that opted into this pool, or a family (from 2^24 on) that many pools share.
     uint32 class;
     /// Whether nodes need the owner's signed invite.
     bool inviteOnly;

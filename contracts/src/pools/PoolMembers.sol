@@ -68,7 +68,9 @@ abstract contract PoolMembers is PoolBase, EIP712 {
 
     function _join(uint256 pool, address node) private {
         uint256 p = _pools[pool].w;
-        if (p.status() != uint256(Status.Open)) revert WrongStatus(Status(p.status()));
+        if (p.status() != uint256(Status.Open) && p.status() != uint256(Status.Understaffed)) {
+            revert WrongStatus(Status(p.status()));
+        }
         if (params.paused()) revert Paused();
         uint256 a = _accounts[pool][node].w;
         if (a.removed() || a.slashed()) revert Removed();

@@ -15,12 +15,9 @@ abstract contract PoolOwners is PoolBase {
     using PoolSlot for uint256;
 
     /// @inheritdoc IPools
-    function createPool(PoolTerms calldata terms, uint256 budget) external nonReentrant returns (uint256 pool) {
+    function createPool(PoolTerms memory terms, uint256 budget) external nonReentrant returns (uint256 pool) {
         if (params.paused()) revert Paused();
         uint256 unbonding = params.checkTerms(terms);
-        uint256 needed = uint256(terms.committee) + terms.jury + terms.appealJury;
-        uint256 count = seats.countAt(seats.currentEpoch());
-        if (count < needed) revert TooFewSeats(count, needed);
         if (budget > PoolSlot.MAX_FREE) revert AmountTooLarge();
         uint256 pay = uint256(terms.maxUnits) * terms.rate;
         uint256 bonds = (terms.committee / 2 + 1) * seats.minBond();
@@ -28,6 +25,7 @@ abstract contract PoolOwners is PoolBase {
 
         pool = ++poolCount;
         if (pool > type(uint24).max) revert AmountTooLarge();
+        if (terms.class == 0) terms.class = uint32(pool);
         _pools[pool].w = PoolSlot.pack(
                 terms.rate,
                 terms.fee,
@@ -51,6 +49,7 @@ abstract contract PoolOwners is PoolBase {
         emit PoolCreated(pool, msg.sender, terms.configHash, terms, unbonding);
         emit PoolFunded(pool, msg.sender, budget);
         court.registerPool(pool, terms);
+        _review(pool);
         token.safeTransferFrom(msg.sender, address(this), budget);
     }
 
@@ -70,9 +69,8 @@ abstract contract PoolOwners is PoolBase {
         external
         onlyOwner(pool)
     {
+        _onlyRunning(pool);
         uint256 p = _pools[pool].w;
-        uint256 status = p.status();
-        if (status != uint256(Status.Open) && status != uint256(Status.Paused)) revert WrongStatus(Status(status));
         uint256 steps = p.steps();
         if (step != steps) revert StepMismatch(steps, step);
         if (steps == PoolSlot.MAX_STEPS) revert AmountTooLarge();
@@ -81,23 +79,34 @@ abstract contract PoolOwners is PoolBase {
         _desks[pool].seedBlock = uint32(seedBlock);
         _steps[pool][step] = Step(canaryRoot, uint40(block.timestamp));
         emit StepPublished(pool, step, manifestHash, canaryRoot, seedBlock);
+        if (p.status() != uint256(Status.Paused)) _review(pool);
+    }
+
+    /// @inheritdoc IPools
+    function reviewSeats(uint256 pool) external {
+        uint256 status = _onlyRunning(pool);
+        if (status == uint256(Status.Paused)) revert WrongStatus(Status.Paused);
+        _review(pool);
     }
 
     /// @inheritdoc IPools
     function pausePool(uint256 pool) external onlyOwner(pool) {
-        _setStatus(pool, Status.Open, Status.Paused);
+        uint256 status = _onlyRunning(pool);
+        if (status == uint256(Status.Paused)) revert WrongStatus(Status.Paused);
+        _setStatus(pool, Status.Paused);
     }
 
     /// @inheritdoc IPools
     function resumePool(uint256 pool) external onlyOwner(pool) {
-        _setStatus(pool, Status.Paused, Status.Open);
+        uint256 status = _pools[pool].w.status();
+        if (status != uint256(Status.Paused)) revert WrongStatus(Status(status));
+        _review(pool);
     }
 
     /// @inheritdoc IPools
     function closePool(uint256 pool) external onlyOwner(pool) {
-        uint256 status = _pools[pool].w.status();
-        if (status != uint256(Status.Open) && status != uint256(Status.Paused)) revert WrongStatus(Status(status));
-        _setStatus(pool, Status(status), Status.Closing);
+        _onlyRunning(pool);
+        _setStatus(pool, Status.Closing);
     }
 
     /// @inheritdoc IPools
@@ -114,11 +123,26 @@ abstract contract PoolOwners is PoolBase {
         token.safeTransfer(msg.sender, amount);
     }
 
-    function _setStatus(uint256 pool, Status from, Status to) private {
+    /// @dev Open when the pool's class has enough seats, else understaffed.
+    function _review(uint256 pool) private {
+        _setStatus(pool, court.staffed(pool) ? Status.Open : Status.Understaffed);
+    }
+
+    function _setStatus(uint256 pool, Status to) private {
         uint256 p = _pools[pool].w;
-        if (p.status() != uint256(from)) revert WrongStatus(Status(p.status()));
+        if (p.status() == uint256(to)) return;
         _pools[pool].w = p.withStatus(uint256(to));
         _desks[pool].since = uint32(block.timestamp);
         emit StatusSet(pool, to);
+    }
+
+    /// @dev Open, understaffed or paused.
+    function _onlyRunning(uint256 pool) private view returns (uint256 status) {
+        status = _pools[pool].w.status();
+        if (
+            status != uint256(Status.Open) && status != uint256(Status.Understaffed) && status != uint256(Status.Paused)
+        ) {
+            revert WrongStatus(Status(status));
+        }
     }
 }

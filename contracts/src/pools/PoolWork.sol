@@ -37,13 +37,10 @@ abstract contract PoolWork is PoolBase {
     }
 
     /// @inheritdoc IPools
-    function submitWithReceipt(
-        uint256 pool,
-        uint32 step,
-        uint256 counter,
-        Work calldata work,
-        Receipt calldata receipt
-    ) external returns (uint256 sequence) {
+    function submitWithReceipt(uint256 pool, uint32 step, uint256 counter, Work calldata work, Receipt calldata receipt)
+        external
+        returns (uint256 sequence)
+    {
         uint256 p = _pools[pool].w;
         uint256 a = _accounts[pool][msg.sender].w;
         _enter(p, a, step, counter, PoolSlot.MAX_STEPS);

@@ -28,6 +28,12 @@ contract Deployer is PRBTest {
 
     uint256 internal constant BOND = 1_000e9;
     uint256 internal constant EPOCH = 100;
+    /// Per seat and file: the least that the penalty for silence allows.
+    uint256 internal constant FEE = 2e7;
+    /// Per file: a committee's.
+    uint256 internal constant FEES = 3 * FEE;
+    /// The seats that judge the tests' pools.
+    uint32 internal constant FAMILY = uint32(uint256(keccak256("test family"))) | (1 << 31);
 
     /// @notice What is fixed at deployment, and the first penalties.
     struct Setting {
@@ -106,7 +112,7 @@ contract Deployer is PRBTest {
     function defaultTerms() public pure returns (PoolTerms memory) {
         return PoolTerms({
             rate: 1e6,
-            fee: 1e7,
+            fee: uint32(FEE),
             juryFee: 5e8,
             minStake: 100e9,
             leverage: 4,
@@ -125,6 +131,7 @@ contract Deployer is PRBTest {
             juryCommitWindow: 60,
             juryRevealWindow: 60,
             contestWindow: 600,
+            class: FAMILY,
             inviteOnly: false,
             configHash: keccak256("config")
         });

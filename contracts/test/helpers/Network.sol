@@ -12,6 +12,8 @@ contract Network is Deployer {
     address internal constant SINK = 0x000000000000000000000000000000000000dEaD;
     uint256 internal constant BUDGET = 1_000_000e9;
     uint256 internal constant STAKE = 1_000e9;
+    /// As many as the default pool needs: two committees of three, a jury of five.
+    uint256 internal constant SEATS = 11;
 
     uint256 internal clock = 1_700_000_000;
     uint256 internal height = 1_000;
@@ -26,7 +28,7 @@ contract Network is Deployer {
 
     function setUp() public virtual {
         _start(address(0));
-        _openSeats(8);
+        _openSeats(SEATS);
         _nextEpoch();
         pool = _createPool(defaultTerms());
         _register(operator, "node", STAKE);
@@ -94,8 +96,13 @@ contract Network is Deployer {
             uint256 seat = seats.opened() + 1;
             _give(_seatOwner(seat), address(seats), BOND);
             vm.prank(_seatOwner(seat));
-            seats.openSeat(_voter(seat));
+            seats.openSeat(_voter(seat), _classes(FAMILY));
         }
+    }
+
+    function _classes(uint256 class) internal pure returns (uint256[] memory classes) {
+        classes = new uint256[](1);
+        classes[0] = class;
     }
 
     function _createPool(PoolTerms memory terms) internal returns (uint256) {

@@ -136,7 +136,7 @@ def fails(service: ServiceProcess) -> str:
     command = [sys.executable, "-m", f"demo.services.{service.name}", "--data", str(service.data)]
     done = subprocess.run([*command, "--port", str(service.port)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
-    lines = [line for line in done.stderr.splitlines() if "INFO" not in line]
+    lines = [line for line in done.stderr.splitlines() if " I muster" not in line]
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("error: ")
     assert "Traceback" not in done.stderr

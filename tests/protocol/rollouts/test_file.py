@@ -22,6 +22,7 @@ from protocol.rollouts.file import read, write
 from protocol.rollouts.parquet import SCHEMA
 from protocol.rollouts.sandbox import SANDBOX
 from protocol.rollouts.schema import Limits, MalformedFile, RolloutHeader
+from tests import openings
 from tests.protocol.rollouts.samples import header
 
 
@@ -91,7 +92,7 @@ def test_commitment() -> None:
     assert made.units == sum(len(row.output_tokens) for row in rows)
     assert made.rows == 8
     row_bytes, siblings = inclusion(rows, 5)
-    assert merkle.verify(made.root, merkle.leaf(row_bytes), siblings)
+    assert openings.verify(made.root, merkle.leaf(row_bytes), siblings)
     other = [*rows[:5], replace(rows[5], reward=0.5), *rows[6:]]
     assert commit(data, other).root != made.root
 

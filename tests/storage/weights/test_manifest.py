@@ -21,7 +21,7 @@ def manifest(tmp_path: Path) -> Manifest:
 def test_round_trip(manifest: Manifest) -> None:
     stored = seal(manifest, OWNER)
     assert unseal(stored, manifest.digest, PUBLISHER) == manifest
-    assert manifest.total_bytes == sum(shard.size for shard in manifest.shards())
+    assert sum(file.size for file in manifest.files) == sum(shard.size for shard in manifest.shards())
 
 
 def test_wrong_key(manifest: Manifest) -> None:

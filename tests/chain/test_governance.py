@@ -1,0 +1,164 @@
+"""Governance on a real chain: the timelock owns the parameters, and the state says what it will do."""
+
+import json
+from pathlib import Path
+
+import pytest
+from eth_account.signers.local import LocalAccount
+
+from chain import deploy
+from chain.deployment import Deployment
+from chain.errors import ContractError
+from chain.follower import Follower
+from chain.network import NetworkConfig
+from chain.projection import Projection
+from chain.proposals import Proposal
+from chain.state import State
+from chain.suite import Suite
+from protocol.errors import ConfigError
+from tests.conftest import GRAINS, Chain, Deployed
+
+DELAY = NetworkConfig.load("local").suite.timelock_delay
+SALT = b"\x07" * 32
+
+
+def raised(suite: Suite) -> tuple[int, ...]:
+    """Today's values but for a larger penalty of dissent."""
+    return tuple((suite.params.values() | {"minorityPenalty": 150_000_000}).values())
+
+
+def projected(suite: Suite, folder: Path) -> State:
+    follower = Follower(suite.client, suite.deployment, folder / "events.sqlite")
+    try:
+        projection = Projection(follower)
+        projection.refresh()
+        return projection.state
+    finally:
+        follower.close()
+
+
+def proposals(suite: Suite, folder: Path) -> list[Proposal]:
+    return list(projected(suite, folder).proposals.values())
+
+
+@pytest.fixture
+def suite(deployed: Deployed) -> Suite:
+    """As governance."""
+    return deployed.suite(deployed.governance)
+
+
+def test_nobody_but_the_timelock_changes_parameters(deployed: Deployed, suite: Suite) -> None:
+    assert suite.params.read("owner") == suite.timelock.address
+    for account in (deployed.governance, deployed.chain.account()):
+        own = deployed.suite(account)
+        for call in (own.params.call("set", raised(suite)), own.params.call("setPaused", True)):
+            with pytest.raises(ContractError, match="OwnableUnauthorizedAccount"):
+                call.send()
+    suite.client.simulate(suite.params.call("set", raised(suite)), suite.timelock.address)
+
+
+def test_nobody_but_governance_proposes(deployed: Deployed, suite: Suite) -> None:
+    call = suite.params.call("set", raised(suite))
+    stranger = deployed.suite(deployed.chain.account())
+    with pytest.raises(ContractError, match="AccessControlUnauthorizedAccount"):
+        stranger.timelock.schedule(call, SALT).send()
+    suite.timelock.schedule(call, SALT).send()
+
+
+def test_a_change_waits_for_both_delays(deployed: Deployed, suite: Suite, tmp_path: Path) -> None:
+    suite.timelock.schedule(suite.params.call("set", raised(suite)), SALT).send()
+    (proposal,) = proposals(suite, tmp_path)
+    assert (proposal.status, proposal.salt, proposal.ready_at) == ("scheduled", SALT, suite.client.now() + DELAY)
+    deployed.chain.later(DELAY - 10)
+    with pytest.raises(ContractError, match="TimelockUnexpectedOperationState"):
+        suite.timelock.execute(proposal).send()
+    deployed.chain.later(10)
+    suite.timelock.execute(proposal).send()
+    state = projected(suite, tmp_path)
+    assert state.proposals["0x" + proposal.id.hex()].status == "done"
+    assert state.announced["minorityPenalty"] == 150_000_000
+    assert state.announced["since"] == suite.client.now() + suite.params.unbonding()
+    assert suite.params.values()["minorityPenalty"] == 100_000_000
+    deployed.chain.later(suite.params.unbonding())
+    assert suite.params.values()["minorityPenalty"] == 150_000_000
+
+
+def test_a_cancelled_change_is_not_made(deployed: Deployed, suite: Suite, tmp_path: Path) -> None:
+    suite.timelock.schedule(suite.params.call("set", raised(suite)), SALT).send()
+    (proposal,) = proposals(suite, tmp_path)
+    suite.timelock.call("cancel", proposal.id).send()
+    deployed.chain.later(DELAY)
+    with pytest.raises(ContractError, match="TimelockUnexpectedOperationState"):
+        suite.timelock.execute(proposal).send()
+    assert [one.status for one in proposals(suite, tmp_path)] == ["cancelled"]
+    suite.timelock.schedule(suite.params.call("set", raised(suite)), SALT).send()
+    deployed.chain.later(DELAY)
+    (again,) = proposals(suite, tmp_path)
+    suite.timelock.execute(again).send()
+    assert [one.status for one in proposals(suite, tmp_path)] == ["done"]
+
+
+def test_several_calls_of_another_program_are_one_proposal(deployed: Deployed, suite: Suite, tmp_path: Path) -> None:
+    to, calls = (
+        suite.params.address,
+        [suite.params.call("setPaused", True).data, suite.params.call("setPaused", False).data],
+    )
+    suite.timelock.call("scheduleBatch", [to, to], [0, 0], calls, bytes(32), bytes(32), DELAY).send()
+    deployed.chain.later(DELAY)
+    (proposal,) = proposals(suite, tmp_path)
+    assert [call.data for call in proposal.calls] == calls
+    suite.timelock.execute(proposal).send()
+    assert [one.status for one in proposals(suite, tmp_path)] == ["done"]
+
+
+def test_a_guardian_of_its_own_pauses_at_once_and_governance_does_not(chain: Chain, tmp_path: Path) -> None:
+    governor, guardian, deployer = chain.account(), chain.account(), chain.account()
+    network = NetworkConfig.load("local").governed_by(governor.address, guardian.address)
+    deployment = deploy.deploy(chain.client(deployer), network, tmp_path / "suite")
+
+    def acting(account: LocalAccount) -> Suite:
+        return Suite(chain.client(account), deployment)
+
+    for account in (deployer, governor):
+        with pytest.raises(ContractError, match="AccessControlUnauthorizedAccount"):
+            acting(account).timelock.call("pause").send()
+    with pytest.raises(ContractError, match="AccessControlUnauthorizedAccount"):
+        acting(guardian).timelock.schedule(acting(guardian).params.call("setPaused", False), SALT).send()
+    acting(guardian).timelock.call("pause").send()
+    state = projected(acting(governor), tmp_path)
+    assert state.paused_until == chain.client().now() + 7 * 86400
+    with pytest.raises(ContractError, match="Paused"):
+        acting(guardian).seats.open_seat(guardian.address).send()
+    timelock = deployment.address("Timelock")
+    assert state.roles == {
+        "admin": (timelock,),
+        "proposer": (governor.address,),
+        "canceller": (governor.address,),
+        "executor": (governor.address,),
+        "guardian": (guardian.address,),
+    }
+
+
+def test_the_timelock_mints_where_the_network_says_so(chain: Chain, tmp_path: Path) -> None:
+    assert NetworkConfig.load("base-sepolia").suite.minter == "timelock"
+    governor, local = chain.account(), NetworkConfig.load("local")
+    network = local.model_copy(update={"suite": local.suite.model_copy(update={"minter": "timelock"})})
+    suite = Suite(chain.client(governor), deploy.deploy(chain.client(governor), network, tmp_path / "suite"))
+    call = suite.token.mint(governor.address, 5 * GRAINS)
+    with pytest.raises(ContractError, match="OwnableUnauthorizedAccount"):
+        call.send()
+    suite.timelock.schedule(call, SALT).send()
+    chain.later(DELAY)
+    (proposal,) = proposals(suite, tmp_path)
+    suite.timelock.execute(proposal).send()
+    assert suite.token.balance_of(governor.address) == 5 * GRAINS
+
+
+def test_a_deployment_file_with_a_foreign_timelock_is_refused(deployed: Deployed, chain: Chain, tmp_path: Path) -> None:
+    network = NetworkConfig.load("local")
+    other = deploy.deploy(chain.client(deployed.governance), network, tmp_path / "other")
+    document = json.loads((deployed.folder / deploy.DEPLOYMENT).read_bytes())
+    Deployment.model_validate(document).check_chain(chain.client())
+    document["contracts"]["Timelock"] = other.contracts["Timelock"].model_dump()
+    with pytest.raises(ConfigError, match="governs other contracts"):
+        Deployment.model_validate(document).check_chain(chain.client())

@@ -1,0 +1,104 @@
+"""Governance by commands alone, on a real chain: propose, wait, execute; a guardian's pause."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chain.network import NetworkConfig
+from tests.cli.muster import Key, Muster, make_key
+from tests.cli.zygote import Zygote
+from tests.conftest import GRAINS, Chain
+
+DELAY = NetworkConfig.load("local").suite.timelock_delay
+
+
+@pytest.fixture
+def keys(chain: Chain, tmp_path: Path) -> dict[str, Key]:
+    made = {name: make_key(tmp_path, name) for name in ("deployer", "governor", "guardian")}
+    for key in made.values():
+        chain.fund(key.address)
+    return made
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    started = Zygote()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def muster(chain: Chain, keys: dict[str, Key], zygote: Zygote, tmp_path: Path) -> Muster:
+    """On a deployment with a governor and a guardian, who are not the deployer."""
+    command, out = Muster(tmp_path, rpc=chain.url, zygote=zygote), tmp_path / "deployment"
+    who = ("--governance", keys["governor"].address, "--guardian", keys["guardian"].address)
+    command.ok("deploy", *keys["deployer"].options, *who, "--out", out, "--yes")
+    command.deployment = out
+    return command
+
+
+def test_a_change_is_proposed_listed_and_executed(chain: Chain, muster: Muster, keys: dict[str, Key]) -> None:
+    governor, deployer = keys["governor"].options, keys["deployer"].options
+    change = ("governance", "change", "--set", "minority=0.15", "--set", "slash_bps=9000")
+    assert "AccessControlUnauthorizedAccount" in muster.refused(*change, *deployer, "--yes")
+    assert "OutOfBounds(name=withheldPenalty)" in muster.refused(
+        "governance", "change", "--set", "minority=0.3", *governor, "--yes"
+    )
+    assert "there is no 'minoriti'" in muster.refused("governance", "change", "--set", "minoriti=1", *governor, "--yes")
+    assert "slash_bps" in muster.refused("governance", "change", "--set", "slash_bps=x", *governor, "--yes")
+    proposed = muster.ok(*change, *governor, "--yes", "--json").json
+    assert "no proposal can be executed before" in muster.refused("governance", "execute", *governor, "--yes")
+    (listed,) = muster.ok("governance", "status", "--json").json["proposals"]
+    assert (listed["id"], listed["status"], listed["ready_at"]) == (
+        proposed["id"],
+        "scheduled",
+        proposed["ready_at"],
+    )
+    assert "'slashBps': 9000" in listed["calls"][0]
+    chain.later(DELAY)
+    assert "ready" in muster.ok("governance", "status").out
+    assert "AccessControlUnauthorizedAccount" in muster.refused("governance", "execute", *deployer, "--yes")
+    muster.ok("governance", "execute", "--id", proposed["id"][:10], *governor, "--yes")
+    view = muster.ok("governance", "status", "--json").json
+    assert (view["values"]["slashBps"], view["announced"]["slashBps"]) == (10_000, 9000)
+    assert "90%" in muster.ok("governance", "status").out
+    assert "is waiting to be executed" in muster.refused("governance", "execute", *governor, "--yes")
+    chain.later(view["unbonding"])
+    view = muster.ok("governance", "status", "--json").json
+    assert (view["values"]["slashBps"], view["values"]["minorityPenalty"]) == (9000, 150_000_000)
+    assert view["announced"] is None
+
+
+def test_a_guardian_pauses_at_once_and_governance_by_proposal(
+    chain: Chain, muster: Muster, keys: dict[str, Key]
+) -> None:
+    governor, guardian = keys["governor"].options, keys["guardian"].options
+    muster.ok("governance", "pause", *guardian, "--yes")
+    assert muster.ok("status", "--json").json["paused"] is True
+    assert "AccessControlUnauthorizedAccount" in muster.refused("governance", "resume", *guardian, "--yes")
+    resume = muster.ok("governance", "resume", *governor, "--yes", "--json").json
+    again = muster.ok("governance", "pause", *governor, "--yes", "--json").json
+    assert "name one with --id" in muster.refused("governance", "cancel", *governor, "--yes")
+    muster.ok("governance", "cancel", "--id", again["id"], *governor, "--yes")
+    chain.later(DELAY)
+    muster.ok("governance", "execute", *governor, "--yes")
+    assert muster.ok("status", "--json").json["paused"] is False
+    statuses = {p["id"]: p["status"] for p in muster.ok("governance", "status", "--json").json["proposals"]}
+    assert statuses == {resume["id"]: "done", again["id"]: "cancelled"}
+
+
+def test_a_pause_ends_by_itself(chain: Chain, muster: Muster, keys: dict[str, Key]) -> None:
+    muster.ok("governance", "pause", *keys["guardian"].options, "--yes")
+    assert "paused until" in muster.ok("governance", "status").out
+    chain.later(7 * 86400)
+    assert muster.ok("status", "--json").json["paused"] is False
+    assert "paused until" not in muster.ok("governance", "status").out
+
+
+def test_tokens_are_minted_by_whoever_owns_the_token(muster: Muster, keys: dict[str, Key]) -> None:
+    to = ("--to", keys["guardian"].address, "--amount", "12.5")
+    assert "OwnableUnauthorizedAccount" in muster.refused("governance", "mint", *to, *keys["guardian"].options, "--yes")
+    muster.ok("governance", "mint", *to, *keys["governor"].options, "--yes")
+    held = muster.ok("keys", "balance", "--address", keys["guardian"].address, "--json").json
+    assert held["grains"] == 25 * GRAINS // 2
