@@ -25,11 +25,11 @@ struct Strategy {
     uint256 seed;
     uint256 lanes;
     uint256 seats;
-    bool owner;
     uint256 files;
     uint256 others;
-    uint256 units;
     uint256 rows;
+    uint256 units;
+    bool owner;
     uint256 forged;
     bool held;
     uint256 ownVote;
@@ -118,7 +118,7 @@ abstract contract Market is Planting {
 
     function _openSeat(bool ours) private {
         vm.prank(ours ? coalition : everybody);
-        uint256 seat = seats.openSeat(ours ? coalitionVoter : honestVoter);
+        uint256 seat = seats.openSeat(ours ? coalitionVoter : honestVoter, _classes(FAMILY));
         if (ours) coalitionSeats.push(seat);
     }
 
@@ -230,8 +230,7 @@ abstract contract Market is Planting {
         vm.prank(n);
         if (paused) sequence = pools.submitWithReceipt(pool, uint32(step), a.counter, w, receipt);
         else sequence = pools.submit(pool, uint32(step), a.counter, w);
-        files[pool][sequence] =
-            FileData(n, uint24(step), uint24(a.counter), w.units, w.rows, w.root, w.fileHash);
+        files[pool][sequence] = FileData(n, uint24(step), uint24(a.counter), w.units, w.rows, w.root, w.fileHash);
     }
 
     function _receipt(string memory signer, address n, bytes32 fileHash) internal view returns (Receipt memory) {
