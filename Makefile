@@ -1,6 +1,8 @@
 # Two commands: `make demo` and `make test`; both set everything up first.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+# not .bin/forge, which exits with 0 whatever forge says
+FORGE := node_modules/@foundry-rs/forge-*/bin/forge
 SEED ?= 7
 STEPS ?= 30
 ARGS ?=
@@ -17,13 +19,13 @@ demo: setup  ## the whole network on this machine: SEED=7 STEPS=30 ARGS="--keep"
 test: setup test-contracts test-python  ## what every change must pass
 
 test-contracts:
-	node_modules/.bin/forge test
+	$(FORGE) test
 
 test-python:
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
 test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, static analysis, kill tests, peers
-	FOUNDRY_PROFILE=full node_modules/.bin/forge test
+	FOUNDRY_PROFILE=full $(FORGE) test
 	node contracts/tools/coverage.mjs
 	$(MAKE) --no-print-directory proofs
 	TOPLOC_PEER=$(CURDIR)/build/peers $(BIN)/python -m pytest -m "not gpu"
@@ -49,16 +51,16 @@ lint: setup
 	$(BIN)/python -m mypy
 	$(BIN)/python -m tools.structure
 	$(BIN)/python -m tools.dependencies
-	node_modules/.bin/forge fmt --check contracts
+	$(FORGE) fmt --check contracts
 	node contracts/tools/figures.mjs --check
 
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	node_modules/.bin/forge fmt contracts
+	$(FORGE) fmt contracts
 
 contracts: setup
-	node_modules/.bin/forge build
+	$(FORGE) build
 
 wheel: setup  ## build/wheel/muster-*.whl, which needs no checkout
 	rm -rf build/lib build/bdist.*

@@ -68,9 +68,8 @@ class AlteredPrompt(_Reassigned):
         return rows if self.strength < 1 else self.relabelled(rows)
 
     def _altered(self, prompt: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
-        place, banned = rng.randrange(len(prompt)), self.environment.eos_ids
-        other = [token for token in range(self.environment.vocabulary) if token not in (prompt[place], *banned)]
-        return (*prompt[:place], rng.choice(other), *prompt[place + 1 :])
+        place = rng.randrange(len(prompt))
+        return (*prompt[:place], self.another(prompt[place], rng), *prompt[place + 1 :])
 
 
 @attack("hidden-prompt", "computes on a shortened prompt and reports the right one")

@@ -1,15 +1,13 @@
 """What an attack is: a producer that cheats in one stage and is honest in the others (attacks/registry.py has all)."""
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from engines.base import Completion, Engine
 from protocol.config import PoolConfig
 from protocol.seeds import Work
-from worker.produce import Producer
-
-Build = Callable[[PoolConfig, Engine, float], Producer]
+from worker.produce import Planned, Producer
 
 
 @dataclass(frozen=True)
@@ -19,14 +17,16 @@ class Attack:
 
     name: str
     help: str
-    build: Build
+    build: Callable[[PoolConfig, Engine, float], Producer]
     default: float = 0.0
+
+
+REGISTRY: dict[str, Attack] = {}
+"""Every attack of the imported modules by its name."""
 
 
 class Cheat(Producer):
     """A producer with a strength; subclasses replace the stage in which they cheat."""
-
-    attack: ClassVar[Attack]
 
     def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
         super().__init__(config, engine)
@@ -47,19 +47,28 @@ class Cheat(Producer):
                 done.append(Completion(output, chosen, finish, tuple(build(prefilled.hidden))))
         return done
 
+    def another(self, token: int, rng: random.Random) -> int:
+        """A random token that is not `token` and ends nothing."""
+        excluded = (token, *self.environment.eos_ids)
+        return rng.choice([other for other in range(self.environment.vocabulary) if other not in excluded])
+
 
 def attack(name: str, help: str, default: float = 0.0) -> Callable[[type[Cheat]], type[Cheat]]:
-    """Name a producer class, so that the registry has it."""
+    """Put a producer class into the registry."""
 
     def named(kind: type[Cheat]) -> type[Cheat]:
-        kind.attack = Attack(name, help, kind, default)
+        REGISTRY[name] = Attack(name, help, kind, default)
         return kind
 
     return named
 
 
-def changed(completion: Completion, **changes: object) -> Completion:
-    return replace(completion, **changes)  # type: ignore[arg-type]
+def reseeded(plan: Sequence[Planned], luck: random.Random) -> list[Planned]:
+    """The plan with noise of other seeds."""
+    return [
+        replace(planned, noise_key=(luck.getrandbits(64), luck.getrandbits(64), luck.getrandbits(64)))
+        for planned in plan
+    ]
 
 
 def other(work: Work, **changes: object) -> Work:

@@ -1,12 +1,11 @@
 """Text by other means, proven by prefilling it with the true model: TOPLOC sees nothing, the noise does."""
 
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from attacks.base import Cheat, attack
+from attacks.base import Cheat, attack, reseeded
 from attacks.weights import altered, int8, smaller
 from engines.base import FINISH_LENGTH, Completion, Request
 from protocol.seeds import Work
@@ -18,44 +17,38 @@ class Fabricate(Cheat):
     """Texts are the model's own for other luck: as honest-looking as can be, and still not what the noise picks."""
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        rng = random.Random(work.seed)
-        keys = [(rng.getrandbits(64), rng.getrandbits(64), rng.getrandbits(64)) for _ in plan]
-        lucky = [Planned(p.assignment, p.sample, p.prompt, key) for p, key in zip(plan, keys, strict=True)]
-        done = super().complete(work, lucky)
+        done = super().complete(work, reseeded(plan, random.Random(work.seed)))
         return self.prove([(p.prompt, c.tokens, c.finish) for p, c in zip(plan, done, strict=True)])
 
 
-class _Ghostwritten(Cheat, ABC):
-    """Lets a cheaper model write the text, with the right noise, and proves it by prefilling the true model."""
+def _ghostwritten(name: str, help: str, cheaper: Callable[[Path], AbstractContextManager[Path]]) -> None:
+    """An attack that lets the model in the folder that `cheaper` makes write the text, with the right noise, and proves
+    it by prefilling the true model."""
 
-    @abstractmethod
-    def cheaper(self, weights: Path) -> AbstractContextManager[Path]:
-        """A temporary folder with the weights of the model that writes."""
+    @attack(name, help)
+    class Ghostwritten(Cheat):
+        def load(self, weights: Path) -> None:
+            from engines.hf import TransformersEngine
 
-    def load(self, weights: Path) -> None:
-        from engines.hf import TransformersEngine
+            super().load(weights)
+            self.writer = TransformersEngine(dtype=self.engine.info.dtype)
+            with cheaper(weights) as folder:
+                self.writer.load(folder)
 
-        super().load(weights)
-        self.writer = TransformersEngine(dtype=self.engine.info.dtype)
-        with self.cheaper(weights) as folder:
-            self.writer.load(folder)
-
-    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
-        limit = self.config.work.max_new_tokens
-        texts = self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
-        return self.prove([(p.prompt, text.tokens, text.finish) for p, text in zip(plan, texts, strict=True)])
-
-
-@attack("ghostwriter", "lets a model without its last layer write, then prefills the text with the true model")
-class Ghostwriter(_Ghostwritten):
-    def cheaper(self, weights: Path) -> AbstractContextManager[Path]:
-        return smaller(weights)
+        def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+            limit = self.config.work.max_new_tokens
+            texts = self.writer.generate([Request(p.prompt, p.noise_key, limit) for p in plan], self.sampling)
+            return self.prove([(p.prompt, text.tokens, text.finish) for p, text in zip(plan, texts, strict=True)])
 
 
-@attack("ghostwriter-int8", "lets the model write with 8-bit weights, then prefills the text with the true weights")
-class GhostwriterInt8(_Ghostwritten):
-    def cheaper(self, weights: Path) -> AbstractContextManager[Path]:
-        return altered(weights, int8)
+_ghostwritten(
+    "ghostwriter", "lets a model without its last layer write, then prefills the text with the true model", smaller
+)
+_ghostwritten(
+    "ghostwriter-int8",
+    "lets the model write with 8-bit weights, then prefills the text with the true weights",
+    lambda weights: altered(weights, int8),
+)
 
 
 @attack("gibberish", "writes random tokens up to the limit, then prefills them with the true model")

@@ -1,8 +1,8 @@
 """Forged TOPLOC proofs: bytes that stand for nothing, and proofs of something else."""
 
+import itertools
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from attacks.base import Cheat, attack, other
@@ -15,58 +15,40 @@ from worker.produce import Planned, Produced
 Proofs = tuple[bytes, ...]
 
 
-class _Forged(Cheat, ABC):
-    """Replaces every row's proofs."""
+def _forged(name: str, help: str, forge: Callable[[bytes, random.Random], bytes]) -> None:
+    """An attack whose rows show `forge` of each proof instead."""
 
-    @abstractmethod
-    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
-        """What a row shows instead of its proofs."""
-
-    def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
-        rng = random.Random(plan[0].assignment.problem_seed)
-        rows = super().score(plan, completions)
-        return [replace(row, proofs=self.forge(row.proofs, rng)) for row in rows]
+    @attack(name, help)
+    class Forged(Cheat):
+        def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
+            rng = random.Random(plan[0].assignment.problem_seed)
+            rows = super().score(plan, completions)
+            return [replace(row, proofs=tuple(forge(proof, rng) for proof in row.proofs)) for row in rows]
 
 
-def encode(modulus: int, coefficients: Sequence[int]) -> bytes:
-    return b"".join(value.to_bytes(2, "big") for value in (modulus, *coefficients))
+def _polynomial(coefficients: Iterable[int]) -> bytes:
+    return b"".join(value.to_bytes(2, "big") for value in (PRIME, *coefficients))
 
 
-@attack("proofs-zero", "all proofs are zero bytes")
-class ZeroProofs(_Forged):
-    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
-        return (b"\x00" * PROOF_BYTES,) * len(proofs)
+_CONSTANT = _polynomial([0x4040, *([0] * 127)])
+_forged("proofs-zero", "all proofs are zero bytes", lambda proof, rng: bytes(PROOF_BYTES))
+_forged("proofs-modulus-0", "honest coefficients under modulus 0", lambda proof, rng: bytes(2) + proof[2:])
+_forged("proofs-constant", "constant polynomials: every activation claimed equal", lambda proof, rng: _CONSTANT)
+_forged("proofs-random", "random polynomials", lambda proof, rng: _polynomial(rng.choices(range(PRIME), k=128)))
 
 
-@attack("proofs-modulus-0", "honest coefficients under modulus 0")
-class ModulusZero(_Forged):
-    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
-        return tuple(b"\x00\x00" + proof[2:] for proof in proofs)
-
-
-@attack("proofs-constant", "polynomials that are constant: every activation claimed equal")
-class ConstantProofs(_Forged):
-    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
-        return (encode(PRIME, [0x4040, *([0] * 127)]),) * len(proofs)
-
-
-@attack("proofs-random", "random polynomials")
-class RandomProofs(_Forged):
-    def forge(self, proofs: Proofs, rng: random.Random) -> Proofs:
-        return tuple(encode(PRIME, [rng.randrange(PRIME) for _ in range(128)]) for _ in proofs)
+def _dealt(rows: Iterable[Rollout], proofs: Iterable[bytes]) -> list[Rollout]:
+    """The rows with as many proofs as before, of others in their order."""
+    supply = itertools.cycle(proofs)
+    return [replace(row, proofs=tuple(itertools.islice(supply, len(row.proofs)))) for row in rows]
 
 
 @attack("proofs-swapped", "proofs of the neighbouring rollout")
 class SwappedProofs(Cheat):
     def score(self, plan: Sequence[Planned], completions: Sequence[Completion]) -> list[Rollout]:
         rows = super().score(plan, completions)
-        pool = [proof for row in rows for proof in row.proofs]
-        pool = pool[1:] + pool[:1]
-        out = []
-        for row in rows:
-            out.append(replace(row, proofs=tuple(pool[: len(row.proofs)])))
-            pool = pool[len(row.proofs) :]
-        return out
+        proofs = [proof for row in rows for proof in row.proofs]
+        return _dealt(rows, proofs[1:] + proofs[:1])
 
 
 @attack("proofs-other-file", "proofs of its own file of another counter")
@@ -74,38 +56,24 @@ class OtherFilesProofs(Cheat):
     def make(self, work: Work) -> Produced:
         elsewhere = super().make(other(work, counter=work.id.counter + 1))
         others = [proof for row in elsewhere.rollouts for proof in row.proofs]
-        rows = []
-        for row in super().make(work).rollouts:
-            count = len(row.proofs)
-            rows.append(replace(row, proofs=tuple(others[:count])))
-            others = others[count:] + others[:count]
-        return self.seal(work, rows)
+        return self.seal(work, _dealt(super().make(work).rollouts, others))
 
 
-class _WrongCount(Cheat, ABC):
-    """Writes a file whose proofs do not fit its tokens; the format's own writer refuses that, so it is bypassed."""
+def _miscounted(name: str, help: str, forge: Callable[[Proofs], Proofs]) -> None:
+    """An attack whose file has proofs that do not fit its tokens; the format's own writer, which refuses that, is
+    bypassed."""
 
-    @abstractmethod
-    def forge(self, proofs: Proofs) -> Proofs:
-        """What a row shows instead of its proofs."""
+    @attack(name, help)
+    class Miscounted(Cheat):
+        def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
+            from protocol.rollouts.commitment import commit
+            from protocol.rollouts.parquet import to_parquet
 
-    def seal(self, work: Work, rollouts: Sequence[Rollout]) -> Produced:
-        from protocol.rollouts.commitment import commit
-        from protocol.rollouts.parquet import to_parquet
-
-        rows = [replace(row, proofs=self.forge(row.proofs)) for row in rollouts]
-        header = self.header(work)
-        data = to_parquet(header, rows)
-        return Produced(header, tuple(rows), data, commit(data, rows))
-
-
-@attack("proofs-too-few", "leaves the last proof of every rollout out")
-class TooFewProofs(_WrongCount):
-    def forge(self, proofs: Proofs) -> Proofs:
-        return proofs[:-1]
+            rows = [replace(row, proofs=forge(row.proofs)) for row in rollouts]
+            header = self.header(work)
+            data = to_parquet(header, rows)
+            return Produced(header, tuple(rows), data, commit(data, rows))
 
 
-@attack("proofs-too-many", "adds a proof to every rollout")
-class TooManyProofs(_WrongCount):
-    def forge(self, proofs: Proofs) -> Proofs:
-        return (*proofs, proofs[-1])
+_miscounted("proofs-too-few", "leaves the last proof of every rollout out", lambda proofs: proofs[:-1])
+_miscounted("proofs-too-many", "adds a proof to every rollout", lambda proofs: (*proofs, proofs[-1]))

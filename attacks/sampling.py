@@ -1,10 +1,9 @@
 """Other tokens than the seeded noise picks: greedy, another temperature, re-rolled luck."""
 
-import secrets
 from collections.abc import Sequence
-from dataclasses import replace
+from random import SystemRandom
 
-from attacks.base import Cheat, attack
+from attacks.base import Cheat, attack, reseeded
 from engines.base import Completion, Request, Sampling
 from protocol.seeds import Work
 from worker.produce import Planned
@@ -30,17 +29,12 @@ class Reroll(Cheat):
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         draws = [super().complete(work, plan)]
         for _ in range(int(self.strength) - 1):
-            luck = [replace(p, noise_key=self._random_key()) for p in plan]
-            draws.append(super().complete(work, luck))
+            draws.append(super().complete(work, reseeded(plan, SystemRandom())))
         best = []
         for planned, tries in zip(plan, zip(*draws, strict=True), strict=True):
             seed, target = planned.assignment.problem_seed, planned.assignment.target_length
             best.append(max(tries, key=lambda c: self.environment.score(seed, target, c.tokens).reward))
         return best
-
-    @staticmethod
-    def _random_key() -> tuple[int, int, int]:
-        return secrets.randbits(64), secrets.randbits(64), secrets.randbits(64)
 
 
 @attack("copied-samples", "generates one completion per problem and hands it in for its other samples too")
@@ -55,4 +49,4 @@ class CopiedSamples(Cheat):
 @attack("seed", "draws its noise from a seed of its own")
 class OwnSeed(Cheat):
     def plan(self, work: Work) -> list[Planned]:
-        return [replace(p, noise_key=Reroll._random_key()) for p in super().plan(work)]
+        return reseeded(super().plan(work), SystemRandom())

@@ -1,6 +1,6 @@
 """Work done before, by others or by itself: whole files, files under a new header, copies with edits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 from attacks.base import Cheat, attack, other
@@ -21,22 +21,22 @@ def _victims(work: Work) -> Work:
     return other(work, node=str(to_checksum_address(VICTIM)))
 
 
-@attack("other-file", "hands in another node's file as it is")
-class OtherFile(Cheat):
-    def make(self, work: Work) -> Produced:
-        return super().make(_victims(work))
+def _another_counter(work: Work) -> Work:
+    return other(work, counter=work.id.counter + 1)
 
 
-@attack("own-old-file", "hands in its own file of an earlier counter again")
-class OwnOldFile(Cheat):
-    def make(self, work: Work) -> Produced:
-        return super().make(other(work, counter=work.id.counter + 1))
+def _file_of(name: str, help: str, elsewhere: Callable[[Work], Work]) -> None:
+    """An attack that hands in the file of `elsewhere` for the assigned work."""
+
+    @attack(name, help)
+    class FileOf(Cheat):
+        def make(self, work: Work) -> Produced:
+            return super().make(elsewhere(work))
 
 
-@attack("own-old-step", "hands in its own file of an earlier step again")
-class OwnOldStep(Cheat):
-    def make(self, work: Work) -> Produced:
-        return super().make(_earlier_step(work))
+_file_of("other-file", "hands in another node's file as it is", _victims)
+_file_of("own-old-file", "hands in its own file of an earlier counter again", _another_counter)
+_file_of("own-old-step", "hands in its own file of an earlier step again", _earlier_step)
 
 
 @attack("old-completions", "proves its own completions of an earlier step anew under today's problems")

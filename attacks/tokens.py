@@ -3,8 +3,9 @@
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
-from attacks.base import Cheat, attack, changed
+from attacks.base import Cheat, attack
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion
 from protocol.seeds import Work
 from worker.produce import Planned
@@ -35,7 +36,7 @@ def fitted(completion: Completion, tokens: tuple[int, ...], finish: int) -> Comp
     chunks = -(-len(tokens) // 32)
     proofs = (completion.proofs * chunks)[:chunks]
     logprobs = (completion.logprobs * len(tokens))[: len(tokens)]
-    return changed(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
+    return replace(completion, tokens=tokens, finish=finish, proofs=proofs, logprobs=logprobs)
 
 
 @attack("token-swap", "replaces one token of one completion, wherever; strength 1: proves the result anew")
@@ -46,13 +47,8 @@ class TokenSwap(_Edited):
     def edit(self, completion: Completion, rng: random.Random) -> Completion:
         # A swapped last token leaves no trace in activations: an EOS is missed, or log-probability and noise show it.
         place = rng.randrange(len(completion.tokens))
-        other = [
-            t
-            for t in range(self.environment.vocabulary)
-            if t not in (completion.tokens[place], *self.environment.eos_ids)
-        ]
-        tokens = (*completion.tokens[:place], rng.choice(other), *completion.tokens[place + 1 :])
-        return changed(completion, tokens=tokens)
+        swapped = self.another(completion.tokens[place], rng)
+        return replace(completion, tokens=(*completion.tokens[:place], swapped, *completion.tokens[place + 1 :]))
 
 
 @attack("early-eos", "cuts completions short with an EOS; strength 1: proves the result anew")

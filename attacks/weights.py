@@ -2,9 +2,8 @@
 
 import json
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
@@ -67,34 +66,32 @@ def smaller(weights: Path) -> Iterator[Path]:
         yield folder
 
 
-class _Altered(Cheat, ABC):
-    """Loads a changed copy of the weights."""
-
-    @abstractmethod
-    def change(self, tensors: Tensors) -> Tensors:
-        """The weights that are really used."""
-
-    def load(self, weights: Path) -> None:
-        with altered(weights, self.change) as folder:
-            super().load(folder)
+def bf16(tensors: Tensors) -> Tensors:
+    """Rounded to bfloat16."""
+    return {name: tensor.bfloat16().to(tensor.dtype) for name, tensor in tensors.items()}
 
 
-@attack("weights-noise", "adds Gaussian noise to the weights; strength: share of each tensor's root mean square", 0.02)
-class WeightsNoise(_Altered):
-    def change(self, tensors: Tensors) -> Tensors:
-        return noisy(tensors, self.strength)
+def _other_weights(
+    name: str, help: str, change: Callable[[Path, float], AbstractContextManager[Path]], default: float = 0.0
+) -> None:
+    """An attack that computes with what `change` makes of the model folder at its strength."""
+
+    @attack(name, help, default)
+    class OtherWeights(Cheat):
+        def load(self, weights: Path) -> None:
+            with change(weights, self.strength) as folder:
+                super().load(folder)
 
 
-@attack("weights-int8", "computes with weights rounded to 8 bits")
-class WeightsInt8(_Altered):
-    def change(self, tensors: Tensors) -> Tensors:
-        return int8(tensors)
-
-
-@attack("weights-bf16", "computes with weights rounded to bfloat16")
-class WeightsBf16(_Altered):
-    def change(self, tensors: Tensors) -> Tensors:
-        return {name: tensor.bfloat16().to(tensor.dtype) for name, tensor in tensors.items()}
+_other_weights(
+    "weights-noise",
+    "adds Gaussian noise to the weights; strength: share of each tensor's root mean square",
+    lambda weights, sigma: altered(weights, lambda tensors: noisy(tensors, sigma)),
+    0.02,
+)
+_other_weights("weights-int8", "computes with weights rounded to 8 bits", lambda weights, _: altered(weights, int8))
+_other_weights("weights-bf16", "computes with weights rounded to bfloat16", lambda weights, _: altered(weights, bf16))
+_other_weights("weights-small", "serves a model without its last layer", lambda weights, _: smaller(weights))
 
 
 @attack("weights-stale", "serves the weights of an older step; strength: how many steps behind", 1)
@@ -110,10 +107,3 @@ class WeightsStale(Cheat):
         while len(self._seen) > int(self.strength) + 1:
             shutil.rmtree(self._seen.pop(0), ignore_errors=True)
         super().load(self._seen[0])
-
-
-@attack("weights-small", "serves a model without its last layer")
-class WeightsSmall(Cheat):
-    def load(self, weights: Path) -> None:
-        with smaller(weights) as folder:
-            super().load(folder)

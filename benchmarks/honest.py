@@ -8,14 +8,12 @@ Keys: rollouts, rejected (fresh files, by either), pairs {pair: {rollouts, files
 calibration_files, thresholds, and the largest measurements of fresh files}}.
 """
 
-import json
-import os
+import multiprocessing
 import random
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,26 +60,16 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
     pairs = [pair for pair in pairs if pair[2] == "float32" or pair[1] != "vllm"][:3] if quick else pairs
     fresh, own = (2, 6) if quick else (-(-20_000 // (ROWS * len(pairs))), 40)
     out: dict[str, Any] = {"rollouts": 0, "rejected": 0, "pairs": {}}
-    for worker, verifier, dtype in pairs:
-        name = f"{worker} to {verifier}, {dtype}"
-        command = [sys.executable, "-m", "benchmarks.honest", worker, verifier, dtype, str(fresh), str(own)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, env=os.environ, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        out["pairs"][name] = found
-        out["rollouts"] += found["rollouts"]
-        out["rejected"] += found["rejected"] + found["rejected_default"]
-        progress(f"{name}: {found}")
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, max_tasks_per_child=1) as processes:
+        for worker, verifier, dtype in pairs:
+            name = f"{worker} to {verifier}, {dtype}"
+            found = processes.submit(_pair, (worker, verifier), dtype, fresh, own).result()
+            out["pairs"][name] = found
+            out["rollouts"] += found["rollouts"]
+            out["rejected"] += found["rejected"] + found["rejected_default"]
+            progress(f"{name}: {found}")
     return out
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A file as checks see it, and what it gives a calibration."""
-
-    context: CheckContext
-    sample: FileSample
 
 
 def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str, Any]:
@@ -92,19 +80,19 @@ def _pair(names: tuple[str, str], dtype: str, fresh: int, own: int) -> dict[str,
         judge.load(Path(folder))
         seed = f"{names[0]} {names[1]} {dtype}"
         # The last quarter of a calibration's files only judges its thresholds.
-        mine = [file.sample for file in _files(worker, judge, f"{seed} calibrate", own)]
+        mine = [sample for _, sample in _files(worker, judge, f"{seed} calibrate", own)]
         kept = own - max(1, own // 4)
         summary = summarise(worker.info, judge.info, mine[:kept], mine[kept:])
         bounds = thresholds([summary], Design(PROBLEMS, SAMPLES, 1.0), FALSE_REJECT, SAFETY)
         calibrated = ChecksConfig().model_copy(update=bounds)
         out: dict[str, Any] = {"rollouts": 0, "files": fresh, "rejected": 0, "rejected_default": 0, "tokens": 0}
         samples = []
-        for file in _files(worker, judge, f"{seed} fresh", fresh):
-            samples.append(file.sample)
-            out["rollouts"] += len(file.sample.rows)
-            out["tokens"] += sum(row.tokens for row in file.sample.rows)
-            out["rejected"] += _rejected(file.context, calibrated)
-            out["rejected_default"] += dtype == "float32" and _rejected(file.context, ChecksConfig())
+        for context, sample in _files(worker, judge, f"{seed} fresh", fresh):
+            samples.append(sample)
+            out["rollouts"] += len(sample.rows)
+            out["tokens"] += sum(row.tokens for row in sample.rows)
+            out["rejected"] += _rejected(context, calibrated)
+            out["rejected_default"] += dtype == "float32" and _rejected(context, ChecksConfig())
     largest = {name: float(f"{max(values):.4g}") for name, values in file_measurements(samples).items()}
     return out | {"calibration_files": own, "thresholds": bounds, "largest": largest}
 
@@ -124,13 +112,14 @@ def save_tiny(folder: Path) -> None:
     save_random(config, folder, torch.float32)
 
 
-def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[Measured]:
+def _files(worker: Engine, judge: Engine, seed: str, count: int) -> Iterator[tuple[CheckContext, FileSample]]:
+    """Files as checks see them, and what each gives a calibration."""
     for number in range(count):
         source = random.Random(f"{seed} {number}")
         context = _context(worker, source, number)
         measurements = measure(context, judge)
         rows = row_samples(context.rollouts, measurements)
-        yield Measured(replace(context, measurements=measurements), FileSample(1, rows))
+        yield replace(context, measurements=measurements), FileSample(1, rows)
 
 
 def _context(worker: Engine, source: random.Random, number: int) -> CheckContext:
@@ -149,7 +138,3 @@ def _context(worker: Engine, source: random.Random, number: int) -> CheckContext
         ):
             rollouts.append(unscored(slot, sample, request, done))
     return BareContext.of(work, CONFIG, EOS, rollouts)
-
-
-if __name__ == "__main__":
-    print(json.dumps(_pair((sys.argv[1], sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))))

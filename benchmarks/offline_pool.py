@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling
+from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
@@ -38,34 +38,28 @@ AHEAD = 4
 """Files whose completions are generated together."""
 
 
-class Remembering:
+class Remembering(TransformersEngine):
     """An engine that generates each (weights, sampling, request) once.
 
     Most attacks spoil the same honest files: only making them is saved, never judging. `known` is shared by engines of
     one arithmetic.
     """
 
-    def __init__(self, inner: TransformersEngine, known: Known) -> None:
-        self._inner, self._known, self._weights = inner, known, b""
-
-    @property
-    def info(self) -> EngineInfo:
-        return self._inner.info
+    def __init__(self, known: Known, dtype: str = FLOAT32) -> None:
+        super().__init__(dtype)
+        self._known, self._weights = known, b""
 
     def load(self, weights: Path) -> None:
-        self._inner.load(weights)
+        super().load(weights)
         parts = [path.read_bytes() for path in (*sorted(weights.glob("*.safetensors")), weights / "config.json")]
         self._weights = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         keys = [(self._weights, sampling, request) for request in requests]
         missing = [key for key in dict.fromkeys(keys) if key not in self._known]
-        made = self._inner.generate([request for _, _, request in missing], sampling) if missing else []
+        made = super().generate([request for _, _, request in missing], sampling)
         self._known.update(zip(missing, made, strict=True))
         return [self._known[key] for key in keys]
-
-    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
-        return self._inner.prefill(sequences)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +82,7 @@ class OfflinePool:
         return cls(config, folder, verifier, Environment.of(config, folder), dtype)
 
     def engine(self) -> Remembering:
-        return Remembering(TransformersEngine(dtype=self.dtype), self.known)
+        return Remembering(self.known, self.dtype)
 
     def honest(self) -> Producer:
         producer = Producer(self.config, self.engine())

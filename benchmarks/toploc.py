@@ -7,7 +7,9 @@ reference starts as many threads as there are cores. Without the reference (make
 
 import os
 import time
+import timeit
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -76,20 +78,11 @@ def _times(reference: Any, width: int, chunks: int, repeats: int, out: dict[str,
             "reference_build": lambda: reference.build_proofs_bytes(rows, CHUNK, TOP_K, skip_prefill=True),
             "reference_verify": lambda: reference.verify_proofs_bytes(hidden, proofs, CHUNK, TOP_K, skip_prefill=True),
         }
-    found = {name: _best(call, repeats) / chunks for name, call in calls.items()}
+    # One call more, whose time does not count if it compiles something.
+    timed = partial(timeit.repeat, repeat=repeats + 1, number=1, timer=time.process_time)
+    found = {name: min(timed(call)) / chunks for name, call in calls.items()}
     for part in ("build", "verify") if reference is not None else ():
         ratio = round(found[f"reference_{part}"] / found[part], 2)
         ratios = out[f"{part}_ratio"]
         ratios[str(width)] = min(ratio, ratios.get(str(width), ratio))
     out["detail"][f"{width}/{chunks}"] = {name: round(1e6 * seconds, 1) for name, seconds in found.items()}
-
-
-def _best(work: Callable[[], object], repeats: int) -> float:
-    """Smallest processor time of one call, seconds."""
-    work()
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
-    return best

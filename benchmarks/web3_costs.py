@@ -6,6 +6,7 @@ Pools contract. A quick run repeats calls less often.
 
 import json
 import time
+import timeit
 from collections.abc import Callable
 from typing import Any
 
@@ -76,10 +77,5 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
 def _cost(call: Callable[[], Any], quick: bool) -> float:
     """Smallest of five, per call."""
     call()
-    count, best = 20 if quick else 500, float("inf")
-    for _ in range(5):
-        started = time.process_time()
-        for _ in range(count):
-            call()
-        best = min(best, time.process_time() - started)
-    return round(best / count * 1e6, 1)
+    count = 20 if quick else 500
+    return round(min(timeit.repeat(call, number=count, timer=time.process_time)) / count * 1e6, 1)

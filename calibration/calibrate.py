@@ -8,13 +8,11 @@ from pathlib import Path
 from eth_account.signers.local import LocalAccount
 
 from calibration.document import Calibration, subject, weights_hash
-from calibration.means import Design
 from calibration.measuring import measure_all
 from calibration.plan import ErrorBudget, Plan
-from calibration.thresholds import thresholds
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
-from protocol.files import write_atomic
+from protocol.files import explained, write_atomic
 
 
 def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibration:
@@ -24,25 +22,24 @@ def calibrate(plan: Plan, budget: ErrorBudget, account: LocalAccount) -> Calibra
     pairs = tuple(measure_all(plan))
     if weights_hash(plan.weights) != hashed:
         raise ConfigError(f"{plan.weights} changed while it was measured", "measure a folder that nobody writes to")
-    work = config.work
-    design = Design(work.problems_per_file, work.samples_per_problem, budget.audit_rate / 65536)
-    found = thresholds(pairs, design, budget.false_reject, budget.safety)
-    if unbounded := [name for name, value in found.items() if not 0 < value < math.inf]:
-        raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
     document = Calibration(
         time=int(time.time()),
         seed=plan.seed,
         pool=subject(config),
         weights=hashed,
-        problems=work.problems_per_file,
-        samples=work.samples_per_problem,
+        problems=config.work.problems_per_file,
+        samples=config.work.samples_per_problem,
         audit_rate=budget.audit_rate,
         false_reject=budget.false_reject,
         safety=budget.safety,
         pairs=pairs,
-        thresholds=found,
+        thresholds={},
         signer=account.address,
-    ).signed(account)
+    )
+    found = document.computed()
+    if unbounded := [name for name, value in found.items() if not 0 < value < math.inf]:
+        raise ConfigError(f"no bound for {', '.join(unbounded)}", "measure more --files, or audit more rollouts")
+    document = document.model_copy(update={"thresholds": found}).signed(account)
     document.check()
     return document
 
@@ -64,7 +61,5 @@ def apply(document: Calibration, path: Path) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    try:
+    with explained(f"write {path}", "choose another path"):
         write_atomic(path, data)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}", "choose another path") from None

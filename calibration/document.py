@@ -14,13 +14,14 @@ from pydantic import Field
 from calibration.means import Design
 from calibration.sample import MEASUREMENTS
 from calibration.summary import Count, PairMeasurements
-from calibration.tails import DocumentPart
 from calibration.thresholds import thresholds
 from protocol import eip712
 from protocol.config import ChecksConfig, PoolConfig
-from protocol.documents import parse_document
-from protocol.encoding import canonical_json
-from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.documents import Document, parse_document
+from protocol.encoding import canonical_json, sha256_hex
+from protocol.errors import IntegrityError, MusterError
+from protocol.files import explained, read_bounded
+from protocol.folders import file_digests
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -34,7 +35,7 @@ _TOLERANCE = 2e-3
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Calibration(DocumentPart):
+class Calibration(Document):
     """Hashes are hex: `pool` is `subject(config)`, `weights` is `weights_hash(folder)`; `time` in Unix seconds;
     `audit_rate` in 1/65536; `seed` is what the honest files' randomness was made from; `false_reject` is per
     submission. `signature` is hex of 65 bytes, empty while unsigned."""
@@ -114,36 +115,20 @@ class Calibration(DocumentPart):
     @classmethod
     def parse(cls, data: bytes, where: str) -> Self:
         """Raises ConfigError for anything but a calibration document; the signature is for `check`."""
-        try:
-            if len(data) > _MAX_BYTES:
-                raise ConfigError(f"it has more than {_MAX_BYTES} bytes")
-            return parse_document(data, cls, "the document")
-        except ConfigError as error:
-            raise ConfigError(f"{where} is not a calibration: {error.what}", "ask for the file again") from None
+        return parse_document(data, cls, f"{where} is not a calibration")
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        try:
-            with path.open("rb") as file:
-                return cls.parse(file.read(_MAX_BYTES + 1), str(path))
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
+        return cls.parse(read_bounded(path, _MAX_BYTES), str(path))
 
 
 def subject(config: PoolConfig) -> str:
     """Hex SHA-256 of what a calibration depends on: model, task and work, not thresholds or training."""
     chosen: dict[str, Any] = {name: getattr(config, name).model_dump(mode="json") for name in ("model", "task", "work")}
-    return hashlib.sha256(canonical_json(chosen)).hexdigest()
+    return sha256_hex(canonical_json(chosen))
 
 
 def weights_hash(folder: Path) -> str:
     """Hex SHA-256 of the canonical JSON {file name: SHA-256} of a model folder. Raises ConfigError."""
-    found = {}
-    try:
-        for path in sorted(folder.iterdir()):
-            if path.is_file():
-                with path.open("rb") as file:
-                    found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigError(f"cannot read {error.filename or folder}: {error.strerror}", "name a model folder") from None
-    return hashlib.sha256(canonical_json(found)).hexdigest()
+    with explained(f"read {folder}", "name a model folder"):
+        return sha256_hex(canonical_json(file_digests(folder)))

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from calibration.plan import EngineSpec, Plan
 from calibration.sample import FileSample
 from engines.base import EngineInfo
+from protocol.documents import Document
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
 from protocol.seeds import Work
@@ -15,11 +14,9 @@ from protocol.seeds import Work
 _ZERO = "0x" + "00" * 20
 
 
-class Job(BaseModel):
+class Job(Document):
     """One process's work. produce: make file `i` of the plan, decoding `batches[i mod n]` rollouts at a time. measure:
     prefill those files. Files are `<folder>/<i>.parquet`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     do: Literal["produce", "measure"]
     plan: Plan
@@ -27,10 +24,8 @@ class Job(BaseModel):
     folder: Path
 
 
-class Done(BaseModel):
+class Done(Document):
     """A process's answer; `error` and `hint` if it failed in a way that people can fix."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     engine: EngineInfo | None = None
     files: tuple[FileSample, ...] = ()

@@ -19,7 +19,8 @@ import numpy as np
 from pydantic import Field
 
 from calibration.sample import FileSample, MeanMeasurement
-from calibration.tails import FEWEST, DocumentPart, Limit, Tail, limit, significant
+from calibration.tails import FEWEST, Limit, Tail, limit, significant
+from protocol.documents import Document
 
 _Z = 2.33
 """One-sided 99%, normal theory: the measured expectation is an estimate."""
@@ -31,7 +32,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Row = tuple[Annotated[float, Field(ge=0, le=1e12)], Annotated[int, Field(ge=1, lt=2**53)]]
 
 
-class Sums(DocumentPart):
+class Sums(Document):
     """Sum S and count N of every rollout, by problem; of the first problems only where there are very many."""
 
     problems: Annotated[

@@ -5,13 +5,13 @@ A process has one engine, because vLLM keeps global state.
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibration.jobs import Done, Job, work_of
 from calibration.sample import FileSample, RowSample
-from engines.base import Completion, Engine, EngineInfo, Prefilled, Request, Sampling
+from engines.base import Completion, Engine
 from engines.factory import make_engine
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig
@@ -22,7 +22,7 @@ from protocol.rollouts.schema import Limits, Rollout
 from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from runtime.logs import start_logging
-from worker.produce import Producer
+from worker.produce import Planned, Producer
 
 if TYPE_CHECKING:
     from validator.context import CheckContext, RowMeasurements
@@ -30,27 +30,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("muster.calibrate")
 
 
-class Sliced:
-    """An engine that decodes at most `size` requests together."""
+class BatchProducer(Producer):
+    """Decodes at most `batch` completions together, whatever the engine could take."""
 
-    def __init__(self, inner: Engine, size: int) -> None:
-        self.inner, self.size = inner, size
+    batch = 1
 
-    @property
-    def info(self) -> EngineInfo:
-        return self.inner.info
-
-    def load(self, weights: Path) -> None:
-        self.inner.load(weights)
-
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        out: list[Completion] = []
-        while len(out) < len(requests):
-            out += self.inner.generate(requests[len(out) : len(out) + self.size], sampling)
-        return out
-
-    def prefill(self, sequences: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Iterator[Prefilled]:
-        return self.inner.prefill(sequences)
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        parts = [plan[start : start + self.batch] for start in range(0, len(plan), self.batch)]
+        return [done for part in parts for done in Producer.complete(self, work, part)]
 
 
 def run(job: Job) -> Done:
@@ -63,11 +50,10 @@ def run(job: Job) -> Done:
 
 
 def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
-    sliced = Sliced(engine, job.plan.batches[0])
-    producer = Producer(config, sliced)
+    producer = BatchProducer(config, engine)
     producer.load(job.plan.weights)
     for number in range(job.plan.files):
-        sliced.size = job.plan.batches[number % len(job.plan.batches)]
+        producer.batch = job.plan.batches[number % len(job.plan.batches)]
         made = producer.make(work_of(job.plan.seed, number))
         (job.folder / f"{number}.parquet").write_bytes(made.data)
         log.info("%s: made file %d of %d", job.engine, number + 1, job.plan.files)

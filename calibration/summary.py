@@ -8,26 +8,17 @@ from pydantic import Field, model_validator
 
 from calibration.means import Sums
 from calibration.sample import EXTREMES, MEANS, MEASUREMENTS, FileSample
-from calibration.tails import DocumentPart, Tail, significant
+from calibration.tails import Tail, significant
 from engines.base import EngineInfo
+from protocol.documents import Document
 from protocol.errors import ConfigError
 
 LEAST_PROBLEMS = 24
 """Problems per decode batch below which a variance says little."""
 Count = Annotated[int, Field(ge=1, lt=2**53)]
-Text = Annotated[str, Field(max_length=100)]
 
 
-class Machine(DocumentPart):
-    """The arithmetic of one side (engines.base.EngineInfo)."""
-
-    name: Text
-    version: Text
-    dtype: Text
-    device: Text
-
-
-class Spread(DocumentPart):
+class Spread(Document):
     """How a measurement of a whole file, as checks judge it, is spread over the files."""
 
     median: float
@@ -42,7 +33,7 @@ class Spread(DocumentPart):
         return cls(median=at[0], p90=at[1], p99=at[2], largest=at[3])
 
 
-class Stratum(DocumentPart):
+class Stratum(Document):
     """The sums of the four means in the files that were decoded `batch` at a time."""
 
     batch: Count
@@ -50,18 +41,18 @@ class Stratum(DocumentPart):
     sums: dict[str, Sums]
 
 
-class Heldout(DocumentPart):
+class Heldout(Document):
     """Files that no threshold was computed from: how many, and the largest measurement of any."""
 
     files: Count
     largest: dict[str, float]
 
 
-class PairMeasurements(DocumentPart):
+class PairMeasurements(Document):
     """One worker engine verified by one verifier engine; counts are of the files that thresholds come from."""
 
-    worker: Machine
-    verifier: Machine
+    worker: EngineInfo
+    verifier: EngineInfo
     files: Count
     rollouts: Count
     tokens: Count
@@ -93,8 +84,8 @@ def summarise(
         raise ConfigError("no honest files were measured", "pass a larger --files")
     rows = [row for file in files for row in file.rows]
     return PairMeasurements(
-        worker=Machine.model_validate(vars(worker)),
-        verifier=Machine.model_validate(vars(verifier)),
+        worker=worker,
+        verifier=verifier,
         files=len(files),
         rollouts=len(rows),
         tokens=sum(row.tokens for row in rows),

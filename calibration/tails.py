@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from protocol.documents import Document
 
 KEPT = 250
 SHARE = 0.02
@@ -24,11 +26,7 @@ _DEVIANCE = 2.706
 _Z = 1.645
 
 
-class DocumentPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Tail(DocumentPart):
+class Tail(Document):
     """The largest of `rows` values, one per rollout: `top` descending, all positive; `at_least` counts the values ≥ the
     least of them."""
 

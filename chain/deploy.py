@@ -148,7 +148,10 @@ def _progress(client: ChainClient, network: NetworkConfig, folder: Path, fresh: 
         if same_chain and saved.deployer != client.address:
             raise ConfigError(f"{path} was begun by {saved.deployer}", "use that key, or deploy with --fresh")
         if same_chain and saved.config != config:
-            raise ConfigError(f"the network file changed since {path} was begun", "restore it, or use --fresh")
+            raise ConfigError(
+                f"the network file or --governance, --guardian changed since {path} was begun",
+                "restore them, or use --fresh",
+            )
         if same_chain:
             return saved
         log.warning("%s belongs to another chain; starting over", path)

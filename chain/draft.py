@@ -13,7 +13,7 @@ from chain.state import State
 
 K = TypeVar("K")
 V = TypeVar("V")
-_SMALL = ("announced", "params", "pending_slashes", "roles")
+_SMALL = ("params", "pending_slashes", "roles")
 """Tables that are copied whole."""
 
 

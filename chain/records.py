@@ -96,7 +96,8 @@ class Step:
 @dataclass
 class Pool:
     """`status` is none, open, paused, closing, settled or understaffed. `service`: the key that attests uploads and
-    signs their receipts, at `service_url` (unchecked). `escrow`: the tokens that Pools should hold for it."""
+    signs their receipts, at `service_url` (unchecked); the one before it still may until `previous_until`. `escrow`:
+    the tokens that Pools should hold for it."""
 
     pool: int
     owner: str
@@ -106,6 +107,8 @@ class Pool:
     block: int
     status: str = "open"
     service: str = ""
+    previous_service: str = ""
+    previous_until: int = 0
     service_url: str = ""
     funded: int = 0
     claimed: int = 0
@@ -120,6 +123,10 @@ class Pool:
     def seat_class(self) -> int:
         """The seats that judge it: those that opted into this class."""
         return self.terms.class_ or self.pool
+
+    def is_service(self, key: str, now: int) -> bool:
+        """Whether the chain takes what a key attests or signs at chain time `now`."""
+        return key == self.service or (key == self.previous_service and now < self.previous_until)
 
     @property
     def step(self) -> int:
@@ -220,7 +227,11 @@ class Submission:
 
     def is_final(self, now: int) -> bool:
         """Whether the outcome stands for good at chain time `now`."""
-        return self.finalized or (self.is_paid and not self.disputed and now >= self.final_time)
+        return (
+            self.finalized
+            or self.status is Status.LATE
+            or (self.is_paid and not self.disputed and now >= self.final_time)
+        )
 
     @property
     def packed(self) -> int:

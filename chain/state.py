@@ -9,7 +9,7 @@
 - `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
 - `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary
 - `slashes`, `payments`: lists in chain order
-- `params`: the deployment's penalties; `announced`: those last announced, with `since`; `paused_until`
+- `params[since]`: the deployment's penalties from that time on, announced ones too; `paused_until`
 - `proposals[id]` → Proposal of the timelock; `roles[role]`: who holds it there
 - `balances[address]`: tokens held; `transfers[sender, receiver]`: tokens ever moved between two addresses
 - `head`: the block up to which events are applied; `version`, `generation`: see `chain.projection`
@@ -46,11 +46,14 @@ class State:
     pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
     balances: dict[str, int] = field(default_factory=dict)
     transfers: dict[tuple[str, str], int] = field(default_factory=dict)
-    params: dict[str, int] = field(default_factory=dict)
-    announced: dict[str, int] = field(default_factory=dict)
+    params: dict[int, dict[str, int]] = field(default_factory=dict)
     paused_until: int = 0
     proposals: dict[str, Proposal] = field(default_factory=dict)
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def params_at(self, time: int) -> dict[str, int]:
+        """The penalties that hold for what happens at chain time `time`."""
+        return self.params[max(since for since in self.params if since <= time)]
 
     def usable_step(self, pool: int, confirmations: int) -> int | None:
         """The pool's newest policy step whose seed block has that many blocks on top."""

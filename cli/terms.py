@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from chain.network import FOLDER
 from chain.records import Terms
@@ -32,7 +33,7 @@ Seconds = Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]
 class TermsFile(BaseModel):
     """Members of `PoolTerms` by their names in snake case; the contract checks them against its bounds."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", alias_generator=AliasGenerator(serialization_alias=to_camel))
 
     rate: SmallAmount
     fee: SmallAmount
@@ -57,8 +58,7 @@ class TermsFile(BaseModel):
     invite_only: Annotated[bool, Field(strict=True)] = False
 
     def terms(self, config_hash: bytes) -> Terms:
-        values = {_camel(name): value for name, value in self.model_dump().items()}
-        return Terms.of({**values, "configHash": config_hash})
+        return Terms.of({**self.model_dump(by_alias=True), "configHash": config_hash})
 
 
 def load_terms(path: Path, config_hash: bytes) -> Terms:
@@ -67,8 +67,3 @@ def load_terms(path: Path, config_hash: bytes) -> Terms:
     shipped = FOLDER / "terms" / f"{path}.toml"
     path = shipped if path.suffix != ".toml" and shipped.exists() else path
     return load_document(path, TermsFile, toml=True).terms(config_hash)
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.title() for part in rest)

@@ -14,38 +14,29 @@ from demo.services.process import run_service
 from demo.supervisor import Child
 from engines.runtime import torch_environment
 from protocol.config import PoolConfig
-from protocol.errors import MusterError
 
 SILENCE_SECONDS = 8.0
 
 
-class BaseModelProcess:
-    """Runs this module for the pool configuration at `config`, with its output in `log`."""
+def base_model_process(config: Path, seed: int, log: Path) -> Child:
+    """This module for the pool configuration at `config`, with its output in `log`. It is not tried twice."""
+    argv = [sys.executable, "-P", "-m", "demo.base_model", "--config", str(config), "--seed", str(seed)]
+    env = dict(os.environ) | torch_environment() | {"PYTHONUNBUFFERED": "1"}
+    return Child("base-model", argv, log, env, max_restarts=0)
 
-    def __init__(self, config: Path, seed: int, log: Path) -> None:
-        argv = [sys.executable, "-P", "-m", "demo.base_model", "--config", str(config), "--seed", str(seed)]
-        env = dict(os.environ) | torch_environment() | {"PYTHONUNBUFFERED": "1"}
-        self._child = Child("base-model", argv, log, env)
-        self._process = self._child.start()
 
-    def wait(self, check: Callable[[], None], say: Callable[[str], None]) -> Path:
-        """The model's folder. Calls `check` meanwhile and says how far it is at least every eight seconds. Raises
-        MusterError with the process's last line when it failed."""
-        said, since = "", time.monotonic()
-        while self._process.poll() is None:
-            check()
-            last = self._child.tail(1)
-            if last != said or time.monotonic() - since > SILENCE_SECONDS:
-                say(last or "loading PyTorch")
-                said, since = last, time.monotonic()
-            time.sleep(0.3)
-        if self._process.returncode != 0:
-            raise MusterError(f"no base model: {self._child.tail(1)}", f"see {self._child.log_path}")
-        return Path(self._child.tail(1))
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
+def wait_for_folder(process: Child, check: Callable[[], None], say: Callable[[str], None]) -> Path:
+    """The model's folder. Calls its supervisor's `check` meanwhile, which raises MusterError if it failed, and says how
+    far it is at least every eight seconds."""
+    said, since = "", time.monotonic()
+    while not process.finished:
+        check()
+        last = process.tail(1)
+        if last != said or time.monotonic() - since > SILENCE_SECONDS:
+            say(last or "loading PyTorch")
+            said, since = last, time.monotonic()
+        time.sleep(0.3)
+    return Path(process.tail(1))
 
 
 def main() -> int:

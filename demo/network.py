@@ -148,16 +148,8 @@ class Network:
         env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
         if torch:
             env |= torch_environment()
-        self.supervisor.start(
-            Child(
-                name,
-                [sys.executable, "-P", *argv],
-                self.plan.log(name),
-                env,
-                final_exits=final_exits,
-                stage=_STAGES.get(name, 2),
-            )
-        )
+        argv, stage = [sys.executable, "-P", *argv], _STAGES.get(name, 2)
+        self.supervisor.start(Child(name, argv, self.plan.log(name), env, final_exits=final_exits, stage=stage))
 
     def _child(self, name: str) -> Child:
         return self.supervisor.children[name]

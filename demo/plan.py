@@ -3,7 +3,7 @@
 import json
 import os
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,6 @@ class DemoPlan:
     nodes: tuple[NodeSpec, ...]
     validators: tuple[ValidatorSpec, ...]
     chain_id: int = 31337
-    created: str = field(default_factory=lambda: datetime.now().isoformat(timespec="seconds"))
 
     @property
     def rpc_url(self) -> str:
@@ -94,11 +93,8 @@ class DemoPlan:
     def log(self, process: str) -> Path:
         return self.root / "logs" / f"{process}.log"
 
-    def config(self, process: str) -> Path:
-        return self.root / "configs" / f"{process}.json"
-
     def write_config(self, process: str, values: dict[str, Any]) -> Path:
-        path = self.config(process)
+        path = self.root / "configs" / f"{process}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values, indent=2, default=str))
         return path

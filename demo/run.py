@@ -8,7 +8,7 @@ from chain.follower import Follower
 from chain.network import NetworkConfig
 from chain.projection import Projection
 from demo.accounts import KeyRing, names
-from demo.base_model import BaseModelProcess
+from demo.base_model import base_model_process, wait_for_folder
 from demo.chaos import Chaos
 from demo.disputer import Disputer
 from demo.monitor import RunMonitor
@@ -39,7 +39,6 @@ class Demo:
         self.network = Network(self.plan, self.ring, self.progress.notice, self.stop)
         self.onboarding = Onboarding(self.plan, self.ring)
         self.config: PoolConfig = pool_config(options.seed, options.steps)
-        self.base: BaseModelProcess | None = None
 
     def run(self) -> Outcome:
         """The whole story; leaves the network up afterwards only with `keep`."""
@@ -53,8 +52,6 @@ class Demo:
             return outcome
         finally:
             self.say("stopping everything")
-            if self.base is not None:
-                self.base.stop()
             self.network.supervisor.stop()
 
     def bring_up(self) -> None:
@@ -64,7 +61,8 @@ class Demo:
         self.network.start_chain()
         self.network.start_storage()
         self.network.config_path.write_bytes(self.config.canonical())
-        self.base = BaseModelProcess(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
+        base = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
+        self.network.supervisor.start(base)
         self._make_keys()
         self.network.wait_services()
         self._deploy()
@@ -76,7 +74,7 @@ class Demo:
         self._create_pool()
         self.network.start_orchestrator(POOL)
         self.say(f"dashboard: {self.plan.http_url}/")
-        self.network.start_trainer(POOL, self.base.wait(self.network.check, self.say))
+        self.network.start_trainer(POOL, wait_for_folder(base, self.network.check, self.say))
 
     def _make_keys(self) -> None:
         for name in names(self.plan):

@@ -31,70 +31,63 @@ class _Row:
         return Completion(tuple(self.tokens), tuple(self.logprobs), self.finish, tuple(self.proofs))
 
 
-class Wave:
-    """Requests that start together: prompts are padded on the left, so that all rows are at the same output position.
+@torch.inference_mode()
+def decode(
+    requests: Sequence[Request], sampling: Sampling, forward: Forward, head: Head, cache: Any, device: str
+) -> list[Completion]:
+    """Complete requests that start together, in request order.
 
-    Equal prompts are prefilled once and expanded. Rows that finish are taken out of the batch and of the cache.
+    Prompts are padded on the left, so that all rows are at the same output position. Equal prompts are prefilled once
+    and expanded. Rows that finish are taken out of the batch and of `cache`, which starts empty.
     """
+    rows = [_Row(request) for request in requests]
+    hidden, mask, lengths = prefill_prompts([request.prompt for request in requests], forward, cache, device)
+    states = torch.empty(len(rows), CHUNK, hidden.shape[1], dtype=torch.bfloat16, device=device)
+    active, step = rows, 0
+    while True:
+        states[:, step % CHUNK] = hidden.to(torch.bfloat16)
+        tokens, keep = _sample(active, head(hidden), step, sampling)
+        _prove(active, states, step, keep)
+        if not keep:
+            break
+        if len(keep) < len(active):
+            index = torch.tensor(keep, device=device)
+            cache.batch_select_indices(index)
+            active = [active[row] for row in keep]
+            states, lengths, tokens = states[index], lengths[index], tokens[index]
+            mask = mask[index] if mask is not None else None
+        if mask is not None:
+            mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
+        hidden = forward(tokens[:, None], mask, (lengths + step)[:, None], cache)[:, 0]
+        step += 1
+    tails = [(row, row.tail) for row in rows if row.tail is not None]
+    for (row, _), proofs in zip(tails, build_many([tail for _, tail in tails]), strict=True):
+        row.proofs += proofs
+    return [row.completion() for row in rows]
 
-    def __init__(self, forward: Forward, head: Head, cache: Any, device: str) -> None:
-        self.forward, self.head, self.cache, self.device = forward, head, cache, device
 
-    @torch.inference_mode()
-    def run(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """Complete every request, in request order."""
-        rows = [_Row(request) for request in requests]
-        prompts = [request.prompt for request in requests]
-        hidden, mask, lengths = prefill_prompts(prompts, self.forward, self.cache, self.device)
-        states = torch.empty(len(rows), CHUNK, hidden.shape[1], dtype=torch.bfloat16, device=self.device)
-        active, step = rows, 0
-        while True:
-            states[:, step % CHUNK] = hidden.to(torch.bfloat16)
-            tokens, keep = self._sample(active, hidden, step, sampling)
-            self._prove(active, states, step, keep)
-            if not keep:
-                break
-            if len(keep) < len(active):
-                index = torch.tensor(keep, device=self.device)
-                self.cache.batch_select_indices(index)
-                active = [active[row] for row in keep]
-                states, lengths, tokens = states[index], lengths[index], tokens[index]
-                mask = mask[index] if mask is not None else None
-            if mask is not None:
-                mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
-            hidden = self.forward(tokens[:, None], mask, (lengths + step)[:, None], self.cache)[:, 0]
-            step += 1
-        self._prove_tails(rows)
-        return [row.completion() for row in rows]
+def _sample(active: list[_Row], logits: torch.Tensor, step: int, sampling: Sampling) -> tuple[torch.Tensor, list[int]]:
+    """Append one token to every active row; return the tokens [B] and the rows that go on."""
+    keys = [row.request.noise_key for row in active]
+    chosen = choose(logits, keys, [step] * len(active), sampling.temperature)
+    keep = []
+    for number, row in enumerate(active):
+        token = int(chosen.tokens[number])
+        row.tokens.append(token)
+        row.logprobs.append(float(chosen.logprobs[number]))
+        if token in sampling.eos_ids:
+            row.finish = FINISH_EOS
+        elif len(row.tokens) < row.request.max_new_tokens:
+            keep.append(number)
+    return torch.from_numpy(chosen.tokens).to(logits.device), keep
 
-    def _sample(
-        self, active: list[_Row], hidden: torch.Tensor, step: int, sampling: Sampling
-    ) -> tuple[torch.Tensor, list[int]]:
-        """Append one token to every active row; return the tokens [B] and the rows that go on."""
-        keys = [row.request.noise_key for row in active]
-        chosen = choose(self.head(hidden), keys, [step] * len(active), sampling.temperature)
-        keep = []
-        for number, row in enumerate(active):
-            token = int(chosen.tokens[number])
-            row.tokens.append(token)
-            row.logprobs.append(float(chosen.logprobs[number]))
-            if token in sampling.eos_ids:
-                row.finish = FINISH_EOS
-            elif len(row.tokens) < row.request.max_new_tokens:
-                keep.append(number)
-        return torch.from_numpy(chosen.tokens).to(self.device), keep
 
-    def _prove(self, active: list[_Row], states: torch.Tensor, step: int, keep: list[int]) -> None:
-        """Prove chunks that are full; set aside the short last chunk of rows that end here."""
-        filled = step % CHUNK + 1
-        if filled == CHUNK:
-            for row, proofs in zip(active, build_many(list(states)), strict=True):
-                row.proofs += proofs
-            return
-        for number in set(range(len(active))).difference(keep):
-            active[number].tail = states[number, :filled].clone()
-
-    def _prove_tails(self, rows: list[_Row]) -> None:
-        tails = [(row, row.tail) for row in rows if row.tail is not None]
-        for (row, _), proofs in zip(tails, build_many([tail for _, tail in tails]), strict=True):
+def _prove(active: list[_Row], states: torch.Tensor, step: int, keep: list[int]) -> None:
+    """Prove chunks that are full; set aside the short last chunk of rows that end here."""
+    filled = step % CHUNK + 1
+    if filled == CHUNK:
+        for row, proofs in zip(active, build_many(list(states)), strict=True):
             row.proofs += proofs
+        return
+    for number in set(range(len(active))).difference(keep):
+        active[number].tail = states[number, :filled].clone()

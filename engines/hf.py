@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
-from engines.decoding import Wave
+from engines.decoding import decode
 from engines.loading import load_model, read_config, reload_weights, set_threads, torch_dtype
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, prefill_hidden, windows
 from protocol.errors import MusterError
@@ -60,8 +60,9 @@ class TransformersEngine:
         order = sorted(range(len(requests)), key=lambda at: (len(requests[at].prompt), requests[at].prompt))
         for start in range(0, len(order), self.max_batch):
             part = order[start : start + self.max_batch]
-            wave = Wave(self._forward, self._head, self._cache(), self.device)
-            for at, completion in zip(part, wave.run([requests[at] for at in part], sampling), strict=True):
+            chosen = [requests[at] for at in part]
+            done = decode(chosen, sampling, self._forward, self._head, self._cache(), self.device)
+            for at, completion in zip(part, done, strict=True):
                 out[at] = completion
         return [completion for completion in out if completion is not None]
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 
 from protocol.errors import ConfigError, IntegrityError, first_line
-from protocol.models.documents import REFETCH, check_documents, read_document
+from protocol.models.documents import REFETCH, check_documents, read_object
 
 T = TypeVar("T")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -42,8 +42,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     check_documents(folder)
     path = folder / "config.json"
-    config = read_document(path, MAX_CONFIG_BYTES)
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+    config = read_object(path, MAX_CONFIG_BYTES)
+    if not isinstance(config.get("model_type"), str):
         raise IntegrityError(f"{path} names no model_type", REFETCH)
     if "auto_map" in config:
         raise IntegrityError(

@@ -31,10 +31,6 @@ class PoolFacts:
     affordable: int = 0
     pace: Pace = field(default_factory=Pace)
 
-    @property
-    def accepted(self) -> int:
-        return sum(one.status is Status.ACCEPTED for one in self.files)
-
 
 class Leases:
     """Grants and renews work slots, one decision at a time. `file_units`: output tokens of the largest file."""
@@ -106,7 +102,8 @@ class Leases:
     def _supply(self, state: State, now: float) -> Supply:
         pool, facts = self._watch.pool(state), self.facts(state)
         self._asked = {node: when for node, when in self._asked.items() if now - when <= self._rule.ask_window}
-        marks = (pool.step if pool else -1, facts.trained.newest, len(facts.consumed), facts.accepted)
+        accepted = sum(one.status is Status.ACCEPTED for one in facts.files)
+        marks = (pool.step if pool else -1, facts.trained.newest, len(facts.consumed), accepted)
         if marks != self._progress[0]:
             self._progress = (marks, now)
         return Supply(

@@ -51,14 +51,12 @@ class UploadRow(Base):
 
 
 class ReceiptRow(Base):
-    """A signed statement that a file was in the bucket."""
+    """When a node was first given the receipt for a file in the bucket."""
 
-    __tablename__ = "receipts"
+    __tablename__ = "receipt_times"
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
     node: Mapped[str] = mapped_column(String(42), primary_key=True)
-    size: Mapped[int]
     time: Mapped[int]
-    signature: Mapped[str] = mapped_column(String(132))
 
 
 class StepReportRow(Base):

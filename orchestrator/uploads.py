@@ -123,7 +123,7 @@ class Uploads:
             row = session.get(ReceiptRow, (sha256, address))
             receipt = self._receipts.sign(address, sha256, size, row.time if row else now)
             if row is None:
-                session.add(ReceiptRow(sha256=sha256, node=address, size=size, time=now, signature=receipt.signature))
+                session.add(ReceiptRow(sha256=sha256, node=address, time=now))
         return receipt
 
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protocol.encoding import parse_json, parse_toml
 from protocol.errors import ConfigError, first_problem
+from protocol.files import read_bounded
 
 T = TypeVar("T", bound=BaseModel)
 _MAX_BYTES = 1 << 20
@@ -20,13 +21,7 @@ class Document(BaseModel):
 
 def load_document(path: Path, kind: type[T], toml: bool | None = None) -> T:
     """What a file of JSON or TOML (by its suffix, unless said) says. Raises ConfigError naming file and field."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    if len(data) > _MAX_BYTES:
-        raise ConfigError(f"{path} is too large for a configuration", "name the right file")
+    data = read_bounded(path, _MAX_BYTES)
     return parse_document(data, kind, str(path), path.suffix == ".toml" if toml is None else toml)
 
 
@@ -39,4 +34,4 @@ def parse_document(data: bytes, kind: type[T], where: str, toml: bool = False) -
         raise ConfigError(f"{where}: `{field}`: {problem}", "correct that field") from None
     except ValueError as error:
         language = "TOML" if toml else "JSON"
-        raise ConfigError(f"{where} is not {language}: {error}", "write the file again") from None
+        raise ConfigError(f"{where}: it is not {language}: {error}", "write the file again") from None

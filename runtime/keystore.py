@@ -8,7 +8,6 @@ import getpass
 import json
 import re
 import secrets
-import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from eth_utils.address import to_checksum_address
 
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, IntegrityError
-from protocol.files import write_atomic
+from protocol.files import check_private, explained, read_bounded, write_atomic
 
 SCRYPT_N = 1 << 18
 """Default work factor of scrypt: about 0.6 s and 256 MB to open a key."""
@@ -46,10 +45,8 @@ def store(path: Path, key: bytes, password: str, *, work_factor: int = SCRYPT_N)
         raise ConfigError(f"{path} already holds a key", "choose another path, or move that file away first")
     account: LocalAccount = Account.from_key(key)
     document = create_keyfile_json(bytes(key), password.encode(), kdf="scrypt", iterations=work_factor)
-    try:
+    with explained(f"write {path}", "check the folder and its permissions"):
         write_atomic(path, json.dumps(document).encode() + b"\n", 0o600)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}", "check the folder and its permissions") from None
     return account
 
 
@@ -109,17 +106,9 @@ def create_password_file(path: Path) -> str:
 
 
 def _password_file(path: Path) -> str:
+    check_private(path, "the password file ")
     try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
-            raise ConfigError(f"{path} is not a regular file", "name a file that holds the password")
-        if info.st_mode & 0o077:
-            raise ConfigError(f"{path} can be read by others", f"chmod 600 {path}")
-        if info.st_size > 4096:
-            raise ConfigError(f"{path} is too long for a password", "name the right file")
-        text = path.read_text("utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the password file {path}: {error.strerror}", "check the path") from None
+        text = read_bounded(path, 4096, "the password file ").decode()
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text", "name the right file") from None
     password = text.removesuffix("\n").removesuffix("\r")
@@ -129,11 +118,8 @@ def _password_file(path: Path) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read the key file {path}: {error.strerror}", "check the path") from None
+    with explained(f"read the key file {path}", "check the path"), path.open("rb") as file:
+        data = file.read(_MAX_BYTES + 1)
     try:
         document = parse_json(data) if len(data) <= _MAX_BYTES else None
     except ValueError:

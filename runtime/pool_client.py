@@ -63,13 +63,8 @@ class PoolClient:
         return self.projection.state
 
     @property
-    def pools(self) -> str:
-        """Address of the Pools contract."""
-        return self.suite.pools.address
-
-    @property
     def pool_id(self) -> PoolId:
-        return PoolId(self.deployment.chain_id, self.pools, self.config.pool)
+        return PoolId(self.deployment.chain_id, self.suite.pools.address, self.config.pool)
 
     def account_client(self, account: LocalAccount) -> Suite:
         """The same suite, sending as another account."""
@@ -110,22 +105,20 @@ class PoolClient:
             self.refresh()
             return self.pool()
 
+        def document() -> bytes | None:
+            try:
+                return self.objects(object_key("configs", pool.config_hash), _MAX_CONFIG_BYTES)
+            except MusterError as error:
+                log.debug("%s", error)
+                return None
+
         pool = wait_for(f"pool {self.config.pool} on chain", published, timeout, hint="check the pool's number")
         path = self.home / "pool.json"
         data = path.read_bytes() if path.exists() else b""
         if hashlib.sha256(data).digest() != pool.config_hash:
-            data = wait_for(
-                "the pool's configuration document", lambda: self._object("configs", pool.config_hash), timeout
-            )
+            data = wait_for("the pool's configuration document", document, timeout)
             write_atomic(path, data)
         return PoolConfig.parse(data, "the pool's configuration document")
-
-    def _object(self, kind: str, digest: bytes) -> bytes | None:
-        try:
-            return self.objects(object_key(kind, digest), _MAX_CONFIG_BYTES)  # type: ignore[arg-type]
-        except MusterError as error:
-            log.debug("%s", error)
-            return None
 
     def weights(self, work: Work, keep: int = KEPT_VERSIONS) -> Path:
         """The folder of the model that the work is made with, fetched and checked. Safe in any thread. Raises

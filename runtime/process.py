@@ -10,22 +10,18 @@ from pathlib import Path
 from typing import Literal, NoReturn, Protocol, TypeVar
 
 from eth_account.signers.local import LocalAccount
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from engines.base import Engine
 from engines.factory import make_engine
 from engines.runtime import torch_environment
-from protocol.documents import load_document
-from protocol.errors import ConfigError
+from protocol.documents import Document, load_document
+from protocol.files import explained
 from runtime.keystore import open_key
 from runtime.logs import start_logging
 
 
-class ProcessSection(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class KeyConfig(ProcessSection):
+class KeyConfig(Document):
     """An encrypted key file and the file (mode 0600) with its password; without one the terminal is asked."""
 
     keystore: Path
@@ -36,7 +32,7 @@ class KeyConfig(ProcessSection):
         return open_key(self.keystore, self.password_file)
 
 
-class EngineConfig(ProcessSection):
+class EngineConfig(Document):
     """Which engine computes, in which dtype, on how many threads; `batch` is the most sequences at once."""
 
     name: Literal["auto", "transformers", "vllm"] = "transformers"
@@ -50,7 +46,7 @@ class EngineConfig(ProcessSection):
         return make_engine(self.name, self.dtype, self.device, self.threads, self.batch)
 
 
-class DaemonConfig(ProcessSection):
+class DaemonConfig(Document):
     """`home` is the folder where the daemon keeps its state."""
 
     home: Path
@@ -130,7 +126,5 @@ def serve(daemon: Daemon, grace: float | None = _GRACE_SECONDS) -> NoReturn:
 
 def make_home(path: Path) -> None:
     """Make a process's home folder, if need be. Raises ConfigError."""
-    try:
+    with explained(f"make {path}", "check `home`"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot make {path}: {error.strerror}", "check `home`") from None

@@ -44,14 +44,6 @@ class Bucket(Presigner):
             ),
         )
 
-    def create(self) -> None:
-        """Make the bucket; nothing happens if it exists."""
-        options = {}
-        if self.settings.region != "us-east-1":
-            options = {"CreateBucketConfiguration": {"LocationConstraint": self.settings.region}}
-        there = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
-        self._call("make the bucket", lambda: self._client.create_bucket(Bucket=self.settings.bucket, **options), there)
-
     def put(self, key: str, data: bytes) -> bool:
         """Store `data` under the key that names it; True if it was not there before, False if it was."""
         check_content(key, data)
@@ -92,20 +84,15 @@ class Bucket(Presigner):
         while (page := self._call(f"list {prefix}", lambda: next(pages, None))) is not None:
             yield from (entry["Key"] for entry in page.get("Contents", ()))
 
-    def delete(self, key: str) -> None:
-        """Remove an object; nothing happens if there is none."""
-        parse_key(key)
-        self._call(f"remove {key}", lambda: self._client.delete_object(Bucket=self.settings.bucket, Key=key))
-
-    def _call(self, what: str, request: Callable[[], T], expected: Collection[int | str] = ()) -> T | None:
-        """The answer, or None for a refusal with one of the `expected` statuses or S3 codes."""
+    def _call(self, what: str, request: Callable[[], T], expected: Collection[int] = ()) -> T | None:
+        """The answer, or None for a refusal with one of the `expected` statuses."""
         where = f"S3 at {self.settings.endpoint}"
         try:
             return request()
         except ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             code = error.response.get("Error", {}).get("Code", "")
-            if status in expected or code in expected:
+            if status in expected:
                 return None
             if status >= 500:
                 raise UnreachableError(f"{where} cannot {what} ({status} {code})", "see its log, then retry") from None

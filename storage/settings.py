@@ -1,37 +1,28 @@
 """Where the bucket is and which key opens it: any S3-compatible endpoint."""
 
-import stat
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
-from protocol.encoding import parse_json
-from protocol.errors import ConfigError
-
-NonEmpty = Annotated[str, Field(min_length=1)]
+from protocol.documents import Document, load_document
+from protocol.files import check_private
 
 
-@dataclass(frozen=True)
-class AccessKey:
+class AccessKey(Document):
     """An S3 access key; the secret never appears in a repr or a log."""
 
-    access_key: NonEmpty
-    secret_key: NonEmpty = field(repr=False)
+    model_config = ConfigDict(extra="ignore")
+
+    access_key: str = Field(min_length=1)
+    secret_key: str = Field(min_length=1, repr=False)
 
 
-_ACCESS_KEY = TypeAdapter(AccessKey)
-
-
-class S3Settings(BaseModel):
+class S3Settings(Document):
     """`credentials` is a JSON file {"access_key", "secret_key"} (more fields are ignored) with mode 0600.
 
     `public_endpoint`, if set, is the address strangers reach the bucket at; pre-signed URLs carry it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     endpoint: str
     bucket: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
@@ -55,15 +46,5 @@ class S3Settings(BaseModel):
 
     def access(self) -> AccessKey:
         """Read the access key. Raises ConfigError if the file is missing, readable by others, or not such a file."""
-        path = self.credentials
-        try:
-            mode = path.stat().st_mode
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the S3 access key {path}: {error}", "check `credentials`") from None
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(f"the S3 access key {path} is open to other users", f"chmod 600 {path}")
-        try:
-            return _ACCESS_KEY.validate_python(parse_json(text))
-        except ValueError:
-            raise ConfigError(f'{path} is not {{"access_key": …, "secret_key": …}}', "write it again") from None
+        check_private(self.credentials, "the S3 access key ")
+        return load_document(self.credentials, AccessKey)

@@ -117,7 +117,8 @@ def install_node() -> None:
 
 
 def build_contracts() -> None:
-    run([str(ROOT / "node_modules" / ".bin" / "forge"), "build", "contracts/src"], "contracts")
+    (forge,) = (ROOT / "node_modules" / "@foundry-rs").glob("forge-*/bin/forge")
+    run([str(forge), "build", "contracts/src"], "contracts")
 
 
 def compile_proofs() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from protocol.config import ModelConfig, TaskConfig
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, first_line
-from protocol.files import user_cache, write_atomic
+from protocol.files import explained, user_cache, write_atomic
+from protocol.folders import file_digests, write_folder
 from protocol.locks import locked
 from protocol.tasks import load_task
-from trainer.folders import file_digests, write_folder
 from trainer.tiny_model import PHRASES, TINY_SOURCE
 from trainer.warmup import Progress, Recipe, warm_up
 
@@ -46,10 +46,8 @@ def warmed_up(
     recipe = recipe or Recipe()
     key = cache_key(task, seed, recipe)
     folder, record = cache / key, cache / f"{key}.json"
-    try:
+    with explained(f"write to the cache {cache}", "set XDG_CACHE_HOME"):
         cache.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write to the cache {cache}: {error.strerror}", "set XDG_CACHE_HOME") from None
     lock = cache / f"{key}.lock"
     with locked(lock, f"another process that makes the base model ({lock})", BUILD_SECONDS):
         if _intact(folder, record, progress):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import IntegrityError, first_line
-from trainer.folders import file_digests, write_folder
+from protocol.folders import file_digests, write_folder
 
 VERSION = 1
 STATE = "state.json"

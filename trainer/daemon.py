@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.folders import drop_old
 from protocol.rollouts.schema import Limits
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats, heartbeat
@@ -22,7 +23,6 @@ from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.collaborators import TrainerCollaborators
 from trainer.collector import Batch, FileCollector
 from trainer.config import TrainerConfig
-from trainer.folders import drop_old
 from trainer.inbox import file_id
 from trainer.learner import Learner
 from trainer.loader import Loader

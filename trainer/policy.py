@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from engines.loading import load_model, torch_dtype
+from protocol.folders import write_folder
 from protocol.models.tokenizer import TOKENIZER_FILES
 from trainer.batch import MicroBatch
-from trainer.folders import write_folder
 from trainer.losses import token_logprobs
 
 EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "vocab.json", "merges.txt")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import IntegrityError
+from protocol.folders import drop_old, remove_leftovers
 from trainer.checkpoint import checkpoint_path, checkpoints
-from trainer.folders import drop_old, remove_leftovers
 from trainer.learner import Learner
 from trainer.records import Records
 

@@ -1,13 +1,13 @@
 """The trainer's logs on disk, read by people and by its own restart; every line is written once."""
 
 import json
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chain.records import Submission
+from protocol.files import write_atomic
 from trainer.inbox import file_id
 
 if TYPE_CHECKING:  # the demo reads these logs without PyTorch
@@ -19,8 +19,6 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self.metrics_path, self.trained_path = folder / "metrics.jsonl", folder / "trained.jsonl"
-        for path in (self.metrics_path, self.trained_path):
-            _drop_unfinished_line(path)
 
     def write(self, document: dict[str, Any], files: list[dict[str, Any]]) -> None:
         """Append a step's records unless they are there; `files` before `document`, whose presence means all is."""
@@ -56,25 +54,16 @@ def file_record(step: int, sub: Submission) -> dict[str, Any]:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a log, also while its trainer writes it; none where there is no file."""
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    """The complete lines of a log; none where there is no file."""
+    return [json.loads(line) for line in _whole_lines(path).splitlines()]
 
 
 def _append(path: Path, entries: list[dict[str, Any]]) -> None:
-    if not entries:
-        return
-    with path.open("a") as file:
-        file.write("".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries))
-        file.flush()
-        os.fsync(file.fileno())
+    lines = "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries)
+    write_atomic(path, (_whole_lines(path) + lines).encode())
 
 
-def _drop_unfinished_line(path: Path) -> None:
-    """Remove what a kill left of the line that was being written."""
-    if path.exists():
-        data = path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data:
-            with path.open("r+b") as file:
-                file.truncate(len(whole))
+def _whole_lines(path: Path) -> str:
+    """What a log holds, without a line that a kill cut off."""
+    text = path.read_text() if path.exists() else ""
+    return text[: text.rfind("\n") + 1]

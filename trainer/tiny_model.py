@@ -1,16 +1,15 @@
 """The demo's tiny Qwen2: an ordinary Hugging Face model, small enough to train on one CPU core."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from protocol.config import ModelConfig
-from protocol.models.tokenizer import save_byte_tokenizer
 
 if TYPE_CHECKING:
     from transformers import Qwen2Config
 
 START_OF_THOUGHT = "<think>"
 END_OF_THOUGHT = "</think>"
+# Of chain sums and thinking budgets; each is one token.
 PHRASES = (
     START_OF_THOUGHT,
     END_OF_THOUGHT,
@@ -34,12 +33,7 @@ def tiny_model_config() -> ModelConfig:
     )
 
 
-def save_tiny_tokenizer(folder: Path) -> int:
-    """Write the tokenizer: 256 bytes, the phrases of chain sums and thinking budgets, EOS, PAD. Returns its size."""
-    return save_byte_tokenizer(folder, PHRASES)
-
-
-def tiny_qwen2(vocabulary: int, eos: int, pad: int, max_positions: int = 512) -> "Qwen2Config":
+def tiny_qwen2(vocabulary: int, eos: int, pad: int) -> "Qwen2Config":
     """Hidden 128, 2 layers, 4 heads, 2 KV heads, FFN 256, tied embeddings, fp32: 333k parameters."""
     from transformers import Qwen2Config
 
@@ -50,7 +44,7 @@ def tiny_qwen2(vocabulary: int, eos: int, pad: int, max_positions: int = 512) ->
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=max_positions,
+        max_position_embeddings=512,
         tie_word_embeddings=True,
         use_cache=True,
         bos_token_id=None,

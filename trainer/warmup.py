@@ -20,9 +20,10 @@ from transformers.utils import logging as transformers_logging
 
 from engines.loading import set_threads
 from protocol.config import ModelConfig
+from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.tasks import Task
 from protocol.tasks.prompts import prompt_tokens
-from trainer.tiny_model import END_OF_THOUGHT, save_tiny_tokenizer, tiny_model_config, tiny_qwen2
+from trainer.tiny_model import END_OF_THOUGHT, PHRASES, tiny_model_config, tiny_qwen2
 from trainer.warmup_data import Example, example
 
 log = logging.getLogger("muster.trainer")
@@ -68,7 +69,7 @@ class Phase:
 def warm_up(folder: Path, task: Task, seed: int, recipe: Recipe, progress: Progress = log.info) -> None:
     """Train the tiny model from `seed` and write a Hugging Face folder (fp32) into `folder`, which exists."""
     set_threads(1)
-    save_tiny_tokenizer(folder)
+    save_byte_tokenizer(folder, PHRASES)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     config = tiny_qwen2(len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id)

@@ -27,8 +27,8 @@ def judge(
     engine: Engine,
 ) -> Verdict:
     """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's
-    weights. Nothing else counts: whoever judges later or alone finds the same. Raises ReaderError or the engine's
-    MusterError."""
+    weights. Nothing else counts: whoever judges later or alone finds the same. Raises MusterError if reader or engine
+    fails."""
     context, findings = _open(facts, data, config, environment)
     audited: list[int] = []
     if context is not None:

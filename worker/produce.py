@@ -94,17 +94,13 @@ class Producer:
             score = self.environment.score(problem.problem_seed, problem.target_length, done.tokens)
             rows.append(
                 Rollout(
-                    slot=problem.slot,
+                    **vars(problem),
                     sample=planned.sample,
-                    problem_seed=problem.problem_seed,
-                    target_length=problem.target_length,
                     prompt_tokens=planned.prompt,
                     output_tokens=done.tokens,
                     finish=done.finish,
                     logprobs=done.logprobs,
-                    task_reward=score.task_reward,
-                    length_penalty=score.length_penalty,
-                    reward=score.reward,
+                    **vars(score),
                     proofs=done.proofs,
                 )
             )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from eth_utils.crypto import keccak
 
 from chain.contracts.base import ContractCall
-from chain.contracts.pools import Pools
+from chain.contracts.court import Court
 from chain.contracts.token import Params, TokenTaker
 from chain.records import Submission
 from chain.transactions import Receipt
@@ -62,7 +62,7 @@ class Canaries(TokenTaker):
         """Open a canary after settlement, within its challenge window, as the pool's owner. `reason`: the reject code
         that an honest check gives. The deposit (accused bonds and jury fees) comes back if the opening stands."""
         params = Params(self.client, self.deployment).values()
-        terms = Pools(self.client, self.deployment).pool_of(submission.pool).terms
+        terms = Court(self.client, self.deployment).terms_of(submission.pool)
         # The jurors of a dispute that the opening ends are paid, too.
         fees = terms.jury + terms.appealJury if submission.disputed else 0
         return self._taking(

@@ -7,7 +7,7 @@ from eth_utils.crypto import keccak
 
 from chain.contracts.base import Contract, ContractCall
 from chain.errors import ContractError
-from chain.records import Submission
+from chain.records import Submission, Terms
 from chain.transactions import Receipt
 from protocol.encoding import encode_words
 from protocol.receipts import UploadReceipt
@@ -81,6 +81,9 @@ class Court(BallotContract):
     def attest_by_receipt(self, file: Submission, receipt: UploadReceipt) -> ContractCall[Receipt]:
         """Anybody: the same for one file, by its receipt."""
         return self.call("attestByReceipt", file.pool, file.sequence, file.file_data, receipt.on_chain)
+
+    def terms_of(self, pool: int) -> Terms:
+        return Terms.of(self.read("termsOf", pool))
 
     def reveal_and_settle(
         self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes, files: Sequence[Submission]

@@ -46,7 +46,6 @@ class PoolView:
     seed_block: int
     unbonding: int
     settle_at: int
-    terms: Terms
 
 
 class Pools(TokenTaker):
@@ -153,8 +152,7 @@ class Pools(TokenTaker):
     # ---- Views
 
     def pool_of(self, pool: int) -> PoolView:
-        values = self.read("poolOf", pool)
-        return record(PoolView, {**values, "terms": Terms.of(values["terms"])})
+        return record(PoolView, self.read("poolOf", pool))
 
     def pool_count(self) -> int:
         return int(self.read("poolCount"))

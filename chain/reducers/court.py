@@ -14,7 +14,9 @@ MAX_URL = 500
 
 @on("Court", "ServiceSet")
 def _service_set(state: State, event: Event) -> None:
-    state.pools[event.args["pool"]].service = event.args["service"]
+    pool = state.pools[event.args["pool"]]
+    pool.previous_service, pool.previous_until = pool.service, event.args["previousUntil"]
+    pool.service = event.args["service"]
 
 
 @on("Court", "ServiceAnnounced")

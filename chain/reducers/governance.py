@@ -13,12 +13,12 @@ _ROLES[bytes(32)] = "admin"
 
 @on("Params", "ValuesSet")
 def _values_set(state: State, event: Event) -> None:
-    state.params = dict(event.args["values"])
+    state.params[0] = dict(event.args["values"])
 
 
 @on("Params", "ValuesScheduled")
 def _values_scheduled(state: State, event: Event) -> None:
-    state.announced = {**event.args["values"], "since": event.args["time"]}
+    state.params[event.args["time"]] = dict(event.args["values"])
 
 
 @on("Params", "PausedUntil")
@@ -36,19 +36,16 @@ def _call_scheduled(state: State, event: Event) -> None:
     state.proposals[_key(event)].calls.append(ProposedCall(a["target"], a["value"], a["data"]))
 
 
-@on("Timelock", "CallSalt")
-def _call_salt(state: State, event: Event) -> None:
-    state.proposals[_key(event)].salt = event.args["salt"]
-
-
-@on("Timelock", "CallExecuted")
-def _call_executed(state: State, event: Event) -> None:
-    state.proposals[_key(event)].status = "done"
-
-
-@on("Timelock", "Cancelled")
-def _cancelled(state: State, event: Event) -> None:
-    state.proposals[_key(event)].status = "cancelled"
+@on("Timelock", "CallSalt", "CallExecuted", "Cancelled")
+def _proposal_moved(state: State, event: Event) -> None:
+    """An operation of no calls is never scheduled by an event, so it is none of ours."""
+    proposal = state.proposals.get(_key(event))
+    if proposal is None:
+        return
+    if event.name == "CallSalt":
+        proposal.salt = event.args["salt"]
+    else:
+        proposal.status = "done" if event.name == "CallExecuted" else "cancelled"
 
 
 @on("Timelock", "RoleGranted")

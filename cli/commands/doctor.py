@@ -24,11 +24,11 @@ def doctor(
     json: JsonOption = False,
 ) -> None:
     """Check this machine, and the services and files that are named. Exit code 1 if anything is missing or damaged."""
-    from cli.doctor import chain, files, machine, services
+    from cli.doctor import files, machine, services
 
     prerequisites = list(machine.look(data, port or []))
     if deployment is not None:
-        found, named_rpc, named_chain = chain.look(deployment)
+        found, named_rpc, named_chain = services.deployment(deployment)
         prerequisites.append(found)
         rpc, chain_id = rpc or named_rpc, chain_id or named_chain
     prerequisites += services.look(rpc, chain_id, s3, orchestrator)

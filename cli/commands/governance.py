@@ -89,25 +89,19 @@ def mint(
 
 @app.command()
 def execute(by: Paying, which: IdOption = None) -> None:
-    """Make the calls of a proposal whose time has come; of all such proposals if none is named."""
+    """Make the calls of a proposal whose time has come; name it if several are scheduled."""
     session = by.open()
-    now = session.client.now()
-    scheduled = _scheduled(session, which)
-    ready = [p for p in scheduled if p.ready_at <= now]
-    if not ready:
-        first = min(p.ready_at for p in scheduled)
-        raise ConfigError(f"no proposal can be executed before {clock(first)}", "try again then")
-    act(session, [_planned(session, "execute", p, session.suite.timelock.execute(p)) for p in ready], by)
+    proposal = _scheduled(session, which)
+    if proposal.ready_at > session.client.now():
+        raise ConfigError(f"the proposal cannot be executed before {clock(proposal.ready_at)}", "try again then")
+    act(session, [_planned(session, "execute", proposal, session.suite.timelock.execute(proposal))], by)
 
 
 @app.command()
 def cancel(by: Paying, which: IdOption = None) -> None:
-    """Cancel a proposal that was not executed yet; name it if there are several."""
+    """Cancel a proposal that was not executed yet; name it if several are scheduled."""
     session = by.open()
-    scheduled = _scheduled(session, which)
-    if len(scheduled) > 1:
-        raise ConfigError(f"{len(scheduled)} proposals are scheduled", "name one with --id")
-    (proposal,) = scheduled
+    proposal = _scheduled(session, which)
     act(session, [_planned(session, "cancel", proposal, session.suite.timelock.call("cancel", proposal.id))], by)
 
 
@@ -131,14 +125,14 @@ def _propose(session: "Session", call: "ContractCall[Receipt]", title: str, by: 
     act(session, [planned], by, outcome)
 
 
-def _scheduled(session: "Session", which: str | None) -> list["Proposal"]:
-    """Proposals neither executed nor cancelled: those named, at least one."""
+def _scheduled(session: "Session", which: str | None) -> "Proposal":
+    """The one proposal, neither executed nor cancelled, whose id begins so. Raises ConfigError if it is not one."""
     proposals = session.state().proposals
     found = [p for key, p in proposals.items() if p.status == "scheduled" and key.startswith(which or "0x")]
-    if not found:
-        what = f"no proposal {which}" if which else "no proposal"
-        raise ConfigError(f"{what} is waiting to be executed", "see muster governance status")
-    return found
+    if len(found) != 1:
+        what = f"{len(found) or 'no'} scheduled proposals" + (f" begin with {which}" if which else "")
+        raise ConfigError(what, "see muster governance status, and name one with --id")
+    return found[0]
 
 
 def _planned(session: "Session", verb: str, proposal: "Proposal", call: "ContractCall[Receipt]") -> PlannedTransaction:

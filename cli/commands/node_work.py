@@ -40,7 +40,7 @@ def join(
         expected = Invite(chain_id=chain, contract=pools.address, pool=pool, node=node, expiry=now)
         given.check(expected, view.owner, invite)
         call = pools.join_with_invite(pool, node, given.expiry, given.signature)
-    terms = view.terms
+    terms = session.suite.court.terms_of(pool)
     if not by.json:
         typer.echo(
             f"pool {pool} pays {show_tokens(terms.rate)} tokens per verified output token, wants a stake of "

@@ -1,12 +1,12 @@
-"""Do the services answer, and are they the right ones: chain, bucket, orchestrator."""
+"""Do the services answer, and are they the right ones: deployment, chain, bucket, orchestrator."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.doctor.base import Prerequisite, judged, note
+from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from protocol.documents import load_document
-from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
 
 if TYPE_CHECKING:
     from protocol.api.endpoints import Get
@@ -27,6 +27,21 @@ def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: s
         yield note("s3", "none named (--s3)")
     if orchestrator:
         yield judged("orchestrator", lambda: _orchestrator(orchestrator))
+
+
+def deployment(path: Path) -> tuple[Prerequisite, str | None, int | None]:
+    """Whether the deployment file is in order; an RPC URL and the chain id that it names (None if it is not)."""
+    from cli.session import load_deployment, rpc_urls
+
+    try:
+        suite = load_deployment(path)
+    except MusterError as error:
+        return failed("deployment", error.what, error.hint), None, None
+    try:
+        url = rpc_urls(suite.network, None)[0]
+    except MusterError:
+        url = None
+    return ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}"), url, suite.chain_id
 
 
 def _chain(rpc: str, expected: int | None) -> str:

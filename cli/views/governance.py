@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from chain import abi
 from cli.output import clock, fields, table
 from protocol.amounts import show_tokens
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from chain.deployment import Deployment
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def governance_view(state: "State", deployment: "Deployment", now: int) -> dict[str, Any]:
     """The document of `muster governance status`, without what only the chain can say."""
-    announced = state.announced if state.announced.get("since", 0) > now else {}
+    announced = {since: values for since, values in state.params.items() if since > now}
     return {
         "roles": state.roles,
-        "announced": announced or None,
+        "announced": next(({**values, "since": since} for since, values in announced.items()), None),
         "paused_until": state.paused_until if state.paused_until > now else None,
         "proposals": [proposal_view(p, deployment, now) for p in state.proposals.values()],
     }
@@ -45,7 +45,8 @@ def call_words(call: "ProposedCall", deployment: "Deployment") -> str:
                 arguments = function.inputs.named(call.data[4:])
             except ConfigError:
                 break
-            return f"{contract}.{function.name}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
+            shown = ", ".join(f"{k}={'0x' + v.hex() if isinstance(v, bytes) else v}" for k, v in arguments.items())
+            return printable(f"{contract}.{function.name}({shown})", 2000)
     return f"{contract or call.target}: 0x{call.data.hex()}"
 
 

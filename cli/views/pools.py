@@ -24,7 +24,7 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
         **picked(pool, "pool", "owner", "status", "step"),
         "steps": [{**picked(step, "step", "time"), "manifest": step.manifest.hex()} for step in pool.steps],
         "config_hash": pool.config_hash.hex(),
-        "terms": {name: _plain(value) for name, value in vars(pool.terms).items()},
+        "terms": {**vars(pool.terms), "configHash": pool.terms.configHash.hex()},
         "money": money(state, pool),
         "nodes": nodes(state, number),
         "submissions": {str(status): counts.get(str(status), 0) for status in Status},
@@ -75,7 +75,3 @@ def phase(pool: dict[str, Any]) -> str:
     if not any(node["standing"] == "member" for node in pool["nodes"]):
         return "waiting for nodes to join"
     return f"working on policy step {pool['step']}"
-
-
-def _plain(value: Any) -> Any:
-    return value.hex() if isinstance(value, bytes) else value

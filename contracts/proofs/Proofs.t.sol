@@ -18,15 +18,15 @@ contract HalmosProofs {
         if (w.counter() == AccountSlot.MAX_COUNTER || w.unsettled() == AccountSlot.MAX_COUNT) return;
         uint256 after_ = w.submitted(units);
         assert(after_.pending() == w.pending() + units && after_.counter() == w.counter() + 1);
-        assert(after_.earned() == w.earned() && after_.drawn() == w.drawn());
-        assert(after_.limitField() == w.limitField() && after_ >> 244 == w >> 244 && after_.frozenAt() == w.frozenAt());
+        assert(after_.earned() == w.earned() && after_.spent() == w.spent());
+        assert(after_.limit() == w.limit() && after_ >> 244 == w >> 244 && after_.barrier() == w.barrier());
     }
 
     /// Claim: what is paid and what is left add up, and nothing else of the account changes.
     function check_claim(uint256 w, uint256 upTo) external pure {
-        if (upTo > w.earned() || upTo <= w.drawn()) return;
-        uint256 after_ = w.withDrawn(upTo);
-        assert((upTo - w.drawn()) + (after_.earned() - after_.drawn()) == w.earned() - w.drawn());
+        if (upTo > w.earned() || upTo <= w.spent()) return;
+        uint256 after_ = w.withSpent(upTo);
+        assert((upTo - w.spent()) + (after_.earned() - after_.spent()) == w.earned() - w.spent());
         assert(after_.earned() == w.earned() && after_ >> 92 == w >> 92);
     }
 
@@ -38,26 +38,27 @@ contract HalmosProofs {
         if (earned > AccountSlot.MAX_46 || pending > AccountSlot.MAX_34) return;
         if (limit > AccountSlot.MAX_34 || step >= 1 << 20) return;
         uint256 a = w.withEarned(earned).withPending(pending).withLimit(limit).withJoinedStep(step);
-        assert(a.earned() == earned && a.pending() == pending && a.limitField() == limit && a.joinedStep() == step);
-        assert(a.drawn() == w.drawn() && a.counter() == w.counter() && a.frozenAt() == w.frozenAt());
+        assert(a.earned() == earned && a.pending() == pending && a.limit() == limit && a.joinedStep() == step);
+        assert(a.spent() == w.spent() && a.counter() == w.counter() && a.barrier() == w.barrier());
         assert(a.frozen() == w.frozen() && a >> 254 == w >> 254 && a.unsettled() == w.unsettled());
     }
 
     /// Freezing and releasing once is no change but for the time kept by an earlier freeze.
     function check_freezeRelease(uint256 w, uint256 time) external pure {
         if (time > type(uint32).max || w.frozen() >= AccountSlot.MAX_COUNT - 1) return;
-        if (w.frozen() == 0 && w.frozenAt() != 0) return;
+        if (time == 0 || (w.frozen() == 0 && !w.slashed() && w.barrier() != 0)) return;
+        if (w.slashed() && w.barrier() == 0) return; // a slash always has a time
+        if (w.frozen() != 0 && w.barrier() == 0) return;
         assert(w.frozenMore(time).frozenLess() == w);
     }
 
     /// Vesting: a slash can only make the barrier earlier, never later.
     function check_slashBarrier(uint256 w, uint256 time) external pure {
         if (time == 0 || time > type(uint32).max) return;
-        if (w.slashed() && w.limitField() == 0) return; // a slash always has a time
         uint256 after_ = w.slashedAt(time);
-        assert(after_.slashed() && after_.barrier() != 0 && after_.barrier() <= time);
-        if (w.slashed() && w.barrier() != 0) assert(after_.barrier() <= w.barrier());
-        assert(after_.earned() == w.earned() && after_.drawn() == w.drawn() && after_.pending() == w.pending());
+        assert(after_.slashed() && after_.barrier() != 0 && after_.barrier() <= time && after_.limit() == 0);
+        if (w.barrier() != 0) assert(after_.barrier() <= w.barrier());
+        assert(after_.earned() == w.earned() && after_.spent() == w.spent() && after_.pending() == w.pending());
     }
 
     /// Slashing: parts never exceed the whole, nor the stake.
@@ -76,9 +77,9 @@ contract HalmosProofs {
         external
         pure
     {
-        if (code > 15 || phase > 15) return;
+        if (phase > 15) return;
         uint256 f = FileSlot.pack(digest, amount, time, code, phase) | (flag ? FileSlot.CUMULATIVE : 0);
-        assert(f.digest() == digest && f.amount() == amount && f.time() == time);
+        assert(f.digest() == digest && f.amount() == amount && f.finalAt() == time && f.submittedAt() == time);
         assert(f.code() == code && f.phase() == phase && (f & FileSlot.CUMULATIVE != 0) == flag);
         assert(f.withPhase(4).phase() == 4 && f.withPhase(4).code() == code);
     }

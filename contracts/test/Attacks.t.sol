@@ -132,7 +132,7 @@ contract AttacksTest is Planting {
         assertEq(token.balanceOf(stranger) - before, 10_000e9 + deposit); // reward is capped by the deposit
         _passWindow();
         IPools.Account memory a = pools.accountOf(pool, node);
-        assertEq(a.earned - a.drawn, 0);
+        assertEq(a.earned - a.spent, 0);
         assertEq(pools.poolOf(pool).free, BUDGET);
     }
 
@@ -494,6 +494,7 @@ contract AttacksTest is Planting {
 
     function test_seedCannotBeGroundByLatePinning() public {
         _submit();
+        _attest(0);
         uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory early,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
@@ -505,6 +506,7 @@ contract AttacksTest is Planting {
 
     function test_missedWindowMovesTheSeedForEverybody() public {
         _submit();
+        _attest(0);
         uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
         PoolTerms memory t = defaultTerms();
         _blocks(uint256(t.drawBlocks) + 1 + seedBlock - height); // longer than a draw may wait
@@ -606,16 +608,30 @@ contract AttacksTest is Planting {
         assertLt(hits, rounds * 3 * 22 / 100);
     }
 
-    function test_unavailableFromTheWorker() public {
+    /// An attested file that the storage then loses is the owner's cost: its node and the seats have done their work.
+    function test_unavailableFromTheStorage() public {
         uint256 s = _submit();
         _voteAll(0, Codes.UNAVAILABLE);
+        FileRef memory ref = _ref(s);
+        vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, clock + 3600));
+        pools.finalize(pool, s, ref);
         _passWindow();
-        pools.finalize(pool, s, _ref(s));
-        assertEq(STAKE - stakes.stakeOf(node), 3 * (FEE / 4)); // a flat fee, never a slash
+        assertEq(_claim(s), PAY);
+        uint256 attempts = 3 * (FEE / 4);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        pools.finalize(pool, s, ref);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - attempts); // three quarters of the fees go back
+        assertEq(stakes.stakeOf(node), STAKE);
         assertEq(pools.accountOf(pool, node).slashed, false);
+        assertEq(pools.accountOf(pool, node).unsettled, 0);
         _closeAll(0, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET);
-        assertEq(token.balanceOf(address(pools)), BUDGET);
+        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(token.balanceOf(_seatOwner(drawn[i])), FEE / 4);
+        }
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - attempts);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Final));
+        pools.finalize(pool, s, ref);
     }
 
     function test_unavailableClaimedByValidators() public {
@@ -649,6 +665,7 @@ contract AttacksTest is Planting {
         _give(owner, address(pools), 1e9 + FEES);
         vm.prank(owner);
         uint256 poor = pools.createPool(t, 1e9 + FEES);
+        _serve(poor);
         vm.prank(operator);
         pools.leavePool(pool, node);
         _wait(20_000);
@@ -732,7 +749,7 @@ contract AttacksTest is Planting {
         pools.forfeit(pool, b, files[pool][b]);
         assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
         IPools.Account memory acc = pools.accountOf(pool, node);
-        assertEq(acc.earned, acc.drawn);
+        assertEq(acc.earned, acc.spent);
         FileData memory data = files[pool][a];
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, a, IPools.Phase.Settled));
         pools.forfeit(pool, a, data); // vested pay is untouchable
@@ -754,6 +771,7 @@ contract AttacksTest is Planting {
         _fund(evil, owner, address(pools));
         vm.prank(owner);
         pool = pools.createPool(defaultTerms(), BUDGET);
+        _serve(pool);
         _fund(evil, operator, address(stakes));
         bytes memory consent = _sign(key("node"), stakes.consentDigest(node, operator, clock + 60));
         vm.prank(operator);

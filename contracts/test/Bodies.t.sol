@@ -175,8 +175,9 @@ contract BodiesTest is Planting {
 
     // ---- Missing files
 
-    /// A jury that cannot get an accepted file ends the acceptance, and fines the seats that had to keep its bytes.
-    function test_acceptedFileThatNobodyHasIsNotPaid() public {
+    /// A jury that cannot get an accepted file ends the acceptance, and fines the seats that had to keep its bytes. Its
+    /// node keeps the pay: the file was attested, so it was there.
+    function test_acceptedFileThatNobodyHasIsNotAccepted() public {
         uint256 s = _submit();
         _vote(0, 0, _three(_all(1), _all(1), _all(Codes.UNAVAILABLE)));
         assertEq(_code(s), Codes.ACCEPT);
@@ -186,15 +187,16 @@ contract BodiesTest is Planting {
         assertEq(_loss(_committee()[0]), 50e9);
         assertEq(_loss(_committee()[1]), 50e9);
         assertEq(_loss(_committee()[2]), 0);
-        assertEq(stakes.stakeOf(node), STAKE - 3 * (FEE / 4)); // no slash: it may not be its fault
+        assertEq(stakes.stakeOf(node), STAKE); // not its fault
+        assertEq(stakes.nodeOf(node).frozen, 0);
         assertEq(token.balanceOf(stranger), 10_000e9 + DEPOSIT); // a fifth of 100 is more than the deposit
-        bytes32 inner = _inner(s);
         _passWindow();
-        vm.expectRevert(IPools.NothingToClaim.selector);
-        pools.claim(pool, node, s, inner);
+        assertEq(_claim(s), PAY);
         _closeAll(0, 0);
         assertEq(_loss(_committee()[0]), 50e9); // and no minority penalty beside it
-        assertEq(token.balanceOf(address(pools)), BUDGET);
+        uint256 attempts = 3 * (FEE / 4); // one is paid, two are burnt
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - attempts);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - attempts);
     }
 
     function test_acceptedFileThatTheJuryHasIsPaid() public {
@@ -293,7 +295,8 @@ contract BodiesTest is Planting {
 
     function test_seatWithoutBondIsNeverDrawn() public {
         _submit();
-        _blocks(4);
+        _attest(0);
+        _blocks(2);
         (uint256[] memory before,,,) = court.committeeOf(pool, 0, 0);
         vm.prank(address(court));
         seats.penalise(before[1], BOND / 2 + 1, SINK); // still in this epoch's set
@@ -314,14 +317,18 @@ contract BodiesTest is Planting {
         for (uint256 i = 0; i < 15; ++i) {
             _submit();
         }
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 3); // two blocks may bring more files
+        vm.expectRevert(abi.encodeWithSelector(ICourt.LaneOpen.selector, height + 2));
+        vm.prank(account("service"));
+        court.attest(pool, 0, 1); // two blocks may bring more files
         _submit();
+        _attest(0);
         assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
         _blocks(2);
         court.draw(pool, 0, 0);
         uint256 next = _submit();
         assertEq(next, 16);
-        assertEq(court.roundOf(pool, 1, 0).seedBlock, height + 3);
+        (, uint256 end,) = pools.laneOf(pool, 1);
+        assertEq(end, height + 2);
     }
 
     // ---- Canaries
@@ -375,7 +382,7 @@ contract BodiesTest is Planting {
         uint256 trial = _dispute(stranger, s);
         _juryVotes(trial, Codes.REJECT_WEIGHTS);
         FileData memory f = files[pool][s];
-        uint256 until = pools.submissionOf(pool, s).time;
+        uint256 until = pools.submissionOf(pool, s).finalAt;
         vm.expectRevert(abi.encodeWithSelector(IAppeals.NotYet.selector, until));
         appeals.conclude(pool, s, f); // not while the owner may still open it
         uint256 before = token.balanceOf(owner) + 100_000e9;
@@ -411,7 +418,7 @@ contract BodiesTest is Planting {
         uint256 place = _place(f);
         ICanaries.Planted memory p = ICanaries.Planted(_salt(f.step, place), _proof(_leaves(f.step), place));
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        uint256 until = pools.submissionOf(pool, s).time;
+        uint256 until = pools.submissionOf(pool, s).finalAt;
         vm.expectRevert(abi.encodeWithSelector(ICanaries.WindowOver.selector, until));
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, 3);

@@ -36,7 +36,7 @@ contract CornersTest is Planting {
         assertEq(pools.poolOf(pool).free, BUDGET);
         IPools.Account memory a = pools.accountOf(pool, node);
         assertEq(a.earned, 0);
-        assertEq(a.drawn, 0);
+        assertEq(a.spent, 0);
     }
 
     function test_juryMinorityAndMalformed() public {
@@ -56,7 +56,7 @@ contract CornersTest is Planting {
     }
 
     function test_packedFieldsEnd() public {
-        bytes32 account_ = keccak256(abi.encode(node, keccak256(abi.encode(pool, uint256(5)))));
+        bytes32 account_ = keccak256(abi.encode(node, keccak256(abi.encode(pool, uint256(4)))));
         bytes32 pool_ = keccak256(abi.encode(pool, uint256(1)));
         uint256 a = uint256(vm.load(address(pools), account_));
         uint256 p = uint256(vm.load(address(pools), pool_));

@@ -63,7 +63,7 @@ contract FlowTest is Network {
         // its deposit, and as much again: a fifth of three overturned seats' penalties is more than that
         assertEq(token.balanceOf(operator) - before, 2 * appeals.depositOf(pool, 0));
         assertEq(pools.accountOf(pool, node).frozen, 0);
-        assertEq(pools.accountOf(pool, node).frozenAt, 0);
+        assertEq(pools.accountOf(pool, node).barrier, 0);
         _passWindow();
         assertEq(_claim(sequence), 1_000 * 1e6);
         for (uint256 i = 0; i < 5; ++i) {

@@ -24,6 +24,7 @@ contract GasTest is Network {
     VmGas internal constant GAS = VmGas(address(uint160(uint256(keccak256("hevm cheat code")))));
     string internal constant OUT = "gas";
     string internal json;
+    uint256 internal attesting;
 
     function _used() internal view returns (uint256) {
         VmGas.Gas memory g = GAS.lastCallGas();
@@ -142,8 +143,11 @@ contract GasTest is Network {
         (p.v, p.r, p.s) = vm.sign(k, digest);
     }
 
-    /// @dev Gas of the votes and settlement of a lane.
+    /// @dev Gas of the attestation and votes, and of the settlement of a lane.
     function _judge(uint256 lane, uint256 code) internal returns (uint256 votes, uint256 settling) {
+        _attest(lane);
+        votes = _used();
+        attesting = votes;
         uint256 seedBlock = court.roundOf(pool, lane, 0).seedBlock;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
         for (uint256 i = 0; i < 3; ++i) {
@@ -167,6 +171,7 @@ contract GasTest is Network {
         lane = sequence / 16;
         _note(string.concat("submit", s), submitting);
         (uint256 votes, uint256 settling) = _judge(lane, Codes.ACCEPT);
+        _note(string.concat("attest_lane1", s), attesting);
         _note(string.concat("last_reveal_and_settle_lane1", s), settling);
         _passWindow();
         bytes32 inner = _inner(sequence);
@@ -198,6 +203,7 @@ contract GasTest is Network {
         }
         lane = sequence / 16;
         (uint256 votes, uint256 settling) = _judge(lane, Codes.ACCEPT);
+        _note(string.concat("attest_lane16", s), attesting);
         _note(string.concat("last_reveal_and_settle_lane16", s), settling);
         _passWindow();
         bytes32 inner = _inner(sequence);

@@ -144,7 +144,7 @@ contract GovernanceTest is Network {
         timelock.pause();
         assertTrue(params.paused());
         vm.expectRevert(ISeats.Paused.selector);
-        seats.openSeat(stranger);
+        seats.openSeat(stranger, _classes(FAMILY));
         _wait(6 days);
         vm.prank(guardian);
         vm.expectRevert(abi.encodeWithSelector(IParams.TooSoon.selector, clock + 8 days));
@@ -210,7 +210,7 @@ contract GovernanceTest is Network {
             token.mint(free, BOND);
             token.approve(address(seats), BOND);
             vm.expectRevert(abi.encodeWithSelector(IERC20Errors.ERC20InsufficientBalance.selector, free, 0, BOND));
-            seats.openSeat(free);
+            seats.openSeat(free, _classes(FAMILY));
             vm.stopPrank();
         }
         assertEq(token.totalSupply(), supply);
@@ -225,7 +225,7 @@ contract GovernanceTest is Network {
         vm.stopPrank();
         vm.startPrank(stranger);
         token.approve(address(seats), BOND);
-        uint256 seat = seats.openSeat(stranger);
+        uint256 seat = seats.openSeat(stranger, _classes(FAMILY));
         vm.stopPrank();
         assertEq(seats.seatOf(seat).bond, BOND);
         assertEq(token.balanceOf(stranger), 0);

@@ -61,7 +61,7 @@ contract Crowd is Planting {
         units = uint24(1 + units % 20_000);
         IPools.Account memory a = pools.accountOf(pool, n);
         if (a.limit == 0 || a.frozen != 0) return;
-        if (a.earned - a.drawn + a.pending + units > a.limit) return;
+        if (a.earned - a.spent + a.pending + units > a.limit) return;
         uint256 sequence = _submitFrom(n, units);
         sequences.push(sequence);
         unitsOf[sequence] = units;
@@ -86,12 +86,41 @@ contract Crowd is Planting {
         if (token.balanceOf(address(stakes)) < before) lossBeforeFinality = true;
     }
 
+    /// @dev The service attests what it has: mostly everything, sometimes only some.
+    function attest(uint256 lane, uint256 seed) external counted("attest") harmless {
+        lane %= pools.poolOf(pool).sequence / 16 + 1;
+        if (_attestable(lane)) _attestSome(lane, seed % 4 == 0 ? seed >> 8 : type(uint256).max);
+    }
+
+    function _attestSome(uint256 lane, uint256 places) private {
+        (,, uint256 n) = pools.laneOf(pool, lane);
+        places &= (1 << n) - 1;
+        if (places & ~Codes.gather(court.roundOf(pool, lane, 0).codes) == 0) return;
+        _attestPlaces(lane, places);
+        ++calls["attested"];
+    }
+
+    function _attestable(uint256 lane) private view returns (bool) {
+        ICourt.Round memory r = court.roundOf(pool, lane, 0);
+        (, uint256 end,) = pools.laneOf(pool, lane);
+        return !r.settled && r.seed == 0 && end != 0 && height <= end + 32;
+    }
+
     /// @dev Votes of a whole round; `votes` decides each member's codes, 0 is absence.
     function votes(uint256 lane, uint256 seed) external counted("votes") harmlessToStakes {
         lane %= pools.poolOf(pool).sequence / 16 + 1;
         for (uint256 round = 0; round < 2; ++round) {
+            if (round == 0 && court.roundOf(pool, lane, 0).codes == 0 && _attestable(lane)) {
+                _attestSome(lane, type(uint256).max);
+            }
             ICourt.Round memory r = court.roundOf(pool, lane, round);
-            if (r.settled || r.seed != 0 || r.seedBlock == 0) continue;
+            if (r.settled || r.seed != 0) continue;
+            if (r.seedBlock == 0) {
+                if (round == 1 || _refs(lane).length == 0) return;
+                court.settle(pool, lane, 0, _refs(lane)); // nothing of it was attested: all of it is late
+                ++calls["late"];
+                return;
+            }
             if (height > r.seedBlock + 60) {
                 _blocks(70);
                 court.settle(pool, lane, round, _refs(lane));
@@ -208,7 +237,9 @@ contract Crowd is Planting {
             IPools.Submission memory f = pools.submissionOf(pool, sequences[i]);
             // a file that could still be rejected
             if (f.phase == IPools.Phase.Disputed) stakeLeftEarly = true;
-            if (f.phase == IPools.Phase.Settled && (Codes.isReject(f.code) || clock < f.time)) stakeLeftEarly = true;
+            if (f.phase == IPools.Phase.Settled && (Codes.isReject(f.code) || clock < f.finalAt)) {
+                stakeLeftEarly = true;
+            }
         }
         vm.prank(op);
         stakes.withdraw(n, most / 2);
@@ -262,7 +293,7 @@ contract Crowd is Planting {
 
     function _open(uint256 sequence) private view returns (bool) {
         IPools.Submission memory f = pools.submissionOf(pool, sequence);
-        return f.phase == IPools.Phase.Settled && clock < f.time;
+        return f.phase == IPools.Phase.Settled && clock < f.finalAt;
     }
 
     function _jury(uint256 trial, uint256 seed) private {
@@ -313,7 +344,7 @@ contract InvariantTest is Network {
 
     function targetSelectors() public view returns (FuzzSelector[] memory list) {
         list = new FuzzSelector[](1);
-        bytes4[] memory s = new bytes4[](19);
+        bytes4[] memory s = new bytes4[](20);
         s[0] = Crowd.submit.selector;
         s[1] = Crowd.submit.selector;
         s[2] = Crowd.blocks.selector;
@@ -333,6 +364,7 @@ contract InvariantTest is Network {
         s[17] = Crowd.rejoin.selector;
         s[18] = Crowd.withdraw.selector;
         s[9] = Crowd.seatLeaves.selector;
+        s[19] = Crowd.attest.selector;
         list[0] = FuzzSelector(address(crowd), s);
     }
 
@@ -350,14 +382,14 @@ contract InvariantTest is Network {
         for (uint256 i = 0; i < 4; ++i) {
             (address n,) = crowd.nodeAt(i);
             IPools.Account memory a = pools.accountOf(pool, n);
-            owed += (a.earned - a.drawn) * 1e6;
+            owed += (a.earned - a.spent) * 1e6;
         }
         uint256 count = crowd.count();
         for (uint256 i = 0; i < count; ++i) {
             (uint256 sequence,, uint256 units) = crowd.fileAt(i);
             IPools.Submission memory f = pools.submissionOf(pool, sequence);
             bool reserved = f.phase == IPools.Phase.Pending || f.phase == IPools.Phase.Disputed
-                || (f.phase == IPools.Phase.Settled && Codes.kind(f.code) > Codes.KIND_ACCEPT);
+                || (f.phase == IPools.Phase.Settled && !Codes.isPaid(f.code) && f.code != Codes.LATE);
             if (reserved) owed += units * 1e6;
             owed += _fees(sequence, f);
         }
@@ -366,6 +398,7 @@ contract InvariantTest is Network {
 
     function _fees(uint256 sequence, IPools.Submission memory f) private view returns (uint256 owed) {
         if (f.phase == IPools.Phase.Pending) return FEES;
+        if (f.code == Codes.LATE) return 0;
         ICourt.Round memory r = court.roundOf(pool, sequence >> 4, 0);
         uint256 code = Codes.get(r.codes, sequence & 15);
         if (code == Codes.UNDECIDED) {
@@ -409,7 +442,7 @@ contract InvariantTest is Network {
         require(token.balanceOf(address(court)) == 0, "court");
     }
 
-    /// @notice Rejected work never pays: what a node got is at most its accepted units.
+    /// @notice Rejected and late work never pays: what a node got is at most its accepted units and those that its receipts keep.
     function invariant_onlyAcceptedWorkPays() public view {
         for (uint256 i = 0; i < 4; ++i) {
             (address n,) = crowd.nodeAt(i);
@@ -418,7 +451,7 @@ contract InvariantTest is Network {
                 (uint256 sequence, address who, uint256 units) = crowd.fileAt(j);
                 if (who != n) continue;
                 IPools.Submission memory f = pools.submissionOf(pool, sequence);
-                if (f.code == Codes.ACCEPT && f.phase != IPools.Phase.Pending) accepted += units;
+                if (Codes.isPaid(f.code) && f.phase != IPools.Phase.Pending) accepted += units;
             }
             require(crowd.paid(n) <= accepted * 1e6, "paid for rejected work");
         }
@@ -439,8 +472,8 @@ contract InvariantTest is Network {
             (uint256 sequence, address who, uint256 units) = crowd.fileAt(j);
             if (who != n) continue;
             IPools.Submission memory f = pools.submissionOf(pool, sequence);
-            if (!f.cumulative || crowd.time() < f.time || (a.frozenAt != 0 && f.time > a.frozenAt)) continue;
-            if (f.code == Codes.ACCEPT && f.phase != IPools.Phase.Disputed) vested += units;
+            if (f.earned == 0 || crowd.time() < f.finalAt || (a.barrier != 0 && f.finalAt > a.barrier)) continue;
+            if (Codes.isPaid(f.code) && f.phase != IPools.Phase.Disputed) vested += units;
             (uint256 can,) = pools.claimable(pool, n, sequence);
             if (can > best) best = can;
         }
@@ -448,14 +481,14 @@ contract InvariantTest is Network {
         require(best * 1e6 + crowd.paid(n) + _heldLater(n, a) * 1e6 >= vested * 1e6, "accepted work is lost");
     }
 
-    /// @dev Units of once accepted files that count as drawn and lie behind what has vested.
+    /// @dev Units of once accepted files that count as spent and lie behind what has vested.
     function _heldLater(address n, IPools.Account memory a) private view returns (uint256 held) {
         for (uint256 j = 0; j < crowd.count(); ++j) {
             (uint256 sequence, address who, uint256 units) = crowd.fileAt(j);
             if (who != n) continue;
             IPools.Submission memory f = pools.submissionOf(pool, sequence);
-            if (!f.cumulative || (f.code == Codes.ACCEPT && f.phase != IPools.Phase.Disputed)) continue;
-            if (crowd.time() < f.time || (a.frozenAt != 0 && f.time > a.frozenAt)) held += units;
+            if (f.earned == 0 || (Codes.isPaid(f.code) && f.phase != IPools.Phase.Disputed)) continue;
+            if (crowd.time() < f.finalAt || (a.barrier != 0 && f.finalAt > a.barrier)) held += units;
         }
     }
 
@@ -482,7 +515,7 @@ contract InvariantTest is Network {
                 if (Codes.isReject(f.code) && f.phase == IPools.Phase.Settled) ++frozen;
             }
             require(a.pending == pending && a.counter == counter, "account");
-            require(a.frozen >= frozen && a.drawn <= a.earned, "frozen");
+            require(a.frozen >= frozen && a.spent <= a.earned, "frozen");
         }
     }
 }

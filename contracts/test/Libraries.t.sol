@@ -170,7 +170,7 @@ contract LibrariesTest is PRBTest {
             w = w.frozenMore(uint256(time) + i & 0xffffffff);
         }
         for (uint256 i = 0; i < n; ++i) {
-            require(w.frozenAt() == time && w.frozen() == n - i, "earliest");
+            require(w.barrier() == time && w.frozen() == n - i, "earliest");
             w = w.frozenLess();
         }
         require(w == 0, "clean");
@@ -181,6 +181,7 @@ contract LibrariesTest is PRBTest {
         require(w.frozenMore(9) == w && w.frozenLess() == w, "sticks");
         uint256 s = uint256(0).slashedAt(50).frozenMore(60);
         require(s.barrier() == 50 && s.slashedAt(70) == s && s.slashedAt(40).barrier() == 40, "earliest slash");
+        require(s.frozenLess().barrier() == 50, "a slash stays");
         require(uint256(0).frozenMore(60).slashedAt(80).barrier() == 60, "earlier freeze");
     }
 }

@@ -63,6 +63,8 @@ contract RefusalsTest is Planting {
         v = defaultValues();
         v.malformedPenalty = 10_001e9;
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("malformedPenalty"));
+        v.malformedPenalty = 0; // being late must cost something
+        _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("malformedPenalty"));
         v = defaultValues();
         v.minorityPenalty = 0;
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("minorityPenalty"));
@@ -179,6 +181,9 @@ contract RefusalsTest is Planting {
         t.laneBlocks = 0;
         _badTerms(t, "laneBlocks");
         t = defaultTerms();
+        t.attestBlocks = 1;
+        _badTerms(t, "attestBlocks");
+        t = defaultTerms();
         t.maxLag = 16;
         _badTerms(t, "maxLag");
         t = defaultTerms();
@@ -193,13 +198,14 @@ contract RefusalsTest is Planting {
         t.commitWindow = 0;
         _badTerms(t, "commitWindow");
         t = defaultTerms();
-        t.contestWindow = 31 days;
-        _badTerms(t, "contestWindow");
+        t.receiptWindow = 31 days;
+        _badTerms(t, "receiptWindow");
         t = defaultTerms();
         t.challengeWindow = 29 days;
         _badTerms(t, "unbonding"); // longer than validators' bonds stay
-        // nine eighths of: blocks of the lane and four draws, two rounds, the challenge and contest, two juries
-        uint256 sum = (2 + 1 + 4 * 64) + 2 * 120 + 3600 + 600 + 2 * (600 + 120);
+        // nine eighths of: blocks of the lane, its attestation and four draws, two rounds, the challenge, a receipt's life,
+        // two juries
+        uint256 sum = (2 + 1 + 32 + 4 * 64) + 2 * 120 + 3600 + 600 + 2 * (600 + 120);
         assertEq(params.checkTerms(defaultTerms()), sum + sum / 8);
     }
 
@@ -426,7 +432,8 @@ contract RefusalsTest is Planting {
         (many[0], many[1], many[2]) = (w, w, w);
         _yes(node, p, abi.encodeCall(pools.submitMany, (pool, 0, 0, many)));
         assertEq(pools.accountOf(pool, node).counter, 3);
-        (uint256 start, uint256 count) = pools.laneOf(pool, 0);
+        (uint256 start, uint256 end, uint256 count) = pools.laneOf(pool, 0);
+        assertEq(end, height + 2);
         assertEq(start, height);
         assertEq(count, 3);
         _blocks(3); // the lane is closed by now: the next file opens another
@@ -438,7 +445,7 @@ contract RefusalsTest is Planting {
         _no(node, p, abi.encodeCall(pools.submit, (pool, 1, 4, w)), IPools.StepOutOfRange.selector);
         _yes(node, p, abi.encodeCall(pools.submit, (pool, 2, 4, w)));
         _yes(node, p, abi.encodeCall(pools.announceMirror, (pool, 17, "https://mirror")));
-        assertEq(pools.termsOf(pool).rate, 1e6);
+        assertEq(court.termsOf(pool).rate, 1e6);
         assertEq(pools.canaryRootOf(pool, 0), bytes32(0));
     }
 
@@ -447,7 +454,7 @@ contract RefusalsTest is Planting {
         uint256 s = _submit();
         FileData memory f = files[pool][s];
         FileRef memory ref = _ref(s);
-        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, _refs(0))), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, _refs(0))), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.payFees, (pool, stranger, 1, 1)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
@@ -471,8 +478,8 @@ contract RefusalsTest is Planting {
         _claim(s);
         _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
         address c = address(court);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, _refs(0))), IPools.WrongPhase.selector);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 1, new FileRef[](0))), IPools.BadCount.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, _refs(0))), IPools.WrongPhase.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, new FileRef[](0))), IPools.BadCount.selector);
     }
 
     function _vote0() internal {
@@ -528,7 +535,10 @@ contract RefusalsTest is Planting {
         assertEq(court.roundOf(pool, 0, 0).seedBlock, 0);
         assertEq(court.roundOf(pool, 0, 1).seedBlock, 0);
         _submit();
-        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 3);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.NoSuchLane.selector); // nothing attested
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, 0);
+        _attest(0);
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), IVoting.SeedNotMined.selector);
         FileRef[] memory refs = _refs(0);
         _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
@@ -582,7 +592,7 @@ contract RefusalsTest is Planting {
         _blocks(70); // round 1 is never drawn
         court.settle(pool, 0, 1, refs);
         assertEq(_code(0), Codes.VOID);
-        assertEq(court.roundOf(pool, 0, 1).time, clock);
+        assertEq(court.roundOf(pool, 0, 1).settledAt, clock);
     }
 
     function test_courtLateReveal() public {
@@ -622,6 +632,7 @@ contract RefusalsTest is Planting {
 
     function test_drawNeedsEnoughSeats() public {
         _submit();
+        _attest(0);
         uint256 lastDraw = court.roundOf(pool, 0, 0).seedBlock + 64;
         for (uint256 i = 1; i <= SEATS - 2; ++i) {
             vm.prank(_seatOwner(i));
@@ -632,7 +643,8 @@ contract RefusalsTest is Planting {
         bytes memory over = abi.encodeWithSelector(ICourt.DrawOver.selector, lastDraw);
         _no(stranger, address(court), abi.encodeCall(court.draw, (pool, 0, 0)), over);
         uint256 next = _submit();
-        _blocks(4);
+        _attest(next / 16);
+        _blocks(2);
         bytes memory few = abi.encodeWithSelector(IVoting.TooFewSeats.selector, 2);
         _no(stranger, address(court), abi.encodeCall(court.draw, (pool, next / 16, 0)), few);
     }

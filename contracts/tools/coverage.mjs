@@ -4,11 +4,12 @@ import { execFileSync } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { forge } from "./forge.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const file = join(root, "contracts", "cache", "lcov.info");
 execFileSync(
-  join(root, "node_modules", ".bin", "forge"),
+  forge(root),
   ["coverage", "--ir-minimum", "--report", "lcov", "--report-file", file, "--no-match-contract", "GasTest|Halmos", "--no-match-coverage", "node_modules|contracts/test"],
   { cwd: root, stdio: ["ignore", "ignore", "inherit"] },
 );

@@ -118,6 +118,9 @@ const parameters = {
   drawBlocks: (n) => number(n.terms.draw_blocks),
 };
 
+const unknown = `${block}${Object.values(parameters).map((of) => networks.map(of))}`.match(/[^|]*(NaN|undefined)/);
+if (unknown) throw new Error(`a parameter is missing in chain/networks or chain/networks/terms: ${unknown[0]}`);
+
 const [BEGIN, END] = ["<!-- figures: node contracts/tools/figures.mjs -->", "<!-- end of figures -->"];
 const text = readFileSync(document, "utf8");
 const [from, to] = [text.indexOf(BEGIN), text.indexOf(END)];

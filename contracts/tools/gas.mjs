@@ -5,6 +5,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { forge } from "./forge.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const table = {
@@ -20,8 +21,7 @@ const table = {
 };
 mkdirSync(join(root, "contracts", "cache"), { recursive: true });
 mkdirSync(join(root, "benchmarks", "results"), { recursive: true });
-const forge = join(root, "node_modules", ".bin", "forge");
-execFileSync(forge, ["test", "--isolate", "--match-contract", "GasTest", "--gas-limit", "1000000000000"], {
+execFileSync(forge(root), ["test", "--isolate", "--match-contract", "GasTest", "--gas-limit", "1000000000000"], {
   env: { ...process.env, MUSTER_GAS: "true" },
   cwd: root,
   stdio: ["ignore", "ignore", "inherit"],

@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { forge } from "./forge.mjs";
 import { mutants, sources, trees } from "./mutate.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
@@ -58,9 +59,9 @@ function scratch(job) {
 }
 
 // What a run of forge's tests says: "passed", "failed", "invalid" (it does not compile) or "time".
-function forge(folder, args) {
+function test(folder, args) {
   return new Promise((resolve) => {
-    const child = spawn(join(folder, "node_modules", ".bin", "forge"), ["test", "--dynamic-test-linking", ...args], {
+    const child = spawn(forge(root), ["test", "--dynamic-test-linking", ...args], {
       cwd: folder,
       env: { ...process.env, FOUNDRY_PROFILE: "lite" },
       stdio: ["ignore", "pipe", "pipe"],
@@ -85,7 +86,7 @@ async function judge(folder, mutant) {
   writeFileSync(file, Buffer.concat([bytes.subarray(0, mutant.start), Buffer.from(mutant.text), bytes.subarray(mutant.end)]));
   try {
     for (const stage of STAGES) {
-      const said = await forge(folder, ["--fail-fast", ...stage]);
+      const said = await test(folder, ["--fail-fast", ...stage]);
       if (said !== "passed") return said === "invalid" ? said : "killed";
     }
     return "survived";
@@ -113,7 +114,7 @@ function tests() {
 const queue = chosen.filter((m) => !done.has(name(m)));
 async function work(job) {
   const folder = scratch(job);
-  if ((await forge(folder, STAGES[0])) !== "passed") throw new Error("the tests fail on the unchanged contracts");
+  if ((await test(folder, STAGES[0])) !== "passed") throw new Error("the tests fail on the unchanged contracts");
   for (let mutant = queue.shift(); mutant; mutant = queue.shift()) {
     const outcome = await judge(folder, mutant);
     done.set(name(mutant), outcome);

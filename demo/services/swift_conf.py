@@ -56,7 +56,7 @@ def prepare(data: Path, port: int, bucket: str, region: str) -> Layout:
         raise ConfigError(f"cannot make {data}: {error.strerror}", "choose another --data") from None
     check_attributes(data / "srv")
     stored = _credentials(data / "etc" / "credentials.json", region)
-    access = AccessKey(stored["access_key"], stored["secret_key"])
+    access = AccessKey(access_key=stored["access_key"], secret_key=stored["secret_key"])
     # Numbers of the storage servers in the ring; they listen on Unix sockets, so these are only names.
     ports = dict(zip(KINDS, range(6200, 6203), strict=True))
     layout = Layout(data, port, bucket, stored["region"], access, stored["suffix"], ports)

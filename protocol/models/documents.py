@@ -19,6 +19,14 @@ def check_documents(folder: Path) -> None:
         read_document(path)
 
 
+def read_object(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """The same, if it is an object."""
+    value = read_document(path, limit)
+    if not isinstance(value, dict):
+        raise IntegrityError(f"{path} holds no JSON object", REFETCH)
+    return value
+
+
 def read_document(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
     """What a JSON file holds. Raises IntegrityError if it is missing, larger than `limit` bytes, or not JSON."""
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from protocol.errors import IntegrityError, first_line
-from protocol.models.documents import check_documents, read_document
+from protocol.models.documents import check_documents, read_object
 from protocol.tasks.prompts import Tokenizer
 
 EOS = "<|end|>"
@@ -59,15 +59,9 @@ def eos_ids(folder: Path) -> tuple[int, ...]:
     Raises IntegrityError if neither names one.
     """
     for name in ("generation_config.json", "config.json"):
-        value = _read_json(folder / name).get("eos_token_id")
+        path = folder / name
+        value = read_object(path).get("eos_token_id") if path.exists() else None
         ids = value if isinstance(value, list) else [value]
         if ids and all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in ids):
             return tuple(sorted(set(ids)))
     raise IntegrityError(f"{folder} names no eos_token_id", "add it to generation_config.json")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    value = read_document(path) if path.exists() else {}
-    if not isinstance(value, dict):
-        raise IntegrityError(f"{path} holds no JSON object", "fetch the weights again")
-    return value

@@ -67,12 +67,11 @@ def _injective_modulus(items: Items, taken: Integers, stamp: int) -> int:
 def compare_rows(words: Words, moduli: Integers, coefficients: Reals, counts: Integers, means: Reals) -> int:
     """How far n claimed polynomials are from n chunks.
 
-    moduli [n], coefficients [n, 128] (residues) → counts [n, 3]: mismatching exponents, median difference of mantissas,
-    positions compared; means [n]: mean difference of mantissas. Returns the number of a chunk with NaN, or −1.
+    moduli [n], coefficients [n, 128] (residues) → counts [n, 2]: mismatching exponents, positions compared; means [n]:
+    mean difference of mantissas. Returns the number of a chunk with NaN, or −1.
     """
     spots, items, cut = np.empty((2, PART), dtype=np.int64), np.empty(ROOM, dtype=np.int64), 0
     points, found, powers = np.zeros(TOP_K), np.empty(TOP_K), np.empty((STEP + 1, TOP_K))
-    differences = np.empty(MANTISSAS, dtype=np.int64)
     for row in range(len(words)):
         # Neighbouring chunks have similar cuts; one that is a few steps of bf16 lower is rarely too high.
         positions, cut = untied(words[row], max(cut - GUESS_BELOW, 0), spots, items)
@@ -82,29 +81,14 @@ def compare_rows(words: Words, moduli: Integers, coefficients: Reals, counts: In
             points[place] = reduced(float((items[place] & 0xFFFFFFFF) % moduli[row]))
         powers_of(points, powers)
         evaluate(coefficients[row], powers, found)
-        differences[:] = 0
         matched, total = 0, 0
         for place in range(positions):
             residue = int(found[place])
             claimed = (residue + PRIME if residue < 0 else residue) & 0x7FFF
             own = items[place] >> 32
             if claimed >> MANTISSA_BITS == own >> MANTISSA_BITS:
-                difference = abs(claimed - own)
-                differences[difference] += 1
-                matched, total = matched + 1, total + difference
+                matched, total = matched + 1, total + abs(claimed - own)
         counts[row, 0] = positions - matched
-        counts[row, 1] = _upper_median(differences, matched) if matched or not positions else MANTISSAS
-        counts[row, 2] = positions
+        counts[row, 1] = positions
         means[row] = total / matched if matched else MANTISSAS if positions else 0
     return -1
-
-
-@compiled
-def _upper_median(differences: Integers, count: int) -> int:
-    """The upper of two middle values, as the reference takes it. differences[d]: how often d occurs. 0 if never."""
-    seen = 0
-    for difference in range(len(differences)):
-        seen += differences[difference]
-        if seen > count // 2:
-            return difference
-    return 0

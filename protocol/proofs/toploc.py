@@ -22,17 +22,16 @@ class ChunkErrors(NamedTuple):
     """How far a chunk's proof is from the verifier's own activations.
 
     positions: how many of the verifier's top 128 were compared (those inside a tie at the cut are not: a prover may
-    have kept other members of the tie). exponent_mismatches: count over them. mantissa_mean, mantissa_median: absolute
-    differences of 7-bit mantissas where the exponent matches, 128 if it matches nowhere, 0 if nothing was compared.
+    have kept other members of the tie). exponent_mismatches: count over them. mantissa_mean: absolute difference of
+    7-bit mantissas where the exponent matches, 128 if it matches nowhere, 0 if nothing was compared.
     """
 
     exponent_mismatches: int
     mantissa_mean: float
-    mantissa_median: float
     positions: int = TOP_K
 
 
-NOTHING = ChunkErrors(0, 0.0, 0.0, 0)
+NOTHING = ChunkErrors(0, 0.0, 0)
 
 
 def build(hidden: torch.Tensor) -> list[bytes]:
@@ -73,12 +72,12 @@ def verify_many(hidden: Sequence[torch.Tensor], proofs: Sequence[Sequence[bytes]
     out: list[list[ChunkErrors]] = [[NOTHING] * len(own) for own in proofs]
     for group in _groups(hidden):
         rows = np.array([first[sequence] + chunk for sequence, chunk in group.places])
-        counts = np.empty((len(rows), 3), dtype=np.int64)
+        counts = np.empty((len(rows), 2), dtype=np.int64)
         means = np.empty(len(rows))
         claimed = parsed.moduli[rows], parsed.coefficients[rows].astype(np.float64)
         _refuse_nan(compare_rows(group.words, *claimed, counts, means))
         for (sequence, chunk), found, mean in zip(group.places, counts.tolist(), means.tolist(), strict=True):
-            out[sequence][chunk] = ChunkErrors(found[0], mean, float(found[1]), found[2])
+            out[sequence][chunk] = ChunkErrors(found[0], mean, found[1])
     return out
 
 

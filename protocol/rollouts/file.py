@@ -24,7 +24,7 @@ def read(data: bytes, limits: Limits, sandbox: Sandbox = SANDBOX) -> tuple[Rollo
     """Header and rows of a file from a stranger, within `limits`.
 
     The Parquet library runs in a sandboxed process under memory and CPU limits; what it hands back is checked again
-    here. Raises MalformedFile naming what is wrong, ReaderError if this machine (not the file) is at fault.
+    here. Raises MalformedFile naming what is wrong, MusterError if this machine (not the file) is at fault.
     """
     _check_outside(data, limits)
     parts = sandbox.parse(data, limits)

@@ -1,9 +1,6 @@
 """Frames between a process that wants a rollout file read and its sandboxed reader: lengths first, no pickles."""
 
-import os
-import select
 import struct
-import time
 from collections.abc import Iterator, Sequence
 
 from protocol.rollouts.schema import MalformedFile
@@ -30,36 +27,3 @@ def unpack_body(body: bytes) -> Iterator[bytes]:
         if at > len(body):
             raise MalformedFile("the reader's answer is cut short")
         yield body[at - size : at]
-
-
-def read_exactly(fd: int, size: int, deadline: float | None = None) -> bytes | None:
-    """`size` bytes, or None at the end of the stream. Raises TimeoutError past `deadline` (monotonic seconds)."""
-    chunks, missing = [], size
-    while missing:
-        if deadline is not None:
-            _await(fd, select.POLLIN, deadline)
-        chunk = os.read(fd, min(missing, 1 << 20))
-        if not chunk:
-            return None
-        chunks.append(chunk)
-        missing -= len(chunk)
-    return b"".join(chunks)
-
-
-def write_all(fd: int, data: bytes, deadline: float | None = None) -> None:
-    """Write everything. Raises TimeoutError past `deadline`, OSError when the other side is gone."""
-    view = memoryview(data)
-    while view:
-        if deadline is not None:
-            _await(fd, select.POLLOUT, deadline)
-            view = view[os.write(fd, view[:4096]) :]
-        else:
-            view = view[os.write(fd, view) :]
-
-
-def _await(fd: int, event: int, deadline: float) -> None:
-    poll = select.poll()
-    poll.register(fd, event)
-    left = deadline - time.monotonic()
-    if left <= 0 or not poll.poll(1000 * left):
-        raise TimeoutError

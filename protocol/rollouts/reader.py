@@ -18,15 +18,7 @@ import pyarrow.parquet as pq
 
 from protocol.proofs.codec import PROOF_BYTES, proof_count
 from protocol.rollouts.confine import confine
-from protocol.rollouts.frames import (
-    ANSWER,
-    OK,
-    REFUSED,
-    REQUEST,
-    pack_body,
-    read_exactly,
-    write_all,
-)
+from protocol.rollouts.frames import ANSWER, OK, REFUSED, REQUEST, pack_body
 from protocol.rollouts.parquet import METADATA_KEY, SCHEMA
 from protocol.rollouts.rowbytes import encode_row
 from protocol.rollouts.schema import MAX_HEADER_BYTES, Limits, MalformedFile, Rollout
@@ -171,7 +163,8 @@ def _child(data: bytes, limits: Limits, out: int) -> None:
             answer = bytes([OK]) + parse(data, limits)
         except MalformedFile as error:
             answer = bytes([REFUSED]) + error.what.encode("utf-8", "replace")[:1000]
-        write_all(out, answer)
+        while answer:
+            answer = answer[os.write(out, answer) :]
     finally:
         os._exit(0)
 
@@ -202,16 +195,16 @@ def main() -> None:
     gc.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes our input
     pa.set_memory_pool(pa.system_memory_pool())
-    requests, answers = 0, os.dup(1)
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    while (head := read_exactly(requests, REQUEST.size)) is not None:
+    while len(head := requests.read(REQUEST.size)) == REQUEST.size:
         limits_size, data_size = REQUEST.unpack(head)
-        fields = read_exactly(requests, limits_size)
-        data = read_exactly(requests, data_size)
-        if fields is None or data is None:
+        fields, data = requests.read(limits_size), requests.read(data_size)
+        if len(data) < data_size:
             return
         status, body = _serve_one(data, Limits(**json.loads(fields)))
-        write_all(answers, ANSWER.pack(status, len(body)) + body)
+        answers.write(ANSWER.pack(status, len(body)) + body)
+        answers.flush()
 
 
 if __name__ == "__main__":

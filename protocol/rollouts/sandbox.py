@@ -7,20 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 import protocol
 from protocol.errors import MusterError
-from protocol.rollouts.frames import ANSWER, OK, REFUSED, REQUEST, read_exactly, unpack_body, write_all
+from protocol.rollouts.frames import ANSWER, OK, REFUSED, REQUEST, unpack_body
 from protocol.rollouts.schema import Limits, MalformedFile
 
 _SLACK_SECONDS = 60.0  # wall time beyond the CPU limit before our own machine, not the file, is blamed
-
-
-class ReaderError(MusterError):
-    """The reader failed for a reason that is not the file's: try again, blame nobody."""
 
 
 class Sandbox:
@@ -31,12 +27,13 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
 
     def parse(self, data: bytes, limits: Limits) -> list[bytes]:
-        """Header bytes and row bytes of a file. Raises MalformedFile, or ReaderError after a second failed try."""
+        """Header bytes and row bytes of a file. Raises MalformedFile, or MusterError if the reader failed
+        twice, which is not the file's fault."""
         for _ in range(2):
             with self._lock:
                 try:
                     status, body = self._exchange(data, limits)
-                except (OSError, TimeoutError) as error:
+                except OSError as error:
                     self.close()
                     failure: Exception = error
                     continue
@@ -44,7 +41,7 @@ class Sandbox:
                 failure = OSError("it was killed")  # the out-of-memory killer or an operator, not our limits
                 continue
             return _judge(status, body, limits)
-        raise ReaderError(
+        raise MusterError(
             f"the rollout reader failed twice: {failure or type(failure).__name__}", "see this machine's load"
         )
 
@@ -52,17 +49,19 @@ class Sandbox:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
-        deadline = time.monotonic() + limits.cpu_seconds + _SLACK_SECONDS
         fields = json.dumps(asdict(limits)).encode()
-        write_all(process.stdin.fileno(), REQUEST.pack(len(fields), len(data)) + fields, deadline)
-        write_all(process.stdin.fileno(), data, deadline)
-        out = process.stdout.fileno()
-        head = read_exactly(out, ANSWER.size, deadline)
-        if head is None:
-            raise OSError("it ended")
-        status, size = ANSWER.unpack(head)
-        body = read_exactly(out, size, deadline)
-        if body is None:
+        # Killing the reader ends every read and write below, however far it has come.
+        late = threading.Timer(limits.cpu_seconds + _SLACK_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+        late.start()
+        try:
+            process.stdin.write(REQUEST.pack(len(fields), len(data)) + fields + data)
+            process.stdin.flush()
+            head = process.stdout.read(ANSWER.size)
+            status, size = ANSWER.unpack(head) if len(head) == ANSWER.size else (0, 1)
+            body = process.stdout.read(size)
+        finally:
+            late.cancel()
+        if len(body) < size:
             raise OSError("it ended")
         return status, body
 
@@ -78,7 +77,6 @@ class Sandbox:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env=environment,
-                bufsize=0,
                 start_new_session=True,
             )
         return self._process
@@ -98,7 +96,8 @@ class Sandbox:
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(OSError):  # a request that the reader did not live to take
+                    stream.close()
 
 
 def _judge(status: int, body: bytes, limits: Limits) -> list[bytes]:

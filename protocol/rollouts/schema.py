@@ -1,11 +1,10 @@
 """The rollout file's vocabulary: header, rollout, limits, and the checks every file must pass (docs/protocol.md, 6)."""
 
-import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.api.base import Address, Hex64
@@ -196,7 +195,7 @@ def _wrong(rollout: Rollout, limits: Limits | None) -> str:
     if len(rollout.logprobs) != output:
         return f"{len(rollout.logprobs)} log-probs for {output} output tokens"
     numbers = (*rollout.logprobs, rollout.task_reward, rollout.length_penalty, rollout.reward)
-    if not all(map(_finite32, numbers)):
+    if not _finite32(numbers):
         return "a number that is not finite in float32"
     expected = proof_count(output)
     if len(rollout.proofs) != expected:
@@ -206,8 +205,6 @@ def _wrong(rollout: Rollout, limits: Limits | None) -> str:
     return ""
 
 
-def _finite32(value: float) -> bool:
-    try:
-        return math.isfinite(struct.unpack(">f", struct.pack(">f", value))[0])
-    except (OverflowError, struct.error, TypeError):
-        return False
+def _finite32(values: Sequence[float]) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.array(values, dtype=np.float32)).all())

@@ -67,14 +67,6 @@ def _uniform(x: Any) -> Floats:
     return u
 
 
-def uniforms(key: NoiseKey, position: int, vocab: int) -> Floats:
-    """u of tokens 0 … vocab − 1 at output position `position` (0-based): float64 [vocab], in (0, 1 − 2⁻²⁴]."""
-    _check_key(key, position)
-    out = np.empty(vocab, dtype=np.uint32)
-    _words(key, position, vocab, out)
-    return _uniform(out)
-
-
 def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float) -> Choices:
     """Sample one token per row.
 

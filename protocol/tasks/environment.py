@@ -7,7 +7,7 @@ from pathlib import Path
 
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
-from protocol.models.documents import read_document
+from protocol.models.documents import read_object
 from protocol.tasks import load_task
 from protocol.tasks.prompts import Tokenizer, completion_text, prompt_tokens
 from protocol.tasks.rewards import length_penalty, reward, task_reward
@@ -62,7 +62,7 @@ class Environment:
 def _vocabulary(folder: Path) -> int:
     """Rows of the output layer, as config.json says (for composite models in `text_config`)."""
     path = folder / "config.json"
-    document = read_document(path, _MAX_CONFIG_BYTES)
+    document = read_object(path, _MAX_CONFIG_BYTES)
     try:
         size = document["text_config"]["vocab_size"] if "text_config" in document else document["vocab_size"]
         if type(size) is not int or size <= 0:

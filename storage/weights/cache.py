@@ -9,13 +9,14 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from protocol.errors import ConfigError
-from protocol.files import write_atomic
+from protocol.files import explained, file_sha256, write_atomic
+from protocol.folders import write_folder
 from protocol.locks import locked
 from storage.weights.manifest import Manifest, Shard
 
@@ -31,10 +32,8 @@ class WeightCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.shards = folder / "shards"
-        try:
+        with explained(f"make the weights cache {folder}", "choose another"):
             self.shards.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot make the weights cache {folder}: {error.strerror}", "choose another") from None
 
     def version(self, digest: bytes) -> Path:
         return self.folder / digest.hex()
@@ -92,12 +91,9 @@ class WeightCache:
                     offset += shard.size
         return places
 
-    def install(self, manifest: Manifest, draft: Path) -> None:
-        """Make a complete draft folder the version's folder, at once and for good; loose shards of it go."""
-        final = self.version(manifest.digest)
-        if final.exists():
-            shutil.rmtree(final)
-        draft.replace(final)
+    def install(self, manifest: Manifest, fill: Callable[[Path], None]) -> None:
+        """Make the folder into which `fill` writes the version's, at once and for good; loose shards of it go."""
+        write_folder(self.version(manifest.digest), fill)
         write_atomic(self.folder / f"{manifest.digest.hex()}.json", manifest.canonical())
         for shard in manifest.shards():
             (self.shards / shard.sha256).unlink(missing_ok=True)
@@ -107,16 +103,13 @@ class WeightCache:
         found = [path for path in self.folder.iterdir() if path.is_dir() and _VERSION.fullmatch(path.name)]
         return [bytes.fromhex(path.name) for path in sorted(found, key=_modified)]
 
-    def touch(self, digest: bytes) -> None:
-        os.utime(self.version(digest))
-
     def prune(self, keep: int = KEPT_VERSIONS) -> None:
         """Remove all but the `keep` versions used last, and what a fetch abandoned a day ago left."""
         for digest in self.versions()[:-keep]:
             (self.folder / f"{digest.hex()}.json").unlink(missing_ok=True)
             shutil.rmtree(self.version(digest), ignore_errors=True)
         old = time.time() - _ABANDONED_SECONDS
-        for path in (*self.shards.iterdir(), *self.folder.glob(".draft-*")):
+        for path in (*self.shards.iterdir(), *self.folder.glob(".*.*")):
             if _modified(path) < old:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -132,5 +125,4 @@ def _file_hash(path: Path, size: int) -> str:
     """SHA-256 of a plain file of `size` bytes, empty if it is not one."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
         return ""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)

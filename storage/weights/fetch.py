@@ -2,10 +2,10 @@
 
 import hashlib
 import os
-import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from protocol.errors import IntegrityError, MusterError
@@ -38,10 +38,11 @@ def fetch(
         manifest = _manifest(manifest_hash, open_object, scope, step, cache)
         if not cache.is_intact(manifest):
             _fetch_shards(manifest, open_object, cache, parallel)
-            cache.install(manifest, _assemble(manifest, cache))
-        cache.touch(manifest_hash)
+            cache.install(manifest, partial(_assemble, manifest, cache))
+        folder = cache.version(manifest_hash)
+        os.utime(folder)
     cache.prune(keep)
-    return cache.version(manifest_hash)
+    return folder
 
 
 def _manifest(
@@ -89,27 +90,17 @@ def _checked(shard: Shard, data: bytes) -> bytes:
     return data
 
 
-def _assemble(manifest: Manifest, cache: WeightCache) -> Path:
-    """A draft folder with every file written and hashed; it becomes the version by one rename."""
-    draft = cache.folder / f".draft-{manifest.digest.hex()}-{os.getpid()}"
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
+def _assemble(manifest: Manifest, cache: WeightCache, folder: Path) -> None:
+    """Write every file of the manifest into `folder`. Raises IntegrityError if shards do not make their file."""
     places = cache.find_shards()
-    try:
-        for file in manifest.files:
-            whole = hashlib.sha256()
-            with (draft / file.name).open("wb") as out:
-                for shard in file.shards:
-                    data = cache.read_shard(shard, places)
-                    if data is None:
-                        raise MusterError("a shard vanished from the weights cache", "fetch again")
-                    whole.update(data)
-                    out.write(data)
-                out.flush()
-                os.fsync(out.fileno())
-            if whole.hexdigest() != file.sha256:
-                raise IntegrityError(f"{file.name} does not have its hash", "report the manifest to the pool's owner")
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-    return draft
+    for file in manifest.files:
+        whole = hashlib.sha256()
+        with (folder / file.name).open("wb") as out:
+            for shard in file.shards:
+                data = cache.read_shard(shard, places)
+                if data is None:
+                    raise MusterError("a shard vanished from the weights cache", "fetch again")
+                whole.update(data)
+                out.write(data)
+        if whole.hexdigest() != file.sha256:
+            raise IntegrityError(f"{file.name} does not have its hash", "report the manifest to the pool's owner")

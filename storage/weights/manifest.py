@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 from eth_account.signers.local import LocalAccount
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from protocol import eip712
+from protocol.documents import Document
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError, first_problem
 from protocol.identity import PoolId
@@ -24,11 +25,7 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 
 
-class Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Shard(Part):
+class Shard(Document):
     """One content-addressed piece of a file."""
 
     sha256: Hash
@@ -39,7 +36,7 @@ class Shard(Part):
         return object_key("shards", bytes.fromhex(self.sha256))
 
 
-class WeightFile(Part):
+class WeightFile(Document):
     """One file of the folder: its shards in order make its bytes. A name has no path."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
@@ -61,7 +58,7 @@ class WeightFile(Part):
         return self
 
 
-class Manifest(Part):
+class Manifest(Document):
     """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55."""
 
     version: Literal[1] = 1
@@ -108,7 +105,7 @@ class Manifest(Part):
         return hashlib.sha256(self.canonical()).digest()
 
 
-class SignedManifest(Part):
+class SignedManifest(Document):
     """The stored object; `signature` is the owner's."""
 
     manifest: Manifest

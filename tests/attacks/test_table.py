@@ -54,7 +54,7 @@ def offline(dtype: str = FLOAT32) -> OfflinePool:
     return OfflinePool.of(tiny.model_folder(), dtype, tiny.CONFIG.model, WORK)
 
 
-def producer(engine: Remembering | TransformersEngine, name: str = "") -> Producer:
+def producer(engine: TransformersEngine, name: str = "") -> Producer:
     made = REGISTRY[name].build(offline().config, engine, 0.01) if name else Producer(offline().config, engine)
     made.load(tiny.model_folder())
     return made
@@ -78,9 +78,9 @@ def test_bf16_has_every_attack_on_arithmetic() -> None:
 def test_a_remembered_file_gets_the_same_verdict_document(name: str) -> None:
     known = offline().known
     plain = producer(TransformersEngine(), name).make(work_of(5))
-    fresh = producer(Remembering(TransformersEngine(), known), name).make(work_of(5))
+    fresh = producer(Remembering(known), name).make(work_of(5))
     size = len(known)
-    again = producer(Remembering(TransformersEngine(), known), name).make(work_of(5))
+    again = producer(Remembering(known), name).make(work_of(5))
     assert len(known) == size, "the second file was generated anew"
     assert plain.data == fresh.data == again.data
     documents = {offline().verdict(made, work_of(5)).canonical() for made in (plain, fresh, again)}
@@ -89,8 +89,8 @@ def test_a_remembered_file_gets_the_same_verdict_document(name: str) -> None:
 
 def test_weights_are_told_apart_in_memory() -> None:
     known = offline().known
-    honest = producer(Remembering(TransformersEngine(), known)).make(work_of(6))
-    noisy = producer(Remembering(TransformersEngine(), known), "weights-noise").make(work_of(6))
+    honest = producer(Remembering(known)).make(work_of(6))
+    noisy = producer(Remembering(known), "weights-noise").make(work_of(6))
     assert honest.rollouts[0].logprobs != noisy.rollouts[0].logprobs
 
 

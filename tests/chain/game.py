@@ -1,4 +1,4 @@
-"""A small pool with eight seats, played on a real chain: what tests of state, follower and facades share."""
+"""A small pool with eleven seats, played on a real chain: what tests of state, follower and facades share."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,9 +13,13 @@ from chain.projection import Projection
 from chain.records import Submission, Terms
 from chain.state import State
 from chain.suite import Suite
+from protocol.identity import PoolId
+from protocol.receipts import ReceiptSigner, UploadReceipt
 from tests.conftest import GRAINS, Deployed
 
 RATE, FEE = 1000, 50_000_000
+SEATS = 2 * 3 + 5
+"""Two committees and a jury of different seats."""
 
 
 def terms(**changes: object) -> Terms:
@@ -56,11 +60,14 @@ def work(text: str, units: int = 1000, rows: int = 8) -> WorkItem:
 
 @dataclass
 class Game:
-    """`voters[seat]` is a seat's suite for its voting key; `owner` owns the pool, another account all seats."""
+    """`voters[seat]` is a seat's suite for its voting key; `owner` owns the pool, `validator` all seats. `service`:
+    the key that attests uploads."""
 
     deployed: Deployed
     projection: Projection
     owner: LocalAccount
+    service: LocalAccount
+    validator: Suite
     voters: dict[int, Suite] = field(default_factory=dict)
     pool: int = 0
 
@@ -97,13 +104,27 @@ class Game:
         if head < block:
             self.deployed.chain.mine(block - head)
 
-    def submit(self, node: LocalAccount, step: int, item: WorkItem) -> Submission:
+    def submit(self, node: LocalAccount, step: int, item: WorkItem, receipt: UploadReceipt | None = None) -> Submission:
         counter = self.state.accounts[self.pool, node.address].counter
-        done = self.deployed.suite(node).pools.submit(self.pool, step, counter, item).send()
+        done = self.deployed.suite(node).pools.submit(self.pool, step, counter, item, receipt).send()
         return self.state.submissions[self.pool, done.sequence]
 
+    def attest(self, lane: int, places: int | None = None) -> None:
+        """The service says that the bytes of these places (all of them unless given) were uploaded."""
+        record = self.state.lanes[self.pool, lane]
+        self.mine_to(record.last_block)
+        court = self.deployed.suite(self.service).court
+        court.attest(self.pool, lane, record.missing if places is None else places).send()
+
+    def receipt(self, node: LocalAccount, item: WorkItem, time: int) -> UploadReceipt:
+        """The service's word that a node's file was uploaded at chain time `time`."""
+        at = PoolId(self.suite.client.chain_id, self.suite.pools.address, self.pool)
+        return ReceiptSigner(self.service, at).sign(node.address, item.sha256.hex(), 1000, time)
+
     def vote(self, lane: int, codes: Mapping[int, int], round: int = 0) -> None:
-        """Draw, commit, reveal and settle; `codes`: place → code that every member votes."""
+        """Attest if nothing is, draw, commit, reveal and settle; `codes`: place → code that every member votes."""
+        if not self.state.lanes[self.pool, lane].attested:
+            self.attest(lane)
         record = self.state.lanes[self.pool, lane]
         self.mine_to(record.rounds[round].seed_block + 1)
         word = sum(code << (4 * place) for place, code in codes.items())
@@ -137,16 +158,19 @@ class Game:
 
 
 def begin(deployed: Deployed, folder: Path, budget: int = 1000 * GRAINS) -> Game:
-    """Eight drawable seats, an open pool, step 0 not yet published."""
-    owner = deployed.rich()
+    """An open pool with as many drawable seats as it needs, step 0 not yet published."""
+    owner, service = deployed.rich(), deployed.chain.account()
     suite = deployed.suite(owner)
     follower = Follower(suite.client, deployed.deployment, folder / "events.db")
-    game = Game(deployed, Projection(follower), owner)
-    bonded = deployed.suite(deployed.rich())  # not the pool's owner: its seats may not judge its canaries
-    bonded.token.approve(suite.seats.address, 8 * suite.seats.bond()).send()
-    for _ in range(8):
-        voter = deployed.chain.account()
-        game.voters[bonded.seats.open_seat(voter.address).send()] = deployed.suite(voter)
-    deployed.chain.mine(2 * suite.seats.epoch_blocks())
+    # Not the pool's owner: its seats may not judge its canaries.
+    bonded = deployed.suite(deployed.rich())
+    game = Game(deployed, Projection(follower), owner, service, bonded)
     game.pool = suite.pools.create_pool(terms(), budget).send()
+    suite.court.set_service(game.pool, service.address).send()
+    bonded.token.approve(suite.seats.address, SEATS * suite.seats.bond()).send()
+    for _ in range(SEATS):
+        voter = deployed.chain.account()
+        game.voters[bonded.seats.open_seat(voter.address, [game.pool]).send()] = deployed.suite(voter)
+    deployed.chain.mine(2 * suite.seats.epoch_blocks())
+    suite.pools.review_seats(game.pool).send()
     return game

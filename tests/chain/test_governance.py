@@ -76,8 +76,9 @@ def test_a_change_waits_for_both_delays(deployed: Deployed, suite: Suite, tmp_pa
     suite.timelock.execute(proposal).send()
     state = projected(suite, tmp_path)
     assert state.proposals["0x" + proposal.id.hex()].status == "done"
-    assert state.announced["minorityPenalty"] == 150_000_000
-    assert state.announced["since"] == suite.client.now() + suite.params.unbonding()
+    since = suite.client.now() + suite.params.unbonding()
+    assert state.params_at(since - 1)["minorityPenalty"] == 100_000_000
+    assert state.params_at(since)["minorityPenalty"] == 150_000_000
     assert suite.params.values()["minorityPenalty"] == 100_000_000
     deployed.chain.later(suite.params.unbonding())
     assert suite.params.values()["minorityPenalty"] == 150_000_000
@@ -111,6 +112,15 @@ def test_several_calls_of_another_program_are_one_proposal(deployed: Deployed, s
     assert [one.status for one in proposals(suite, tmp_path)] == ["done"]
 
 
+def test_an_operation_without_calls_stops_nobody_who_follows(deployed: Deployed, suite: Suite, tmp_path: Path) -> None:
+    for salt in (SALT, bytes(32)):
+        suite.timelock.call("scheduleBatch", [], [], [], bytes(32), salt, DELAY).send()
+        suite.timelock.call("cancel", suite.timelock.read("hashOperationBatch", [], [], [], bytes(32), salt)).send()
+    assert proposals(suite, tmp_path) == []
+    suite.timelock.schedule(suite.params.call("setPaused", True), SALT).send()
+    assert [one.status for one in proposals(suite, tmp_path)] == ["scheduled"]
+
+
 def test_a_guardian_of_its_own_pauses_at_once_and_governance_does_not(chain: Chain, tmp_path: Path) -> None:
     governor, guardian, deployer = chain.account(), chain.account(), chain.account()
     network = NetworkConfig.load("local").governed_by(governor.address, guardian.address)
@@ -128,7 +138,7 @@ def test_a_guardian_of_its_own_pauses_at_once_and_governance_does_not(chain: Cha
     state = projected(acting(governor), tmp_path)
     assert state.paused_until == chain.client().now() + 7 * 86400
     with pytest.raises(ContractError, match="Paused"):
-        acting(guardian).seats.open_seat(guardian.address).send()
+        acting(guardian).seats.open_seat(guardian.address, [1]).send()
     timelock = deployment.address("Timelock")
     assert state.roles == {
         "admin": (timelock,),

@@ -9,6 +9,7 @@ from eth_account.signers.local import LocalAccount
 
 from chain.errors import ContractError
 from chain.records import Status, Submission
+from protocol.receipts import UploadReceipt
 from protocol.verdict import Code
 from tests.chain.game import Game, begin, work
 from tests.chain.test_state import compare
@@ -21,11 +22,19 @@ class Play:
     def __init__(self, game: Game, seed: int) -> None:
         self.game = game
         self.random = random.Random(seed)
-        self.nodes = [game.node() for _ in range(3)]
+        self.nodes = [game.node() for _ in range(6)]
         self.counts: Counter[str] = Counter()
+        self.uploaded = dict[bytes, UploadReceipt]()
+        self.forged = game.receipt(self.nodes[0][1], work("forged"), 0)
         self.moves = {
-            self.submit: 8,
+            self.submit: 12,
             self.vote: 8,
+            self.attest: 4,
+            self.present_receipt: 2,
+            self.settle_nothing: 3,
+            self.pause_or_resume: 2,
+            self.hire_or_dismiss: 1,
+            self.rotate_service: 1,
             self.finalize: 3,
             self.claim: 3,
             self.dispute: 3,
@@ -41,6 +50,9 @@ class Play:
         game.publish()
 
     def step(self) -> None:
+        status = self.game.state.pools[self.game.pool].status
+        if status != "open" and self.random.random() < 0.4:
+            (self.pause_or_resume if status == "paused" else self.hire_or_dismiss)()
         (move,) = self.random.choices(list(self.moves), list(self.moves.values()))
         try:
             move()
@@ -59,7 +71,47 @@ class Play:
 
     def submit(self) -> None:
         step = self.game.state.pools[self.game.pool].step
-        self.game.submit(self.node()[1], step, work(str(self.random.random()), self.random.randint(1, 3000)))
+        node, item = self.node()[1], work(str(self.random.random()), self.random.randint(1, 3000))
+        ago = self.random.choice([None, 0, 5, 50])
+        receipt = None if ago is None else self.game.receipt(node, item, self.game.suite.client.now() - ago)
+        self.game.submit(node, max(0, step - self.random.randint(0, 3)), item, receipt)
+        if receipt is not None:
+            self.uploaded[item.sha256] = receipt
+
+    def attest(self) -> None:
+        lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.rounds[0].drawn])
+        self.game.attest(lane.lane, self.random.randint(1, (1 << len(lane.sequences)) - 1))
+
+    def present_receipt(self) -> None:
+        file = self.pick(status=Status.PENDING)
+        self.game.mine_to(self.game.state.lane_of(file).last_block)
+        self.game.suite.court.attest_by_receipt(file, self.uploaded.get(file.sha256) or self.forged).send()
+
+    def settle_nothing(self) -> None:
+        lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.attested])
+        self.game.mine_to(lane.last_block + self.game.state.pools[self.game.pool].terms.attestBlocks)
+        self.game.suite.court.settle((lane.pool, lane.lane, 0), self.game.state.files_of(lane)).send()
+
+    def pause_or_resume(self) -> None:
+        pools, paused = self.game.suite.pools, self.game.state.pools[self.game.pool].status == "paused"
+        (pools.resume_pool if paused else pools.pause_pool)(self.game.pool).send()
+
+    def hire_or_dismiss(self) -> None:
+        """A seat opts out of the pool, or in again; the pool has just as many as it needs."""
+        out = [seat for seat in self.game.state.seats.values() if not seat.classes and seat.active]
+        if out:
+            self.game.validator.seats.opt_in(out[0].seat, self.game.pool).send()
+        else:
+            seat = self.random.choice([seat.seat for seat in self.game.state.seats.values() if seat.active])
+            self.game.validator.seats.opt_out(seat, self.game.pool).send()
+        self.game.deployed.chain.mine(self.game.suite.seats.epoch_blocks())
+        self.game.suite.pools.review_seats(self.game.pool).send()
+        self.counts[self.game.state.pools[self.game.pool].status] += 1
+
+    def rotate_service(self) -> None:
+        service = self.game.deployed.chain.account()
+        self.game.suite.court.set_service(self.game.pool, service.address).send()
+        self.game.service = service
 
     def vote(self) -> None:
         lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.round.settled])
@@ -68,7 +120,7 @@ class Play:
         self.game.vote(lane.lane, codes, lane.round.round)
 
     def finalize(self) -> None:
-        refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE])
+        refused = self.random.choice([Status.REJECTED, Status.MALFORMED, Status.UNAVAILABLE, Status.LATE])
         self.game.suite.pools.finalize(self.pick(status=refused, finalized=False)).send()
 
     def claim(self) -> None:
@@ -85,7 +137,7 @@ class Play:
 
     def judge(self) -> None:
         trials = [t for t in self.game.state.trials.values() if not t.drawn]
-        verdict = self.random.choice([Code.ACCEPT, Code.REJECT_SAMPLING, Code.MALFORMED])
+        verdict = self.random.choice([Code.ACCEPT, Code.REJECT_SAMPLING, Code.MALFORMED, Code.UNAVAILABLE])
         self.game.try_case(self.random.choice(trials).trial, verdict)
 
     def conclude(self) -> None:
@@ -98,7 +150,7 @@ class Play:
         self.game.suite.court.close((lane.pool, lane.lane, round_.round), self.random.choice(left)).send()
 
     def forfeit(self) -> None:
-        self.game.forfeit(self.pick(status=Status.ACCEPTED))
+        self.game.forfeit(self.pick(status=self.random.choice([Status.ACCEPTED, Status.UNAVAILABLE])))
 
     def pass_time(self) -> None:
         self.game.deployed.chain.later(self.random.choice([5, 31, 61, 90]))
@@ -130,5 +182,7 @@ def test_random_play(deployed: Deployed, tmp_path: Path, seed: int) -> None:
             compare(game)
     assert play.counts["submit"] > 5
     assert play.counts["vote"] > 5
+    assert play.counts["attest"] >= 1
+    assert any(file.status is Status.LATE for file in game.state.submissions.values())
     assert play.counts["reorganise"] >= 1
     assert game.projection.state.generation >= 1

@@ -10,9 +10,11 @@ from chain.contracts.pools import WorkItem
 from chain.errors import ContractError
 from chain.records import Status
 from chain.reducers import replay
+from chain.reducers.pools import STATUSES
+from chain.reducers.registry import ZERO
 from chain.state import State
 from protocol.rollouts import merkle
-from protocol.verdict import Code
+from protocol.verdict import LANE, Code, code_at
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import GRAINS, Deployed
 from trainer.canaries import StepCanaries
@@ -25,6 +27,38 @@ def game(deployed: Deployed, tmp_path: Path) -> Game:
     return begin(deployed, tmp_path)
 
 
+def compare_pools(game: Game, state: State) -> None:
+    """Pools, their services and their lanes."""
+    court = game.suite.court
+    for number, pool in state.pools.items():
+        view = game.suite.pools.read("poolOf", number)
+        assert (pool.owner, STATUSES.index(pool.status), len(pool.steps)) == (
+            view["owner"],
+            view["status"],
+            view["steps"],
+        )
+        assert pool.terms == court.terms_of(number)
+        service, previous, until = court.read("serviceOf", number)
+        assert (pool.service or ZERO, pool.previous_service or ZERO, pool.previous_until) == (service, previous, until)
+    for key, lane in state.lanes.items():
+        _, end, files = game.suite.pools.read("laneOf", *key)
+        assert files == len(lane.sequences)
+        assert end in (0, lane.last_block)
+        for round_ in lane.rounds:
+            seen = court.read("roundOf", *key, round_.round)
+            assert (round_.settled, round_.seats) == (seen["settled"], tuple(seen["seats"]))
+            assert sum(1 << member for member in round_.closed) == seen["closed"]
+            if round_.settled:
+                assert (round_.codes, round_.settled_time) == (seen["codes"], seen["settledAt"])
+            elif round_.round == 0:
+                assert places(seen["codes"]) == lane.attested
+
+
+def places(codes: int) -> int:
+    """The places of a word of codes that have one, as a bitmap."""
+    return sum(1 << place for place in range(LANE) if code_at(codes, place))
+
+
 def compare(game: Game) -> State:
     """Every record of the state equals the contract's view."""
     state, suite = game.state, game.suite
@@ -33,19 +67,19 @@ def compare(game: Game) -> State:
         assert (account.counter, account.units_pending) == (view["counter"], view["pending"]), address
         assert (account.units_earned, account.units_spent) == (view["earned"], view["spent"]), address
         assert (account.ejected, account.removed) == (view["slashed"], view["removed"])
-        assert (account.frozen, account.barrier) == (view["frozen"], view["frozenAt"])
+        assert (account.frozen, account.barrier) == (view["frozen"], view["barrier"])
         assert account.limit == view["limit"]
     for key, sub in state.submissions.items():
         seen = suite.pools.read("submissionOf", *key)
-        assert bool(seen["cumulative"]) == bool(sub.cumulative), key
         assert (sub.code, bool(sub.disputed)) == (seen["code"], seen["phase"] == 3), key
-        if sub.cumulative:
-            assert seen["units"] == sub.cumulative
-        if sub.status != Status.PENDING:
-            assert seen["time"] == sub.final_time
+        assert (seen["earned"], seen["units"]) == (sub.cumulative, 0 if sub.cumulative else sub.units), key
+        pending = sub.status == Status.PENDING
+        assert (seen["submittedAt"], seen["finalAt"]) == ((sub.block, 0) if pending else (0, sub.final_time)), key
+    compare_pools(game, state)
     for number, seat in state.seats.items():
         on_chain = suite.seats.seat_of(number)
         assert (seat.owner, seat.voter, seat.bond) == (on_chain.owner, on_chain.voter, on_chain.bond)
+        assert set(seat.classes) == set(suite.seats.read("classesOf", number))
     for address, node in state.nodes.items():
         stake = suite.stakes.node_of(address)
         assert (node.stake, node.pool, node.frozen, node.operator) == (
@@ -168,7 +202,8 @@ def test_malformed_unavailable_and_void(game: Game) -> None:
         Status.PENDING,
     ]
     assert not state.accounts[game.pool, node.address].ejected
-    lane = state.lanes[game.pool, 1]
+    game.attest(1)
+    lane = game.state.lanes[game.pool, 1]
     game.mine_to(lane.rounds[0].seed_block + 101)
     game.suite.court.settle((game.pool, 1, 0), state.files_of(lane)).send()
     # Nobody drew its committee: a second one may judge it, and is not drawn either.
@@ -183,6 +218,7 @@ def test_a_split_committee_gives_way_to_a_second_one(game: Game) -> None:
     _, node = game.node()
     step = game.publish()
     game.submit(node, step, work("split"))
+    game.attest(0)
     lane = game.state.lanes[game.pool, 0]
     game.mine_to(lane.round.seed_block + 1)
     committee = game.suite.court.committee_of((game.pool, 0, 0))
@@ -234,7 +270,7 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     state = compare(game)
     canary = state.canaries[game.pool, sub.sequence]
     assert (canary.concluded, canary.upheld, canary.code) == (True, True, Code.CANARY)
-    slash = state.params["canarySlash"]
+    slash = state.params_at(game.suite.client.now())["canarySlash"]
     assert canary.slashed == dict.fromkeys(canary.accused, slash)
     assert {(s.kind, s.amount) for s in state.slashes} == {("seat", slash)}
     assert state.submissions[game.pool, sub.sequence].status == Status.CANARY

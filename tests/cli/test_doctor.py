@@ -58,11 +58,12 @@ def cached_weights(folder: Path) -> Path:
     part = {"name": "model.safetensors", "size": 5000, "sha256": digest, "shards": [{"sha256": digest, "size": 5000}]}
     fields = {"chain_id": 1, "pools": "0x" + "11" * 20, "pool": 1, "step": 0, "parent": "", "dtype": "float32"}
     manifest = Manifest.model_validate({**fields, "files": [part]})
-    draft = folder / ".draft-x"
-    draft.mkdir(parents=True)
-    (draft / "model.safetensors").write_bytes(data)
     cache = WeightCache(folder)
-    cache.install(manifest, draft)
+
+    def fill(aside: Path) -> None:
+        (aside / "model.safetensors").write_bytes(data)
+
+    cache.install(manifest, fill)
     return cache.version(manifest.digest) / "model.safetensors"
 
 

@@ -48,7 +48,7 @@ def test_a_change_is_proposed_listed_and_executed(chain: Chain, muster: Muster, 
     assert "there is no 'minoriti'" in muster.refused("governance", "change", "--set", "minoriti=1", *governor, "--yes")
     assert "slash_bps" in muster.refused("governance", "change", "--set", "slash_bps=x", *governor, "--yes")
     proposed = muster.ok(*change, *governor, "--yes", "--json").json
-    assert "no proposal can be executed before" in muster.refused("governance", "execute", *governor, "--yes")
+    assert "the proposal cannot be executed before" in muster.refused("governance", "execute", *governor, "--yes")
     (listed,) = muster.ok("governance", "status", "--json").json["proposals"]
     assert (listed["id"], listed["status"], listed["ready_at"]) == (
         proposed["id"],
@@ -63,7 +63,7 @@ def test_a_change_is_proposed_listed_and_executed(chain: Chain, muster: Muster, 
     view = muster.ok("governance", "status", "--json").json
     assert (view["values"]["slashBps"], view["announced"]["slashBps"]) == (10_000, 9000)
     assert "90%" in muster.ok("governance", "status").out
-    assert "is waiting to be executed" in muster.refused("governance", "execute", *governor, "--yes")
+    assert "no scheduled proposals" in muster.refused("governance", "execute", *governor, "--yes")
     chain.later(view["unbonding"])
     view = muster.ok("governance", "status", "--json").json
     assert (view["values"]["slashBps"], view["values"]["minorityPenalty"]) == (9000, 150_000_000)
@@ -79,7 +79,7 @@ def test_a_guardian_pauses_at_once_and_governance_by_proposal(
     assert "AccessControlUnauthorizedAccount" in muster.refused("governance", "resume", *guardian, "--yes")
     resume = muster.ok("governance", "resume", *governor, "--yes", "--json").json
     again = muster.ok("governance", "pause", *governor, "--yes", "--json").json
-    assert "name one with --id" in muster.refused("governance", "cancel", *governor, "--yes")
+    assert "2 scheduled proposals; see" in muster.refused("governance", "cancel", *governor, "--yes")
     muster.ok("governance", "cancel", "--id", again["id"], *governor, "--yes")
     chain.later(DELAY)
     muster.ok("governance", "execute", *governor, "--yes")

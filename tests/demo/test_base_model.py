@@ -4,16 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from demo.base_model import BaseModelProcess
+from demo.base_model import base_model_process, wait_for_folder
+from demo.supervisor import Supervisor
 from protocol.errors import MusterError
 
 
 def test_a_base_model_that_cannot_be_made_ends_the_run_with_the_reason(tmp_path: Path) -> None:
-    log = tmp_path / "logs" / "base-model.log"
-    process = BaseModelProcess(tmp_path / "missing.json", 7, log)
+    supervisor = Supervisor()
+    process = supervisor.start(base_model_process(tmp_path / "missing.json", 7, tmp_path / "logs" / "base-model.log"))
     said: list[str] = []
-    with pytest.raises(MusterError, match=r"no base model: .*missing\.json.*base-model\.log"):
-        process.wait(lambda: None, said.append)
+    with pytest.raises(MusterError, match=r"(?s)base-model failed .*missing\.json.*base-model\.log"):
+        wait_for_folder(process, supervisor.check, said.append)
     assert said
 
 
@@ -21,7 +22,9 @@ def test_a_run_that_is_stopped_does_not_wait_for_its_base_model(tmp_path: Path) 
     def stopped() -> None:
         raise KeyboardInterrupt
 
-    process = BaseModelProcess(tmp_path / "missing.json", 7, tmp_path / "log")
+    supervisor = Supervisor()
+    process = supervisor.start(base_model_process(tmp_path / "missing.json", 7, tmp_path / "log"))
     with pytest.raises(KeyboardInterrupt):
-        process.wait(stopped, lambda _: None)
-    process.stop()
+        wait_for_folder(process, stopped, lambda _: None)
+    supervisor.stop()
+    assert process.pid is None

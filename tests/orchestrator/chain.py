@@ -25,6 +25,7 @@ TERMS = Terms(
     0,
     2,
     4,
+    4,
     65536,
     100,
     10,
@@ -34,6 +35,7 @@ TERMS = Terms(
     10,
     10,
     10,
+    0,
     False,
     b"\1" * 32,
 )
@@ -74,7 +76,7 @@ class ScriptedChain:
     # ---- what actors do
 
     def create(self, budget: int = 10_000_000, pool: int = 1, **terms: Any) -> None:
-        fields = vars(replace(TERMS, **terms))
+        fields = {name.rstrip("_"): value for name, value in vars(replace(TERMS, **terms)).items()}
         self.emit(
             "Pools", "PoolCreated", pool=pool, owner=OWNER.address, configHash=b"\1" * 32, terms=fields, unbonding=9
         )

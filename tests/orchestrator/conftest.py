@@ -37,7 +37,7 @@ class Shelf:
 
     def __init__(self) -> None:
         settings = S3Settings(endpoint="http://127.0.0.1:9", bucket="pool", credentials=Path("unused"))
-        self._presigner = Presigner(settings, AccessKey("key", "secret"))
+        self._presigner = Presigner(settings, AccessKey(access_key="key", secret_key="secret"))
         self.sizes: dict[str, int] = {}
 
     def size(self, key: str) -> int | None:

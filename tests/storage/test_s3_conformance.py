@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import boto3
@@ -54,7 +53,7 @@ def ask(
 
 @pytest.fixture
 def ticket(bucket: Bucket) -> UploadTicket:
-    bucket.delete(KEY)
+    bucket._client.delete_object(Bucket="muster", Key=KEY)
     return bucket.presign_put(KEY, len(DATA), SHA)
 
 
@@ -158,7 +157,8 @@ def test_times(s3: ServiceProcess, bucket: Bucket) -> None:
 def test_wrong_secret(s3: ServiceProcess, bucket: Bucket) -> None:
     settings = settings_of(s3)
     real = settings.access()
-    for access in (replace(real, secret_key="x" * 40), replace(real, access_key="local:nobody")):
+    for wrong in ({"secret_key": "x" * 40}, {"access_key": "local:nobody"}):
+        access = real.model_copy(update=wrong)
         assert ask(s3, "GET", Presigner(settings, access).presign_get(KEY))[0] == 403
 
 
@@ -206,6 +206,6 @@ def test_urls_are_signed_as_boto3_signs_them(s3: ServiceProcess, bucket: Bucket)
 
 
 def test_bad_access_key_is_a_clear_error(s3: ServiceProcess, bucket: Bucket) -> None:
-    wrong = Bucket(settings_of(s3), AccessKey("local:muster", "wrong"))
+    wrong = Bucket(settings_of(s3), AccessKey(access_key="local:muster", secret_key="wrong"))
     with pytest.raises(ConfigError, match="refuses"):
         wrong.get(KEY)

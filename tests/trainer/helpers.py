@@ -7,14 +7,15 @@ from typing import Any
 import torch
 import transformers
 
+from protocol.models.tokenizer import save_byte_tokenizer
 from trainer.rollouts import Group, TrainRollout
-from trainer.tiny_model import save_tiny_tokenizer
+from trainer.tiny_model import PHRASES
 
 
 def small_model(folder: Path, seed: int = 0) -> Path:
     """A Hugging Face folder with a random Qwen2 of hidden size 16."""
     folder.mkdir(parents=True, exist_ok=True)
-    size = save_tiny_tokenizer(folder)
+    size = save_byte_tokenizer(folder, PHRASES)
     config: Any = transformers.Qwen2Config(
         vocab_size=size,
         hidden_size=16,

@@ -7,9 +7,9 @@ import pytest
 from demo.pool import DEMO_TASK
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError
+from protocol.folders import file_digests
 from protocol.tasks import load_task
 from trainer.basemodel import base_model, cache_key, warmed_up
-from trainer.folders import file_digests
 from trainer.warmup import Recipe
 from trainer.warmup_data import example, worked_sum
 

@@ -121,6 +121,7 @@ contract Deployer is PRBTest {
             jury: 5,
             appealJury: 0,
             laneBlocks: 2,
+            attestBlocks: 32,
             maxLag: 2,
             auditRate: 65536,
             drawBlocks: 64,
@@ -130,7 +131,7 @@ contract Deployer is PRBTest {
             appealWindow: 600,
             juryCommitWindow: 60,
             juryRevealWindow: 60,
-            contestWindow: 600,
+            receiptWindow: 600,
             class: FAMILY,
             inviteOnly: false,
             configHash: keccak256("config")

@@ -105,10 +105,17 @@ contract Network is Deployer {
         classes[0] = class;
     }
 
-    function _createPool(PoolTerms memory terms) internal returns (uint256) {
+    function _createPool(PoolTerms memory terms) internal returns (uint256 created) {
         _give(owner, address(pools), BUDGET);
         vm.prank(owner);
-        return pools.createPool(terms, BUDGET);
+        created = pools.createPool(terms, BUDGET);
+        _serve(created);
+    }
+
+    /// @dev Names the pool's service key.
+    function _serve(uint256 served) internal {
+        vm.prank(owner);
+        court.setService(served, account("service"));
     }
 
     function _register(address op, string memory nodeName, uint256 amount) internal returns (address n) {
@@ -168,6 +175,21 @@ contract Network is Deployer {
         }
     }
 
+    // ---- Attestation
+
+    /// @dev What the service does at a lane's end, when it has the bytes of all files.
+    function _attest(uint256 lane) internal {
+        (,, uint256 n) = pools.laneOf(pool, lane);
+        _attestPlaces(lane, (1 << n) - 1);
+    }
+
+    function _attestPlaces(uint256 lane, uint256 places) internal {
+        (, uint256 end, uint256 n) = pools.laneOf(pool, lane);
+        if (n < 16 && height <= end) _blocks(end + 1 - height);
+        vm.prank(account("service"));
+        court.attest(pool, lane, places);
+    }
+
     // ---- Votes
 
     /// @dev Sixteen times one code.
@@ -180,8 +202,9 @@ contract Network is Deployer {
         (votes[0], votes[1], votes[2]) = (a, b, c);
     }
 
-    /// @dev Moves past the seed block and draws.
+    /// @dev Attests what nobody did before, moves past the seed block and draws.
     function _draw(uint256 lane, uint256 round) internal {
+        if (round == 0 && court.roundOf(pool, lane, 0).codes == 0) _attest(lane);
         uint256 seedBlock = court.roundOf(pool, lane, round).seedBlock;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
         court.draw(pool, lane, round);

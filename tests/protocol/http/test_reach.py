@@ -170,7 +170,9 @@ def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ticket(endpoint: str) -> UploadTicket:
     settings = S3Settings(endpoint=endpoint, bucket="muster", credentials=Path("unused"))
-    return Presigner(settings, AccessKey("a", "b")).presign_put(KEY, len(DATA), hashlib.sha256(DATA).digest())
+    return Presigner(settings, AccessKey(access_key="a", secret_key="b")).presign_put(
+        KEY, len(DATA), hashlib.sha256(DATA).digest()
+    )
 
 
 def test_a_ticket_does_not_upload_inside(asked: list[str]) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError, IntegrityError
-from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.models.tokenizer import eos_ids, load_tokenizer, save_byte_tokenizer
 from protocol.tasks import Problem
 from protocol.tasks.prompts import completion_text, prompt_tokens
-from trainer.tiny_model import save_tiny_tokenizer, tiny_model_config
+from trainer.tiny_model import PHRASES, tiny_model_config
 
 PROBLEM = Problem("State the final answer to the following arithmetic problem: 5 - 9 + 3 =", "-1")
 
@@ -21,7 +21,7 @@ PROBLEM = Problem("State the final answer to the following arithmetic problem: 5
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("tokenizer")
-    size = save_tiny_tokenizer(folder)
+    size = save_byte_tokenizer(folder, PHRASES)
     loaded: Any = load_tokenizer(folder)
     assert len(loaded) == size == 266
     return loaded

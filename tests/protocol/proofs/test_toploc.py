@@ -64,7 +64,7 @@ def test_equal_with_awkward_values(width: int) -> None:
         flat = hidden.bfloat16()
         assert toploc.build(flat) == [plain_proof(flat.flatten())]
         (errors,) = toploc.verify(flat, toploc.build(flat))
-        assert (errors.exponent_mismatches, errors.mantissa_mean, errors.mantissa_median) == (0, 0.0, 0.0)
+        assert (errors.exponent_mismatches, errors.mantissa_mean) == (0, 0.0)
 
 
 def test_colliding_indices_lower_the_modulus() -> None:
@@ -148,7 +148,7 @@ def test_verifier_leaves_out_ties_at_the_cut(width: int) -> None:
             assert np.array_equal(np.sort(items[:count] & 0xFFFFFFFF), expected)
 
 
-def plain_errors(hidden: torch.Tensor, proof: bytes) -> tuple[int, float, float]:
+def plain_errors(hidden: torch.Tensor, proof: bytes) -> tuple[int, float]:
     """The reference's comparison over the verifier's whole top 128."""
     parsed = parse_many([proof])
     index = hidden.flatten().abs().topk(TOP_K).indices.tolist()
@@ -158,8 +158,8 @@ def plain_errors(hidden: torch.Tensor, proof: bytes) -> tuple[int, float, float]
     mantissas = [abs((a & 127) - (b & 127)) for a, b in zip(own, found, strict=True) if a >> 7 == b >> 7]
     mismatches = TOP_K - len(mantissas)
     if not mantissas:
-        return mismatches, 128.0, 128.0
-    return mismatches, statistics.fmean(mantissas), statistics.median_high(mantissas)
+        return mismatches, 128.0
+    return mismatches, statistics.fmean(mantissas)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.003, 0.05, 1.0])
@@ -172,9 +172,7 @@ def test_errors_equal_the_plain_comparison(noise: float) -> None:
         (errors,) = toploc.verify(mine, [proof])
         if errors.positions == TOP_K:
             compared += 1
-            assert (errors.exponent_mismatches, errors.mantissa_mean, errors.mantissa_median) == pytest.approx(
-                plain_errors(mine, proof)
-            )
+            assert (errors.exponent_mismatches, errors.mantissa_mean) == pytest.approx(plain_errors(mine, proof))
         assert (errors.exponent_mismatches > 60) == (noise == 1.0)
     assert compared >= 3
 

@@ -247,6 +247,17 @@ def test_reader_death_is_not_the_files_fault() -> None:
     assert SANDBOX.pid != first
 
 
+def test_a_reader_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write(header(), rollouts())
+    read(data, LIMITS)
+    first = SANDBOX.pid
+    assert first is not None
+    os.kill(first, signal.SIGSTOP)
+    monkeypatch.setattr("protocol.rollouts.sandbox._SLACK_SECONDS", 5.0)
+    assert read(data, replace(LIMITS, cpu_seconds=1))[0] == header()
+    assert SANDBOX.pid != first
+
+
 def test_reader_that_takes_too_long_is_stopped() -> None:
     limits = Limits(64, 16, 64, 2048)
     rows = rollouts(limits)

@@ -1,13 +1,12 @@
 """Folders that are either complete or absent: filled aside, synced, renamed into place."""
 
-import hashlib
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from protocol.files import sync_folder
+from protocol.files import file_sha256, sync_folder
 
 
 def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
@@ -48,12 +47,8 @@ def drop_old(folders: Sequence[Path], keep: int) -> None:
 
 def file_digests(folder: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
     """SHA-256 (hex) of each plain file directly in `folder`, by name."""
-    out = {}
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name not in skip:
-            with path.open("rb") as stream:
-                out[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return out
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in skip]
+    return {path.name: file_sha256(path) for path in paths}
 
 
 def _sync(folder: Path) -> None:
