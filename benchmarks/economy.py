@@ -56,14 +56,12 @@ KNOWN = (
     {"votes on own files": VOTE["accept"], "votes on others' files": VOTE["accept"], "votes so": 0},
     {"jurors on others' files": VOTE["reject"], "disputes": 1},
 )
-TYPES = "((uint256,uint256,uint256,uint256,uint256,uint256,(uint16,uint16{0})),({1}),({2}))[]"
-
 Plan = dict[str, int]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of the coalition's share of the class's seats; of lanes that somebody re-checks; of files that the owner planted."""
+    """Shares: of the class's seats in the coalition, of lanes that somebody re-checks, of files that are canaries."""
 
     seats: float = 1 / 3
     watched: float = 1 / 10
@@ -79,7 +77,8 @@ class Played:
     network: str
     plan: Plan
     lanes: list[tuple[int, int]] = field(default_factory=list)
-    """What the coalition gains and everybody else loses, in grains; of four lanes two are unwatched, one has a canary."""
+    """What the coalition gains and everybody else loses, in grains; of four lanes two are unwatched, the last has a
+    canary."""
 
     @property
     def within(self) -> bool:
@@ -106,20 +105,13 @@ class Played:
 
     def name(self) -> str:
         plan = self.plan
-        parts = [
-            f"{self.network}, {plan['seats']}% of the seats, {plan['files']} of {plan['files'] + plan['others']} files"
-        ]
-        labels = {
-            name: next(label for label, value in CHOICES[name].items() if value == plan[name]) for name in CHOICES
-        }
-        return "; ".join(
-            [f"{parts[0]} of {plan['units']} units"]
-            + [f"{name}: {labels[name]}" for name in CHOICES if _odd(plan, name)]
-        )
-
-
-def _odd(plan: Plan, name: str) -> bool:
-    return plan[name] != next(iter(CHOICES[name].values()))
+        files = f"{plan['files']} of {plan['files'] + plan['others']} files of {plan['units']} units"
+        parts = [f"{self.network}, {plan['seats']}% of the seats, {files}"]
+        for name, options in CHOICES.items():
+            label = next(label for label, value in options.items() if value == plan[name])
+            if label != next(iter(options)):
+                parts.append(f"{name}: {label}")
+        return "; ".join(parts)
 
 
 def draw_plan(source: random.Random, most_units: int, lanes: int, known: Plan | None = None) -> Plan:
@@ -154,27 +146,43 @@ def setting(network: str) -> tuple[tuple[Any, ...], tuple[int, ...], int]:
         terms = replace(terms, fee=fee, juryFee=GRAINS // 2, jury=7, appealJury=15, challengeWindow=86_400)
     most_units = (terms.committee // 2 + 1) * suite.min_bond // terms.rate
     fixed = (suite.min_window, suite.block_seconds, suite.unbonding, suite.bond, suite.min_bond, suite.epoch_blocks)
-    rules = (terms.rate, terms.fee, terms.juryFee, terms.minStake, terms.leverage, most_units, terms.committee)
-    rules += (terms.jury, terms.appealJury, terms.auditRate, terms.challengeWindow)
-    return (*fixed, suite.penalties.as_tuple()), rules, most_units
+    pay = (terms.rate, terms.fee, terms.juryFee, terms.minStake, terms.leverage, most_units)
+    bodies = (terms.committee, terms.jury, terms.appealJury, terms.auditRate, terms.challengeWindow)
+    return (*fixed, suite.penalties.as_tuple()), (*pay, *bodies), most_units
+
+
+def case_types() -> str:
+    """The ABI type of a list of Economy.t.sol's `Case`: setting, rules, plan."""
+    fixed, rules, plan = ((count * ",uint256")[1:] for count in (6, 11, 7 + len(CHOICES)))
+    return f"(({fixed},(uint16,uint16{6 * ',uint256'})),({rules}),({plan}))[]"
+
+
+def forge(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """With this benchmark's contracts for its only tests."""
+    binary = next(ROOT.glob("node_modules/@foundry-rs/forge-*/bin/forge"))
+    environment = os.environ | {"FOUNDRY_TEST": "contracts/test/economy"} | variables
+    return subprocess.run([binary, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def play(batch: Sequence[Played]) -> None:
     """Adds every plan's lanes, played by forge."""
     cases = [(*setting(one.network)[:2], tuple(one.plan.values())) for one in batch]
-    types = TYPES.format(*(",uint256" * n if not i else ",".join(["uint256"] * n) for i, n in enumerate((6, 11, 19))))
     cache = ROOT / "contracts" / "cache"
     cache.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="economy-") as folder:
         path = Path(folder) / "plans"
-        path.write_bytes(encode([types], [cases]))
-        told = {"MUSTER_ECONOMY": f"./{path.relative_to(ROOT)}", "FOUNDRY_TEST": "contracts/test/economy"}
-        command = ["node_modules/.bin/forge", "test", "--gas-limit", str(1 << 60)]
-        done = subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True, check=False)
-        answer = path.with_suffix(".out")
-        if not answer.exists():
+        path.write_bytes(encode([case_types()], [cases]))
+        done = forge(
+            "test",
+            "--match-contract",
+            "EconomyTest",
+            "--gas-limit",
+            str(1 << 60),
+            MUSTER_ECONOMY=f"./{path.relative_to(ROOT)}",
+        )
+        if done.returncode:
             raise RuntimeError(f"forge could not play the plans:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
-        (lanes,) = decode(["int256[2][][]"], answer.read_bytes())
+        (lanes,) = decode(["int256[2][][]"], path.with_suffix(".out").read_bytes())
     for one, more in zip(batch, lanes, strict=True):
         one.lanes += more
 
@@ -189,6 +197,7 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 32, jobs: int
     source, lanes, size = random.Random(7), 8 if quick else count, 10 if quick else 120
     rules = {network: setting(network)[2] for network in NETWORKS}
     everyone: list[Played] = []
+    forge("build")  # once, before several processes do
 
     def play_all(batch: Sequence[Played], what: str) -> None:
         with ThreadPoolExecutor(jobs) as pool:

@@ -38,8 +38,10 @@ abstract contract Lane is Market {
         uploadedAt = clock;
         _wait(1);
         bool paused = plan.service == POOL_PAUSED;
-        vm.prank(owner);
-        if (paused) pools.pausePool(pool);
+        if (paused) {
+            vm.prank(owner);
+            pools.pausePool(pool);
+        }
         for (uint256 i = 0; i < count; ++i) {
             bool own = i < plan.files;
             uint256 sequence = _handIn(own ? coalitionNode : honestNode, paused);
