@@ -77,8 +77,7 @@ class Played:
     network: str
     plan: Plan
     lanes: list[tuple[int, int]] = field(default_factory=list)
-    """What the coalition gains and everybody else loses, in grains; of four lanes two are unwatched, the last has a
-    canary."""
+    """The coalition's gain, the others' loss, in grains; of four lanes two are unwatched, the last has a canary."""
 
     @property
     def within(self) -> bool:
@@ -172,14 +171,8 @@ def play(batch: Sequence[Played]) -> None:
     with tempfile.TemporaryDirectory(dir=cache, prefix="economy-") as folder:
         path = Path(folder) / "plans"
         path.write_bytes(encode([case_types()], [cases]))
-        done = forge(
-            "test",
-            "--match-contract",
-            "EconomyTest",
-            "--gas-limit",
-            str(1 << 60),
-            MUSTER_ECONOMY=f"./{path.relative_to(ROOT)}",
-        )
+        told = f"./{path.relative_to(ROOT)}"
+        done = forge("test", "--match-contract=EconomyTest", f"--gas-limit={1 << 60}", MUSTER_ECONOMY=told)
         if done.returncode:
             raise RuntimeError(f"forge could not play the plans:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
         (lanes,) = decode(["int256[2][][]"], path.with_suffix(".out").read_bytes())
@@ -205,10 +198,8 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 32, jobs: int
         progress(f"{what}: {len(batch)} plans, {sum(len(one.lanes) for one in everyone)} lanes in all")
 
     for network, most in rules.items():
-        everyone += [
-            Played(network, draw_plan(source, most, lanes, known)) for known in KNOWN for _ in range(2 if quick else 8)
-        ]
-        everyone += [Played(network, draw_plan(source, most, lanes)) for _ in range(size)]
+        firsts = [*KNOWN * (2 if quick else 8), *[None] * size]
+        everyone += [Played(network, draw_plan(source, most, lanes, first)) for first in firsts]
     play_all(everyone, "known and random")
     for _ in range(2):
         batch = []
@@ -218,22 +209,23 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 32, jobs: int
             batch += [Played(network, vary(source, source.choice(parents).plan, most)) for _ in range(size)]
         everyone += batch
         play_all(batch, "variations")
-    for _ in range(2 if quick else 6):
-        doubtful = [one for one in everyone if one.expected()[0] > 0 and (one.within or one.least() > 0)]
+    for _ in range(1 if quick else 3):
+        doubtful = [one for one in everyone if one.within and one.expected()[0] > 0]
         for one in doubtful:
-            one.plan["seed"] = source.getrandbits(40)
+            one.plan |= {"seed": source.getrandbits(40), "lanes": 4 * lanes}
         play_all(doubtful, "again, those that gained")
-    profitable = [one for one in best(everyone, len(everyone)) if one.least() > 0]
-    beyond = {name: best(everyone, 5, limits) for name, limits in BEYOND.items()}
+    profitable = [one.told() for one in best(everyone, len(everyone)) if one.least() > 0]
+    groups = {"more seats": (STATED, best(everyone, 5, within=False))}
+    groups |= {name: (limits, best(everyone, 5, limits)) for name, limits in BEYOND.items()}
     return {
         "strategies": len(everyone),
         "lanes": sum(len(one.lanes) for one in everyone),
         "profitable": len(profitable),
         "worst": best(everyone, 1)[0].told(),
         "limits": asdict(STATED),
-        "found": [one.told() for one in profitable],
-        "beyond": {"more seats": [one.told() for one in best(everyone, 5, within=False) if one.least() > 0]}
-        | {
-            name: [one.told(BEYOND[name]) for one in top if one.least(BEYOND[name]) > 0] for name, top in beyond.items()
+        "found": profitable,
+        "beyond": {
+            name: [one.told(limits) for one in group if one.least(limits) > 0]
+            for name, (limits, group) in groups.items()
         },
     }
