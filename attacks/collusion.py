@@ -1,11 +1,13 @@
-"""A validator that votes honestly until its own seats are the majority of a committee; then it rejects honest work."""
+"""A validator that votes honestly until its own seats are the majority of a committee; then it rejects honest work,
+and the next time it keeps silent."""
 
 import dataclasses
 import logging
 
 from chain.records import Pool
+from chain.state import State
 from protocol.verdict import Code
-from validator.collaborators import ValidatorCollaborators
+from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.committees import ours
 from validator.judge_queue import LaneVerdict
 from validator.publishing import VerdictPublisher
@@ -20,6 +22,10 @@ class OneLie:
     def __init__(self) -> None:
         self._told: dict[str, LaneVerdict] = {}
 
+    def told_elsewhere(self, where: str) -> bool:
+        """Whether it was told, in another lane than this one."""
+        return bool(self._told) and where not in self._told
+
     def bend(self, where: str, honest: LaneVerdict, captured: bool) -> LaneVerdict:
         if captured and not self._told and Code.ACCEPT in honest.codes:
             place = honest.codes.index(Code.ACCEPT)
@@ -29,12 +35,35 @@ class OneLie:
         return self._told.get(where, honest) if captured else honest
 
 
-class CollusiveVoting(Voting):
-    """Lies once, about one file, where it has the majority of the committee's votes; honest before and after."""
+class OneSilence:
+    """Keeps silent in one lane, the first that it may when it first sees it, and votes in all others."""
 
-    def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
-        super().__init__(collaborators, publisher)
-        self._lie = OneLie()
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._kept = ""
+
+    def keeps(self, where: str, may: bool) -> bool:
+        if may and not self._kept and where not in self._seen:
+            self._kept = where
+            log.info("%s: keeping silent", where)
+        self._seen.add(where)
+        return where == self._kept
+
+
+class CollusiveVoting(Voting):
+    """Where it has the majority of a committee's votes: lies once, about one file, and the next time leaves the lane
+    undecided by its silence; honest before and after."""
+
+    def __init__(self, shared: ValidatorCollaborators, pool: PoolCollaborators, publisher: VerdictPublisher) -> None:
+        super().__init__(shared, pool, publisher)
+        self._lie, self._silence = OneLie(), OneSilence()
+
+    def advance(self, state: State, pool: Pool, voting: VotingRound, now: int) -> None:
+        members, size = len(list(ours(voting.committee, self.voters))), len(voting.committee.seats)
+        # Not with all of its seats: then nobody would draw the committee for long.
+        stalls = voting.where.startswith("lane-") and voting.where.endswith("-0") and size // 2 < members < size
+        if not self._silence.keeps(voting.where, stalls and self._lie.told_elsewhere(voting.where)):
+            super().advance(state, pool, voting, now)
 
     def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
         honest = super().verdict(pool, voting)

@@ -10,6 +10,7 @@ from attacks.launch import launch
 from protocol.verdict import Code, Verdict
 from validator.config import ValidatorConfig
 from validator.context import verdict_on
+from validator.main import build
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
@@ -24,13 +25,12 @@ def always(code: Code) -> Callable[..., Verdict]:
 
 def _build(attack: str, config: ValidatorConfig) -> "Validator":
     from attacks.collusion import CollusiveVoting
-    from validator.collaborators import ValidatorCollaborators
-    from validator.daemon import Validator
     from validator.pipeline import judge
+    from validator.voting import Voting
 
     if attack == "colluder":
-        return Validator(config, ValidatorCollaborators.connect(config, judge), CollusiveVoting)
-    return Validator(config, ValidatorCollaborators.connect(config, always(_FIXED[attack])))
+        return build(config, judge, CollusiveVoting)
+    return build(config, always(_FIXED[attack]), Voting)
 
 
 if __name__ == "__main__":

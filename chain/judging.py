@@ -30,6 +30,11 @@ class Panel:
         return bool(self.seats)
 
     @property
+    def duties(self) -> set[int]:
+        """The seats whose part is not closed."""
+        return {seat for member, seat in enumerate(self.seats) if member not in self.closed}
+
+    @property
     def all_committed(self) -> bool:
         return self.drawn and len(self.commits) == len(self.seats)
 

@@ -271,7 +271,7 @@ class Node:
 @dataclass
 class Seat:
     """A validator's seat; drawable from epoch `active_from` on until `left_epoch` (0: still active), for the pools of
-    the `classes` it opted into."""
+    the `classes` it opted into, and of those in `left_classes` up to the epoch there."""
 
     seat: int
     owner: str
@@ -286,6 +286,7 @@ class Seat:
     penalised: int = 0
     earned: int = 0
     classes: tuple[int, ...] = ()
+    left_classes: dict[int, int] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:

@@ -92,6 +92,15 @@ class State:
             if sequence == lane.sequences[0]:
                 yield lane
 
+    def unattested(self, pool: int, node: str) -> Iterator[Submission]:
+        """The node's files that are not attested and can still be, newest first."""
+        for file in reversed(self.submissions_of(pool, node)):
+            lane = self.lane_of(file)
+            if self.head >= lane.last_block + self.pools[pool].terms.attestBlocks:
+                return
+            if file.status == Status.PENDING and not lane.is_judged(file.place):
+                yield file
+
     def seats_of_voter(self, voter: str) -> list[Seat]:
         return [seat for seat in self.seats.values() if seat.voter == voter and not seat.closed]
 

@@ -110,6 +110,32 @@ class Paying(Acting):
     yes: YesOption = False
 
 
+@dataclass(frozen=True)
+class ClassOptions:
+    """Options that name what a seat judges."""
+
+    pool: Annotated[list[int] | None, typer.Option("--pool", min=1, help="Judge this pool; can be repeated.")] = None
+    family: Annotated[
+        list[str] | None, typer.Option("--class", help="Judge all pools of this family, by its name or number.")
+    ] = None
+
+    def classes(self, session: "Session") -> list[int]:
+        """The classes that are named. Raises ConfigError if none is, or a pool is judged by a family's seats."""
+        from chain.seat_classes import family
+
+        named: list[int] = []
+        for pool in self.pool or ():
+            session.pool(pool)
+            of = session.suite.court.terms_of(pool).class_
+            if of not in (0, pool):
+                raise ConfigError(f"pool {pool} is judged by the seats of family {of}", f"pass --class {of}")
+            named.append(pool)
+        named += map(family, self.family or ())
+        if not named:
+            raise ConfigError("nothing to judge is named", "pass --pool NUMBER or --class NAME")
+        return list(dict.fromkeys(named))
+
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 

@@ -8,6 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from chain.network import FOLDER
 from chain.records import Terms
+from chain.seat_classes import family
 from protocol.amounts import parse_tokens
 from protocol.documents import load_document
 from protocol.errors import ConfigError
@@ -22,6 +23,15 @@ def _grains(value: Any) -> int:
         raise ValueError(error.what) from None
 
 
+def _class(value: Any) -> int:
+    if not isinstance(value, str):
+        raise ValueError('must be "own" or the name of a family of pools, in quotes')
+    try:
+        return 0 if value == "own" else family(value)
+    except ConfigError as error:
+        raise ValueError(error.what) from None
+
+
 SmallAmount = Annotated[int, BeforeValidator(_grains), Field(lt=1 << 32)]
 Amount = Annotated[int, BeforeValidator(_grains), Field(lt=1 << 56)]
 U8 = Annotated[int, Field(ge=0, lt=1 << 8, strict=True)]
@@ -31,7 +41,8 @@ Seconds = Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]
 
 
 class TermsFile(BaseModel):
-    """Members of `PoolTerms` by their names in snake case; the contract checks them against its bounds."""
+    """Members of `PoolTerms` by their names in snake case; the contract checks them against its bounds. `class`: the
+    seats that judge, those that opted into this one pool (`own`) or into a family that it names."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=AliasGenerator(serialization_alias=to_camel))
 
@@ -45,6 +56,7 @@ class TermsFile(BaseModel):
     jury: U8 = 7
     appeal_jury: U8 = 15
     lane_blocks: U8 = 8
+    attest_blocks: U8 = 60
     max_lag: U8 = 2
     audit_rate: U24 = 65536
     draw_blocks: U16 = 1800
@@ -55,6 +67,7 @@ class TermsFile(BaseModel):
     jury_commit_window: Seconds
     jury_reveal_window: Seconds
     receipt_window: Seconds
+    class_: Annotated[int, BeforeValidator(_class), Field(alias="class")] = 0
     invite_only: Annotated[bool, Field(strict=True)] = False
 
     def terms(self, config_hash: bytes) -> Terms:

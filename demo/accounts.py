@@ -50,11 +50,11 @@ class KeyRing:
 
 
 def names(plan: DemoPlan) -> list[str]:
-    """Every key of a run: governance, the pool's owner and service, an operator and a node key per worker,
+    """Every key of a run: governance, the pool's owner and service, an operator and a node key per node,
     an owner and voters per validator process."""
     out = ["deployer", "owner", "service"]
-    for node in plan.nodes:
-        out += [f"operator-{node.name}", f"node-{node.name}"]
+    for name in plan.members:
+        out += [f"operator-{name}", f"node-{name}"]
     for validator in plan.validators:
         out += [f"validator-{validator.name}", *voter_names(validator.name, validator.seats)]
     return out

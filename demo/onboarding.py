@@ -11,7 +11,7 @@ from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.suite import Suite
 from demo.accounts import KeyRing, names, voter_names
-from demo.plan import DemoPlan
+from demo.plan import POOL, DemoPlan
 from demo.pool import BUDGET, STAKE, pool_terms
 from protocol.amounts import GRAINS
 from protocol.config import PoolConfig
@@ -49,23 +49,24 @@ class Onboarding:
         suite = self.suite("deployer")
         bond = suite.seats.bond()
         amounts = {"owner": BUDGET + SPARE}
-        amounts |= {f"operator-{node.name}": STAKE + SPARE for node in self.plan.nodes}
+        amounts |= {f"operator-{name}": STAKE + SPARE for name in self.plan.members}
         amounts |= {f"validator-{v.name}": v.seats * bond + SPARE for v in self.plan.validators}
         each(lambda item: suite.token.mint(self.ring[item[0]].address, item[1]).send(), amounts.items())
 
     def bond_and_register(self) -> None:
         """Validators bond their seats, operators stake for their nodes; side by side."""
         jobs: list[Callable[[], object]] = [partial(self._bond, v.name, v.seats) for v in self.plan.validators]
-        jobs += [partial(self._register, node.name) for node in self.plan.nodes]
+        jobs += [partial(self._register, name) for name in self.plan.members]
         each(lambda job: job(), jobs)
 
     def _bond(self, name: str, seats: int) -> None:
+        """Seats that judge the pool to come."""
         suite = self.suite(f"validator-{name}")
         approval = suite.token.approval(suite.seats.address, seats * suite.seats.bond())
         if approval is not None:
             approval.send()
         for voter in voter_names(name, seats):
-            suite.seats.open_seat(self.ring[voter].address).send()
+            suite.seats.open_seat(self.ring[voter].address, [POOL]).send()
 
     def _register(self, name: str) -> None:
         suite, node = self.suite(f"operator-{name}"), self.ring[f"node-{name}"]
@@ -74,12 +75,15 @@ class Onboarding:
         suite.stakes.register_node(node.address, STAKE, expiry, consent).send()
 
     def create_pool(self, config: PoolConfig) -> int:
-        """Once the seats are drawable: escrow the budget and let every node join. Returns the pool's number."""
+        """Once the seats are drawable: escrow the budget, name the service, let every node join. Returns the pool's
+        number."""
         suite = self.suite("owner")
         blocks = suite.seats.epoch_blocks()
         suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
         pool = suite.pools.create_pool(pool_terms(config), BUDGET).send()
-        each(lambda node: self._join(pool, node.name), self.plan.nodes)
+        suite.court.set_service(pool, self.ring["service"].address).send()
+        suite.court.announce_service(pool, self.plan.http_url).send()
+        each(lambda name: self._join(pool, name), self.plan.members)
         return pool
 
     def _join(self, pool: int, name: str) -> None:

@@ -69,7 +69,14 @@ class DemoPlan:
     http_port: int
     nodes: tuple[NodeSpec, ...]
     validators: tuple[ValidatorSpec, ...]
+    absentee: str = "dave"
+    """A registered node without a process, which hands in a file that it never uploads."""
     chain_id: int = 31337
+
+    @property
+    def members(self) -> list[str]:
+        """Names of all nodes that join the pool."""
+        return [*(node.name for node in self.nodes), self.absentee]
 
     @property
     def rpc_url(self) -> str:
@@ -113,9 +120,9 @@ def new_run_folder(runs: Path, seed: int) -> Path:
 
 
 def make_plan(options: Options) -> DemoPlan:
-    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; eight
-    seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work, one that
-    never looks."""
+    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; eleven
+    seats, as many as the pool's class must have, in four processes: two honest ones (one on vLLM), one whose seats
+    collude once to reject honest work and once to hold it up, one that never looks."""
     fast = "vllm" if vllm_installed() else "transformers"
     chain_port = claim_port("chain", options.chain_port)
     s3_port = claim_port("s3", options.s3_port)
@@ -136,8 +143,8 @@ def make_plan(options: Options) -> DemoPlan:
         # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
         # pass before anybody disputes.
         validators=(
-            ValidatorSpec("xena", 2),
-            ValidatorSpec("wanda", 2, engine=fast, batch=16),
+            ValidatorSpec("xena", 3),
+            ValidatorSpec("wanda", 4, engine=fast, batch=16),
             ValidatorSpec("yuri", 3, "colluder", batch=7),
             ValidatorSpec("zoe", 1, "lazy"),
         ),

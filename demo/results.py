@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from chain.state import State
 from demo.accounts import KeyRing
 from demo.agreement import agreement
-from demo.plan import DemoPlan
+from demo.plan import POOL, DemoPlan
 from demo.progress import ProgressPrinter
+from demo.safeguards import missing, safeguards, shown_safeguards
 from orchestrator.results import save_results
 from orchestrator.summary import RunSummary
 
@@ -14,13 +16,13 @@ from orchestrator.summary import RunSummary
 @dataclass(frozen=True)
 class Outcome:
     """`good`: the ledger equals the chain, cheaters were slashed, ejected and untrained, nobody honest was finally
-    rejected, and honest validators agree."""
+    rejected, honest validators agree, and the chain shows what every safeguard did."""
 
     summary: RunSummary
     good: bool
 
 
-def write_results(plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter) -> Outcome:
+def write_results(plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, state: State) -> Outcome:
     """Everything from the orchestrator's record, which it has compared with the chain."""
     summary = save_results(
         plan.http_url,
@@ -29,6 +31,7 @@ def write_results(plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter) -> O
         seconds=progress.seconds,
         cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
         agreement=agreement(plan),
+        safeguards=safeguards(state, POOL),
     )
     wrong = list(problems(summary))
     for line in [*highlights(summary), *(f"NOT GOOD: {what}" for what in wrong)]:
@@ -50,6 +53,8 @@ def problems(summary: RunSummary) -> Iterator[str]:
             yield f"the cheater {cheater.address} got away"
         if cheater.rollouts_trained:
             yield f"{cheater.rollouts_trained} rollouts of the cheater {cheater.address} were trained on"
+    if summary.safeguards:
+        yield from missing(summary.safeguards, summary.steps)
     for one in summary.agreement.differing if summary.agreement else ():
         said = ", ".join(f"{name} says {code}" for name, code in one.codes.items())
         yield f"honest validators differ on file {one.submission}: {said}"
@@ -75,6 +80,8 @@ def highlights(summary: RunSummary) -> Iterator[str]:
     if summary.canaries:
         caught = sum(bool(one.slashed) for one in summary.canaries)
         yield f"canaries: {len(summary.canaries)} opened, {caught} accepted by a lazy validator, which paid"
+    if summary.safeguards:
+        yield from shown_safeguards(summary.safeguards)
     if found:
         validators = ", ".join(f"{one.engine} with batch {one.batch}" for one in found.validators)
         yield (

@@ -7,10 +7,11 @@ from chain.deployment import Deployment
 from chain.follower import Follower
 from chain.network import NetworkConfig
 from chain.projection import Projection
+from demo.absentee import Absentee
 from demo.accounts import KeyRing, names
 from demo.base_model import base_model_process, wait_for_folder
 from demo.chaos import Chaos
-from demo.disputer import Disputer
+from demo.disputer import Disputer, DodgingValidator
 from demo.monitor import RunMonitor
 from demo.network import Network
 from demo.onboarding import Onboarding
@@ -46,7 +47,7 @@ class Demo:
             self.bring_up()
             monitor = self.follow()
             settle_accounts(monitor, self.onboarding.client("deployer").now, self.network.check, self.say)
-            outcome = write_results(self.plan, self.ring, self.progress)
+            outcome = write_results(self.plan, self.ring, self.progress, monitor.state)
             if self.options.keep:
                 self._hold()
             return outcome
@@ -70,7 +71,8 @@ class Demo:
         self._start_workers_and_validators()
         self.onboarding.give_tokens()
         self.onboarding.bond_and_register()
-        self.say(f"{sum(v.seats for v in self.plan.validators)} seats bonded, {len(self.plan.nodes)} nodes registered")
+        seats = sum(v.seats for v in self.plan.validators)
+        self.say(f"{seats} seats bonded and opted into pool {POOL}, {len(self.plan.members)} nodes registered")
         self._create_pool()
         self.network.start_orchestrator(POOL)
         self.say(f"dashboard: {self.plan.http_url}/")
@@ -92,7 +94,7 @@ class Demo:
         pool = self.onboarding.create_pool(self.config)
         if pool != POOL:
             raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
-        self.say(f"pool {pool} escrowed its budget, all nodes joined")
+        self.say(f"pool {pool} escrowed its budget and named its service's key, all nodes joined")
 
     def _start_workers_and_validators(self) -> None:
         """They load their engines while the pool is being made, and wait for it."""
@@ -104,13 +106,14 @@ class Demo:
     def follow(self) -> RunMonitor:
         """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
         monitor = self._new_monitor()
-        disputer = Disputer(self.onboarding, self.say)
+        people = [kind(self.onboarding, self.say) for kind in (Disputer, DodgingValidator, Absentee)]
         chaos = Chaos(self.network.supervisor, self.options.chaos, self.say) if self.options.chaos else None
         moved, seen = time.monotonic(), (0, 0)
         while not self.network.supervisor.children["trainer"].finished:
             self.network.check()
             monitor.look()
-            disputer.look(monitor.state)
+            for one in people:
+                one.look(monitor.state)
             if chaos:
                 chaos.tick()
             now_seen = (len(monitor.metrics()), len(monitor.state.submissions))

@@ -1,73 +1,97 @@
 """Attests uploads on chain: which files of a lane that takes no more had their bytes in the bucket, and only those.
 
 Bytes come before randomness: the contract fixes the block that draws a lane's committee when the lane is attested. A
-file that is not attested in time is late, unpaid and fined, so this never waits for anything but the chain.
+file that is not attested in time is late, unpaid and fined. So what is known of one file never waits for another, nor
+one lane for another, and nothing is kept that a restart would need: chain, bucket and receipts say what is to be done.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 
 from chain.contracts.court import Court
+from chain.errors import ContractError
 from chain.judging import Lane
 from chain.records import Submission
 from chain.state import State
 from protocol.errors import MusterError
+from protocol.waits import WAITS
 
 log = logging.getLogger("muster.attestor")
 _AT_ONCE = 8
-"""Transactions under way: lanes end together when many nodes work."""
+"""Lanes under way: they end together when many nodes work."""
+_DONE = frozenset({"NothingNew", "AlreadyDrawn", "AlreadySettled"})
+"""Refusals when somebody presented receipts meanwhile, or the last transaction was mined unseen."""
 
 IsStored = Callable[[Submission], bool]
 
 
 class Attestor:
-    """Sends as the service's key, which the pool's owner named at Court. `problem`: why the last attestation failed."""
+    """Sends as the service's key, which the pool's owner named at Court. `looks`: ways to learn that a file is stored,
+    the quickest first."""
 
-    def __init__(self, court: Court, pool: int, is_stored: IsStored) -> None:
-        self._court, self._pool, self._is_stored = court, pool, is_stored
-        self._senders = ThreadPoolExecutor(_AT_ONCE, "attest")
-        self._lock, self._sent, self._generation = threading.Lock(), dict[int, int](), 0
-        self.problem = ""
+    def __init__(self, court: Court, pool: int, looks: Sequence[IsStored]) -> None:
+        self._court, self._pool, self._looks = court, pool, looks
+        self._lock = threading.Lock()
+        self._looked: dict[int, int | None] = {}
+        """Lane → the block up to which it was seen to, None while it is."""
+        self._problems: dict[int, str] = {}
+
+    def problem(self, state: State) -> str:
+        """Why uploads are not attested as they should be, or empty."""
+        pool, key = state.pools.get(self._pool), self._court.client.address
+        if pool is not None and key != pool.service:
+            return f"this service has the key {key}, and the pool's owner named {pool.service or 'none'}"
+        with self._lock:
+            return next(iter(self._problems.values()), "")
 
     def advance(self, state: State) -> None:
-        """Start the attestation of every lane that is due. What fails is due again at the next call."""
-        lanes = list(due(state, self._pool, self._is_stored))
+        """Start to attest every lane that is due and not under way. What fails is due again in the next block."""
+        lanes = {lane.lane: lane for lane in due(state, self._pool)}
         with self._lock:
-            sent = self._sent if self._generation == state.generation else {}
-            self._sent = {lane.lane: sent.get(lane.lane, 0) for lane, _ in lanes}
-            self._generation = state.generation
-            for lane, places in lanes:
-                new = places & ~self._sent[lane.lane]
-                if new:
-                    self._sent[lane.lane] |= new
-                    self._senders.submit(partial(self._attest, lane.lane, new))
+            self._problems = {number: why for number, why in self._problems.items() if number in lanes}
+            self._looked = {n: block for n, block in self._looked.items() if block is None or block >= state.head}
+            room = _AT_ONCE - list(self._looked.values()).count(None)
+            for number in sorted(lanes.keys() - self._looked.keys())[: max(room, 0)]:
+                self._looked[number] = None
+                args = lanes[number], state.files_of(lanes[number]), state.head
+                threading.Thread(target=self._see_to, args=args, name=f"lane {number}", daemon=True).start()
 
-    def _attest(self, lane: int, places: int) -> None:
+    def _see_to(self, lane: Lane, files: list[Submission], head: int) -> None:
+        problem = "it failed unexpectedly"
         try:
-            self._court.attest(self._pool, lane, places).send()
-            self.problem = ""
+            with WAITS.on(f"the attestation of lane {lane.lane}"):
+                head = max(head, self._attest(lane, files) - 1)
+            problem = ""
         except MusterError as error:
-            self.problem = f"lane {lane} is not attested: {error.what}"
-            log.warning("%s (%s)", self.problem, error.hint)
+            problem = "" if isinstance(error, ContractError) and error.name in _DONE else error.what
+        finally:
             with self._lock:
-                self._sent[lane] = self._sent.get(lane, 0) & ~places
+                self._looked[lane.lane] = head
+                said = self._problems.pop(lane.lane, "")
+                if problem:
+                    self._problems[lane.lane] = f"lane {lane.lane} is not attested: {problem}"
+                    if said != self._problems[lane.lane]:
+                        log.warning("%s", self._problems[lane.lane])
 
-    def close(self) -> None:
-        self._senders.shutdown(wait=False, cancel_futures=True)
+    def _attest(self, lane: Lane, files: list[Submission]) -> int:
+        """The last block with an attestation of what is stored of the lane, or 0. A bucket that does not answer holds
+        up none of the files that are known to be in it."""
+        missing, block = lane.missing, 0
+        for is_stored in self._looks:
+            places = sum(1 << file.place for file in files if missing >> file.place & 1 and is_stored(file))
+            if places:
+                block = self._court.attest(self._pool, lane.lane, places).send().block
+                missing &= ~places
+        return block
 
 
-def due(state: State, pool_id: int, is_stored: IsStored) -> Iterator[tuple[Lane, int]]:
-    """The lanes that can be attested in the next block, with the places (a bitmap) to attest."""
+def due(state: State, pool_id: int) -> Iterator[Lane]:
+    """The lanes of which something can be attested in the next block."""
     pool = state.pools.get(pool_id)
     if pool is None:
         return
-    for lane in state.recent_lanes(pool_id, state.head - pool.terms.laneBlocks - pool.terms.attestBlocks):
-        if not lane.missing or not lane.ended(state.head) or state.head >= lane.last_block + pool.terms.attestBlocks:
-            continue
-        files = (file for file in state.files_of(lane) if lane.missing >> file.place & 1)
-        places = sum(1 << file.place for file in files if is_stored(file))
-        if places:
-            yield lane, places
+    patience = pool.terms.attestBlocks
+    for lane in state.recent_lanes(pool_id, state.head - pool.terms.laneBlocks - patience):
+        if lane.missing and lane.ended(state.head) and state.head < lane.last_block + patience:
+            yield lane

@@ -39,7 +39,7 @@ class Indexer:
         """One round: poll; when it is time, compare."""
         self._watch.refresh()
         self._attestor.advance(self._watch.state)
-        self._watch.error = self._attestor.problem
+        self._watch.error = self._attestor.problem(self._watch.state)
         version = self._watch.state.version
         if version == self._reconciled[0] or time.monotonic() - self._reconciled[1] < RECONCILE_SECONDS:
             return

@@ -32,6 +32,12 @@ class PoolFacts:
     pace: Pace = field(default_factory=Pace)
 
 
+_HALTED = {
+    "paused": "the pool's owner has paused it",
+    "understaffed": "too few seats judge the pool: it takes no work until more opt in",
+}
+
+
 class Leases:
     """Grants and renews work slots, one decision at a time. `file_units`: output tokens of the largest file."""
 
@@ -115,8 +121,8 @@ class Leases:
             leases=self._store.open(now, lambda node: self._next_counter(state, node)),
             asked=self._asked,
             granted=self._granted,
-            closed="" if pool is None or pool.status in ("open", "paused") else f"the pool is {pool.status}",
-            paused=pool is not None and pool.status == "paused",
+            closed=f"the pool is {pool.status}" if pool and pool.status not in ("open", *_HALTED) else "",
+            halted=_HALTED.get(pool.status, "") if pool else "",
             affordable=facts.affordable,
             changed=self._progress[1],
             pace=facts.pace,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.page import report_page
-from orchestrator.summary import Agreement, RunSummary, build_summary
+from orchestrator.summary import Agreement, RunSummary, Safeguards, build_summary
 from protocol.api.endpoints import RECORD
 from protocol.api.run import RunRecord
 from protocol.errors import ConfigError, MusterError
@@ -23,6 +23,7 @@ def save_results(
     seconds: float,
     cheaters: Sequence[str] = (),
     agreement: Agreement | None = None,
+    safeguards: Safeguards | None = None,
 ) -> RunSummary:
     """Write `record.json`, `summary.json` and `report.html` into `folder`; returns the summary.
 
@@ -30,7 +31,9 @@ def save_results(
     minute, the summary says that the ledger was not confirmed.
     """
     record = fetch_record(url)
-    summary = build_summary(record, seed=seed, seconds=seconds, cheaters=cheaters, agreement=agreement)
+    summary = build_summary(
+        record, seed=seed, seconds=seconds, cheaters=cheaters, agreement=agreement, safeguards=safeguards
+    )
     documents = {
         "record.json": record.model_dump_json(indent=1),
         "summary.json": summary.model_dump_json(indent=2),

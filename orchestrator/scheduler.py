@@ -73,8 +73,8 @@ def decide(rule: Rule, supply: Supply, node: Requester, counter: int | None, now
         return Refuse(node.barred)
     if supply.closed:
         return Refuse(supply.closed)
-    if supply.paused:
-        return Wait(5.0, "the pool's owner has paused it")
+    if supply.halted:
+        return Wait(5.0, supply.halted)
     mine = {lease.counter: lease for lease in live_leases(supply.leases, now) if lease.node == node.address}
     wanted = node.counter if counter is None else counter
     if wanted < node.counter and counter is not None:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from protocol.api import run
 from protocol.api.base import Amount
 
-REFUSALS = ("rejected", "malformed", "unavailable", "void", "canary")
+REFUSALS = ("rejected", "malformed", "unavailable", "void", "canary", "late")
 
 
 class FileCounts(BaseModel):
@@ -60,11 +60,43 @@ class Agreement(BaseModel):
     largest_differences: dict[str, float]
 
 
+class SilentCommittee(BaseModel):
+    """A lane whose first committee left it undecided by keeping silent: the `absent` seats paid `fined`, and the next
+    committee decided its files."""
+
+    lane: int
+    absent: list[int]
+    fined: Amount
+
+
+class DodgedCanary(BaseModel):
+    """A canary whose carrier file an accused seat's owner disputed before it was opened, and what that seat lost."""
+
+    submission: int
+    seat: int
+    slashed: Amount
+
+
+class Safeguards(BaseModel):
+    """What the chain says of a run's rules. `attested`: files whose upload the service attested before their draw;
+    `late`: those that were not, whose nodes paid `late_fines`; `opted_in`: seats that chose the pool's class, of the
+    `needed` ones."""
+
+    attested: int
+    late: list[int]
+    late_fines: Amount
+    opted_in: int
+    needed: int
+    silent: list[SilentCommittee]
+    dodged: list[DodgedCanary]
+
+
 class RunSummary(BaseModel):
     """A run of `seconds`. Rewards are mean task rewards, the first and the last on held-out problems.
 
     honest_rejected: files of other nodes than the cheaters that were rejected; accepted_untrained: files that were paid
-    for and never used; agreement: how validators' verdicts compare, null where nobody compared them;
+    for and never used; agreement: how validators' verdicts compare, safeguards: what the chain's rules did, null where
+    nobody looked;
     ledger_matches_chain, escrow_balanced: true only if compared at the end of the run; trained_then_rejected,
     trained_twice: sequences of files, which should be none.
     """
@@ -79,6 +111,7 @@ class RunSummary(BaseModel):
     rewards: list[float]
     cheaters: list[CheaterSummary]
     agreement: Agreement | None
+    safeguards: Safeguards | None
     honest_rejected: int
     submissions: FileCounts
     accepted_untrained: int
@@ -103,6 +136,7 @@ def build_summary(
     seconds: float,
     cheaters: Sequence[str] = (),
     agreement: Agreement | None = None,
+    safeguards: Safeguards | None = None,
 ) -> RunSummary:
     """The summary of a run; `cheaters`: addresses of the nodes that were meant to cheat."""
     files, counts = record.submissions, record.counts
@@ -118,6 +152,7 @@ def build_summary(
         rewards=[one.reward for one in record.rewards if one.reward is not None],
         cheaters=[_cheater(record, address) for address in cheaters],
         agreement=agreement,
+        safeguards=safeguards,
         honest_rejected=sum(one.status == "rejected" and one.node not in cheaters for one in files),
         submissions=FileCounts(
             accepted=counts["accepted"],

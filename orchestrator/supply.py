@@ -59,8 +59,8 @@ class Supply:
     published: newest policy step on chain, or None; usable: newest whose seed block has its confirmations, or None;
     trained: newest step that the trainer reported as made; consumed: sequences it reported; leases: the open ones;
     asked: node → when it was last told to wait; granted: node → when it last got a lease; closed: why no more work will
-    ever be wanted, or empty; paused: by the pool's owner; affordable: further files that the free budget covers;
-    changed: when a file was last settled or consumed or a step published.
+    ever be wanted, or empty; halted: why none is taken for now, or empty; affordable: further files that the free
+    budget covers; changed: when a file was last settled or consumed or a step published.
     """
 
     published: int | None
@@ -72,7 +72,7 @@ class Supply:
     asked: Mapping[str, float]
     granted: Mapping[str, float]
     closed: str = ""
-    paused: bool = False
+    halted: str = ""
     affordable: int = 1 << 60
     changed: float = math.inf
     pace: Pace = field(default_factory=Pace)

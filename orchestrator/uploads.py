@@ -73,11 +73,13 @@ class Uploads:
             raise HttpError(409, f"{key} has {there} bytes, not {body.size}", "name its size")
         return ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
 
-    def is_stored(self, file: Submission) -> bool:
-        """Whether a submission's bytes are in the bucket, as their receipt says, or else the bucket itself."""
+    def has_receipt(self, file: Submission) -> bool:
+        """Whether the service gave a receipt for a submission. Its word binds it, whatever became of the bytes."""
         with self._db.session() as session:
-            if session.get(ReceiptRow, (file.sha256.hex(), file.node)) is not None:
-                return True
+            return session.get(ReceiptRow, (file.sha256.hex(), file.node)) is not None
+
+    def is_stored(self, file: Submission) -> bool:
+        """Whether a submission's bytes are in the bucket."""
         return self._store.size(object_key("rollouts", file.sha256)) is not None
 
     def _allowed(self, address: str, body: UploadRequest) -> str:

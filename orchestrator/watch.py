@@ -15,7 +15,7 @@ class Watch:
         self.pool_id = pool
         self.confirmations = confirmations
         self.error = ""
-        """Why the chain could not be followed at the last try, or empty."""
+        """Why the chain could not be followed at the last try, or uploads not attested, or empty."""
 
     def refresh(self) -> bool:
         """Poll the chain once; whether the state changed. Requests are answered meanwhile."""

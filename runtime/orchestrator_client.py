@@ -1,6 +1,7 @@
 """The pool's service as workers and validators use it: slots, uploads, receipts, heartbeats (docs/orchestrator.md)."""
 
 import hashlib
+from dataclasses import replace
 
 from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
@@ -12,6 +13,7 @@ from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoSlot, SlotR
 from protocol.errors import IntegrityError
 from protocol.http.reach import Reach
 from protocol.http.signing import Realm
+from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
 from protocol.receipts import UploadReceipt
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
@@ -26,7 +28,8 @@ class OrchestratorClient:
     """One account's dealings with a pool's orchestrator at `url`. Thread-safe.
 
     Every call raises ServiceError (it answered no), UnreachableError (bounded tries) or IntegrityError (nonsense).
-    Without `allow_private`, upload tickets have to lead to a public address, or to one that the service has.
+    Without `allow_private`, upload tickets have to lead to a public address, or to one that the service has; a service
+    that a stranger `announced` has to be public itself.
     """
 
     def __init__(
@@ -37,14 +40,16 @@ class OrchestratorClient:
         *,
         patience: float = 15.0,
         allow_private: bool = False,
+        announced: bool = False,
         client: SignedClient | None = None,
     ) -> None:
         realm = Realm.of(url, pool.chain_id, pool.pools)
         self.url = realm.audience
         self._node, self._pool = str(account.address), pool
-        self._uploads = http_client(Reach(own=(self.url,), private=allow_private))
-        limits = ClientLimits(patience=patience)
-        self._client = client or SignedClient(self.url, RequestSigner(account, realm), limits)
+        outside = Reach(private=allow_private)
+        self._uploads = http_client(outside if announced else replace(outside, own=(self.url,)))
+        limits, transport = ClientLimits(patience=patience), bounded_transport(outside) if announced else None
+        self._client = client or SignedClient(self.url, RequestSigner(account, realm), limits, transport)
 
     def slot(self, counter: int) -> WorkSlot | NoSlot:
         """Ask to make the file `counter`."""

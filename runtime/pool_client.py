@@ -6,13 +6,8 @@ from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
-from chain.client import ChainClient
-from chain.deployment import Deployment
-from chain.follower import Follower
-from chain.projection import Projection
 from chain.records import Pool, Step
 from chain.state import State
-from chain.suite import Suite
 from protocol.api.endpoints import OBJECTS
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
@@ -20,7 +15,8 @@ from protocol.files import write_atomic
 from protocol.identity import PoolId
 from protocol.seeds import Work
 from protocol.waits import wait_for
-from runtime.process import ProcessConfig, make_home
+from runtime.chain_connection import ChainConnection
+from runtime.process import ProcessConfig
 from storage.download import HttpObjects
 from storage.keys import object_key
 from storage.weights.cache import KEPT_VERSIONS
@@ -29,62 +25,55 @@ from storage.weights.manifest import ManifestScope
 
 log = logging.getLogger("muster.pool")
 _MAX_CONFIG_BYTES = 1 << 20
-_PATIENCE = 20.0
 
 
 class PoolClient:
     """What every daemon shares of its work for the pool `config.pool`: reading the chain, sending to it, fetching.
 
-    `suite`: the contracts; transactions are sent as `account`, if there is one. `state`: the newest state projected
-    from events; `refresh` advances it. `objects`: the pool's files, from the orchestrator or a mirror. `home`: this
-    process's folder for state that is valid on this chain only.
+    `chain` may be shared with the clients of other pools; without one a connection is made, which sends as `account`.
+    `objects`: the pool's files, from the orchestrator or a mirror, which have to be public if a stranger `announced`
+    them and the configuration does not allow others.
 
-    Only `state`, `pool`, `suite`, `objects` and `weights` may be used from several threads. The constructor raises
-    ConfigError for a wrong deployment or chain, UnreachableError when no RPC endpoint answers.
+    Only `state`, `pool`, `suite`, `objects`, `weights` and, once the pool is known, `pool_config` may be used from
+    several threads. The constructor raises what that of `ChainConnection` does.
     """
 
-    def __init__(self, config: ProcessConfig, account: LocalAccount | None) -> None:
-        self.config = config
-        self.deployment = Deployment.load(config.deployment)
-        self.client = ChainClient(config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
-        self.suite = Suite(self.client, self.deployment)
-        # A chain that was started anew, or contracts deployed again, must not find the state of the former ones.
-        self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
-        make_home(self.home)
-        self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
+    def __init__(
+        self,
+        config: ProcessConfig,
+        account: LocalAccount | None,
+        chain: ChainConnection | None = None,
+        announced: bool = False,
+    ) -> None:
+        self.config, self._shared = config, chain is not None
+        self.chain = chain or ChainConnection(config, account)
+        self.client, self.suite, self.home = self.chain.client, self.chain.suite, self.chain.home
         bases = [config.orchestrator.rstrip("/") + OBJECTS, *config.mirrors]
-        self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources)
+        self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources, announced=announced)
         self._seeds: dict[int, bytes] = {}
-        self._generation = self.projection.state.generation
+        self._generation = self.state.generation
 
     @property
     def state(self) -> State:
         """The newest snapshot of the chain; a snapshot never changes (`chain.projection`)."""
-        return self.projection.state
+        return self.chain.state
 
     @property
     def pool_id(self) -> PoolId:
-        return PoolId(self.deployment.chain_id, self.suite.pools.address, self.config.pool)
-
-    def account_client(self, account: LocalAccount) -> Suite:
-        """The same suite, sending as another account."""
-        client = ChainClient(self.config.rpc, self.deployment.chain_id, account, patience=_PATIENCE)
-        return Suite(client, self.deployment, check=False)
+        return PoolId(self.client.chain_id, self.suite.pools.address, self.config.pool)
 
     def refresh(self) -> State:
         """Poll the chain once. After a rollback nothing read before holds."""
-        self.projection.refresh()
-        if self.projection.state.generation != self._generation:
-            log.info("the chain was reorganised: going on from block %d", self.state.head)
-            self._generation = self.projection.state.generation
-            self._seeds.clear()
-        return self.state
+        return self.chain.refresh()
 
     def pool(self) -> Pool | None:
         return self.state.pools.get(self.config.pool)
 
     def seed(self, step: Step) -> bytes | None:
         """The step's public seed, once its block is `confirmations` deep."""
+        if self.state.generation != self._generation:
+            self._generation = self.state.generation
+            self._seeds.clear()
         if step.step not in self._seeds and self.state.head >= step.seed_block + self.config.confirmations:
             seed = self.suite.step_seed(self.config.pool, step)
             if seed is not None:
@@ -102,7 +91,8 @@ class PoolClient:
         """The pool's configuration document, by its hash on chain; kept in the home folder."""
 
         def published() -> Pool | None:
-            self.refresh()
+            if self.pool() is None:
+                self.refresh()
             return self.pool()
 
         def document() -> bytes | None:
@@ -113,7 +103,7 @@ class PoolClient:
                 return None
 
         pool = wait_for(f"pool {self.config.pool} on chain", published, timeout, hint="check the pool's number")
-        path = self.home / "pool.json"
+        path = self.home / f"pool-{self.config.pool}.json"
         data = path.read_bytes() if path.exists() else b""
         if hashlib.sha256(data).digest() != pool.config_hash:
             data = wait_for("the pool's configuration document", document, timeout)
@@ -131,4 +121,5 @@ class PoolClient:
 
     def close(self) -> None:
         self.objects.close()
-        self.client.close()
+        if not self._shared:
+            self.chain.close()

@@ -52,6 +52,14 @@ class DaemonConfig(Document):
     home: Path
 
 
+class PoolSource(Document):
+    """Where a pool's service and the mirrors of its files are."""
+
+    pool: int = Field(ge=1)
+    orchestrator: str
+    mirrors: tuple[str, ...] = ()
+
+
 class ProcessConfig(DaemonConfig):
     """A process that computes for one pool. `cache` keeps the weights (shared by processes of one machine),
     `deployment` is the file written by the deploy command. `mirrors` are bases of `<base>/<object key>` besides the

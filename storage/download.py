@@ -64,16 +64,18 @@ class HttpObjects:
     """Objects from a list of bases such as `https://service/v1/objects` or a mirror; each holds `<base>/<key>`.
 
     Call it as `objects(key, limit) -> bytes`; bases are tried in order, the last that worked first. The bases are the
-    operator's own choice; what they redirect to has to be public or at one of their addresses, unless
-    `allow_private`. Thread-safe.
+    operator's own choice, unless a stranger `announced` them; what they redirect to has to be public or at one of the
+    operator's addresses, unless `allow_private`. Thread-safe.
     """
 
-    def __init__(self, bases: Sequence[str], timeout: float = 300.0, allow_private: bool = False) -> None:
+    def __init__(
+        self, bases: Sequence[str], timeout: float = 300.0, allow_private: bool = False, announced: bool = False
+    ) -> None:
         if not bases:
             raise ValueError("at least one base URL is needed")
         self._bases = [check_url(base.rstrip("/")) for base in bases]
         self._timeout = timeout
-        self._client = http_client(Reach(own=tuple(self._bases), private=allow_private))
+        self._client = http_client(Reach(own=() if announced else tuple(self._bases), private=allow_private))
         self._outside = http_client(Reach(private=allow_private))
 
     def __call__(self, key: str, limit: int) -> bytes:

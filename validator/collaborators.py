@@ -1,31 +1,37 @@
-"""What the validator works with outside its own loop."""
+"""What the validator works with outside its own loop: what all pools share, and what each has of its own."""
 
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Self
 
-from chain.records import Pool
+from eth_account.signers.local import LocalAccount
+
 from chain.suite import Suite
+from protocol.seeds import Work
+from runtime.chain_connection import ChainConnection
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
+from runtime.process import PoolSource
 from validator.ballots import BallotBox
 from validator.config import ValidatorConfig
 from validator.judge_queue import JudgeQueue
-from validator.judging import FileJudge, JudgeOne
+from validator.judging import FileJudge, JudgeOne, LoadedEngine
 from validator.sources import Sources
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 
+_OPENING_SECONDS = 20.0
+
 
 @dataclass(frozen=True)
 class ValidatorCollaborators:
-    """`voters`: for each voting key the contracts, sending as it. `wake` is set when there is something to do before
-    the next look at the chain."""
+    """What all pools share. `voters`: for each voting key the contracts, sending as it. `wake` is set when there is
+    something to do before the next look at the chain."""
 
-    pool_client: PoolClient
-    orchestrator: OrchestratorClient
+    chain: ChainConnection
     voters: Mapping[str, Suite]
     ballots: BallotBox
     verdicts: VerdictStore
@@ -34,41 +40,80 @@ class ValidatorCollaborators:
     wake: threading.Event
 
     @classmethod
-    def connect(cls, config: ValidatorConfig, judge_one: JudgeOne) -> Self:
+    def connect(cls, config: ValidatorConfig, accounts: list[LocalAccount]) -> Self:
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
-        accounts = [voter.open() for voter in config.voters]
-        pool_client = PoolClient(config, None)
-        pool_config = pool_client.pool_config()
-        verdicts, wake = VerdictStore(pool_client.home / "verdicts", pool_config.digest), threading.Event()
-        judge = FileJudge(
-            pool_config,
-            config.engine.make(),
-            Sources(pool_client.objects),
-            partial(pool_client.weights, keep=config.keep_steps),
-            verdicts,
-            judge_one,
-        )
+        chain, wake = ChainConnection(config), threading.Event()
+        verdicts = VerdictStore(chain.home / "verdicts")
         return cls(
-            pool_client=pool_client,
-            orchestrator=OrchestratorClient(
-                config.orchestrator, accounts[0], pool_client.pool_id, allow_private=config.allow_private_sources
-            ),
-            voters={str(account.address): pool_client.account_client(account) for account in accounts},
-            ballots=BallotBox(pool_client.home / "ballots"),
+            chain=chain,
+            voters={str(account.address): chain.account_suite(account) for account in accounts},
+            ballots=BallotBox(chain.home / "ballots"),
             verdicts=verdicts,
-            queue=JudgeQueue(judge, verdicts, _patience(pool_client.pool(), config.deadline_margin), wake.set),
-            tasks=TransactionTasks(2 * len(accounts) + 2),
+            queue=JudgeQueue(verdicts, wake.set),
+            tasks=TransactionTasks(2 * len(accounts) + 4),
             wake=wake,
         )
 
     def close(self) -> None:
         self.tasks.stop()
         self.queue.stop()
+        self.chain.close()
+
+
+@dataclass(frozen=True)
+class PoolCollaborators:
+    """What belongs to one pool. `patience`: seconds for which a missing file of it is asked for."""
+
+    pool_client: PoolClient
+    orchestrator: OrchestratorClient
+    judge: FileJudge
+    patience: float
+
+    def close(self) -> None:
         self.orchestrator.close()
         self.pool_client.close()
 
 
-def _patience(pool: Pool | None, margin: float) -> float:
-    """Seconds for which a missing file is asked for: half a commit window, so that the vote is in time."""
-    window = pool.terms.commitWindow if pool else 10
-    return max(1.0, (window - margin) / 2)
+class PoolOpener:
+    """Connects to pools: `account` signs requests to their services, all of them are judged by one engine."""
+
+    def __init__(
+        self, config: ValidatorConfig, shared: ValidatorCollaborators, account: LocalAccount, judge_one: JudgeOne
+    ) -> None:
+        self._config, self._shared, self._account, self._judge_one = config, shared, account, judge_one
+        self._engine = LoadedEngine(config.engine.make())
+        self._count = 0
+
+    def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:
+        """The pool at `source`, which a stranger `announced` or the configuration names. Blocks while its configuration
+        document is fetched; raises MusterError if that cannot be."""
+        config = self._config.model_copy(update=source.model_dump())
+        client = PoolClient(config, None, self._shared.chain, announced)
+        try:
+            return self._opened(client, announced)
+        except BaseException:
+            client.close()
+            raise
+
+    def _opened(self, client: PoolClient, announced: bool) -> PoolCollaborators:
+        config, pool = client.config, client.pool()
+        private = config.allow_private_sources
+        judge = FileJudge(
+            client.pool_config(_OPENING_SECONDS),
+            self._engine,
+            Sources(client.objects),
+            partial(self._weights, client),
+            self._shared.verdicts,
+            self._judge_one,
+        )
+        orchestrator = OrchestratorClient(
+            config.orchestrator, self._account, client.pool_id, allow_private=private, announced=announced
+        )
+        self._count += 1
+        window = pool.terms.commitWindow if pool else 0
+        # Half of the commit window, so that the vote is in time.
+        return PoolCollaborators(client, orchestrator, judge, max(1.0, (window - self._config.deadline_margin) / 2))
+
+    def _weights(self, client: PoolClient, work: Work) -> Path:
+        """No pool's steps push another's out of the cache."""
+        return client.weights(work, self._config.keep_steps * self._count)

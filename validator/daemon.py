@@ -2,39 +2,36 @@
 
 import logging
 import threading
-from collections.abc import Callable
 
+from chain.state import State
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, MusterError
-from runtime.heartbeats import Heartbeats, heartbeat
-from validator.collaborators import ValidatorCollaborators
+from runtime.heartbeats import heartbeat
+from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import ValidatorConfig
-from validator.fees import FeeCollection
-from validator.keeper import Keeper
-from validator.lanes import LaneHandler
-from validator.publishing import VerdictPublisher
-from validator.trials import TrialHandler
+from validator.judge_queue import TaskKey
+from validator.pool_duties import MakeVoting, PoolDuties
+from validator.served_pools import OpenPool, ServedPools, pools_to_serve
 from validator.voting import Voting
 
 log = logging.getLogger("muster.validator")
-MakeVoting = Callable[[ValidatorCollaborators, VerdictPublisher], Voting]
 
 
 class Validator:
-    """Serves all seats whose voting keys the configuration names."""
+    """Serves all seats whose voting keys the configuration names, in all pools that they may be drawn for."""
 
     def __init__(
-        self, config: ValidatorConfig, collaborators: ValidatorCollaborators, make_voting: MakeVoting = Voting
+        self,
+        config: ValidatorConfig,
+        collaborators: ValidatorCollaborators,
+        open_pool: OpenPool,
+        make_voting: MakeVoting = Voting,
     ) -> None:
-        self._config, self._collaborators = config, collaborators
-        client, tasks = collaborators.pool_client, collaborators.tasks
-        publisher = VerdictPublisher(collaborators.orchestrator, collaborators.verdicts, tasks)
-        self._voting = make_voting(collaborators, publisher)
-        self._fees = FeeCollection(collaborators, publisher)
-        self._keeper = Keeper(next(iter(collaborators.voters.values())), config.pool, tasks)
-        self._lanes = LaneHandler(client.suite.court, self._voting, self._fees, self._keeper)
-        self._trials = TrialHandler(client.suite.juries, self._voting, self._fees, self._keeper)
-        self._generation = client.state.generation
+        self._config, self._collaborators, self._make_voting = config, collaborators, make_voting
+        self._served = ServedPools(config.sources, open_pool, collaborators.tasks)
+        self._pools: dict[int, PoolDuties] = {}
+        self._generation = collaborators.chain.state.generation
+        self._epoch_blocks = collaborators.chain.suite.seats.epoch_blocks()
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -44,10 +41,8 @@ class Validator:
     def run(self) -> int:
         """Serve until `stop`. Returns 0."""
         with_us = self._collaborators
-        beats = Heartbeats(with_us.orchestrator, self._heartbeat, self._config.heartbeat_seconds)
-        beats.start()
         with_us.queue.start()
-        log.info("serving %d voting keys in pool %d", len(with_us.voters), self._config.pool)
+        log.info("serving %d voting keys", len(with_us.voters))
         try:
             while not self._stopping.is_set():
                 try:
@@ -62,31 +57,54 @@ class Validator:
                 with_us.wake.clear()
             return 0
         finally:
-            beats.stop()
+            self.close()
             with_us.close()
+
+    def close(self) -> None:
+        """Take leave of every pool."""
+        for duties in self._pools.values():
+            duties.close()
 
     def turn(self) -> None:
         """Look at the chain once and start whatever is due."""
-        client = self._collaborators.pool_client
-        state, pool = client.refresh(), client.pool()
-        if pool is None:
-            return
+        with_us = self._collaborators
+        state = with_us.chain.refresh()
         if self._generation != state.generation:
             self._generation = state.generation
-            self._collaborators.tasks.forget()
-            self._fees.forget()
-        now = client.client.now()
-        self._lanes.advance(state, pool, now)
-        self._trials.advance(state, pool, now)
-        self._keeper.finish_overdue(state, now)
-        self._voting.end_turn()
+            with_us.tasks.forget()
+            for duties in self._pools.values():
+                duties.forget()
+        self._served.advance(state, pools_to_serve(state, with_us.voters, state.head // self._epoch_blocks))
+        for number, pool in self._served.take():
+            if number not in self._pools:
+                self._begin(number, pool)
+        self._advance(state, with_us.chain.client.now())
 
-    def _heartbeat(self) -> HeartbeatRequest:
-        queue = self._collaborators.queue
+    def _begin(self, number: int, pool: PoolCollaborators) -> None:
+        log.info("serving pool %d", number)
+        self._pools[number] = duties = PoolDuties(self._collaborators, pool, self._make_voting)
+        duties.start(lambda: self._heartbeat(pool), self._config.heartbeat_seconds)
+
+    def _advance(self, state: State, now: int) -> None:
+        """One pool's trouble is its own; but then nobody knows what is still to be judged for it."""
+        wanted: set[TaskKey] | None = set()
+        for number, duties in self._pools.items():
+            try:
+                found = duties.advance(state, now)
+                wanted = None if wanted is None else wanted | found
+            except MusterError as error:
+                log.info("pool %d: %s", number, error)
+                wanted = None
+        if wanted is not None:
+            self._collaborators.queue.retain(wanted)
+
+    def _heartbeat(self, pool: PoolCollaborators) -> HeartbeatRequest:
+        queue, problems = self._collaborators.queue, sorted(self._served.problems)
+        phase = f"judging {queue.current}" if queue.current else "watching"
         return heartbeat(
             "validator",
             self._config.name,
-            phase=f"judging {queue.current}" if queue.current else "watching",
+            phase=f"{phase}; CANNOT SERVE {', '.join(f'pool {number}' for number in problems)}" if problems else phase,
             engine=self._config.engine.name,
-            metrics={"judged": float(queue.judged)},
+            metrics={"judged": float(pool.judge.judged), "unserved_pools": float(len(problems))},
         )

@@ -1,7 +1,9 @@
-"""The judge queue: one thread that fetches and judges, so that chain deadlines never wait for a model.
+"""The judge queue: one thread that fetches and judges for all pools, so that chain deadlines never wait for a model.
 
-What is asked for comes first. While nothing is, it judges ahead: files whose committee is not drawn yet, where the
-verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is committed before the draw.
+What is asked for comes first. A task of which a file is missing, or cannot be judged yet, is put aside and tried again
+between the others, which it never holds up. While nothing is asked for, it judges ahead: files whose committee is not
+drawn yet, where the verdict cannot depend on the draw. Such a verdict goes to the verdict store only; nothing is
+committed before the draw.
 """
 
 import logging
@@ -16,8 +18,7 @@ from protocol.audit import AUDIT_EVERYTHING
 from protocol.errors import MusterError
 from protocol.verdict import BallotDocument, Code, Verdict
 from validator.context import SubmissionFacts
-from validator.judging import FileJudge
-from validator.sources import Patience
+from validator.judging import FileJudge, MissingFileError
 from validator.verdict_store import VerdictStore
 
 log = logging.getLogger("muster.validator")
@@ -29,11 +30,14 @@ TaskKey = tuple[str, bytes, bytes]
 
 @dataclass(frozen=True)
 class JudgeTask:
-    """Files to judge together: a lane's, or a trial's one. `mirrors[i]` are further URLs of file i."""
+    """Files for `judge` to judge together: a lane's, or a trial's one. `mirrors[i]` are further URLs of file i. A file
+    that no source has counts as unavailable after `patience` seconds, counted from when the task is asked for."""
 
     key: TaskKey
     facts: tuple[SubmissionFacts, ...]
     mirrors: tuple[tuple[str, ...], ...]
+    judge: FileJudge
+    patience: float = 0.0
 
     @property
     def where(self) -> str:
@@ -48,16 +52,17 @@ class LaneVerdict:
     verdict_hash: bytes
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Request:
+    """`until`: when missing files become unavailable; `not_before`: when it is tried again; both monotonic seconds."""
+
     task: JudgeTask
     ahead: bool
+    until: float
+    not_before: float = 0.0
+    found: dict[int, Verdict] = field(default_factory=dict)
     future: Future[Any] = field(default_factory=Future)
     cancelled: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def waiting(self) -> bool:
-        return not self.future.running() and not self.future.done()
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -65,16 +70,11 @@ class _Request:
 
 
 class JudgeQueue:
-    """Judges tasks one after another and remembers each until `retain` drops it.
+    """Judges tasks one after another and remembers each until `retain` drops it; what they rest on is kept in
+    `verdicts`. `done` is called after everything that was asked for."""
 
-    `patience` seconds is how long a file that no source has is asked for before it counts as unavailable; `done` is
-    called after everything that was asked for.
-    """
-
-    def __init__(
-        self, judge: FileJudge, verdicts: VerdictStore, patience: float, done: Callable[[], None] = lambda: None
-    ) -> None:
-        self._judge, self._verdicts, self._patience, self._done = judge, verdicts, patience, done
+    def __init__(self, verdicts: VerdictStore, done: Callable[[], None] = lambda: None) -> None:
+        self._verdicts, self._done = verdicts, done
         self._requests: dict[TaskKey, _Request] = {}
         self._running: _Request | None = None
         self._stopped = False
@@ -86,10 +86,6 @@ class JudgeQueue:
         """What is being judged that was asked for; empty while nothing is."""
         running = self._running
         return running.task.where if running and not running.ahead else ""
-
-    @property
-    def judged(self) -> int:
-        return self._judge.judged
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -106,10 +102,10 @@ class JudgeQueue:
         self._thread.join(timeout=30)
 
     def ask(self, task: JudgeTask) -> "Future[LaneVerdict]":
-        """The verdict on a task, now or later. A task that failed is judged again when it is asked for again."""
+        """The verdict on a task, now or later: what fails is tried again until nobody wants it any more."""
         with self._changed:
             request = self._requests.get(task.key)
-            if request is None or (request.future.done() and request.future.exception() is not None):
+            if request is None:
                 request = self._add(task, ahead=False)
                 if self._running is not None and self._running.ahead:
                     self._running.cancelled.set()
@@ -129,64 +125,71 @@ class JudgeQueue:
                 self._requests.pop(key).cancel()
 
     def _add(self, task: JudgeTask, ahead: bool) -> _Request:
-        self._requests[task.key] = request = _Request(task, ahead)
+        until = time.monotonic() + (0.0 if ahead else task.patience)
+        self._requests[task.key] = request = _Request(task, ahead, until)
         self._changed.notify()
         return request
 
     def _next(self) -> _Request | None:
-        """The oldest of what is asked for, else of what can be prepared; None at the end."""
+        """The oldest of what is asked for, then what was put aside, else what can be prepared; None at the end."""
         with self._changed:
             self._running = None
             while not self._stopped:
-                waiting = [request for request in self._requests.values() if request.waiting]
-                if waiting:
-                    self._running = min(waiting, key=lambda request: request.ahead)
-                    self._running.future.set_running_or_notify_cancel()
+                now, waiting = time.monotonic(), [r for r in self._requests.values() if not r.future.done()]
+                ready = [request for request in waiting if request.not_before <= now]
+                if ready:
+                    self._running = min(ready, key=lambda request: (request.ahead, request.not_before))
                     return self._running
-                self._changed.wait()
+                self._changed.wait(min((r.not_before - now for r in waiting), default=None))
             return None
 
     def _run(self) -> None:
         while (request := self._next()) is not None:
+            started, pause = time.monotonic(), _RETRY_SECONDS
             try:
-                verdicts = self._judge_files(request)
-                request.future.set_result(None if request.ahead else self._lane_verdict(request.task, verdicts))
-            except CancelledError as error:
-                request.future.set_exception(error)
+                self._judge_files(request)
+                self._finish(request, None if request.ahead else self._lane_verdict(request.task, request.found))
+                continue
+            except (MissingFileError, CancelledError) as error:
+                log.debug("%s: %s", request.task.where, error)
             except MusterError as error:
-                log.log(
-                    logging.DEBUG if request.ahead else logging.WARNING,
-                    "%s cannot be judged yet: %s",
-                    request.task.where,
-                    error,
-                )
-                self._fail(request, error, _RETRY_SECONDS)
-            except Exception as error:  # a fault of ours must not end the thread, nor cost a stranger's stake
+                level = logging.DEBUG if request.ahead else logging.WARNING
+                log.log(level, "%s cannot be judged yet: %s", request.task.where, error)
+            except Exception:  # a fault of ours must not end the thread, nor cost a stranger's stake
                 log.exception("%s: judging failed", request.task.where)
-                self._fail(request, error, 10 * _RETRY_SECONDS)
-            if not request.ahead:
-                self._done()
+                pause = 10 * _RETRY_SECONDS
+            if request.ahead:
+                self._finish(request, None)
+            # Slow sources of one pool leave most of the time to the others.
+            now = time.monotonic()
+            request.not_before = now + max(pause, 3 * (now - started))
+
+    def _finish(self, request: _Request, result: LaneVerdict | None) -> None:
+        with self._changed:
+            if not request.future.cancelled():
+                request.future.set_result(result)
+        if not request.ahead:
+            self._done()
 
     @staticmethod
-    def _fail(request: _Request, error: Exception, pause: float) -> None:
-        if not request.ahead:
-            request.cancelled.wait(pause)
-        request.future.set_exception(error)
-
-    def _judge_files(self, request: _Request) -> dict[int, Verdict]:
-        """place → verdict, by steps so that each step's weights are loaded once."""
-        task = request.task
-        patience = Patience(time.monotonic() + (0.0 if request.ahead else self._patience), request.cancelled)
-        out = {}
+    def _judge_files(request: _Request) -> None:
+        """All files that are there, by steps so that each step's weights are loaded once. Raises MissingFileError at
+        the end if one was not."""
+        task, final = request.task, time.monotonic() >= request.until
+        missing: MissingFileError | None = None
         for at in sorted(range(len(task.facts)), key=lambda at: (task.facts[at].work.id.step, task.facts[at].sequence)):
             if request.cancelled.is_set():
                 raise CancelledError
             facts = task.facts[at]
             if request.ahead and facts.audit_rate < AUDIT_EVERYTHING:
-                self._judge.prepare(facts)  # which rows to look at is not known yet, but with which model
-            else:
-                out[at] = self._judge.verdict(facts, task.mirrors[at], patience)
-        return out
+                task.judge.prepare(facts)  # which rows to look at is not known yet, but with which model
+            elif at not in request.found:
+                try:
+                    request.found[at] = task.judge.verdict(facts, task.mirrors[at], final=final)
+                except MissingFileError as error:
+                    missing = error
+        if missing is not None:
+            raise missing
 
     def _lane_verdict(self, task: JudgeTask, found: dict[int, Verdict]) -> LaneVerdict:
         verdicts = tuple(found[at] for at in range(len(task.facts)))

@@ -9,12 +9,33 @@ from protocol.rollouts.schema import Limits
 from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
+from storage.keys import MissingObjectError
 from validator.context import SubmissionFacts
 from validator.pipeline import judge
-from validator.sources import Patience, Sources
+from validator.sources import Sources
 from validator.verdict_store import VerdictStore
 
 JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, Environment, Engine], Verdict]
+
+
+class MissingFileError(MissingObjectError):
+    """No source has a rollout file (yet)."""
+
+
+class LoadedEngine:
+    """An engine that the judges of several pools share, and whose weights it has loaded."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._loaded = b""
+
+    def has(self, manifest: bytes) -> bool:
+        return self._loaded == manifest
+
+    def load(self, manifest: bytes, folder: Path) -> None:
+        self._loaded = b""
+        self.engine.load(folder)
+        self._loaded = manifest
 
 
 class FileJudge:
@@ -24,7 +45,7 @@ class FileJudge:
     def __init__(
         self,
         config: PoolConfig,
-        engine: Engine,
+        engine: LoadedEngine,
         sources: Sources,
         weights: Callable[[Work], Path],
         kept: VerdictStore | None = None,
@@ -33,19 +54,19 @@ class FileJudge:
         self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
         self._kept, self._judge_one = kept, judge_one
         self._environment: Environment | None = None
-        self._loaded = b""
         self.judged = 0
 
-    def verdict(
-        self, facts: SubmissionFacts, announced: Sequence[str] = (), patience: Patience | None = None
-    ) -> Verdict:
-        """Raises MusterError where a source, the weights or this machine fail, CancelledError."""
-        kept = self._kept.find(facts) if self._kept else None
+    def verdict(self, facts: SubmissionFacts, announced: Sequence[str] = (), *, final: bool = True) -> Verdict:
+        """What nobody has is unavailable, or MissingFileError unless that is `final`. Raises MusterError where a
+        source, the weights or this machine fail."""
+        kept = self._kept.find(facts, self._config.digest) if self._kept else None
         if kept is not None:
             return kept
         limit = Limits.of(self._config.work).file_bytes
-        data = self._sources.fetch("rollouts", facts.commitment.sha256, limit, announced, patience)
-        verdict = self._judge_one(facts, data, self._config, self._load(facts.work), self._engine)
+        data = self._sources.fetch("rollouts", facts.commitment.sha256, limit, announced)
+        if data is None and not final:
+            raise MissingFileError(f"no source has file {facts.sequence}", "it may appear later")
+        verdict = self._judge_one(facts, data, self._config, self._load(facts.work), self._engine.engine)
         self.judged += 1
         # A file that nobody has now may be there later.
         if self._kept and verdict.code is not Code.UNAVAILABLE:
@@ -57,10 +78,8 @@ class FileJudge:
         self._weights(facts.work)
 
     def _load(self, work: Work) -> Environment:
-        if self._environment is None or self._loaded != work.manifest:
+        if self._environment is None or not self._engine.has(work.manifest):
             folder = self._weights(work)
             self._environment = self._environment or Environment.of(self._config, folder)
-            self._loaded = b""
-            self._engine.load(folder)
-            self._loaded = work.manifest
+            self._engine.load(work.manifest, folder)
         return self._environment

@@ -8,6 +8,7 @@ from typing import Any
 from chain.contracts.stakes import DRAW_REACH
 from chain.judging import Lane, Panel, Trial
 from chain.records import Submission
+from chain.seat_classes import needed, seats_in
 from chain.state import State
 from chain.suite import Suite
 from validator import selectors
@@ -40,8 +41,9 @@ class Keeper:
     def conclude(self, state: State, trial: Trial, file: Submission, seats: set[int]) -> None:
         """Record a jury's verdict at whoever summoned it."""
         place = (file.pool, file.sequence)
-        disputed = place in state.disputes and not state.disputes[place].resolved
-        conclude = self._suite.appeals.conclude if disputed else self._suite.canaries.conclude
+        # A canary's opening ends a dispute of its file.
+        planted = place in state.canaries and not state.canaries[place].concluded
+        conclude = self._suite.canaries.conclude if planted else self._suite.appeals.conclude
         wait = self._wait(trial, trial.trial, seats)
         what = f"trial {trial.trial} is concluded"
         self._do((selectors.trial_place(trial), "conclude"), state, what, conclude(file).send, wait)
@@ -61,21 +63,27 @@ class Keeper:
         return self._blocks
 
     def finish_overdue(self, state: State, now: int) -> None:
-        """Finalise refusals, resolve disputes and canaries whose time is up."""
-        suite = self._suite
+        """Finalise refusals, resolve disputes and canaries whose time is up, open the pool once it has its seats."""
+        suite, ours = self._suite, state.pools[self._pool]
+        if ours.status == "understaffed" and len(seats_in(state, ours)) >= needed(ours.terms):
+            self._do(("review", self._pool), state, "the pool's seats are counted", self._review)
         for file in selectors.to_finalize(state, self._pool, now):
             what = f"submission {file.sequence} is finalised"
-            self._do(("finalize", file.sequence), state, what, suite.pools.finalize(file).send)
+            self._do(("finalize", self._pool, file.sequence), state, what, suite.pools.finalize(file).send)
         for (pool, sequence), dispute in state.disputes.items():
             over = dispute.verdict and not dispute.appellant and dispute.appeal_until <= now
+            over = over and (pool, sequence) not in state.canaries
             if pool == self._pool and not dispute.resolved and over:
                 file, what = state.submissions[pool, sequence], f"the dispute of submission {sequence} is resolved"
-                self._do(("dispute", sequence), state, what, suite.appeals.conclude(file).send)
+                self._do(("dispute", pool, sequence), state, what, suite.appeals.conclude(file).send)
         for (pool, sequence), canary in state.canaries.items():
             over = not canary.contester and canary.contest_until <= now
             if pool == self._pool and not canary.concluded and over:
                 file, what = state.submissions[pool, sequence], f"the canary {sequence} is concluded"
-                self._do(("canary", sequence), state, what, suite.canaries.conclude(file).send)
+                self._do(("canary", pool, sequence), state, what, suite.canaries.conclude(file).send)
+
+    def _review(self) -> object:
+        return self._suite.pools.review_seats(self._pool).send() if self._suite.court.staffed(self._pool) else None
 
     def _wait(self, current: Panel, number: int, seats: set[int]) -> float:
         """Seconds before we step in: none for the seat whose turn it is."""

@@ -8,6 +8,8 @@ from validator.config import ValidatorConfig
 
 if TYPE_CHECKING:
     from validator.daemon import Validator
+    from validator.judging import JudgeOne
+    from validator.pool_duties import MakeVoting
 
 
 def run(config_path: Path) -> None:
@@ -16,8 +18,18 @@ def run(config_path: Path) -> None:
 
 
 def _build(config: ValidatorConfig) -> "Validator":
-    from validator.collaborators import ValidatorCollaborators
-    from validator.daemon import Validator
     from validator.pipeline import judge
+    from validator.voting import Voting
 
-    return Validator(config, ValidatorCollaborators.connect(config, judge))
+    return build(config, judge, Voting)
+
+
+def build(config: ValidatorConfig, judge_one: "JudgeOne", make_voting: "MakeVoting") -> "Validator":
+    """A validator that judges and votes in these ways. Raises ConfigError or UnreachableError."""
+    from validator.collaborators import PoolOpener, ValidatorCollaborators
+    from validator.daemon import Validator
+
+    accounts = [voter.open() for voter in config.voters]
+    collaborators = ValidatorCollaborators.connect(config, accounts)
+    opener = PoolOpener(config, collaborators, accounts[0], judge_one)
+    return Validator(config, collaborators, opener.open, make_voting)

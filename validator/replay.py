@@ -13,7 +13,7 @@ from protocol.verdict import Code, Verdict
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
 from validator.context import SubmissionFacts
-from validator.judging import FileJudge
+from validator.judging import FileJudge, LoadedEngine
 from validator.selectors import deciding_round, submission_facts
 from validator.sources import Sources
 
@@ -85,7 +85,7 @@ class Replayer:
     def __init__(self, pool_client: PoolClient, engine: Engine) -> None:
         self._pool_client = pool_client
         self.sources = Sources(pool_client.objects, announced_seconds=60.0)
-        self._judge = FileJudge(pool_client.pool_config(), engine, self.sources, pool_client.weights)
+        self._judge = FileJudge(pool_client.pool_config(), LoadedEngine(engine), self.sources, pool_client.weights)
         self._document = lru_cache(maxsize=64)(partial(self.sources.fetch, "verdicts", limit=_DOCUMENT_BYTES))
 
     def replay(self, state: State, file: Submission) -> Replayed:

@@ -23,6 +23,8 @@ class TrialHandler:
                 self._advance(state, pool, trial, now)
 
     def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
+        if trial.settled and not trial.drawn:
+            return  # nobody's duty
         files, vote = [state.submissions[trial.pool, trial.sequence]], TrialVote(trial)
         jury = drawn_or_forecast(state, trial, self._juries, vote.place)
         if not trial.drawn and not trial.settled:

@@ -20,13 +20,12 @@ class VerdictStore:
     """Verdicts by everything they depend on: the facts (lane seed included, unless all is audited) and the pool's
     configuration."""
 
-    def __init__(self, folder: Path, config_hash: bytes) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._config = config_hash
         (folder / "documents").mkdir(parents=True, exist_ok=True)
 
-    def find(self, facts: SubmissionFacts) -> Verdict | None:
-        path = self._path(facts)
+    def find(self, facts: SubmissionFacts, config_hash: bytes) -> Verdict | None:
+        path = self._path(facts, config_hash)
         try:
             return replace(Verdict.parse(path.read_bytes()), lane_seed=facts.lane_seed.hex())
         except FileNotFoundError:
@@ -36,7 +35,7 @@ class VerdictStore:
             return None
 
     def keep(self, facts: SubmissionFacts, verdict: Verdict) -> None:
-        write_atomic(self._path(facts), verdict.canonical())
+        write_atomic(self._path(facts, bytes.fromhex(verdict.config_hash)), verdict.canonical())
 
     def keep_document(self, document: BallotDocument) -> bytes:
         """Store what a ballot's verdict hash stands for; returns the hash."""
@@ -52,7 +51,7 @@ class VerdictStore:
     def _document(self, digest: bytes) -> Path:
         return self._folder / "documents" / f"{digest.hex()}.json"
 
-    def _path(self, facts: SubmissionFacts) -> Path:
+    def _path(self, facts: SubmissionFacts, config_hash: bytes) -> Path:
         work, committed = facts.work, asdict(facts.commitment)
         hashes = {"step_seed": work.step_seed, "manifest": work.manifest, "lane_seed": facts.lane_seed}
         fields = work.id.flat() | {"sequence": facts.sequence, "audit_rate": facts.audit_rate} | hashes | committed
@@ -60,5 +59,5 @@ class VerdictStore:
         if facts.audit_rate >= AUDIT_EVERYTHING:
             # The seed draws the audit sample and nothing else: where all is audited, a second draw changes nothing.
             del fields["lane_seed"]
-        key = keccak(canonical_json(fields) + self._config)
+        key = keccak(canonical_json(fields) + config_hash)
         return self._folder / f"{facts.sequence:08d}-{key.hex()[:24]}.json"

@@ -15,7 +15,7 @@ from chain.state import State
 from chain.transactions import Receipt
 from validator import selectors
 from validator.ballots import Ballot
-from validator.collaborators import ValidatorCollaborators
+from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.committees import ours
 from validator.judge_queue import JudgeTask, LaneVerdict, TaskKey
 from validator.publishing import VerdictPublisher
@@ -42,12 +42,13 @@ class VotingRound:
 
 
 class Voting:
-    """Casts the votes of our seats. What is not voted on from one turn to the next is not judged any further."""
+    """Casts the votes of our seats in one pool. What is not voted on from one turn to the next is not judged any
+    further."""
 
-    def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
-        self.voters = collaborators.voters
-        self._pool_client, self._ballots = collaborators.pool_client, collaborators.ballots
-        self._queue, self._tasks, self._publisher = collaborators.queue, collaborators.tasks, publisher
+    def __init__(self, shared: ValidatorCollaborators, pool: PoolCollaborators, publisher: VerdictPublisher) -> None:
+        self.voters = shared.voters
+        self._pool, self._publisher = pool, publisher
+        self._ballots, self._queue, self._tasks = shared.ballots, shared.queue, shared.tasks
         self._wanted: set[TaskKey] = set()
         self._lost: set[tuple[str, int]] = set()
 
@@ -78,10 +79,10 @@ class Voting:
             self._wanted.add(task.key)
             self._queue.prepare(task)
 
-    def end_turn(self) -> None:
-        """All rounds were looked at: what none of them asked for is forgotten."""
-        self._queue.retain(self._wanted)
-        self._wanted.clear()
+    def end_turn(self) -> set[TaskKey]:
+        """All rounds were looked at: what they want judged."""
+        wanted, self._wanted = self._wanted, set()
+        return wanted
 
     def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
         """What we vote; None while it is being judged, and where it cannot be judged yet."""
@@ -90,7 +91,7 @@ class Voting:
             return None
         self._wanted.add(task.key)
         answer = self._queue.ask(task)
-        return answer.result() if answer.done() and answer.exception() is None else None
+        return answer.result() if answer.done() and not answer.cancelled() else None
 
     def _judged_ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str) -> Ballot | None:
         """A ballot on disk before anybody hears of it."""
@@ -113,11 +114,12 @@ class Voting:
         self, pool: Pool, where: str, files: list[Submission], seed: bytes, audit_seed: bytes
     ) -> JudgeTask | None:
         """What is to be judged; None while a policy step's seed is not confirmed."""
-        client, facts = self._pool_client, []
+        client, facts = self._pool.pool_client, []
         for file in files:
             step_seed = client.seed(pool.steps[file.step])
             if step_seed is None:
                 return None
             facts.append(selectors.submission_facts(client.pool_id, pool, file, step_seed, audit_seed))
         mirrors = tuple(tuple(file.mirrors) for file in files)
-        return JudgeTask((where, seed, selectors.files_digest(files)), tuple(facts), mirrors)
+        key = where, seed, selectors.files_digest(files)
+        return JudgeTask(key, tuple(facts), mirrors, self._pool.judge, self._pool.patience)

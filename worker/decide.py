@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from chain.records import Pool
+from chain.records import Account, Pool
 from chain.standing import Standing, standing_of
 from chain.state import State
 from worker.journal import JournalEntry
@@ -55,17 +55,27 @@ def decide(
     oldest = max(account.joined_step, pool.step - pool.terms.maxLag, 0)
     steps = tuple(step for step in range(oldest, pool.step + 1) if step in seeds)
     for entry in entries:
-        # The pool promised by its receipt to take this file, whatever has changed since.
-        promised = entry.receipt is not None and pool.status != "settled"
         current = entry.step in steps and seeds[entry.step] == entry.step_seed
-        if entry.counter == account.counter and (promised or (current and not _closed(pool_id, pool, standing))):
+        takes = _promised(entry, pool, account, seeds) or (current and not _closed(pool_id, pool, standing))
+        if entry.counter == account.counter and takes:
             return Decision(Do.RESUME, "a finished file is not on chain", entry.counter, entry, steps)
     closed = _closed(pool_id, pool, standing)
+    waiting = next(state.unattested(pool_id, node), None) if closed and closed.do is Do.STOP else None
+    if waiting is not None:
+        return Decision(Do.WAIT, f"submission {waiting.sequence} is not attested yet: its receipt may be needed")
     if closed:
         return closed
     if not steps:
         return Decision(Do.WAIT, "no policy step with a confirmed seed that this node may work for")
     return Decision(Do.MAKE, "", account.counter, None, steps)
+
+
+def _promised(entry: JournalEntry, pool: Pool, account: Account, seeds: Mapping[int, bytes]) -> bool:
+    """Whether the pool said by its receipt that it takes this file, whatever has changed since. A seed that a
+    reorganisation changed makes it another file's."""
+    valid = entry.receipt is not None and not entry.overdue and pool.status != "settled"
+    known = account.joined_step <= entry.step <= pool.step
+    return valid and known and seeds.get(entry.step, entry.step_seed) == entry.step_seed
 
 
 def _closed(pool_id: int, pool: Pool, standing: Standing) -> Decision | None:

@@ -8,6 +8,7 @@ import hashlib
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -23,7 +24,8 @@ log = logging.getLogger("muster.worker")
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """A finished file; `uploaded` once the bucket has it, with the service's receipt if any."""
+    """A finished file; with the service's receipt once the bucket has it. `overdue`: what the receipt promised is over,
+    the chain takes the file as any other or not at all."""
 
     __pydantic_config__ = HEX_RECORD
 
@@ -35,8 +37,8 @@ class JournalEntry:
     root: Bytes32
     units: int
     rows: int
-    uploaded: bool = False
     receipt: UploadReceipt | None = None
+    overdue: bool = False
 
     @property
     def stem(self) -> str:
@@ -73,19 +75,16 @@ class Journal:
         self._note(entry)
         return entry
 
-    def mark_uploaded(self, entry: JournalEntry, receipt: UploadReceipt | None) -> JournalEntry:
-        done = replace(entry, uploaded=True, receipt=receipt)
-        self._note(done)
-        return done
+    def change(self, entry: JournalEntry, **changes: Any) -> JournalEntry:
+        """Durably replace some of an entry's members."""
+        changed = replace(entry, **changes)
+        self._note(changed)
+        return changed
 
     def receipt(self, sha256: bytes) -> UploadReceipt | None:
         """The receipt of a file that was uploaded. Safe in any thread."""
         found = (entry.receipt for entry in list(self.entries.values()) if entry.sha256 == sha256)
         return next(found, None)
-
-    def without_receipt(self, entry: JournalEntry) -> None:
-        """The chain does not take the entry's receipt (any more)."""
-        self._note(replace(entry, receipt=None))
 
     def data(self, entry: JournalEntry) -> bytes:
         """The file's bytes. Raises IntegrityError if the disk lost or changed them; the entry is then forgotten."""

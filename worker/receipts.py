@@ -4,7 +4,8 @@ import logging
 import threading
 from collections.abc import Iterator
 
-from chain.records import Status, Submission
+from chain.errors import ContractError
+from chain.records import Submission
 from chain.state import State
 from protocol.errors import MusterError
 from worker.collaborators import WorkerCollaborators
@@ -33,27 +34,27 @@ class ReceiptKeeper:
                 self.once()
             except MusterError as error:
                 log.info("no receipt is presented: %s", error)
+            except Exception:
+                # A bug here must not end the thread: what the service leaves out would be late.
+                log.exception("no receipt is presented")
 
     def once(self) -> None:
         """Present the receipt of every file that is running out of time."""
         client, journal = self._collaborators.pool_client, self._collaborators.journal
-        client.projection.refresh()
+        client.refresh()
         for file in running_out(client.state, client.config.pool, self._collaborators.node):
             receipt = journal.receipt(file.sha256)
             if receipt is not None and not self._stopping.is_set():
                 log.warning("the service did not attest submission %d: presenting its receipt", file.sequence)
-                client.suite.court.attest_by_receipt(file, receipt).send()
+                try:
+                    client.suite.court.attest_by_receipt(file, receipt).send()
+                except ContractError as error:
+                    log.warning("the receipt of submission %d is not taken: %s", file.sequence, error)
 
 
 def running_out(state: State, pool_id: int, node: str) -> Iterator[Submission]:
     """The node's files that the service has not attested in the first half of the time it has, and still can."""
-    if pool_id not in state.pools:
-        return
-    patience = state.pools[pool_id].terms.attestBlocks
-    for file in reversed(state.submissions_of(pool_id, node)):
+    for file in state.unattested(pool_id, node):
         lane = state.lane_of(file)
-        if state.head >= lane.last_block + patience:
-            return
-        waited = lane.ended(state.head) and state.head >= lane.last_block + patience // 2
-        if waited and file.status is Status.PENDING and not lane.is_judged(file.place):
+        if lane.ended(state.head) and state.head >= lane.last_block + state.pools[pool_id].terms.attestBlocks // 2:
             yield file

@@ -16,7 +16,7 @@ from worker.progress import WorkerProgress
 log = logging.getLogger("muster.worker")
 _KEPT_FILES = 64
 _CATCH_UP = 30.0
-_PROMISED = frozenset({"WrongStatus", "StepOutOfRange", "NotMember", "OverLimit"})
+_PROMISED = frozenset({"WrongStatus", "StepOutOfRange", "NotMember"})
 """Refusals that the receipt of an earlier upload overrides."""
 
 
@@ -37,12 +37,13 @@ class Submitter:
     def submit(self, entry: JournalEntry) -> None:
         """Upload a finished file if need be, then submit it."""
         journal, progress = self._collaborators.journal, self._progress
-        if not entry.uploaded:
+        if not self._counts(entry.receipt):
             progress.phase = "uploading"
             receipt = self._collaborators.orchestrator.upload_rollouts(journal.data(entry))
             if not self._counts(receipt):
+                self._wait_for_service(receipt)
                 return
-            entry = journal.mark_uploaded(entry, receipt)
+            entry = journal.change(entry, receipt=receipt)
         progress.phase = "submitting"
         try:
             landed = self._send(entry)
@@ -61,13 +62,13 @@ class Submitter:
     def _counts(self, receipt: UploadReceipt | None) -> bool:
         """Whether the chain would take the receipt: without one, what the service leaves out is late and fined."""
         pool = self._client.pool()
-        if pool is not None and receipt is not None and receipt.signer == pool.service:
-            return True
-        signer = receipt.signer if receipt else "nobody"
+        return bool(pool and receipt and pool.is_service(receipt.signer, self._client.client.now()))
+
+    def _wait_for_service(self, receipt: UploadReceipt | None) -> None:
+        pool, signer = self._client.pool(), receipt.signer if receipt else "nobody"
         named = pool.service if pool and pool.service else "no key"
         reason = f"nothing is submitted: {signer} signs the service's receipts, and the pool's owner named {named}"
         self._progress.pause(5.0, reason, "waiting")
-        return False
 
     def _send(self, entry: JournalEntry) -> Submitted:
         pools, pool = self._client.suite.pools, self._client.config.pool
@@ -75,7 +76,7 @@ class Submitter:
         try:
             return pools.submit(pool, entry.step, entry.counter, item).send()
         except ContractError as error:
-            if error.name not in _PROMISED or entry.receipt is None:
+            if error.name not in _PROMISED or entry.receipt is None or entry.overdue:
                 raise
             return pools.submit(pool, entry.step, entry.counter, item, entry.receipt).send()
 
@@ -96,8 +97,8 @@ class Submitter:
 
     def _refused(self, entry: JournalEntry, error: ContractError) -> None:
         """The chain's next look decides; until then do not hammer it."""
-        if error.name in ("BadReceipt", "ReceiptOutOfTime"):
-            self._collaborators.journal.without_receipt(entry)
+        if error.call == "Pools.submitWithReceipt" and error.name in {"ReceiptOutOfTime", *_PROMISED}:
+            self._collaborators.journal.change(entry, overdue=True)
         if error.name == "OverLimit":
             self.claim()
         if error.name == "CounterMismatch":

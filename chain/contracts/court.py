@@ -74,6 +74,10 @@ class Court(BallotContract):
         """Say where the pool's service answers; the pool's owner."""
         return self.call("announceService", pool, url)
 
+    def staffed(self, pool: int) -> bool:
+        """Whether the pool's class has enough seats in this epoch."""
+        return bool(self.read("staffed", pool))
+
     def attest(self, pool: int, lane: int, places: int) -> ContractCall[Receipt]:
         """The service: the bytes of these files (bit p for place p) are in the pool's storage."""
         return self.call("attest", pool, lane, places)

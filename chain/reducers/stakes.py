@@ -83,8 +83,10 @@ def _seat_opted_in(state: State, event: Event) -> None:
 
 @on("Seats", "SeatOptedOut")
 def _seat_opted_out(state: State, event: Event) -> None:
-    seat = state.seats[event.args["seat"]]
-    seat.classes = tuple(one for one in seat.classes if one != event.args["class"])
+    a = event.args
+    seat = state.seats[a["seat"]]
+    seat.classes = tuple(one for one in seat.classes if one != a["class"])
+    seat.left_classes[a["class"]] = a["epoch"]
 
 
 @on("Seats", "VoterSet")

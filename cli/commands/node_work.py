@@ -27,6 +27,8 @@ def join(
 ) -> None:
     """Join a pool with a registered node (as its operator or the node itself); closed pools need an invite."""
     from cli.authorisations import Invite
+    from cli.views.pools import judging_seats
+    from cli.views.texts import seats_line
     from protocol.documents import load_document
 
     session = by.open()
@@ -42,10 +44,12 @@ def join(
         call = pools.join_with_invite(pool, node, given.expiry, given.signature)
     terms = session.suite.court.terms_of(pool)
     if not by.json:
+        state = session.state()
+        seats = judging_seats(state, state.pools[pool])
         typer.echo(
             f"pool {pool} pays {show_tokens(terms.rate)} tokens per verified output token, wants a stake of "
             f"{show_tokens(terms.minStake)}, pays {seconds(terms.challengeWindow)} after acceptance; "
-            f"configuration SHA-256 {terms.configHash.hex()}"
+            f"configuration SHA-256 {terms.configHash.hex()}; {seats_line(seats)}"
         )
     act(session, [PlannedTransaction(f"node {node} joins pool {pool}", call)], by, pool=pool, node=node)
 

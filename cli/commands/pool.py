@@ -19,6 +19,7 @@ from cli.options import (
     PoolOption,
     Reading,
     RpcOption,
+    address_option,
     key_path,
     tokens_option,
 )
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
     from chain.contracts.pools import Pools
     from chain.records import Terms
     from chain.transactions import Receipt
+    from cli.session import Session
     from protocol.config import PoolConfig
+
+ServiceOption = Annotated[
+    str | None, address_option("--service", "Address of the key that attests uploads: the orchestrator's.")
+]
+UrlOption = Annotated[str | None, typer.Option("--url", help="Where the pool's service answers, for everybody to see.")]
 
 app = Commands(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -44,8 +51,11 @@ def create(
     terms: Annotated[Path, typer.Option(help="Terms (TOML), or a network that muster has terms for.")],
     budget: Annotated[int, tokens_option("--budget", 'Tokens to escrow, such as "1000".')],
     by: Paying,
+    service: ServiceOption = None,
+    url: UrlOption = None,
 ) -> None:
-    """Create an open pool and escrow its budget. Configuration and terms can never change."""
+    """Create a pool and escrow its budget. Configuration and terms can never change. Its service's key can be named at
+    once or with `set-service`; it takes work once enough seats judge it."""
     from cli.terms import load_terms
     from protocol.config import PoolConfig
 
@@ -55,19 +65,58 @@ def create(
     unbonding = session.suite.params.unbonding_of(values.as_tuple())
     call = session.suite.pools.create_pool(values, budget)
     title = f"create pool “{document.name}” and escrow {show_tokens(budget)} tokens"
+    number = session.suite.pools.pool_count() + 1  # another's pool, if one is made meanwhile, takes no service of ours
+    planned = [PlannedTransaction(title, call), *_service_calls(session, number, service, url, after=True)]
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
-        number = call.result(receipts[-1])
-        return {"pool": number}, f"pool {number}"
+        number = call.result(receipts[0])
+        hint = f"its seats: muster pool status --pool {number}"
+        return {"pool": number}, f"pool {number}; {hint if service else 'next: muster pool set-service'}"
 
     facts = {"config_hash": document.digest.hex(), "budget": budget, "unbonding": unbonding}
-    act(session, [PlannedTransaction(title, call)], by, outcome, **facts)
+    act(session, planned, by, outcome, **facts)
+
+
+def _service_calls(
+    session: "Session", pool: int, service: str | None, url: str | None, after: bool = False
+) -> list[PlannedTransaction]:
+    """What names a pool's service and announces where it answers. Raises ConfigError for what is no URL."""
+    from protocol.http.signing import service_url
+
+    court, planned = session.suite.court, []
+    if service is not None:
+        call = court.set_service(pool, service)
+        planned.append(PlannedTransaction(f"pool {pool}'s service attests with key {service}", call, after))
+    if url is not None:
+        call = court.announce_service(pool, service_url(url))
+        planned.append(PlannedTransaction(f"pool {pool}'s service answers at {service_url(url)}", call, after))
+    return planned
+
+
+@app.command("set-service")
+def set_service(pool: PoolOption, by: Acting, service: ServiceOption = None, url: UrlOption = None) -> None:
+    """Name the key of the pool's service, announce where it answers. A former key stays valid for the receipt window;
+    until that is over it cannot be replaced again."""
+    session = by.open()
+    session.pool(pool)
+    planned = _service_calls(session, pool, service, url)
+    if not planned:
+        raise ConfigError("nothing to set is named", "pass --service ADDRESS, --url URL, or both")
+    act(session, planned, by, pool=pool, service=service, url=url)
+
+
+@app.command()
+def review(pool: PoolOption, by: Acting) -> None:
+    """Count the seats that judge a pool, as they are in this epoch: it takes work once they are enough."""
+    _change(lambda pools: pools.review_seats(pool), f"count the seats that judge pool {pool}", by, pool=pool)
 
 
 def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
+    from chain.seat_classes import describe, needed
 
+    judges = describe(terms.class_) if terms.class_ else "this pool alone"
     return fields(
         {
             "model": f"{config.model.source}, licence {config.model.license}",
@@ -75,6 +124,8 @@ def _terms_text(config: "PoolConfig", terms: "Terms", unbonding: int) -> str:
             "fees": f"{show_tokens(terms.fee)} per seat and file, {show_tokens(terms.juryFee)} per juror",
             "stake": f"{show_tokens(terms.minStake)} tokens at least; work in flight up to {terms.leverage} times it",
             "committee": f"{terms.committee} seats; juries of {terms.jury}, then {terms.appealJury or 'none'}",
+            "judges": f"seats that chose {judges}, {needed(terms)} at least",
+            "uploads": f"attested within {terms.attestBlocks} blocks; receipts hold {seconds(terms.receiptWindow)}",
             "audit": f"{terms.audit_fraction:.0%} of rollouts",
             "windows": f"commit {seconds(terms.commitWindow)}, reveal {seconds(terms.revealWindow)}, "
             f"challenge {seconds(terms.challengeWindow)}",
@@ -94,7 +145,7 @@ def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
 
 @app.command()
 def status(pool: PoolOption, look: Reading) -> None:
-    """Phase, step, money, nodes, files, and what everything waits for."""
+    """Phase, step, money, seats, service, nodes, files, and what everything waits for."""
     from cli.views.pools import pool_view
     from cli.views.texts import pool_text
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Acting, Commands, Paying, Reading, address_option
+from cli.options import Acting, ClassOptions, Commands, Paying, Reading, address_option
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
@@ -20,20 +20,26 @@ app = Commands(help="Bond seats, check submissions, earn fees.", no_args_is_help
 
 SeatOption = Annotated[int, typer.Option("--seat", min=0, help="Number of the seat.")]
 
+SeatsOption = Annotated[
+    list[int] | None, typer.Option("--seat", min=0, help="Number of a seat; all of yours if none is named.")
+]
+
 
 @app.command()
 def bond(
     by: Paying,
+    judge: ClassOptions,
     voter: Annotated[
         list[str] | None, address_option("--voter", "Address of the seat's voting key; repeat for several seats.")
     ] = None,
 ) -> None:
-    """Open one seat per voting key; your key (--keystore) pays the bond, owns the seats and gets the fees."""
+    """Open one seat per voting key; your key (--keystore) pays the bond, owns the seats and gets the fees. Seats judge
+    only what they opted into."""
     session = by.open()
-    seats, owner = session.suite.seats, session.client.address
+    seats, owner, classes = session.suite.seats, session.client.address, judge.classes(session)
     planned = []
     for key in voter or [owner]:
-        call = seats.open_seat(key)
+        call = seats.open_seat(key, classes)
         title = f"bond {show_tokens(call.grains)} tokens for a seat with voting key {key}"
         planned.append(PlannedTransaction(title, call))
 
@@ -42,7 +48,40 @@ def bond(
         lines = [f"seat {a['seat']} can be drawn from epoch {a['activeFrom']} on" for a in opened]
         return {"seats": opened}, "\n".join([*lines, f"now epoch {seats.current_epoch()}"])
 
-    act(session, planned, by, outcome, owner=owner, bond=planned[0].call.grains)
+    act(session, planned, by, outcome, owner=owner, bond=planned[0].call.grains, classes=classes)
+
+
+@app.command("opt-in")
+def opt_in(judge: ClassOptions, by: Acting, seat: SeatsOption = None) -> None:
+    """Let seats judge a pool or a family of pools more, five at most, from the next epoch on."""
+    _choose(judge, by, seat, joining=True)
+
+
+@app.command("opt-out")
+def opt_out(judge: ClassOptions, by: Acting, seat: SeatsOption = None) -> None:
+    """Let seats judge it no more. They can be drawn until the epoch ends, and from its draws three epochs longer: keep
+    the process running until then."""
+    _choose(judge, by, seat, joining=False)
+
+
+def _choose(judge: ClassOptions, by: Acting, seat: list[int] | None, *, joining: bool) -> None:
+    from chain.seat_classes import describe
+    from cli.views.seats import seats_of
+
+    session = by.open()
+    seats, state = session.suite.seats, session.state()
+    owned = [one for one in seats_of(state, session.client.address) if one.owner == session.client.address]
+    planned = []
+    for one in owned:
+        for chosen in judge.classes(session):
+            wanted = one.active and (chosen in one.classes) != joining
+            if wanted and (seat is None or one.seat in seat):
+                call = seats.opt_in(one.seat, chosen) if joining else seats.opt_out(one.seat, chosen)
+                verb = "judges" if joining else "stops judging"
+                planned.append(PlannedTransaction(f"seat {one.seat} {verb} {describe(chosen)}", call))
+    if not planned:
+        raise ConfigError("no seat of yours is left to change", "muster validator status shows what each one judges")
+    act(session, planned, by, seats=[one.seat for one in owned if seat is None or one.seat in seat])
 
 
 @app.command()

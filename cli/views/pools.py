@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from chain.records import Pool, Status
+from chain.seat_classes import describe, needed, seats_in
 from chain.state import State
 from cli.views import picked
 from cli.views.nodes import standing
@@ -24,6 +25,8 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
         **picked(pool, "pool", "owner", "status", "step"),
         "steps": [{**picked(step, "step", "time"), "manifest": step.manifest.hex()} for step in pool.steps],
         "config_hash": pool.config_hash.hex(),
+        "service": {"key": pool.service, "url": pool.service_url},
+        "seats": judging_seats(state, pool),
         "terms": {**vars(pool.terms), "configHash": pool.terms.configHash.hex()},
         "money": money(state, pool),
         "nodes": nodes(state, number),
@@ -32,6 +35,18 @@ def pool_view(state: State, number: int, now: int) -> dict[str, Any] | None:
         "waits": [
             {**picked(sub, "sequence", "node"), "waiting": waiting(state, sub, now)} for sub in pending[-_NEWEST_WAITS:]
         ],
+    }
+
+
+def judging_seats(state: State, pool: Pool) -> dict[str, Any]:
+    """The seats of the pool's class, and how many it must have to take work."""
+    found = seats_in(state, pool)
+    owners = len({seat.owner for seat in found})
+    return {
+        "class": describe(pool.seat_class),
+        "count": len(found),
+        "needed": needed(pool.terms),
+        "owners": owners,
     }
 
 
@@ -70,6 +85,11 @@ def phase(pool: dict[str, Any]) -> str:
     closed = {"paused": "paused by its owner", "closing": "closing: no new work", "settled": "settled"}
     if pool["status"] in closed:
         return closed[pool["status"]]
+    if pool["status"] == "understaffed":
+        seats = pool["seats"]
+        if seats["count"] >= seats["needed"]:
+            return "understaffed until its seats are counted in the epoch to come: muster pool review"
+        return f"understaffed: {seats['count']} of {seats['needed']} seats judge {seats['class']}, it takes no work"
     if pool["step"] < 0:
         return "waiting for its owner to publish policy step 0"
     if not any(node["standing"] == "member" for node in pool["nodes"]):

@@ -5,6 +5,7 @@ from typing import Any
 
 from chain.judging import Lane, Round
 from chain.records import Seat
+from chain.seat_classes import describe
 from chain.state import State
 from cli.views import picked
 from protocol.verdict import Code, unpack
@@ -16,11 +17,14 @@ def seats_of(state: State, address: str) -> list[Seat]:
 
 
 def seat_view(state: State, seat: Seat, now: int) -> dict[str, Any]:
-    """One seat. `due`: memberships whose fees and penalties can be settled by `claim` now."""
+    """One seat. `pools`: those it may be drawn for; `due`: memberships whose fees and penalties can be settled by
+    `claim` now."""
     memberships = list(memberships_of(state, seat.seat))
     return {
         **picked(seat, "seat", "owner", "voter", "bond", "earned", "penalised", "release_at"),
         "standing": standing(seat),
+        "classes": [describe(one) for one in seat.classes],
+        "pools": [pool.pool for pool in state.pools.values() if seat.active and pool.seat_class in seat.classes],
         "drawn": len(memberships),
         "voted": sum(1 for _, round_, member in memberships if member in round_.reveals),
         "due": len(list(due(state, seat.seat, now))),

@@ -5,6 +5,7 @@ from typing import Any
 from cli.output import clock, fields, table
 from cli.views.pools import phase
 from protocol.amounts import show_tokens
+from protocol.errors import printable
 from protocol.verdict import Code
 
 
@@ -53,6 +54,8 @@ def pool_text(view: dict[str, Any]) -> str:
         "pool": view["pool"],
         "owner": view["owner"],
         "phase": phase(view),
+        "seats": seats_line(view["seats"]),
+        "service": _service(view["service"]),
         "escrow": f"{money['escrow']} tokens, of them {show_tokens(view['free'])} free, {money['owed']} owed to nodes",
         "paid": f"{money['claimed']} to nodes, {money['fees_paid']} to validators, of {money['funded']} funded",
         "files": counts or "none",
@@ -76,13 +79,24 @@ def pool_text(view: dict[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def seats_line(seats: dict[str, Any]) -> str:
+    """How many seats judge a pool, from its view."""
+    return f"{seats['count']} of {seats['needed']} needed judge {seats['class']}, of {seats['owners']} owners"
+
+
+def _service(service: dict[str, str]) -> str:
+    """Where it answers is its owner's word."""
+    if not service["key"]:
+        return "no key: muster pool set-service"
+    return f"{service['key']} at {printable(service['url'], 200) or 'no announced URL'}"
+
+
 def seats_text(owner: str, epoch: int, views: list[dict[str, Any]]) -> str:
     """Every `seat_view` of one owner or voter, with what was penalised and why."""
-    headers = ["seat", "standing", "bond", "drawn", "voted", "due", "earned", "penalised", "voting key"]
+    headers = ["seat", "standing", "judges", "bond", "drawn", "voted", "due", "earned", "penalised", "voting key"]
     amounts = ("bond", "earned", "penalised")
-    rows = [
-        [show_tokens(v[h]) if h in amounts else v["voter" if h == "voting key" else h] for h in headers] for v in views
-    ]
+    shown = [v | {"voting key": v["voter"], "judges": _judges(v)} for v in views]
+    rows = [[show_tokens(v[h]) if h in amounts else v[h] for h in headers] for v in shown]
     causes = [
         [v["seat"], show_tokens(p["amount"]), _cause(Code(p["code"])), f"{p['pool']}/{p['sequence']}", p["tx"]]
         for v in views
@@ -92,6 +106,11 @@ def seats_text(owner: str, epoch: int, views: list[dict[str, Any]]) -> str:
     if causes:
         parts.append(table(["seat", "lost", "cause", "pool/file", "transaction"], causes))
     return "\n\n".join(parts)
+
+
+def _judges(seat: dict[str, Any]) -> str:
+    pools = ", ".join(map(str, seat["pools"])) or "none"
+    return f"{', '.join(seat['classes'])}: pools {pools}" if seat["classes"] else "nothing: muster validator opt-in"
 
 
 def _cause(code: Code) -> str:

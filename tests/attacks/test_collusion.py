@@ -1,4 +1,4 @@
-from attacks.collusion import OneLie
+from attacks.collusion import OneLie, OneSilence
 from protocol.verdict import Code
 from validator.judge_queue import LaneVerdict
 
@@ -12,3 +12,13 @@ def test_it_lies_once_where_it_has_the_majority_and_says_the_same_for_every_seat
     assert lie.codes == (Code.REJECT_SAMPLING, Code.REJECT_WEIGHTS)
     assert lies.bend("lane-1-1-0", HONEST, captured=True) is lie
     assert lies.bend("lane-1-2-0", HONEST, captured=True) == HONEST, "only one lie"
+
+
+def test_it_keeps_silent_in_one_lane_that_it_had_not_voted_in() -> None:
+    silence = OneSilence()
+    assert not silence.keeps("lane-1-0-0", may=False)
+    assert not silence.keeps("lane-1-0-0", may=True), "its vote there may be on its way"
+    assert silence.keeps("lane-1-1-0", may=True)
+    assert silence.keeps("lane-1-1-0", may=True), "for all seats, turn after turn"
+    assert not silence.keeps("lane-1-2-0", may=True), "only once"
+    assert silence.keeps("lane-1-1-0", may=False)

@@ -116,10 +116,10 @@ class Game:
         court = self.deployed.suite(self.service).court
         court.attest(self.pool, lane, record.missing if places is None else places).send()
 
-    def receipt(self, node: LocalAccount, item: WorkItem, time: int) -> UploadReceipt:
+    def receipt(self, node: str, sha256: bytes, time: int) -> UploadReceipt:
         """The service's word that a node's file was uploaded at chain time `time`."""
         at = PoolId(self.suite.client.chain_id, self.suite.pools.address, self.pool)
-        return ReceiptSigner(self.service, at).sign(node.address, item.sha256.hex(), 1000, time)
+        return ReceiptSigner(self.service, at).sign(node, sha256.hex(), 1000, time)
 
     def vote(self, lane: int, codes: Mapping[int, int], round: int = 0) -> None:
         """Attest if nothing is, draw, commit, reveal and settle; `codes`: place → code that every member votes."""

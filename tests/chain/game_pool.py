@@ -13,14 +13,17 @@ from tests.chain.game import Game
 
 
 class GamePool:
-    """What daemons need of a pool client; sends as `account`, or as the game's owner."""
+    """What daemons need of a pool client (the game's pool, or another `pool` of its chain) and of a connection to the
+    chain; sends as `account`, or as the game's owner."""
 
-    def __init__(self, game: Game, account: LocalAccount | None = None, weights: Path | None = None) -> None:
+    def __init__(
+        self, game: Game, account: LocalAccount | None = None, weights: Path | None = None, pool: int = 0
+    ) -> None:
         self.game, self.folder = game, weights
         self.suite = game.deployed.suite(account) if account else game.suite
-        self.client = self.suite.client
-        self.pool_id = PoolId(self.client.chain_id, self.suite.pools.address, game.pool)
-        self.config = SimpleNamespace(pool=game.pool)
+        self.client, self.projection = self.suite.client, game.projection
+        self.pool_id = PoolId(self.client.chain_id, self.suite.pools.address, pool or game.pool)
+        self.config = SimpleNamespace(pool=pool or game.pool)
 
     @property
     def state(self) -> State:
@@ -30,10 +33,10 @@ class GamePool:
         return self.game.state
 
     def pool(self) -> Pool:
-        return self.state.pools[self.game.pool]
+        return self.state.pools[self.config.pool]
 
     def seed(self, step: Step) -> bytes | None:
-        return self.suite.step_seed(self.game.pool, step)
+        return self.suite.step_seed(self.config.pool, step)
 
     def seeds(self, behind: int) -> dict[int, bytes]:
         found = {step.step: self.seed(step) for step in self.pool().steps[-behind - 1 :]}

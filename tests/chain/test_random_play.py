@@ -8,6 +8,7 @@ import pytest
 from eth_account.signers.local import LocalAccount
 
 from chain.errors import ContractError
+from chain.judging import Lane
 from chain.records import Status, Submission
 from protocol.receipts import UploadReceipt
 from protocol.verdict import Code
@@ -25,13 +26,13 @@ class Play:
         self.nodes = [game.node() for _ in range(6)]
         self.counts: Counter[str] = Counter()
         self.uploaded = dict[bytes, UploadReceipt]()
-        self.forged = game.receipt(self.nodes[0][1], work("forged"), 0)
+        self.forged = game.receipt(self.nodes[0][1].address, bytes(32), 0)
         self.moves = {
             self.submit: 12,
-            self.vote: 8,
+            self.vote: 14,
             self.attest: 4,
             self.present_receipt: 2,
-            self.settle_nothing: 3,
+            self.settle_nothing: 1,
             self.pause_or_resume: 2,
             self.hire_or_dismiss: 1,
             self.rotate_service: 1,
@@ -73,13 +74,20 @@ class Play:
         step = self.game.state.pools[self.game.pool].step
         node, item = self.node()[1], work(str(self.random.random()), self.random.randint(1, 3000))
         ago = self.random.choice([None, 0, 5, 50])
-        receipt = None if ago is None else self.game.receipt(node, item, self.game.suite.client.now() - ago)
+        receipt = (
+            None if ago is None else self.game.receipt(node.address, item.sha256, self.game.suite.client.now() - ago)
+        )
         self.game.submit(node, max(0, step - self.random.randint(0, 3)), item, receipt)
         if receipt is not None:
             self.uploaded[item.sha256] = receipt
 
+    def open_lanes(self) -> list[Lane]:
+        """Those of which something can still be attested."""
+        state, patience = self.game.state, self.game.state.pools[self.game.pool].terms.attestBlocks
+        return [lane for lane in state.lanes.values() if lane.missing and state.head < lane.last_block + patience]
+
     def attest(self) -> None:
-        lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.rounds[0].drawn])
+        lane = self.random.choice(self.open_lanes())
         self.game.attest(lane.lane, self.random.randint(1, (1 << len(lane.sequences)) - 1))
 
     def present_receipt(self) -> None:
@@ -114,7 +122,10 @@ class Play:
         self.game.service = service
 
     def vote(self) -> None:
-        lane = self.random.choice([one for one in self.game.state.lanes.values() if not one.round.settled])
+        lane = self.random.choice(
+            [one for one in self.game.state.lanes.values() if one.attested and not one.round.settled]
+            + self.open_lanes()
+        )
         common = [Code.ACCEPT] * 6 + [Code.REJECT_WEIGHTS, Code.MALFORMED, Code.UNAVAILABLE, Code.UNSURE]
         codes: dict[int, int] = {s.place: self.random.choice(common) for s in self.game.state.files_of(lane)}
         self.game.vote(lane.lane, codes, lane.round.round)

@@ -26,6 +26,7 @@ committee = 3
 jury = 5
 appeal_jury = 0
 lane_blocks = 1
+attest_blocks = 4
 max_lag = 4
 audit_rate = 65536
 draw_blocks = 64
@@ -35,7 +36,7 @@ challenge_window = 120
 appeal_window = 5
 jury_commit_window = 60
 jury_reveal_window = 60
-contest_window = 15
+receipt_window = 15
 invite_only = true
 """
 
@@ -77,6 +78,11 @@ class Actors:
             for n, count in enumerate(units)
         ]
         pools.call("submitMany", pool, 0, counter, [item.as_tuple() for item in items]).send()
+
+    def attest(self, service: Key, pool: int, lane: int) -> None:
+        """The service has the bytes of all files of a lane, once it takes no more."""
+        self.chain.mine(2)
+        self.suite(service).court.attest(pool, lane, self.state().lanes[pool, lane].missing).send()
 
     def judge(self, voters: list[Key], pool: int, lane: int, codes: list[Code]) -> None:
         """The lane's committee commits, reveals and settles; all members vote `codes`."""

@@ -1,51 +1,16 @@
 """One story told by commands alone, on a real chain: from an empty chain to everybody's money back home."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
+from chain.seat_classes import family
 from protocol.verdict import Code
-from tests.cli.actors import Actors, write_pool_files
-from tests.cli.muster import Key, Muster, make_key
+from tests.cli.actors import write_pool_files
+from tests.cli.muster import Muster
+from tests.cli.stage import SEATS, Stage
 from tests.cli.zygote import Zygote
 from tests.conftest import GRAINS, Chain
-
-SEATS = 8
-
-
-@dataclass
-class Stage:
-    """The chain, the executable, and everybody's keys; tests of this module run in order and build on one another."""
-
-    chain: Chain
-    muster: Muster
-    folder: Path
-    keys: dict[str, Key] = field(default_factory=dict)
-
-    def key(self, name: str) -> Key:
-        if name not in self.keys:
-            self.keys[name] = make_key(self.folder, name)
-            self.chain.fund(self.keys[name].address)
-        return self.keys[name]
-
-    @property
-    def voters(self) -> list[Key]:
-        return [self.key(f"voter{n}") for n in range(SEATS)]
-
-    @property
-    def actors(self) -> Actors:
-        assert self.muster.deployment is not None
-        return Actors(self.chain, self.muster.deployment / "deployment.json", self.folder)
-
-    def mint(self, name: str) -> None:
-        """A thousand tokens, from governance."""
-        to = ("--to", self.key(name).address, "--amount", "1000")
-        self.muster.ok("governance", "mint", *self.key("deployer").options, *to, "--yes")
-
-    def tokens(self, name: str) -> int:
-        return int(self.muster.ok("keys", "balance", "--keystore", self.key(name).path, "--json").json["grains"])
 
 
 @pytest.fixture(scope="module")
@@ -81,38 +46,91 @@ def test_an_empty_network_has_a_status(stage: Stage) -> None:
     assert "none yet" in stage.muster.ok("status").out
 
 
-def test_validators_bond_seats(stage: Stage) -> None:
-    validator = stage.key("validator")
-    voters = [option for voter in stage.voters for option in ("--voter", voter.address)]
-    poor = stage.muster.refused("validator", "bond", *validator.options, *voters, "--yes")
-    assert "has 0 tokens and needs 800" in poor
-    stage.mint("validator")
-    assert stage.tokens("validator") == 1000 * GRAINS
-    plan = stage.muster.ok("validator", "bond", *validator.options, *voters, "--dry-run", "--json").json
-    assert sum(move["grains"] for move in plan["plan"]) == 800 * GRAINS
-    assert stage.tokens("validator") == 1000 * GRAINS
-    done = stage.muster.ok("validator", "bond", *validator.options, *voters, "--yes", "--json").json
-    assert len(done["seats"]) == SEATS
-    assert stage.tokens("validator") == 200 * GRAINS
-    view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
-    assert [seat["standing"] for seat in view["seats"]] == ["active"] * SEATS
-
-
-def test_an_owner_creates_and_funds_a_pool(stage: Stage) -> None:
+def test_an_owner_creates_and_funds_a_pool_that_no_seat_judges_yet(stage: Stage) -> None:
     owner = stage.key("owner")
     stage.mint("owner")
     config, terms = write_pool_files(stage.folder)
     order = ("pool", "create", *owner.options, "--config", config, "--terms", terms, "--budget", "500.5")
-    assert "TooFewSeats" in stage.muster.refused(*order, "--yes")
-    stage.chain.mine(10)
     stage.muster.ok(*order, "--dry-run")
-    made = stage.muster.ok(*order, "--yes", "--json").json
-    assert (made["pool"], made["budget"]) == (1, 500_500_000_000)
+    named = ("--service", stage.key("service").address, "--url", "https://pool.example/")
+    assert "is not the URL of a service" in stage.muster.refused(*order, "--url", "pool.example", "--yes")
+    made = stage.muster.ok(*order, *named, "--yes", "--json").json
+    assert (made["pool"], made["budget"], len(made["sent"])) == (1, 500_500_000_000, 4)
     stage.muster.ok("pool", "fund", *owner.options, "--pool", 1, "--amount", "0.000000001", "--yes")
     view = stage.muster.ok("pool", "status", "--pool", 1, "--json").json
     assert view["money"]["escrow"] == view["free"] == 500_500_000_001
-    assert "waiting for its owner to publish policy step 0" in stage.muster.ok("pool", "status", "--pool", 1).out
+    assert view["service"] == {"key": stage.key("service").address, "url": "https://pool.example"}
+    assert view["seats"] == {"class": "pool 1", "count": 0, "needed": SEATS, "owners": 0}
+    assert "understaffed: 0 of 11 seats judge pool 1" in stage.muster.ok("pool", "status", "--pool", 1).out
     assert "pools are 1 to 1" in stage.muster.refused("pool", "pause", *owner.options, "--pool", 7)
+
+
+def test_an_owner_replaces_the_services_key(stage: Stage) -> None:
+    change = ("pool", "set-service", "--pool", 1, *stage.key("owner").options)
+    assert "nothing to set is named" in stage.muster.refused(*change)
+    new = stage.key("new-service").address
+    stage.muster.ok(*change, "--service", new, "--url", "https://other.example")
+    service = stage.muster.ok("pool", "status", "--pool", 1, "--json").json["service"]
+    assert service == {"key": new, "url": "https://other.example"}
+    assert "TooSoon" in stage.muster.refused(*change, "--service", stage.key("service").address)
+    foreign = ("pool", "set-service", "--pool", 1, *stage.key("operator").options, "--service", new)
+    assert "NotOwner" in stage.muster.refused(*foreign)
+
+
+def test_validators_bond_seats_for_what_they_choose(stage: Stage) -> None:
+    validator = stage.key("validator")
+    stage.mint("deployer")
+    voters = [option for voter in stage.voters for option in ("--voter", voter.address)]
+    order = ("validator", "bond", *validator.options, *voters)
+    assert "nothing to judge is named" in stage.muster.refused(*order, "--yes")
+    assert "there is no pool 9" in stage.muster.refused(*order, "--pool", 9, "--yes")
+    chosen = ("--pool", 1, "--class", "qwen3-0.6b")
+    poor = stage.muster.refused(*order, *chosen, "--yes")
+    assert "has 0 tokens and needs 1100" in poor
+    stage.mint("validator")
+    sent = ("--to", validator.address, "--amount", "1000", "--yes")
+    stage.muster.ok("keys", "send", *stage.key("deployer").options, *sent)
+    assert stage.tokens("validator") == 2000 * GRAINS
+    plan = stage.muster.ok(*order, *chosen, "--dry-run", "--json").json
+    assert sum(move["grains"] for move in plan["plan"]) == 1100 * GRAINS
+    assert stage.tokens("validator") == 2000 * GRAINS
+    done = stage.muster.ok(*order, *chosen, "--yes", "--json").json
+    assert (len(done["seats"]), done["classes"]) == (SEATS, [1, family("qwen3-0.6b")])
+    assert stage.tokens("validator") == 900 * GRAINS
+    view = stage.muster.ok("validator", "status", "--address", validator.address, "--json").json
+    assert [seat["standing"] for seat in view["seats"]] == ["active"] * SEATS
+    assert view["seats"][0]["classes"] == ["pool 1", f"family {family('qwen3-0.6b')}"]
+    assert view["seats"][0]["pools"] == [1]
+
+
+def test_seats_opt_in_and_out_of_what_they_judge(stage: Stage) -> None:
+    validator = stage.key("validator")
+    seats = [own.seat for voter in stage.voters for own in stage.actors.state().seats_of_voter(voter.address)]
+    out = ("validator", "opt-out", *validator.options, "--class", "qwen3-0.6b")
+    stage.muster.ok(*out, "--seat", seats[0], "--seat", seats[1])
+    stage.muster.ok(*out)  # the other nine
+    assert "no seat of yours is left to change" in stage.muster.refused(*out)
+    rehearsed = ("validator", "opt-in", *validator.options, "--class", "llama", "--seat", seats[0], "--dry-run")
+    assert f"seat {seats[0]} judges family {family('llama')}" in stage.muster.ok(*rehearsed).out
+    state = stage.actors.state()
+    assert all(state.seats[seat].classes == (1,) for seat in seats)
+    stage.muster.ok("validator", "opt-out", *validator.options, "--pool", 1, "--seat", seats[0])
+    text = stage.muster.ok("validator", "status", "--address", validator.address).out
+    assert "nothing: muster validator opt-in" in text
+    assert "pool 1: pools 1" in text
+    assert "understaffed: 10 of 11" in stage.muster.ok("pool", "status", "--pool", 1).out
+    stage.muster.ok("validator", "opt-in", *validator.options, "--pool", 1)
+    assert stage.actors.state().seats[seats[0]].classes == (1,)
+
+
+def test_a_pool_takes_work_once_its_seats_are_counted(stage: Stage) -> None:
+    owner = stage.key("owner")
+    stage.chain.mine(10)
+    assert "muster pool review" in stage.muster.ok("pool", "status", "--pool", 1).out
+    stage.muster.ok("pool", "review", "--pool", 1, *owner.options)
+    text = stage.muster.ok("pool", "status", "--pool", 1).out
+    assert "waiting for its owner to publish policy step 0" in text
+    assert "11 of 11 needed judge pool 1, of 1 owners" in text
     stage.muster.ok("pool", "pause", *owner.options, "--pool", 1)
     assert "paused" in stage.muster.ok("status").out
     stage.muster.ok("pool", "resume", *owner.options, "--pool", 1)
@@ -164,7 +182,7 @@ def test_a_closed_pool_is_joined_by_invite(stage: Stage) -> None:
     )
     assert "is for node" in poor
     stage.muster.ok(*join, "--invite", paper, "--dry-run")
-    stage.muster.ok(*join, "--invite", paper)
+    assert "11 of 11 needed judge pool 1" in stage.muster.ok(*join, "--invite", paper).out
     view = stage.muster.ok("node", "status", "--node", node.address, "--json").json
     assert view["pool"] == 1
     assert view["accounts"][0]["standing"] == "member"
@@ -176,6 +194,8 @@ def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     stage.chain.mine(3)
     actors.submit(node, 1, [1000, 500])
     shown = ("node", "status", "--node", node.address)
+    assert "the pool's service to attest its upload" in stage.muster.ok(*shown).out
+    actors.attest(stage.key("new-service"), 1, 0)
     assert "the committee's draw" in stage.muster.ok(*shown).out
     account = stage.muster.ok(*shown, "--json").json["accounts"][0]
     assert account["pending"] == 1500 * 1_000_000
@@ -227,6 +247,7 @@ def test_a_seat_gets_another_voting_key(stage: Stage) -> None:
 def test_a_rejected_node_sees_why_and_disputes(stage: Stage) -> None:
     node, operator, actors = stage.key("node"), stage.key("operator"), stage.actors
     actors.submit(node, 1, [700])
+    actors.attest(stage.key("new-service"), 1, 1)
     actors.judge(stage.voters, 1, 1, [Code.REJECT_WEIGHTS])
     shown = ("node", "status", "--node", node.address, "--json")
     account = stage.muster.ok(*shown, "--orchestrator", "http://127.0.0.1:1").json["accounts"][0]

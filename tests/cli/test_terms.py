@@ -29,7 +29,7 @@ challenge_window = 120
 appeal_window = 60
 jury_commit_window = 60
 jury_reveal_window = 60
-contest_window = 60
+receipt_window = 60
 """
 
 

@@ -1,9 +1,12 @@
 """What status commands say, on states made by hand."""
 
+from typing import Any
+
 import pytest
 
 from chain.judging import Lane, Round
 from chain.records import Account, Node, Pool, Seat, Slash, Step, Submission, Terms
+from chain.seat_classes import family
 from chain.state import State
 from cli.views.nodes import account_view, node_view, standing
 from cli.views.pools import phase, pool_view
@@ -12,7 +15,8 @@ from cli.views.seats import due, seat_view
 from protocol.verdict import Code, pack
 
 NODE, OWNER = "0x" + "11" * 20, "0x" + "22" * 20
-VALUES = dict.fromkeys(Terms.__dataclass_fields__, 0) | {"rate": 10, "challengeWindow": 100, "configHash": bytes(32)}
+VALUES: dict[str, Any] = dict.fromkeys([name.rstrip("_") for name in Terms.__dataclass_fields__], 0)
+VALUES |= {"rate": 10, "challengeWindow": 100, "configHash": bytes(32), "committee": 3, "jury": 5}
 
 
 def make_state(*subs: Submission) -> State:
@@ -58,7 +62,10 @@ COMMITS = {m: bytes(32) for m in range(3)}
 def test_a_pending_file_says_what_it_waits_for(turn: Round, words: str) -> None:
     sub = make_sub()
     state = make_state(sub)
-    state.lanes[1, 0] = Lane(1, 0, 5, 5, [turn], [0])
+    lane = state.lanes[1, 0] = Lane(1, 0, 5, 5, [turn], [0])
+    if turn.round == 0:
+        assert "the pool's service to attest its upload since" in waiting(state, sub, 1250)
+    lane.attested = 1
     assert words in waiting(state, sub, 1250)
     assert reason(state, sub) == ""
 
@@ -142,8 +149,9 @@ def test_a_seat_shows_its_votes_and_penalties() -> None:
     state.lanes[1, 0] = Lane(1, 0, 5, 5, [drawn(reveals={1: VOTES[1]})], [0])
     state.slashes.append(Slash("seat", "5", 1, 0, 0, 7, 9, 1400, "0xt"))
     state.slashes.append(Slash("node", NODE, 1, 0, 3, 7, 9, 1400, "0xt"))
-    seat = state.seats[5] = Seat(5, OWNER, NODE, 100, 1, penalised=7)
+    seat = state.seats[5] = Seat(5, OWNER, NODE, 100, 1, penalised=7, classes=(1, family("qwen3")))
     view = seat_view(state, seat, 0)
+    assert (view["classes"], view["pools"]) == (["pool 1", f"family {family('qwen3')}"], [1])
     assert (view["drawn"], view["voted"], [p["amount"] for p in view["penalties"]]) == (1, 1, [7])
 
 
@@ -159,6 +167,14 @@ def test_a_pool_says_what_it_is_doing() -> None:
     assert words() == "waiting for its owner to publish policy step 0"
     pool.steps.append(Step(0, bytes(32), bytes(32), 1, 1, 1, ""))
     assert words() == "working on policy step 0"
+    pool.status = "understaffed"
+    assert words() == "understaffed: 0 of 11 seats judge pool 1, it takes no work"
+    for number in range(11):
+        state.seats[number] = Seat(number, OWNER, NODE, 100, 1, classes=(1,))
+    assert "muster pool review" in words()
+    state.seats[0].left_epoch = 9
+    assert words() == "understaffed: 10 of 11 seats judge pool 1, it takes no work"
+    pool.status = "open"
     state.accounts[1, NODE].member = False
     assert words() == "waiting for nodes to join"
     pool.status = "closing"

@@ -59,7 +59,7 @@ def test_a_difference_is_told_and_makes_a_run_not_good(tmp_path: Path) -> None:
     assert one.codes == {"ann": "accept", "ben": "reject: weights"}
     assert one.differences[0] == "toploc.code reject: weights against our accept"
     fine: dict[str, Any] = {"ledger_matches_chain": True, "escrow_balanced": True, "honest_rejected": 0, "cheaters": []}
-    assert list(problems(RunSummary.model_construct(**fine, agreement=found))) == [
+    assert list(problems(RunSummary.model_construct(**fine, agreement=found, safeguards=None))) == [
         "honest validators differ on file 7: ann says accept, ben says reject: weights"
     ]
 

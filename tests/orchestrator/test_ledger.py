@@ -22,15 +22,17 @@ class Budget:
         self.free -= units * RATE + FEES
 
     def returned(self, code: Code, units: int, fees_from_stake: int) -> None:
-        if code is Code.VOID:
+        if code in (Code.VOID, Code.LATE):
             self.free += units * RATE + FEES
-        elif not code.is_accept:
-            quarter = COMMITTEE * (FEE >> 2)
-            self.free += units * RATE + fees_from_stake + (FEES - quarter if code is Code.UNAVAILABLE else 0)
+        elif code is Code.UNAVAILABLE:
+            self.free += FEES - COMMITTEE * (FEE >> 2)
+        elif not code.is_paid:
+            self.free += units * RATE + fees_from_stake
 
 
+REFUNDED = (Code.VOID, Code.LATE)
 outcomes = st.sampled_from(
-    [Code.NONE, Code.ACCEPT, Code.UNSURE, Code.VOID, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY, Code.REJECT_WEIGHTS]
+    [Code.NONE, Code.ACCEPT, Code.UNSURE, Code.MALFORMED, Code.UNAVAILABLE, Code.CANARY, Code.REJECT_WEIGHTS, *REFUNDED]
 )
 
 
@@ -49,15 +51,17 @@ def test_free_budget_follows_from_the_events_alone(files: list[tuple[Code, int, 
             continue
         chain.settle(NODE, sequence, code, units)
         quarter = FEE >> 2 if code is Code.UNAVAILABLE else FEE
-        if code.is_accept:
+        if code.is_paid:
             claimable += units
-        elif code is Code.VOID:
+        if code in REFUNDED:
             budget.returned(code, units, 0)
-        elif final:
-            fees = 0 if code is Code.CANARY else COMMITTEE * quarter
+        elif final and not code.is_accept:
+            fees = 0 if code in (Code.CANARY, Code.UNAVAILABLE) else FEES
             chain.finalize(NODE, sequence, code, fees, fees)
             budget.returned(code, units, fees)
-        if close and code is not Code.VOID and (final or code.is_accept):
+        if final and code is Code.LATE:
+            chain.finalize(NODE, sequence, code, 7, 0)
+        if close and code not in REFUNDED and (final or code.is_accept):
             chain.fee(VOTER, 2 * quarter, quarter)
     if claimable:
         chain.claim(NODE, claimable)

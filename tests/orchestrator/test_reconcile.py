@@ -6,6 +6,7 @@ import pytest
 
 from chain.follower import Follower
 from chain.projection import Projection
+from chain.records import Status
 from orchestrator.ledger import escrow, rows
 from orchestrator.reconcile import reconcile
 from orchestrator.watch import Watch
@@ -55,12 +56,12 @@ def test_the_ledger_equals_the_chain_through_every_outcome(game: Game, watch: Wa
     assert check(watch, game).findings == []
     hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())
     assert hint is not None
-    assert game.suite.pools.claim(hint).send() == 2001 * RATE
+    assert game.suite.pools.claim(hint).send() == 3004 * RATE
     done = check(watch, game)
     assert (done.ledger_matches_chain, done.escrow_balanced, done.findings) == (True, True, [])
     state = watch.state
     by_node = {row.address: row for row in rows(state, game.pool, 2**40) if row.role == "worker"}
-    assert by_node[node.address].claimed == 2001 * RATE
+    assert by_node[node.address].claimed == 3004 * RATE
     assert by_node[node.address].payee == operator.address
     assert by_node[second.address].slashed == 100 * 10**9
     view = escrow(state, game.pool)
@@ -73,6 +74,7 @@ def test_a_void_lane_gives_everything_back(game: Game, watch: Watch) -> None:
     _, node = game.node()
     step = game.publish()
     game.submit(node, step, work("lost"))
+    game.attest(0)
     for number in range(2):  # neither its committee nor a second one is drawn
         game.deployed.chain.mine(120)
         game.suite.court.settle((game.pool, 0, number), game.state.files_of(game.state.lanes[game.pool, 0])).send()
@@ -80,6 +82,34 @@ def test_a_void_lane_gives_everything_back(game: Game, watch: Watch) -> None:
     assert found.findings == []
     state = watch.state
     assert escrow(state, game.pool).free == state.pools[game.pool].funded
+
+
+def test_the_escrow_is_exact_for_files_that_were_late_or_that_a_jury_could_not_get(game: Game, watch: Watch) -> None:
+    (_, node), (_, absent) = game.node(), game.node()
+    step = game.publish()
+    lost, late = game.submit(node, step, work("lost")), game.submit(absent, step, work("late"))
+    game.attest(0, 0b01)
+    game.vote(0, {0: Code.ACCEPT})
+    assert check(watch, game).findings == []
+    game.suite.pools.finalize(game.state.submissions[game.pool, late.sequence]).send()
+    assert check(watch, game).findings == []
+    assert escrow(watch.state, game.pool).reserved == 0
+    trial = game.suite.appeals.dispute(game.state.submissions[game.pool, lost.sequence]).send()
+    assert check(watch, game).findings == []
+    game.try_case(trial, Code.UNAVAILABLE)
+    game.suite.appeals.conclude(game.state.submissions[game.pool, lost.sequence]).send()
+    assert check(watch, game).findings == []
+    file = watch.state.submissions[game.pool, lost.sequence]
+    assert (file.status, file.votes_code) == (Status.UNAVAILABLE, Code.ACCEPT)
+    game.deployed.chain.later(61)
+    close_committee(game, 0)
+    assert check(watch, game).findings == []
+    hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())
+    assert hint is not None
+    assert game.suite.pools.claim(hint).send() == lost.units * RATE
+    assert check(watch, game).findings == []
+    view = escrow(watch.state, game.pool)
+    assert (view.reserved, view.unpaid, view.owed_fees) == (0, 0, 0)
 
 
 def test_a_gift_to_the_contract_is_named_and_disturbs_nothing(game: Game, watch: Watch) -> None:

@@ -52,6 +52,8 @@ def test_a_reorganisation_takes_the_submission_back(desk: Desk) -> None:
 def test_budget_pause_and_close(desk: Desk) -> None:
     desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=2))
     assert "paused" in desk.post(NODE, "/v1/slots", {}).json()["reason"]
+    desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=5))
+    assert "too few seats" in desk.post(NODE, "/v1/slots", {}).json()["reason"]
     desk.follow(lambda: desk.chain.emit("Pools", "StatusSet", pool=1, status=3))
     assert is_error(desk.post(NODE, "/v1/slots", {}), 403, "closing")
 

@@ -9,8 +9,7 @@ from protocol.seeds import Work
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
 from validator.context import SubmissionFacts, verdict_on
-from validator.judge_queue import JudgeQueue
-from validator.judging import FileJudge
+from validator.judging import FileJudge, LoadedEngine
 from validator.sources import Sources
 from validator.verdict_store import VerdictStore
 
@@ -47,14 +46,12 @@ def tiny_weights(_: Work) -> Path:
     return tiny.model_folder()
 
 
-def queue_of(
+def judge_of(
     folder: Path,
     objects: ScriptedObjects,
     judge: ScriptedJudge,
-    patience: float = 0.0,
     weights: Callable[[Work], Path] = tiny_weights,
-) -> JudgeQueue:
-    """A judge queue that keeps its verdicts in `folder`; not started."""
-    kept = VerdictStore(folder, b"c" * 32)
+) -> FileJudge:
+    """A judge of files that keeps its verdicts in `folder`."""
     sources = Sources(objects)  # type: ignore[arg-type]
-    return JudgeQueue(FileJudge(tiny.CONFIG, tiny.engine(1), sources, weights, kept, judge), kept, patience)
+    return FileJudge(tiny.CONFIG, LoadedEngine(tiny.engine(1)), sources, weights, VerdictStore(folder), judge)

@@ -1,24 +1,33 @@
-"""A validator with collaborators of the test's own, on a real chain: from a submitted file to the fee."""
+"""A validator with collaborators of the test's own, on a real chain: from a submitted file to the fee, in one pool or
+several."""
 
+import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from chain.contracts.stakes import DRAW_REACH
 from chain.judging import Lane
 from chain.records import Submission
+from protocol.api.work import HeartbeatRequest
+from protocol.errors import UnreachableError
 from protocol.verdict import BallotDocument, Code
-from tests.chain.game import Game, begin, work
+from runtime.process import PoolSource
+from tests.chain.game import Game, begin, terms, work
 from tests.chain.game_pool import GamePool
-from tests.conftest import Deployed
-from tests.validator.scripted import ScriptedJudge, ScriptedObjects, queue_of
+from tests.conftest import GRAINS, Deployed
+from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
 from validator.ballots import BallotBox
-from validator.collaborators import ValidatorCollaborators
+from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.daemon import Validator
+from validator.judge_queue import JudgeQueue
+from validator.served_pools import pools_to_serve
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 
@@ -28,41 +37,60 @@ class Publications:
 
     def __init__(self) -> None:
         self.documents: list[bytes] = []
+        self.beats: list[HeartbeatRequest] = []
 
     def upload_verdict(self, data: bytes) -> None:
         self.documents.append(data)
+
+    def heartbeat(self, beat: HeartbeatRequest) -> None:
+        self.beats.append(beat)
 
     def close(self) -> None:
         """Nothing to close."""
 
 
 class ValidatorWorld:
-    """A game with one submitted file, and validators that hold the keys of all its seats."""
+    """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
+    service does not answer."""
 
     def __init__(self, game: Game, folder: Path) -> None:
         self.game, self.folder, self.service, self.judge = game, folder, Publications(), ScriptedJudge()
-        self.running: list[ValidatorCollaborators] = []
+        self.running: list[tuple[Validator, ValidatorCollaborators]] = []
+        self.unreachable: set[int] = set()
+        self.opened: list[tuple[str, bool]] = []
 
-    def start(self, *voters: str) -> Validator:
-        """A process with these voting keys, or all; it finds what the one before left on disk."""
+    def start(self, *voters: str, sources: Mapping[int, PoolSource] | None = None) -> Validator:
+        """A process with these voting keys, or all; it finds what the one before left on disk. `sources`: where pools
+        are; the game's own, if not given."""
         suites = {suite.client.address: suite for suite in self.game.voters.values()}
-        pool: Any = GamePool(self.game)
-        service: Any = self.service
-        queue = queue_of(self.folder / "verdicts", ScriptedObjects([], b"bytes"), self.judge)
+        verdicts, chain = VerdictStore(self.folder / "verdicts"), cast(Any, GamePool(self.game))
+        queue = JudgeQueue(verdicts)
         queue.start()
         collaborators = ValidatorCollaborators(
-            pool_client=pool,
-            orchestrator=service,
+            chain=chain,
             voters={voter: suites[voter] for voter in voters or suites},
             ballots=BallotBox(self.folder / "ballots"),
-            verdicts=VerdictStore(self.folder / "verdicts", b"c" * 32),
+            verdicts=verdicts,
             queue=queue,
             tasks=TransactionTasks(8),
             wake=threading.Event(),
         )
-        self.running.append(collaborators)
-        config: Any = SimpleNamespace(pool=self.game.pool, name="", engine=SimpleNamespace(name="scripted"))
-        return Validator(config, collaborators)
+        if sources is None:
+            sources = {self.game.pool: PoolSource(pool=self.game.pool, orchestrator="http://configured")}
+        engine = SimpleNamespace(name="scripted")
+        config: Any = SimpleNamespace(sources=sources, name="", engine=engine, heartbeat_seconds=0.05)
+        validator = Validator(config, collaborators, self.open)
+        self.running.append((validator, collaborators))
+        return validator
+
+    def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:
+        """As `PoolOpener.open`, without a network."""
+        self.opened.append((source.orchestrator, announced))
+        if source.pool in self.unreachable:
+            raise UnreachableError(f"{source.orchestrator} does not answer", "start it")
+        client, service = cast(Any, GamePool(self.game, pool=source.pool)), cast(Any, self.service)
+        judge = judge_of(self.folder / "verdicts", ScriptedObjects([], b"bytes"), self.judge)
+        return PoolCollaborators(client, service, judge, 0.0)
 
     @property
     def lane(self) -> Lane:
@@ -74,7 +102,9 @@ class ValidatorWorld:
 
     def stop(self) -> None:
         while self.running:
-            self.running.pop().close()
+            validator, collaborators = self.running.pop()
+            validator.close()
+            collaborators.close()
 
 
 @pytest.fixture
@@ -101,6 +131,7 @@ def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_pa
     turns(validator, lambda: world.judge.sequences)
     assert not world.lane.round.drawn
     assert not list((world.folder / "ballots").iterdir())
+    game.attest(0)
     game.mine_to(world.lane.round.seed_block + 1)
     turns(validator, lambda: world.lane.round.settled)
     assert world.file.code == Code.ACCEPT
@@ -116,6 +147,7 @@ def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_pa
 
 
 def test_a_validator_killed_between_commit_and_reveal_reveals_the_same_votes(world: ValidatorWorld) -> None:
+    world.game.attest(0)
     world.game.mine_to(world.lane.round.seed_block + 1)
     committee = world.game.suite.court.committee_of((world.game.pool, 0, 0))
     assert committee is not None
@@ -129,3 +161,86 @@ def test_a_validator_killed_between_commit_and_reveal_reveals_the_same_votes(wor
     assert world.file.code == Code.ACCEPT
     assert committed.items() <= world.lane.round.commits.items()
     assert len(world.lane.round.reveals) == 3
+
+
+def second_pool(world: ValidatorWorld, url: str = "http://announced") -> Game:
+    """A stranger's pool that the same seats opt into, with one file; it opens as soon as somebody counts its seats."""
+    game, owner = world.game, world.game.deployed.rich()
+    suite = game.deployed.suite(owner)
+    other = replace(game, owner=owner, pool=suite.pools.create_pool(terms(), 1000 * GRAINS).send())
+    suite.court.set_service(other.pool, game.service.address).send()
+    if url:
+        suite.court.announce_service(other.pool, url).send()
+    for seat in game.voters:
+        game.validator.seats.opt_in(seat, other.pool).send()
+    game.deployed.chain.mine(2 * suite.seats.epoch_blocks())
+    return other
+
+
+def with_file(game: Game) -> Lane:
+    """The pool's first lane, with one attested file and its seed mined."""
+    _, node = game.node()
+    game.publish()
+    game.submit(node, 0, work("b"))
+    game.attest(0)
+    lane = game.state.lanes[game.pool, 0]
+    game.mine_to(lane.round.seed_block + 1)
+    return lane
+
+
+def test_one_process_judges_for_all_pools_of_its_seats_also_for_those_that_come_later(world: ValidatorWorld) -> None:
+    validator, game = world.start(), world.game
+    turns(validator, lambda: world.opened == [("http://configured", False)])
+    game.attest(0)
+    other = second_pool(world)
+    assert game.state.pools[other.pool].status == "understaffed"
+    turns(validator, lambda: game.state.pools[other.pool].status == "open")
+    turns(validator, lambda: ("http://announced", True) in world.opened)
+    with_file(other)
+    game.mine_to(world.lane.round.seed_block + 1)
+    lanes = [(game.pool, 0), (other.pool, 0)]
+    turns(validator, lambda: all(game.state.lanes[place].round.settled for place in lanes))
+    assert [game.state.submissions[place].code for place in lanes] == [Code.ACCEPT] * 2
+    assert sorted(world.judge.sequences) == [0, 0], "one file of each pool, each judged once"
+    turns(validator, lambda: {pool for pool, _ in map(_place, world.service.documents)} == {game.pool, other.pool})
+
+
+def _place(document: bytes) -> tuple[int, int]:
+    where = str(json.loads(document)["where"])
+    pool, lane = where.split("-")[1:3]
+    return int(pool), int(lane)
+
+
+@pytest.mark.parametrize("url", ["http://gone", ""])
+def test_a_pool_that_cannot_be_served_is_said_loudly_and_nothing_is_voted_there(
+    url: str, world: ValidatorWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    validator, game = world.start(), world.game
+    turns(validator, lambda: world.opened)
+    game.attest(0)
+    world.unreachable = {game.pool + 1}
+    other = second_pool(world, url)
+    game.suite.pools.review_seats(other.pool).send()
+    with_file(other)
+    said = "http://gone does not answer" if url else "its owner announced no service"
+    turns(validator, lambda: any(f"pool {other.pool}, and it CANNOT BE SERVED: {said}" in m for m in caplog.messages))
+    turns(validator, lambda: any(f"CANNOT SERVE pool {other.pool}" in beat.phase for beat in world.service.beats))
+    turns(validator, lambda: world.lane.round.settled)
+    assert world.file.code == Code.ACCEPT, "the other pool is judged all the same"
+    assert not game.state.lanes[other.pool, 0].round.commits
+    if url:
+        world.unreachable = set()
+        turns(validator, lambda: game.state.lanes[other.pool, 0].round.settled)
+        assert game.state.submissions[other.pool, 0].code == Code.ACCEPT
+
+
+def test_a_pool_is_served_until_no_draw_can_reach_a_seat_that_opted_out(world: ValidatorWorld) -> None:
+    game = world.game
+    voters = {suite.client.address: suite for suite in game.voters.values()}
+    assert pools_to_serve(game.state, voters, 0) == {game.pool}
+    for seat in game.voters:
+        game.validator.seats.opt_out(seat, game.pool).send()
+    last = max(game.state.seats[seat].left_classes[game.pool] for seat in game.voters)
+    assert pools_to_serve(game.state, voters, last + DRAW_REACH) == {game.pool}
+    assert pools_to_serve(game.state, voters, last + DRAW_REACH + 1) == set()
+    assert pools_to_serve(game.state, {"0x": None}, 0) == set()

@@ -32,7 +32,7 @@ def test_an_announced_mirror(allowed: bool) -> None:
     with mirror(serve) as inside, mirror(lambda h: send(h, 404)) as service:
         objects = HttpObjects([service], allow_private=allowed)
         urls = [f"{inside}/file", "not a URL", "file:///etc/passwd", f"{inside}/file"]
-        found = Sources(objects).from_announced(KEY, 1000, urls, 0.0)
+        found = Sources(objects).from_announced(KEY, 1000, urls)
         objects.close()
     assert found == (DATA if allowed else None)
     assert asked == (["mirror"] if allowed else [])
@@ -54,7 +54,7 @@ def test_slow_mirrors_do_not_hold_up_the_judge_queue() -> None:
         objects = HttpObjects(["http://127.0.0.1:1"], allow_private=True)
         started = time.monotonic()
         sources = Sources(objects, announced_seconds=0.6)
-        assert sources.from_announced(KEY, 1000, [f"{slow}/file"] * 3, 0.0) is None
+        assert sources.from_announced(KEY, 1000, [f"{slow}/file"] * 3) is None
         assert time.monotonic() - started < 2.0
         objects.close()
 

@@ -1,5 +1,7 @@
 """A worker with collaborators of the test's own, on a real chain: from a slot to a submission, outages included."""
 
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 from chain.records import Submission
 from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
 from protocol.errors import UnreachableError
+from protocol.receipts import UploadReceipt
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
 from protocol.verdict import Code
@@ -28,6 +31,7 @@ class ScriptedService:
         self.files, self.uploads, self.failures = files, list[bytes](), list[Exception]()
         self.answers: list[NoSlot] = []
         self.worker: Worker | None = None
+        self.receipt: Callable[[bytes], UploadReceipt] = NotImplemented
 
     def slot(self, counter: int) -> NoSlot | WorkSlot:
         if counter >= self.files and self.worker:
@@ -37,10 +41,11 @@ class ScriptedService:
             return self.answers.pop()
         return WorkSlot(slot="0" * 32, step=0, counter=counter, expires=2e9)
 
-    def upload_rollouts(self, data: bytes) -> None:
+    def upload_rollouts(self, data: bytes) -> UploadReceipt:
         if self.failures:
             raise self.failures.pop()
         self.uploads.append(data)
+        return self.receipt(hashlib.sha256(data).digest())
 
     def heartbeat(self, beat: HeartbeatRequest) -> None:
         """Heard."""
@@ -65,6 +70,7 @@ class WorkerWorld:
             pool=self.game.pool, name="", heartbeat_seconds=0.05, claim_seconds=0.5, poll_seconds=0.01
         )
         service.worker = Worker(config, WorkerCollaborators(*parts))
+        service.receipt = lambda sha256: self.game.receipt(parts[0], sha256, self.game.suite.client.now())
         worker: Worker = service.worker
         return worker
 
@@ -93,7 +99,7 @@ def test_a_finished_file_is_handed_in_after_outages_and_kills_without_being_made
     failing = ScriptedService(files=1)
     first = world.start(failing)
 
-    def interrupted(data: bytes) -> None:
+    def interrupted(data: bytes) -> UploadReceipt:
         first.stop()
         raise UnreachableError("the service is down")
 

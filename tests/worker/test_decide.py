@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from eth_account import Account as Key
 
 from chain.records import Account, Pool, Step, Terms
 from chain.state import State
+from protocol.identity import PoolId
+from protocol.receipts import ReceiptSigner
 from worker.decide import Do, decide
 from worker.journal import JournalEntry
 
@@ -18,7 +21,12 @@ def file(counter: int, step: int, step_seed: bytes) -> JournalEntry:
 
 
 def chain(**account: object) -> State:
-    values = dict.fromkeys(Terms.__dataclass_fields__, 1) | {"maxLag": 2, "configHash": b"", "inviteOnly": False}
+    values = dict.fromkeys(Terms.__dataclass_fields__, 1) | {
+        "maxLag": 2,
+        "configHash": b"",
+        "inviteOnly": False,
+        "class": 0,
+    }
     steps = [Step(n, b"m" * 32, b"", 10 + n, 9 + n, 0, "") for n in range(3)]
     pool = Pool(1, "0x" + "22" * 20, b"", Terms.of(values), 3600, 1, steps=steps)
     member = replace(Account(1, NODE, "0x" + "33" * 20, member=True, counter=4), **account)  # type: ignore[arg-type]
@@ -85,6 +93,47 @@ def test_pool_status(status: str, do: Do) -> None:
     decision = decide(state, 1, NODE, [], SEEDS)
     assert decision.do is do
     assert not decision.failed
+
+
+RECEIPT = ReceiptSigner(Key.create(), PoolId(1, "0x" + "11" * 20, 1)).sign(NODE, "00" * 32, 1, 7)
+
+
+def promised(step: int = 2, step_seed: bytes = SEEDS[2]) -> JournalEntry:
+    return replace(file(4, step, step_seed), receipt=RECEIPT)
+
+
+@pytest.mark.parametrize("status", ["paused", "closing", "understaffed"])
+def test_a_file_with_a_receipt_is_handed_in_though_the_pool_takes_no_others(status: str) -> None:
+    state = chain()
+    state.pools[1].status = status
+    assert decide(state, 1, NODE, [promised()], SEEDS).entry == promised()
+    assert decide(state, 1, NODE, [replace(promised(), overdue=True)], SEEDS).do is not Do.RESUME
+    assert decide(state, 1, NODE, [replace(promised(), receipt=None)], SEEDS).do is not Do.RESUME
+
+
+@pytest.mark.parametrize("account", [{"removed": True}, {"member": False}])
+def test_a_file_with_a_receipt_is_handed_in_though_its_node_is_no_member(account: dict[str, object]) -> None:
+    assert decide(chain(**account), 1, NODE, [promised()], SEEDS).do is Do.RESUME
+
+
+def test_a_file_with_a_receipt_is_handed_in_though_its_step_has_passed() -> None:
+    state = chain()
+    state.pools[1].steps += [Step(n, b"m" * 32, b"", 10 + n, 9 + n, 0, "") for n in range(3, 9)]
+    assert decide(state, 1, NODE, [promised()], {8: b"\x08" * 32}).do is Do.RESUME
+
+
+@pytest.mark.parametrize("step_seed", [b"\x09" * 32, b"\x02" * 31 + b"\x03"])
+def test_a_receipt_does_not_make_another_seeds_file_fit(step_seed: bytes) -> None:
+    """After a reorganisation it would be refused as another assignment, and its node slashed."""
+    assert decide(chain(), 1, NODE, [promised(2, step_seed)], SEEDS).do is Do.MAKE
+
+
+def test_a_file_of_a_step_before_its_node_joined_again_is_not_handed_in() -> None:
+    assert decide(chain(joined_step=2), 1, NODE, [promised(1, SEEDS[1])], SEEDS).do is Do.MAKE
+
+
+def test_an_ejected_node_hands_nothing_in() -> None:
+    assert decide(chain(ejected=True), 1, NODE, [promised()], SEEDS).do is Do.STOP
 
 
 def test_unknown_pool() -> None:

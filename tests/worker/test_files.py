@@ -38,7 +38,7 @@ def test_a_finished_file_survives_a_restart(tmp_path: Path) -> None:
     assert again.data(entry) == tiny.honest(7).data
     signer = ReceiptSigner(Account.create(), PoolId(1, "0x" + "11" * 20, 1))
     receipt = signer.sign("0x" + "22" * 20, entry.sha256.hex(), 1, 7)
-    uploaded = again.mark_uploaded(entry, receipt)
+    uploaded = again.change(entry, receipt=receipt)
     assert uploaded.receipt == receipt
     assert Journal(tmp_path).all() == [uploaded]
 

@@ -1,0 +1,87 @@
+"""What the rules on chain did in a run: attestations, seats' choices, silent committees, canaries that were dodged."""
+
+from collections.abc import Iterator
+
+from chain.judging import Canary, Lane
+from chain.records import Status
+from chain.seat_classes import needed, seats_in
+from chain.state import State
+from orchestrator.summary import DodgedCanary, Safeguards, SilentCommittee
+from protocol.amounts import show_tokens
+
+FULL_RUN = 12
+"""Steps from which on a run has lanes enough for everything to happen that is left to the draw."""
+
+
+def safeguards(state: State, pool: int) -> Safeguards:
+    """Read from events alone."""
+    lanes = [lane for (of, _), lane in sorted(state.lanes.items()) if of == pool]
+    late = [file for file in state.submissions_of(pool) if file.status is Status.LATE]
+    return Safeguards(
+        attested=sum(lane.attested.bit_count() for lane in lanes),
+        late=[file.sequence for file in late],
+        late_fines=sum(file.slashed for file in late),
+        opted_in=len(seats_in(state, state.pools[pool])),
+        needed=needed(state.pools[pool].terms),
+        silent=[one for lane in lanes if (one := _silent(state, lane))],
+        dodged=[one for canary in state.canaries.values() if canary.pool == pool for one in _dodged(state, canary)],
+    )
+
+
+def _silent(state: State, lane: Lane) -> SilentCommittee | None:
+    """The first committee's silence, if another one decided all that it left."""
+    first, last = lane.rounds[0], lane.round
+    absent = [seat for member, seat in enumerate(first.seats) if member not in first.reveals]
+    decided = all(state.submissions[lane.pool, sequence].votes_code for sequence in lane.sequences)
+    if not absent or 2 * len(absent) < len(first.seats) or last is first or not last.settled or not decided:
+        return None
+    place = lane.pool, lane.lane << 4
+    fined = sum(
+        slash.amount
+        for slash in state.slashes
+        if slash.kind == "seat" and (slash.pool, slash.sequence, slash.time) == (*place, first.settled_time)
+    )
+    return SilentCommittee(lane=lane.lane, absent=absent, fined=fined)
+
+
+def _dodged(state: State, canary: Canary) -> Iterator[DodgedCanary]:
+    """The accused seats whose owner had disputed the file."""
+    dispute = state.disputes.get((canary.pool, canary.sequence))
+    for seat in canary.accused if dispute and canary.upheld else ():
+        if dispute and dispute.disputer == state.seats[seat].owner:
+            yield DodgedCanary(submission=canary.sequence, seat=seat, slashed=canary.slashed.get(seat, 0))
+
+
+def missing(found: Safeguards, steps: int) -> Iterator[str]:
+    """What a good run must show and this one does not, in words."""
+    if not found.attested:
+        yield "no upload was attested"
+    if not found.late or not found.late_fines:
+        yield "the file that was never uploaded is not void and fined"
+    if found.opted_in < found.needed:
+        yield f"{found.opted_in} seats opted in, the pool needs {found.needed}"
+    for committee in found.silent:
+        if not committee.fined:
+            yield f"the silent seats {committee.absent} of lane {committee.lane} paid nothing"
+    for canary in found.dodged:
+        if not canary.slashed:
+            yield f"seat {canary.seat} dodged canary {canary.submission}"
+    if steps >= FULL_RUN and not found.silent:
+        yield "no silent committee was replaced"
+    if steps >= FULL_RUN and not found.dodged:
+        yield "no canary was disputed by whom it caught"
+
+
+def shown_safeguards(found: Safeguards) -> Iterator[str]:
+    """The same for people."""
+    yield f"uploads: {found.attested} files attested before their committee was drawn"
+    if found.late:
+        names = ", ".join(map(str, found.late))
+        yield f"file {names} was never uploaded: void, its node paid {show_tokens(found.late_fines)} MUS"
+    yield f"seats: {found.opted_in} opted into the pool, which needs {found.needed}"
+    for committee in found.silent:
+        fined = show_tokens(committee.fined)
+        yield f"lane {committee.lane}: seats {committee.absent} kept silent, paid {fined} MUS, and were replaced"
+    for canary in found.dodged:
+        lost = show_tokens(canary.slashed)
+        yield f"canary {canary.submission}: seat {canary.seat} had disputed it to dodge, and lost {lost} MUS"

@@ -1,0 +1,44 @@
+"""Where a story told by commands is played: the chain, the executable, everybody's keys."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.cli.actors import Actors
+from tests.cli.muster import Key, Muster, make_key
+from tests.conftest import Chain
+
+SEATS = 2 * 3 + 5
+"""As many as the story's pool needs."""
+
+
+@dataclass
+class Stage:
+    """The chain, the executable, and everybody's keys; tests of this module run in order and build on one another."""
+
+    chain: Chain
+    muster: Muster
+    folder: Path
+    keys: dict[str, Key] = field(default_factory=dict)
+
+    def key(self, name: str) -> Key:
+        if name not in self.keys:
+            self.keys[name] = make_key(self.folder, name)
+            self.chain.fund(self.keys[name].address)
+        return self.keys[name]
+
+    @property
+    def voters(self) -> list[Key]:
+        return [self.key(f"voter{n}") for n in range(SEATS)]
+
+    @property
+    def actors(self) -> Actors:
+        assert self.muster.deployment is not None
+        return Actors(self.chain, self.muster.deployment / "deployment.json", self.folder)
+
+    def mint(self, name: str) -> None:
+        """A thousand tokens, from governance."""
+        to = ("--to", self.key(name).address, "--amount", "1000")
+        self.muster.ok("governance", "mint", *self.key("deployer").options, *to, "--yes")
+
+    def tokens(self, name: str) -> int:
+        return int(self.muster.ok("keys", "balance", "--keystore", self.key(name).path, "--json").json["grains"])

@@ -1,0 +1,225 @@
+"""The service attests uploads on a real chain: what was stored is judged and paid, what was not is late and fined."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from eth_account.signers.local import LocalAccount
+
+from chain.records import Status, Submission
+from orchestrator.attestor import Attestor
+from orchestrator.db import Database, default_url
+from orchestrator.indexer import Indexer
+from orchestrator.uploads import Uploads
+from orchestrator.watch import Watch
+from protocol.api.uploads import ReceiptRequest
+from protocol.errors import UnreachableError
+from protocol.identity import PoolId
+from protocol.receipts import ReceiptSigner
+from protocol.verdict import Code
+from protocol.waits import wait_for
+from storage.keys import object_key
+from tests.chain.game import FEE, RATE, Game, begin, work
+from tests.conftest import ETHER, GRAINS, Deployed
+from tests.orchestrator.conftest import Shelf
+
+
+class Bucket(Shelf):
+    """A shelf that may be out of reach."""
+
+    down = False
+
+    def size(self, key: str) -> int | None:
+        if self.down:
+            raise UnreachableError("S3 does not answer")
+        return super().size(key)
+
+
+class Bench:
+    """A service with the game's service key, its database on disk and its bucket in memory."""
+
+    def __init__(self, game: Game, home: Path) -> None:
+        self.game, self.home, self.bucket = game, home, Bucket()
+        self.start(game.service)
+
+    def start(self, key: LocalAccount) -> None:
+        """As after kill -9: nothing of the old process is used again."""
+        pool = PoolId(self.game.suite.client.chain_id, self.game.suite.pools.address, self.game.pool)
+        watch = Watch(self.game.projection, self.game.pool, 1)
+        self.uploads = Uploads(Database(default_url(self.home)), watch, self.bucket, ReceiptSigner(key, pool))
+        court = self.game.deployed.suite(key).court
+        self.attestor = Attestor(court, self.game.pool, (self.uploads.has_receipt, self.uploads.is_stored))
+        self.indexer = Indexer(watch, self.game.suite, self.attestor, 0.1)
+        self.watch = watch
+
+    def upload(self, file: Submission, *, receipt: bool = True) -> None:
+        self.bucket.sizes[object_key("rollouts", file.sha256)] = 100
+        if receipt:
+            self.uploads.receipt(file.node, ReceiptRequest(sha256=file.sha256.hex(), size=100))
+
+    def attest(self) -> None:
+        """One round of the indexer, and whatever it began."""
+        self.indexer.once()
+        for thread in threading.enumerate():
+            if thread.name.startswith("lane "):
+                thread.join(20)
+        self.indexer.once()
+
+    def attested(self, lane: int = 0) -> int:
+        return self.game.state.lanes[self.game.pool, lane].attested
+
+    def end_lane(self, lane: int = 0) -> None:
+        self.game.mine_to(self.game.state.lanes[self.game.pool, lane].last_block)
+
+
+@pytest.fixture
+def bench(deployed: Deployed, tmp_path: Path) -> Bench:
+    return Bench(begin(deployed, tmp_path), tmp_path)
+
+
+def test_what_was_uploaded_is_judged_and_paid_and_what_never_was_is_late_and_fined(bench: Bench) -> None:
+    game = bench.game
+    (operator, node), (_, absent) = game.node(), game.node()
+    step = game.publish()
+    good, missing = game.submit(node, step, work("good")), game.submit(absent, step, work("never uploaded"))
+    bench.upload(good)
+    bench.attest()
+    assert bench.attested() == 0, "the lane still takes files"
+    bench.end_lane()
+    bench.attest()
+    assert (bench.attested(), bench.watch.error) == (0b01, "")
+    free = game.suite.pools.pool_of(game.pool).free
+    game.vote(0, {0: Code.ACCEPT})
+    state = game.state
+    assert state.submissions[game.pool, good.sequence].status is Status.ACCEPTED
+    late = state.submissions[game.pool, missing.sequence]
+    assert late.status is Status.LATE
+    assert game.suite.pools.pool_of(game.pool).free == free + missing.units * RATE + 3 * FEE
+    game.suite.pools.finalize(late).send()
+    fine = state.params_at(game.suite.client.now())["malformedPenalty"]
+    assert game.state.nodes[absent.address].stake == 100 * GRAINS - fine
+    assert game.state.nodes[node.address].stake == 100 * GRAINS
+    game.deployed.chain.later(61)
+    before = game.state.balances[operator.address]
+    hint = game.state.claim_hint(game.pool, node.address, game.suite.client.now())
+    assert hint is not None
+    game.suite.pools.claim(hint).send()
+    assert game.state.balances[operator.address] == before + good.units * RATE
+    assert game.state.claim_hint(game.pool, absent.address, 2**40) is None
+    assert [game.suite.court.close((game.pool, 0, 0), j).send() for j in range(3)] == [FEE] * 3
+
+
+def test_a_service_restarted_between_upload_and_the_lanes_end_attests_all_the_same(bench: Bench) -> None:
+    game = bench.game
+    _, node = game.node()
+    file = game.submit(node, game.publish(), work("file"))
+    bench.upload(file)
+    bench.start(game.service)
+    bench.end_lane()
+    bench.attest()
+    assert bench.attested() == 1
+
+
+def test_lanes_that_end_in_one_block_are_all_attested(bench: Bench) -> None:
+    """Two nodes fill a lane each in the same block."""
+    game, chain = bench.game, bench.game.deployed.chain
+    nodes = [game.node()[1] for _ in range(2)]
+    step = game.publish()
+    works = [[work(f"{i} {j}", units=10) for j in range(16)] for i in range(2)]
+    chain.rpc("evm_setAutomine", False)
+    with ThreadPoolExecutor(2) as senders:
+        for node, items in zip(nodes, works, strict=True):
+            call = game.deployed.suite(node).pools.call(
+                "submitMany", game.pool, step, 0, [item.as_tuple() for item in items]
+            )
+            senders.submit(call.send)
+        wait_for("both to be sent", lambda: int(chain.rpc("txpool_status")["pending"], 16) == 2, 20)
+        chain.mine()
+    chain.rpc("evm_setAutomine", True)
+    lanes = list(game.state.lanes.values())
+    assert [(len(lane.sequences), lane.last_block) for lane in lanes] == [(16, game.state.head)] * 2
+    for lane in lanes:
+        for file in game.state.files_of(lane):
+            bench.upload(file)
+    bench.attest()
+    assert [lane.attested for lane in game.state.lanes.values()] == [0xFFFF] * 2
+
+
+def test_a_bucket_that_does_not_answer_holds_up_no_file_with_a_receipt_and_is_asked_again(bench: Bench) -> None:
+    game = bench.game
+    _, node = game.node()
+    step = game.publish()
+    known, found = game.submit(node, step, work("receipt")), game.submit(node, step, work("bucket only"))
+    bench.upload(known)
+    bench.upload(found, receipt=False)
+    bench.end_lane()
+    bench.bucket.down = True
+    bench.attest()
+    assert bench.attested() == 0b01
+    assert bench.watch.error == "lane 0 is not attested: S3 does not answer"
+    bench.bucket.down = False
+    game.deployed.chain.mine()
+    bench.attest()
+    assert (bench.attested(), bench.watch.error) == (0b11, "")
+
+
+def test_a_file_that_vanished_after_its_receipt_was_given_is_attested(bench: Bench) -> None:
+    """Its worker has the receipt: the service's word binds it."""
+    game = bench.game
+    _, node = game.node()
+    file = game.submit(node, game.publish(), work("file"))
+    bench.upload(file)
+    bench.bucket.sizes.clear()
+    bench.end_lane()
+    bench.attest()
+    assert bench.attested() == 1
+
+
+def test_a_lane_whose_attestation_a_reorganisation_took_away_is_attested_again(bench: Bench) -> None:
+    game = bench.game
+    _, node = game.node()
+    file = game.submit(node, game.publish(), work("file"))
+    bench.upload(file)
+    bench.end_lane()
+    bench.attest()
+    assert bench.attested() == 1
+    game.deployed.chain.rpc("anvil_reorg", 1, [])
+    assert bench.attested() == 0
+    game.deployed.chain.mine()
+    bench.attest()
+    assert bench.attested() == 1
+
+
+def test_a_key_that_the_owner_did_not_name_attests_nothing_and_says_so(bench: Bench) -> None:
+    game = bench.game
+    _, node = game.node()
+    file = game.submit(node, game.publish(), work("file"))
+    other = game.deployed.chain.account()
+    bench.start(other)
+    bench.upload(file)
+    bench.end_lane()
+    bench.attest()
+    assert bench.attested() == 0
+    expected = f"this service has the key {other.address}, and the pool's owner named {game.service.address}"
+    assert bench.watch.error == expected
+    bench.start(game.service)
+    bench.attest()
+    assert (bench.attested(), bench.watch.error) == (1, "")
+
+
+def test_a_service_key_without_gas_says_so_until_it_has_some(bench: Bench) -> None:
+    game, chain = bench.game, bench.game.deployed.chain
+    _, node = game.node()
+    file = game.submit(node, game.publish(), work("file"))
+    bench.upload(file)
+    bench.end_lane()
+    chain.fund(game.service.address, 0)
+    bench.attest()
+    assert bench.attested() == 0
+    assert "lane 0 is not attested" in bench.watch.error
+    assert "ETH for gas" in bench.watch.error
+    chain.fund(game.service.address, ETHER)
+    chain.mine()
+    bench.attest()
+    assert (bench.attested(), bench.watch.error) == (1, "")

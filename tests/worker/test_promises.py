@@ -1,0 +1,213 @@
+"""What a receipt promises, on a real chain: a file that the pool's storage took in time is judged and paid, whatever
+the service or the owner does then."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chain.contracts.pools import WorkItem
+from chain.errors import ContractError
+from chain.records import Status
+from protocol.api.work import HeartbeatRequest
+from protocol.receipts import UploadReceipt
+from protocol.verdict import Code
+from tests.chain.game import RATE, Game, begin, work
+from tests.chain.game_pool import GamePool
+from tests.conftest import Deployed
+from tests.validator import tiny
+from tests.worker.test_daemon import ScriptedService, WorkerWorld
+from worker.collaborators import WorkerCollaborators
+from worker.daemon import EXIT_OK, EXIT_REFUSED
+from worker.journal import Journal
+from worker.receipts import ReceiptKeeper
+
+
+@pytest.fixture
+def world(deployed: Deployed, tmp_path: Path) -> WorkerWorld:
+    return WorkerWorld(begin(deployed, tmp_path), tmp_path)
+
+
+def keeper(world: WorkerWorld) -> ReceiptKeeper:
+    """That of a worker which was killed and started again: it has the journal and nothing else."""
+    pool = GamePool(world.game, world.account)
+    journal = Journal(world.folder / "journal")
+    service = ScriptedService(files=0)
+    parts = (world.account.address, pool, service, tiny.producer(), journal)
+    return ReceiptKeeper(WorkerCollaborators(*parts), 1.0)  # type: ignore[arg-type]
+
+
+def paid(world: WorkerWorld, sequence: int) -> int:
+    """Grains that the node's claim pays once the file is accepted and vested."""
+    game = world.game
+    game.vote(sequence >> 4, {sequence & 15: Code.ACCEPT})
+    game.deployed.chain.later(61)
+    hint = game.state.claim_hint(game.pool, world.account.address, game.suite.client.now())
+    assert hint is not None
+    return game.suite.pools.claim(hint).send()
+
+
+def test_a_worker_presents_its_receipt_to_a_chain_whose_service_is_silent_and_is_paid(world: WorkerWorld) -> None:
+    game = world.game
+    assert world.start(ScriptedService(files=1)).run() == EXIT_OK
+    (file,) = world.submissions
+    lane = game.state.lane_of(file)
+    game.mine_to(lane.last_block + 1)
+    again = keeper(world)
+    again.once()
+    assert game.state.lane_of(file).attested == 0, "the service has half of the time for itself"
+    game.mine_to(lane.last_block + 2)
+    again.once()
+    assert game.state.lane_of(file).attested == 1
+    assert paid(world, file.sequence) == file.units * RATE
+
+
+def test_what_the_service_leaves_out_on_purpose_is_attested_by_its_receipt(world: WorkerWorld) -> None:
+    game = world.game
+    friend = game.node()[1]
+    step = game.publish()
+    assert world.start(ScriptedService(files=1)).run() == EXIT_OK
+    (file,) = world.submissions
+    other = game.submit(friend, step, work("a friend's"))
+    assert (file.place, other.place) == (0, 1)
+    game.attest(0, 0b10)
+    game.mine_to(game.state.lane_of(file).last_block + 2)
+    keeper(world).once()
+    assert game.state.lane_of(file).attested == 0b11
+    assert paid(world, file.sequence) == file.units * RATE
+
+
+def test_one_receipt_that_the_chain_refuses_does_not_hold_up_another(world: WorkerWorld) -> None:
+    game = world.game
+    assert world.start(ScriptedService(files=2)).run() == EXIT_OK
+    journal = Journal(world.folder / "journal")
+    last = journal.all()[-1]
+    journal.change(last, receipt=game.receipt(world.account.address, bytes(32), game.suite.client.now()))
+    game.mine_to(game.state.lanes[game.pool, 0].last_block + 2)
+    keeper(world).once()
+    assert game.state.lanes[game.pool, 0].attested == 0b01
+
+
+def close(game: Game) -> None:
+    game.suite.pools.close_pool(game.pool).send()
+
+
+def pause(game: Game) -> None:
+    game.suite.pools.pause_pool(game.pool).send()
+
+
+def remove(game: Game) -> None:
+    (node,) = (node for _, node in game.state.accounts)
+    game.suite.pools.remove_node(game.pool, node).send()
+
+
+def move_on(game: Game) -> None:
+    for _ in range(game.state.pools[game.pool].terms.maxLag + 1):
+        game.publish()
+
+
+@pytest.mark.parametrize("act", [close, pause, remove, move_on])
+def test_an_owner_cannot_take_a_file_and_then_refuse_it(world: WorkerWorld, act: Callable[[Game], None]) -> None:
+    game = world.game
+
+    class Taking(ScriptedService):
+        def upload_rollouts(self, data: bytes) -> UploadReceipt:
+            receipt = super().upload_rollouts(data)
+            act(game)
+            game.deployed.chain.rpc("evm_setIntervalMining", 1)
+            return receipt
+
+        def heartbeat(self, beat: HeartbeatRequest) -> None:
+            if act is pause and game.projection.state.submissions:
+                self.worker.stop()  # type: ignore[union-attr]
+
+    assert world.start(Taking(files=1)).run() in (EXIT_OK, EXIT_REFUSED)
+    (file,) = world.submissions
+    assert file.status is Status.PENDING
+    game.deployed.chain.rpc("evm_setAutomine", True)
+    if not game.state.lane_of(file).attested:
+        game.attest(file.lane)
+    assert paid(world, file.sequence) == file.units * RATE
+
+
+@pytest.mark.parametrize("act", [pause, remove, move_on])
+def test_without_an_earlier_receipt_the_same_act_refuses_it(world: WorkerWorld, act: Callable[[Game], None]) -> None:
+    """The receipt is given after the owner's act: it promises nothing."""
+    game = world.game
+
+    class Late(ScriptedService):
+        def upload_rollouts(self, data: bytes) -> UploadReceipt:
+            act(game)
+            self.worker.stop()  # type: ignore[union-attr]
+            game.deployed.chain.later(5)
+            return super().upload_rollouts(data)
+
+    assert world.start(Late(files=1)).run() in (EXIT_OK, EXIT_REFUSED)
+    assert world.submissions == []
+    (entry,) = Journal(world.folder / "journal").all()
+    assert (entry.receipt is not None, entry.overdue) == (True, True)
+
+
+def test_a_worker_of_a_closed_pool_stays_until_its_files_are_attested(world: WorkerWorld) -> None:
+    """The service is silent: nobody else has the receipt."""
+    game = world.game
+    assert world.start(ScriptedService(files=1)).run() == EXIT_OK
+    (file,) = world.submissions
+    close(game)
+    game.mine_to(game.state.lane_of(file).last_block + 2)
+    assert world.start(ScriptedService(files=9)).run() == EXIT_OK
+    assert game.state.lane_of(file).attested == 1
+
+
+def test_receipts_of_the_key_before_the_last_rotation_count_for_a_while(world: WorkerWorld) -> None:
+    game = world.game
+    old, new = game.service, game.deployed.chain.account()
+    assert world.start(ScriptedService(files=1)).run() == EXIT_OK
+    game.suite.court.set_service(game.pool, new.address).send()
+    pool, now = game.state.pools[game.pool], game.suite.client.now()
+    assert pool.previous_until == now + pool.terms.receiptWindow
+    taken = [pool.is_service(key.address, at) for key in (old, new) for at in (now, pool.previous_until)]
+    assert taken == [True, False, True, True]
+    assert world.start(ScriptedService(files=2)).run() == EXIT_OK
+    game.deployed.chain.later(pool.terms.receiptWindow)
+    game.service = new
+    assert world.start(ScriptedService(files=3)).run() == EXIT_OK
+    assert [file.counter for file in world.submissions] == [0, 1, 2]
+
+
+def test_nothing_is_submitted_on_the_word_of_a_key_that_the_owner_did_not_name(world: WorkerWorld) -> None:
+    game = world.game
+    game.service = game.deployed.chain.account()
+
+    class Stopping(ScriptedService):
+        def upload_rollouts(self, data: bytes) -> UploadReceipt:
+            self.worker.stop()  # type: ignore[union-attr]
+            return super().upload_rollouts(data)
+
+    assert world.start(Stopping(files=1)).run() == EXIT_OK
+    assert world.submissions == []
+    assert [entry.receipt for entry in Journal(world.folder / "journal").all()] == [None]
+
+
+def test_a_receipt_counts_for_its_own_file_node_and_time_only(world: WorkerWorld) -> None:
+    game, node = world.game, world.account
+    item, now = work("mine"), game.suite.client.now()
+    pause(game)
+    wrong = {
+        "BadReceipt": [
+            game.receipt(game.owner.address, item.sha256, now),
+            game.receipt(node.address, bytes(32), now),
+            game.receipt(node.address, item.sha256, now + 3600),
+        ],
+        "ReceiptOutOfTime": [game.receipt(node.address, item.sha256, now - 40)],
+    }
+    for name, receipts in wrong.items():
+        for receipt in receipts:
+            assert refusal(game, world, item, receipt) == name
+    assert game.submit(node, 0, item, game.receipt(node.address, item.sha256, now)).counter == 0
+
+
+def refusal(game: Game, world: WorkerWorld, item: WorkItem, receipt: UploadReceipt) -> str:
+    with pytest.raises(ContractError) as refused:
+        game.submit(world.account, 0, item, receipt)
+    return refused.value.name
