@@ -185,9 +185,9 @@ def best(played: Sequence[Played], count: int, limits: Limits = STATED, within: 
     return sorted(group, key=lambda one: one.least(limits), reverse=True)[:count]
 
 
-def run(quick: bool, progress: Callable[[str], None], count: int = 32, jobs: int = 2) -> dict[str, Any]:
+def run(quick: bool, progress: Callable[[str], None], count: int = 24, jobs: int = 2) -> dict[str, Any]:
     """`count`: lanes per plan; `jobs`: processes of forge."""
-    source, lanes, size = random.Random(7), 8 if quick else count, 10 if quick else 120
+    source, lanes, size = random.Random(7), 8 if quick else count, 10 if quick else 100
     rules = {network: setting(network)[2] for network in NETWORKS}
     everyone: list[Played] = []
     forge("build")  # once, before several processes do

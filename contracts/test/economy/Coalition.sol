@@ -85,13 +85,13 @@ abstract contract Coalition is Contest {
         return int256(missing * rules.committee * rules.fee);
     }
 
-    /// @dev Work costs its whole pay and a check its whole fee: the most that not doing them can save. Forging spares
+    /// @dev Work costs its whole pay and a check of others' work its whole fee: the most that not doing them can save. Forging spares
     /// a coalition with the owner nothing: it is the one who lacks the work then.
     function _saved() private view returns (int256) {
         uint256 pay = plan.units * rules.rate;
         uint256 saved = plan.owner ? 0 : plan.files * pay * plan.forged / plan.rows;
         bool lazy = plan.when == ALWAYS && plan.ownVote != TRUTH && plan.otherVote != TRUTH;
-        if (lazy) saved += _count(court.roundOf(pool, lane, 0).seats) * count * rules.fee;
+        if (lazy) saved += _count(court.roundOf(pool, lane, 0).seats) * plan.others * rules.fee;
         return int256(saved);
     }
 }
