@@ -85,8 +85,8 @@ abstract contract Coalition is Contest {
         return int256(missing * rules.committee * rules.fee);
     }
 
-    /// @dev Work costs its whole pay and a check of others' work its whole fee: the most that not doing them can save. Forging spares
-    /// a coalition with the owner nothing: it is the one who lacks the work then.
+    /// @dev Work costs its whole pay and a check of others' work its whole fee: the most that not doing them can save.
+    /// Forging spares a coalition with the owner nothing: it is the one who lacks the work then.
     function _saved() private view returns (int256) {
         uint256 pay = plan.units * rules.rate;
         uint256 saved = plan.owner ? 0 : plan.files * pay * plan.forged / plan.rows;
