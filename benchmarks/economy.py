@@ -13,6 +13,7 @@ import os
 import random
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -22,9 +23,8 @@ from typing import Any
 
 from eth_abi.abi import decode, encode
 
-from chain.network import NetworkConfig
-from demo.pool import pool_config, pool_terms
-from protocol.amounts import GRAINS
+from chain.network import FOLDER, NetworkConfig
+from protocol.amounts import GRAINS, parse_tokens
 
 ROOT = Path(__file__).parent.parent
 NETWORKS = ("local", "base-sepolia")
@@ -56,6 +56,7 @@ KNOWN = (
     {"votes on own files": VOTE["accept"], "votes on others' files": VOTE["accept"], "votes so": 0},
     {"jurors on others' files": VOTE["reject"], "disputes": 1},
 )
+RULES = "rate fee jury_fee min_stake leverage committee jury appeal_jury audit_rate challenge_window".split()
 Plan = dict[str, int]
 
 
@@ -113,12 +114,12 @@ class Played:
         return "; ".join(parts)
 
 
-def draw_plan(source: random.Random, most_units: int, lanes: int, known: Plan | None = None) -> Plan:
-    """Random choices, three in four honest, but for the `known` ones; units up to those of the largest legal file."""
+def draw_plan(source: random.Random, units: tuple[int, int], lanes: int, known: Plan | None = None) -> Plan:
+    """Random choices, three in four honest, but for the `known` ones; `units`: of the shipped and the largest file."""
     files = source.choice((1, 3, 4, 16))
     plan = {"seed": source.getrandbits(40), "lanes": lanes, "seats": source.randint(5, 45), "files": files}
     plan |= {"others": min(16 - files, round(files * 7 / 3)), "rows": ROWS}
-    plan["units"] = source.choice((8_192, most_units // 10, most_units))
+    plan["units"] = source.choice((*units, units[1] // 10))
     for name, options in CHOICES.items():
         honest, *others = options.values()
         plan[name] = honest if known is not None or source.random() < 0.75 else source.choice(others)
@@ -128,26 +129,23 @@ def draw_plan(source: random.Random, most_units: int, lanes: int, known: Plan | 
     return plan
 
 
-def vary(source: random.Random, parent: Plan, most_units: int) -> Plan:
+def vary(source: random.Random, parent: Plan, units: tuple[int, int]) -> Plan:
     """A plan with about a quarter of its choices drawn anew."""
-    fresh = draw_plan(source, most_units, parent["lanes"])
+    fresh = draw_plan(source, units, parent["lanes"])
     kept = {name: parent[name] for name in ("seats", "units", *CHOICES) if source.random() < 0.75}
     fresh |= kept
-    return draw_plan(source, most_units, parent["lanes"], fresh | {"seed": source.getrandbits(40)})
+    return draw_plan(source, units, parent["lanes"], fresh | {"seed": source.getrandbits(40)})
 
 
-def setting(network: str) -> tuple[tuple[Any, ...], tuple[int, ...], int]:
-    """The harness's Setting and Rules, of a shipped network and its pool; the largest file that the contracts allow."""
+def setting(network: str) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[int, int]]:
+    """The harness's Setting and Rules, of a shipped network and its pool's terms; units of that pool's largest file and
+    of the largest that the contracts allow."""
     suite = NetworkConfig.load(network).suite
-    terms = pool_terms(pool_config(7, 1))
-    if network != "local":
-        fee = max(terms.fee, suite.penalties.withheld // 100)
-        terms = replace(terms, fee=fee, juryFee=GRAINS // 2, jury=7, appealJury=15, challengeWindow=86_400)
-    most_units = (terms.committee // 2 + 1) * suite.min_bond // terms.rate
+    text = tomllib.loads((FOLDER / "terms" / f"{network}.toml").read_text())
+    terms = {name: parse_tokens(text[name]) if isinstance(text[name], str) else text[name] for name in RULES}
+    most_units = (terms["committee"] // 2 + 1) * suite.min_bond // terms["rate"]
     fixed = (suite.min_window, suite.block_seconds, suite.unbonding, suite.bond, suite.min_bond, suite.epoch_blocks)
-    pay = (terms.rate, terms.fee, terms.juryFee, terms.minStake, terms.leverage, most_units)
-    bodies = (terms.committee, terms.jury, terms.appealJury, terms.auditRate, terms.challengeWindow)
-    return (*fixed, suite.penalties.as_tuple()), (*pay, *bodies), most_units
+    return (*fixed, suite.penalties.as_tuple()), (*terms.values(), most_units), (text["max_units"], most_units)
 
 
 def case_types() -> str:
@@ -188,7 +186,7 @@ def best(played: Sequence[Played], count: int, limits: Limits = STATED, within: 
 def run(quick: bool, progress: Callable[[str], None], count: int = 24, jobs: int = 2) -> dict[str, Any]:
     """`count`: lanes per plan; `jobs`: processes of forge."""
     source, lanes, size = random.Random(7), 8 if quick else count, 10 if quick else 100
-    rules = {network: setting(network)[2] for network in NETWORKS}
+    sizes = {network: setting(network)[2] for network in NETWORKS}
     everyone: list[Played] = []
     forge("build")  # once, before several processes do
 
@@ -197,16 +195,16 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 24, jobs: int
             list(pool.map(play, [batch[start : start + 20] for start in range(0, len(batch), 20)]))
         progress(f"{what}: {len(batch)} plans, {sum(len(one.lanes) for one in everyone)} lanes in all")
 
-    for network, most in rules.items():
+    for network, units in sizes.items():
         firsts = [*KNOWN * (2 if quick else 8), *[None] * size]
-        everyone += [Played(network, draw_plan(source, most, lanes, first)) for first in firsts]
+        everyone += [Played(network, draw_plan(source, units, lanes, first)) for first in firsts]
     play_all(everyone, "known and random")
     for _ in range(2):
         batch = []
-        for network, most in rules.items():
+        for network, units in sizes.items():
             group = [one for one in everyone if one.network == network]
             parents = best(group, 8) + best(group, 8, within=False) + best(group, 4, BEYOND["no canaries"])
-            batch += [Played(network, vary(source, source.choice(parents).plan, most)) for _ in range(size)]
+            batch += [Played(network, vary(source, source.choice(parents).plan, units)) for _ in range(size)]
         everyone += batch
         play_all(batch, "variations")
     for _ in range(1 if quick else 3):

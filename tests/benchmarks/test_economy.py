@@ -23,7 +23,7 @@ from protocol.amounts import GRAINS
 
 
 def played(seats: int, *gains: int) -> Played:
-    plan = draw_plan(random.Random(0), 10_000, len(gains), {}) | {"seats": seats, "files": 3, "others": 7}
+    plan = draw_plan(random.Random(0), (100, 10_000), len(gains), {}) | {"seats": seats, "files": 3, "others": 7}
     return Played("local", plan, [(gain * GRAINS, 0) for gain in gains])
 
 
@@ -49,14 +49,14 @@ def test_a_coalition_above_a_third_of_the_seats_is_beyond_the_limits() -> None:
 
 def test_plans_follow_from_the_seed_and_stay_legal() -> None:
     first, second = random.Random(3), random.Random(3)
-    most = setting("local")[2]
-    plans = [draw_plan(first, most, 8) for _ in range(300)]
-    assert plans == [draw_plan(second, most, 8) for _ in range(300)]
-    plans += [vary(first, plan, most) for plan in plans]
+    sizes = setting("local")[2]
+    plans = [draw_plan(first, sizes, 8) for _ in range(300)]
+    assert plans == [draw_plan(second, sizes, 8) for _ in range(300)]
+    plans += [vary(first, plan, sizes) for plan in plans]
     for plan in plans:
         assert 5 <= plan["seats"] <= 45
         assert plan["files"] + plan["others"] <= 16
-        assert plan["units"] <= most
+        assert plan["units"] <= sizes[1]
         assert plan["owner"] or (plan["false canary"], plan["owner's service"]) == (0, 0)
         assert list(plan)[7:] == list(CHOICES)
     assert {plan["owner"] for plan in plans} == {0, 1}
@@ -64,7 +64,7 @@ def test_plans_follow_from_the_seed_and_stay_legal() -> None:
 
 
 def test_a_name_tells_what_is_not_honest() -> None:
-    plan = draw_plan(random.Random(1), 1_000, 8, KNOWN[0]) | {"seats": 33, "files": 1, "others": 2, "units": 500}
+    plan = draw_plan(random.Random(1), (1, 1_000), 8, KNOWN[0]) | {"seats": 33, "files": 1, "others": 2, "units": 500}
     assert Played("local", plan).name() == (
         "local, 33% of the seats, 1 of 3 files of 500 units; owner: in the coalition; "
         "votes on others' files: reject; jurors on others' files: reject"
@@ -73,9 +73,10 @@ def test_a_name_tells_what_is_not_honest() -> None:
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_the_largest_file_earns_what_a_majority_has_bonded(network: str) -> None:
-    fixed, rules, most = setting(network)
-    assert most * rules[0] == 2 * fixed[4]
-    plan = draw_plan(random.Random(1), most, 8)
+    fixed, rules, sizes = setting(network)
+    assert sizes[1] * rules[0] == 2 * fixed[4]
+    assert sizes[0] < sizes[1] == rules[-1]
+    plan = draw_plan(random.Random(1), sizes, 8)
     types = [case_types()]
     ((told,),) = decode(types, encode(types, [[(fixed, rules, tuple(plan.values()))]]))
     assert told == (fixed, rules, tuple(plan.values()))

@@ -12,12 +12,12 @@ struct Rules {
     uint256 juryFee;
     uint256 minStake;
     uint256 leverage;
-    uint256 maxUnits;
     uint256 committee;
     uint256 jury;
     uint256 appealJury;
     uint256 auditRate;
     uint256 challengeWindow;
+    uint256 maxUnits;
 }
 
 /// @notice One point of the coalition's choices; benchmarks/economy.py draws and explains them.
