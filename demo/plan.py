@@ -120,9 +120,9 @@ def new_run_folder(runs: Path, seed: int) -> Path:
 
 
 def make_plan(options: Options) -> DemoPlan:
-    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; eleven
-    seats, as many as the pool's class must have, in four processes: two honest ones (one on vLLM), one whose seats
-    collude once to reject honest work and once to hold it up, one that never looks."""
+    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; twelve
+    seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work and once
+    to hold it up, one that never looks."""
     fast = "vllm" if vllm_installed() else "transformers"
     chain_port = claim_port("chain", options.chain_port)
     s3_port = claim_port("s3", options.s3_port)
@@ -141,9 +141,9 @@ def make_plan(options: Options) -> DemoPlan:
             NodeSpec("carol", "transformers", CANARY, carrier=True),
         ),
         # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
-        # pass before anybody disputes.
+        # pass before anybody disputes. Canaries evict it in the end: the pool must have enough seats without it.
         validators=(
-            ValidatorSpec("xena", 3),
+            ValidatorSpec("xena", 4),
             ValidatorSpec("wanda", 4, engine=fast, batch=16),
             ValidatorSpec("yuri", 3, "colluder", batch=7),
             ValidatorSpec("zoe", 1, "lazy"),

@@ -74,9 +74,12 @@ class Uploads:
         return ReceiptResponse(receipt=self._receipt(address, body.sha256, body.size))
 
     def has_receipt(self, file: Submission) -> bool:
-        """Whether the service gave a receipt for a submission. Its word binds it, whatever became of the bytes."""
+        """Whether the service gave a receipt for a submission that still counts: its word binds it so long, whatever
+        became of the bytes. Afterwards a bucket may forget old files, and nobody is paid for naming them again."""
+        pool = self._watch.pool(self._watch.state)
         with self._db.session() as session:
-            return session.get(ReceiptRow, (file.sha256.hex(), file.node)) is not None
+            row = session.get(ReceiptRow, (file.sha256.hex(), file.node))
+            return bool(pool and row and row.time >= self._clock() - pool.terms.receiptWindow)
 
     def is_stored(self, file: Submission) -> bool:
         """Whether a submission's bytes are in the bucket."""

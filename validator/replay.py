@@ -70,7 +70,8 @@ def replay(config: ProcessConfig, sequences: Sequence[int] = ()) -> Iterator[Rep
 
 
 def _chosen(state: State, pool: int, sequences: Sequence[int]) -> list[Submission]:
-    decided = {file.sequence: file for file in state.submissions_of(pool) if file.votes_code not in (0, Code.VOID)}
+    unjudged = (Code.NONE, Code.VOID, Code.LATE)
+    decided = {file.sequence: file for file in state.submissions_of(pool) if file.votes_code not in unjudged}
     for sequence in sequences:
         if sequence not in decided:
             raise MusterError(

@@ -8,7 +8,7 @@ from functools import partial
 from chain.contracts.stakes import DRAW_REACH
 from chain.records import Pool
 from chain.state import State
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError, MusterError, printable
 from runtime.process import PoolSource
 from validator.collaborators import PoolCollaborators
 from validator.transaction_tasks import TransactionTasks
@@ -67,7 +67,7 @@ class ServedPools:
             self._opened[pool.pool] = self._open_pool(source or self._sources[pool.pool], announced)
             self.problems.pop(pool.pool, None)
         except MusterError as error:
-            self.problems[pool.pool] = str(error)
+            self.problems[pool.pool] = printable(str(error), 300)
             raise
 
     def _remind(self, number: int) -> None:

@@ -16,7 +16,7 @@ def demo(
     http_port: Annotated[int, typer.Option(help="0: any free port.")] = 0,
     chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
-    """A real run with stakes, proofs, verdicts and pay: chain, S3, eight seats, workers (one cheats), a trainer."""
+    """A real run with stakes, proofs, verdicts and pay: chain, S3, twelve seats, workers (one cheats), a trainer."""
     from demo.plan import Options
     from demo.run import Demo
 

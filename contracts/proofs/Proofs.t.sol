@@ -2,6 +2,8 @@
 pragma solidity 0.8.37;
 
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
+import {Charging} from "../src/libraries/Charging.sol";
+import {Codes} from "../src/libraries/Codes.sol";
 import {FileSlot} from "../src/libraries/FileSlot.sol";
 import {PoolSlot} from "../src/libraries/PoolSlot.sol";
 import {SplitLib} from "../src/libraries/SplitLib.sol";
@@ -97,5 +99,39 @@ contract HalmosProofs {
         uint256 q = p.withLane(sequence, start);
         assert(q.sequence() == sequence && q.laneStart() == start);
         assert(q.free() == p.free() && q.rate() == p.rate() && q.fee() == p.fee() && q >> 188 == p >> 188);
+    }
+
+    /// Charging: of what a file reserved every grain is paid to its node, owed to its committee's seats, or refunded.
+    function check_everyGrainReservedHasOneOwner(uint8 code, uint24 units, uint32 rate, uint32 fee, uint8 seats)
+        external
+        pure
+    {
+        if (code == 0 || code > Codes.LATE || seats > 15) return;
+        uint256 p = PoolSlot.pack(rate, fee, 0, 0, 0, seats, 0);
+        uint256 pay = Codes.isPaid(code) ? uint256(units) * rate : 0;
+        uint256 owed = uint256(seats) * Charging.share(code, fee);
+        assert(pay + owed + Charging.refund(code, units, p) == Charging.reserved(units, p));
+    }
+
+    /// Charging: who is paid is charged nothing; nobody's stake pays more fees than its committee is owed.
+    function check_chargesAreTheFilesOwn(uint8 code, uint32 fee, uint8 seats, uint56 malformed) external pure {
+        if (code == 0 || code > Codes.LATE || seats > 15) return;
+        uint256 p = PoolSlot.pack(1, fee, 0, 0, 0, seats, 0);
+        uint256 advanced = Charging.advanced(code, p);
+        assert(advanced <= uint256(seats) * Charging.share(code, fee));
+        if (Codes.isPaid(code) || code == Codes.CANARY || code == Codes.VOID) {
+            assert(advanced == 0 && Charging.penalty(code, malformed) == 0);
+        }
+        if (code == Codes.LATE) assert(advanced == 0 && Charging.penalty(code, malformed) == malformed);
+    }
+
+    /// Sixteen places and sixteen codes say the same.
+    function check_placesAndCodes(uint16 places, uint64 codes, uint8 code) external pure {
+        if (code == 0 || code > 15) return;
+        uint256 word = Codes.spread(places, code);
+        assert(Codes.gather(word) == places && word <= type(uint64).max);
+        uint256 place = code; // any of the sixteen
+        assert(Codes.get(word, place) == (places >> place & 1 == 1 ? code : 0));
+        assert((Codes.gather(codes) >> place & 1 == 1) == (Codes.get(codes, place) != 0));
     }
 }

@@ -6,15 +6,13 @@ import {AccountSlot} from "./libraries/AccountSlot.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {PoolSlot} from "./libraries/PoolSlot.sol";
 import {Suite} from "./libraries/Types.sol";
+import {Budgets} from "./pools/Budgets.sol";
+import {Files} from "./pools/Files.sol";
 import {PoolBase} from "./pools/PoolBase.sol";
-import {PoolMembers} from "./pools/PoolMembers.sol";
-import {PoolOwners} from "./pools/PoolOwners.sol";
-import {PoolVerdicts} from "./pools/PoolVerdicts.sol";
-import {PoolWork} from "./pools/PoolWork.sol";
 
 /// @title Pools
 /// @notice The parts put together, and views.
-contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
+contract Pools is Budgets, Files {
     using AccountSlot for uint256;
     using FileSlot for uint256;
     using PoolSlot for uint256;
@@ -79,22 +77,17 @@ contract Pools is PoolOwners, PoolMembers, PoolWork, PoolVerdicts {
     }
 
     /// @inheritdoc IPools
-    function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files) {
-        uint256 id = _id(pool, lane << 4);
-        uint256 last = _files[id | 15];
-        if (last != 0) {
-            files = 16;
-        } else {
-            // places fill in order
-            for (uint256 half = 8; half != 0; half >>= 1) {
-                if (_files[id + files + half - 1] != 0) files += half;
-            }
-        }
-        uint256 first = _files[id];
-        if (first.phase() != FileSlot.PENDING) return (0, 0, files);
-        start = first.submittedAt();
-        end = start + _pools[pool].w.laneBlocks();
-        if (files == 16 && last.submittedAt() < end) end = last.submittedAt();
+    function claimable(uint256 pool, address node, uint256 sequence)
+        external
+        view
+        returns (uint256 units, uint256 amount)
+    {
+        uint256 a = _accounts[pool][node].w;
+        uint256 f = _files[_id(pool, sequence)];
+        uint256 barrier = a.barrier();
+        bool vested = block.timestamp >= f.finalAt() && (barrier == 0 || f.finalAt() <= barrier);
+        if (f & FileSlot.CUMULATIVE != 0 && vested && f.amount() > a.spent()) units = f.amount() - a.spent();
+        amount = units * _pools[pool].w.rate();
     }
 
     /// @inheritdoc IPools

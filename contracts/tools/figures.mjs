@@ -60,8 +60,8 @@ const reward = (n) => {
   return Math.min(deposit(n), share * slash + share * fined);
 };
 const lockup = ({ terms: t, suite }) =>
-  (9 / 8) * ((t.lane_blocks + 1 + 4 * t.draw_blocks) * suite.block_seconds + 2 * (t.commit_window + t.reveal_window) +
-    t.challenge_window + t.contest_window + 2 * (t.appeal_window + t.jury_commit_window + t.jury_reveal_window));
+  (9 / 8) * ((t.lane_blocks + 1 + t.attest_blocks + 4 * t.draw_blocks) * suite.block_seconds + 2 * (t.commit_window + t.reveal_window) +
+    t.challenge_window + t.receipt_window + 2 * (t.appeal_window + t.jury_commit_window + t.jury_reveal_window));
 const tokens = (x) => number(Number(x.toPrecision(12)));
 
 const captured = table(
@@ -116,6 +116,9 @@ const parameters = {
   epochBlocks: (n) => number(n.suite.epoch_blocks),
   "committee, jury, second jury": figures["committee, jury, second jury"],
   drawBlocks: (n) => number(n.terms.draw_blocks),
+  fee: (n) => tokens(n.terms.fee),
+  attestBlocks: (n) => number(n.terms.attest_blocks),
+  receiptWindow: (n) => duration(n.terms.receipt_window),
 };
 
 const unknown = `${block}${Object.values(parameters).map((of) => networks.map(of))}`.match(/[^|]*(NaN|undefined)/);

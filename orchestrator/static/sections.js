@@ -1,7 +1,7 @@
 // What each part of the page shows: functions of the run's record and, in a report, its summary (null while it is live).
 // They return nodes, or null where there is nothing to show.
 const STATUS_KINDS = [["accepted", "green"], ["pending", "grey"], ["rejected", "red"], ["malformed", "amber"],
-  ["unavailable", "violet"], ["void", "blue"], ["canary", "violet"]];
+  ["unavailable", "violet"], ["void", "blue"], ["canary", "violet"], ["late", "grey"]];
 const TIME_KINDS = [["generate", "blue"], ["submit", "violet"], ["check and accept", "green"], ["train", "amber"]];
 const note = text => el("p", {class: "note"}, text);
 
@@ -9,12 +9,13 @@ function liveTiles(record) {
   const {counts, in_flight: flight} = record, newest = record.rewards.filter(one => one.reward != null).at(-1);
   return [["phase", record.phase], ["policy step", `${record.step ?? "–"} / ${record.steps}`],
     ["reward", decimals(newest?.reward)], [`files accepted, ${counts.pending} pending`, counts.accepted],
-    ["files not accepted", counts.rejected + counts.malformed + counts.unavailable + counts.void + counts.canary],
+    ["files not accepted", counts.rejected + counts.malformed + counts.unavailable + counts.void + counts.canary
+      + counts.late],
     ["files in flight", flight.leased + flight.pending + flight.accepted]];
 }
 
 function reportTiles(summary) {
-  const {submissions, agreement, trainer_idle_share: idle} = summary;
+  const {submissions, agreement, safeguards, trainer_idle_share: idle} = summary;
   const good = value => value ? "good" : "bad", word = value => value ? "yes" : "no";
   const list = [["held-out reward", `${decimals(summary.reward_first)} → ${decimals(summary.reward_last)}`],
     ["files accepted / refused", `${submissions.accepted} / ${submissions.rejected}`],
@@ -26,6 +27,12 @@ function reportTiles(summary) {
   if (agreement)
     list.push(["verdicts that differ, of files judged twice", `${agreement.differing.length} of ${agreement.compared}`,
       good(!agreement.differing.length)]);
+  if (safeguards)
+    list.push(["files attested before their draw", safeguards.attested],
+      ["files never uploaded: void and fined", safeguards.late.length],
+      ["seats that opted into the pool", `${safeguards.opted_in} of ${safeguards.needed} needed`],
+      ["silent committees fined and replaced", safeguards.silent.length],
+      ["canaries disputed in vain by a lazy seat", safeguards.dodged.length]);
   return list;
 }
 

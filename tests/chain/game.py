@@ -157,15 +157,15 @@ class Game:
             self.voters[seat].juries.reveal((trial,), juror, code, verdict, salt).send()
 
 
-def begin(deployed: Deployed, folder: Path, budget: int = 1000 * GRAINS) -> Game:
-    """An open pool with as many drawable seats as it needs, step 0 not yet published."""
+def begin(deployed: Deployed, folder: Path, budget: int = 1000 * GRAINS, **changes: object) -> Game:
+    """An open pool with as many drawable seats as it needs, step 0 not yet published; its terms with `changes`."""
     owner, service = deployed.rich(), deployed.chain.account()
     suite = deployed.suite(owner)
     follower = Follower(suite.client, deployed.deployment, folder / "events.db")
     # Not the pool's owner: its seats may not judge its canaries.
     bonded = deployed.suite(deployed.rich())
     game = Game(deployed, Projection(follower), owner, service, bonded)
-    game.pool = suite.pools.create_pool(terms(), budget).send()
+    game.pool = suite.pools.create_pool(terms(**changes), budget).send()
     suite.court.set_service(game.pool, service.address).send()
     bonded.token.approve(suite.seats.address, SEATS * suite.seats.bond()).send()
     for _ in range(SEATS):

@@ -96,8 +96,8 @@ def test_a_good_run_has_no_problem() -> None:
             {"safeguards": changed(SAFEGUARDS, dodged=[changed(SAFEGUARDS.dodged[0], slashed=0)])},
             "seat 3 dodged canary 96",
         ),
-        ({"steps": 12, "safeguards": changed(SAFEGUARDS, silent=[])}, "no silent committee was replaced"),
-        ({"steps": 12, "safeguards": changed(SAFEGUARDS, dodged=[])}, "no canary was disputed by whom it caught"),
+        ({"steps": 30, "safeguards": changed(SAFEGUARDS, silent=[])}, "no silent committee was replaced"),
+        ({"steps": 30, "safeguards": changed(SAFEGUARDS, dodged=[])}, "no canary was disputed by whom it caught"),
     ],
 )
 def test_each_problem_alone_makes_a_run_not_good(change: dict[str, Any], said: str) -> None:
@@ -105,7 +105,7 @@ def test_each_problem_alone_makes_a_run_not_good(change: dict[str, Any], said: s
 
 
 def test_a_short_run_need_not_show_what_is_left_to_the_draw() -> None:
-    assert list(problems(changed(GOOD, steps=11, safeguards=changed(SAFEGUARDS, silent=[], dodged=[])))) == []
+    assert list(problems(changed(GOOD, steps=29, safeguards=changed(SAFEGUARDS, silent=[], dodged=[])))) == []
 
 
 def test_a_run_is_summed_up_in_a_few_lines() -> None:

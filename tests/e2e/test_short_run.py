@@ -16,6 +16,7 @@ def test_a_short_run_pays_the_honest_and_ejects_the_cheater(tmp_path: Path) -> N
     with kept_demo(tmp_path, "--seed", "1", "--steps", "4", timeout=480) as run:
         check_summary(run)
         check_agreement(run)
+        check_safeguards(run)
         check_replay(run)
     left = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
     assert left == [], "processes were left running"
@@ -49,6 +50,16 @@ def check_agreement(run: Run) -> None:
     assert found["compared"] >= 1
     assert found["differing"] == []
     assert found["checks_differing"] == 0
+
+
+def check_safeguards(run: Run) -> None:
+    """Everything that was judged was attested first; what was never uploaded is void and was fined."""
+    found = run.summary["safeguards"]
+    assert found["needed"] == 11
+    assert 11 <= found["opted_in"] <= 12, "the lazy seat may have been evicted"
+    assert found["late"] == [0]
+    assert found["late_fines"] == str(10**9)
+    assert found["attested"] == run.summary["submissions"]["total"] - 1
 
 
 def check_replay(run: Run) -> None:

@@ -1,6 +1,7 @@
 """The service attests uploads on a real chain: what was stored is judged and paid, what was not is late and fined."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,14 +41,20 @@ class Bench:
     """A service with the game's service key, its database on disk and its bucket in memory."""
 
     def __init__(self, game: Game, home: Path) -> None:
-        self.game, self.home, self.bucket = game, home, Bucket()
+        self.game, self.home, self.bucket, self.ahead = game, home, Bucket(), 0.0
         self.start(game.service)
 
     def start(self, key: LocalAccount) -> None:
         """As after kill -9: nothing of the old process is used again."""
         pool = PoolId(self.game.suite.client.chain_id, self.game.suite.pools.address, self.game.pool)
         watch = Watch(self.game.projection, self.game.pool, 1)
-        self.uploads = Uploads(Database(default_url(self.home)), watch, self.bucket, ReceiptSigner(key, pool))
+        self.uploads = Uploads(
+            Database(default_url(self.home)),
+            watch,
+            self.bucket,
+            ReceiptSigner(key, pool),
+            clock=lambda: time.time() + self.ahead,
+        )
         court = self.game.deployed.suite(key).court
         self.attestor = Attestor(court, self.game.pool, (self.uploads.has_receipt, self.uploads.is_stored))
         self.indexer = Indexer(watch, self.game.suite, self.attestor, 0.1)
@@ -174,6 +181,20 @@ def test_a_file_that_vanished_after_its_receipt_was_given_is_attested(bench: Ben
     bench.end_lane()
     bench.attest()
     assert bench.attested() == 1
+
+
+def test_naming_a_file_again_that_the_bucket_has_forgotten_is_not_attested(bench: Bench) -> None:
+    """It would be judged unavailable, and paid."""
+    game = bench.game
+    _, node = game.node()
+    step = game.publish()
+    bench.upload(game.submit(node, step, work("paid long ago")))
+    bench.ahead = game.state.pools[game.pool].terms.receiptWindow + 1
+    bench.bucket.sizes.clear()
+    game.submit(node, step, work("paid long ago"))
+    bench.end_lane()
+    bench.attest()
+    assert bench.attested() == 0
 
 
 def test_a_lane_whose_attestation_a_reorganisation_took_away_is_attested_again(bench: Bench) -> None:

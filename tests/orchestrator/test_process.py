@@ -15,6 +15,7 @@ import httpx
 import pytest
 from eth_account.signers.local import LocalAccount
 
+from chain.contracts.pools import WorkItem
 from orchestrator.main import run
 from orchestrator.results import fetch_record
 from protocol.api.work import NoSlot, WorkSlot
@@ -24,8 +25,8 @@ from protocol.identity import PoolId
 from protocol.waits import wait_for
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient
-from tests.chain.game import Game, begin, terms, work
-from tests.conftest import GRAINS, Deployed, free_port
+from tests.chain.game import Game, begin
+from tests.conftest import Deployed, free_port
 from tests.demo.services.running import ServiceProcess as Background
 from tests.demo.services.running import running, settings_of
 
@@ -101,9 +102,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
 
 @pytest.fixture
 def game(deployed: Deployed, tmp_path: Path) -> Game:
-    made = begin(deployed, tmp_path)
-    made.pool = made.suite.pools.create_pool(terms(configHash=CONFIG.digest), 1000 * GRAINS).send()
-    return made
+    return begin(deployed, tmp_path, configHash=CONFIG.digest)
 
 
 @pytest.fixture
@@ -112,6 +111,9 @@ def process(game: Game, s3: Background, tmp_path: Path) -> Iterator[Process]:
     home.mkdir()
     password = home / "password"
     keystore.create(home / "key.json", keystore.create_password_file(password), work_factor=1024)
+    service = keystore.address_of(home / "key.json")
+    game.suite.court.set_service(game.pool, service).send()
+    game.deployed.chain.fund(service)
     (home / "pool.json").write_bytes(CONFIG.canonical())
     values = {
         "home": home,
@@ -170,7 +172,8 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     key = f"rollouts/{hashlib.sha256(data).hexdigest()}.parquet"
     assert httpx.get(f"{process.url}/v1/objects/{key}", follow_redirects=True, trust_env=False).content == data
 
-    game.submit(node, step, work("file"))
+    item = WorkItem(bytes(32), hashlib.sha256(data).digest(), 100, 1)
+    file = game.submit(node, step, item)
     assert slot_of(service, 1).slot != slot.slot
     record = fetch_record(process.url, game.suite.client.head().number, 30)
     assert record.reconciliation is not None
@@ -178,6 +181,12 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     assert record.reconciliation.escrow_balanced is True
     assert record.in_flight.model_dump() == {"leased": 1, "pending": 1, "accepted": 0, "needed": 120, "expected": 2.0}
     service.close()
+
+    # Killed between the upload and the lane's end, it attests the file all the same.
+    process.end(signal.SIGKILL)
+    process.start()
+    game.mine_to(file.block + 4)
+    wait_for("the attestation", lambda: game.state.lane_of(file).attested == 1, 20)
     assert process.end(signal.SIGTERM) == 0
 
 

@@ -11,7 +11,9 @@ from chain.state import State
 from protocol.verdict import Code
 from trainer.inbox import file_id, look, overturned
 
-TERMS = Terms.of({field.name: 1 for field in fields(Terms)} | {"inviteOnly": False, "configHash": bytes(32)})
+TERMS = Terms.of(
+    {field.name.rstrip("_"): 1 for field in fields(Terms)} | {"inviteOnly": False, "configHash": bytes(32)}
+)
 NODE, CARRIER = "0x" + "11" * 20, "0x" + "22" * 20
 
 

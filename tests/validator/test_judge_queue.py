@@ -43,7 +43,7 @@ def until(condition: Callable[[], T | None]) -> T:
 
 
 @dataclasses.dataclass
-class Bench:
+class JudgingBench:
     """A queue, and the judge of the one pool whose tasks it gets."""
 
     folder: Path
@@ -73,7 +73,7 @@ def task_of(
 
 def judged(tmp_path: Path, source: ScriptedObjects, patience: float = 30.0) -> tuple[LaneVerdict, list[bytes | None]]:
     judge = ScriptedJudge()
-    bench = Bench(tmp_path, source, judge, patience)
+    bench = JudgingBench(tmp_path, source, judge, patience)
     queue = bench.queue
     queue.start()
     verdict = answer(queue, bench.task(b"s" * 32, 5))
@@ -100,7 +100,7 @@ def test_silent_sources_never_count_against_a_file(tmp_path: Path) -> None:
 
 def test_what_was_judged_before_the_draw_is_not_judged_again(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    bench = Bench(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), judge)
     queue = bench.queue
     queue.start()
     queue.prepare(bench.task(b"", 0))
@@ -116,7 +116,7 @@ def test_what_was_judged_before_the_draw_is_not_judged_again(tmp_path: Path) -> 
 
 def test_what_is_asked_for_comes_first(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    bench = Bench(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), judge)
     queue = bench.queue
     queue.prepare(bench.task(b"", 0, 1, 2))
     asked = bench.task(b"s" * 32, 9)
@@ -129,7 +129,7 @@ def test_what_is_asked_for_comes_first(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_yet_is_not_judged_before_the_draw(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    bench = Bench(tmp_path, ScriptedObjects([MissingObjectError("not there")], b"bytes"), judge)
+    bench = JudgingBench(tmp_path, ScriptedObjects([MissingObjectError("not there")], b"bytes"), judge)
     queue = bench.queue
     queue.start()
     queue.prepare(bench.task(b"", 0))
@@ -147,7 +147,7 @@ def test_where_the_draw_decides_what_is_looked_at_only_weights_are_fetched_befor
         fetched.append(work.id.counter)
         return tmp_path
 
-    bench = Bench(tmp_path, ScriptedObjects([], b"bytes"), judge, weights=weights)
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), judge, weights=weights)
     queue = bench.queue
     queue.start()
     queue.prepare(bench.task(b"", 0, 1, audit_rate=20000))
@@ -158,7 +158,7 @@ def test_where_the_draw_decides_what_is_looked_at_only_weights_are_fetched_befor
 
 def test_work_ahead_gives_way_to_what_is_asked_for_and_is_not_taken_up_again(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    bench = Bench(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), judge)
     queue = bench.queue
     judge.gate.clear()
     queue.start()
@@ -174,7 +174,7 @@ def test_work_ahead_gives_way_to_what_is_asked_for_and_is_not_taken_up_again(tmp
 
 def test_requests_that_nobody_wants_any_more_are_neither_judged_nor_remembered(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    bench = Bench(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), judge)
     queue = bench.queue
     judge.gate.clear()
     queue.start()
@@ -196,7 +196,7 @@ def test_requests_that_nobody_wants_any_more_are_neither_judged_nor_remembered(t
 
 def test_what_is_remembered_does_not_grow_with_the_lanes_that_were_judged(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    bench = Bench(tmp_path, ScriptedObjects([], b"bytes"), judge)
+    bench = JudgingBench(tmp_path, ScriptedObjects([], b"bytes"), judge)
     queue = bench.queue
     queue.start()
     for number in range(50):
@@ -213,7 +213,7 @@ def test_what_is_remembered_does_not_grow_with_the_lanes_that_were_judged(tmp_pa
 def test_a_file_that_nobody_waits_for_any_more_is_not_called_unavailable(tmp_path: Path) -> None:
     judge = ScriptedJudge()
     source = ScriptedObjects([MissingObjectError("not there")] * 99, b"")
-    bench = Bench(tmp_path, source, judge, patience=60.0)
+    bench = JudgingBench(tmp_path, source, judge, patience=60.0)
     queue = bench.queue
     queue.start()
     asked = queue.ask(bench.task(b"s" * 32, 0))
@@ -227,7 +227,9 @@ def test_a_file_that_nobody_waits_for_any_more_is_not_called_unavailable(tmp_pat
 
 def test_a_missing_file_of_one_pool_does_not_hold_up_the_files_of_another(tmp_path: Path) -> None:
     judge = ScriptedJudge()
-    missing = Bench(tmp_path, ScriptedObjects([MissingObjectError("not there")] * 999, b""), ScriptedJudge(), 60.0)
+    missing = JudgingBench(
+        tmp_path, ScriptedObjects([MissingObjectError("not there")] * 999, b""), ScriptedJudge(), 60.0
+    )
     other = judge_of(tmp_path, ScriptedObjects([], b"bytes"), judge)
     queue = missing.queue
     lost = [queue.ask(missing.task(bytes([number]) * 32, number)) for number in range(5)]
@@ -243,7 +245,7 @@ def test_a_missing_file_of_one_pool_does_not_hold_up_the_files_of_another(tmp_pa
 
 def test_the_other_files_of_a_lane_are_judged_while_one_is_missing(tmp_path: Path) -> None:
     source = ScriptedObjects([MissingObjectError("not there")], b"bytes")
-    bench = Bench(tmp_path, source, ScriptedJudge(), patience=60.0)
+    bench = JudgingBench(tmp_path, source, ScriptedJudge(), patience=60.0)
     bench.queue.start()
     assert bench.queue.ask(bench.task(b"s" * 32, 0, 1)).result(20).codes == (Code.ACCEPT, Code.ACCEPT)
     bench.queue.stop()

@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from eth_account import Account
 
-from protocol.errors import UnreachableError
+from protocol.errors import MusterError, UnreachableError
+from protocol.identity import PoolId
+from runtime.orchestrator_client import OrchestratorClient
 from storage.download import HttpObjects
 from storage.keys import object_key
 from tests.storage.mirror import mirror, send
@@ -36,6 +39,26 @@ def test_an_announced_mirror(allowed: bool) -> None:
         objects.close()
     assert found == (DATA if allowed else None)
     assert asked == (["mirror"] if allowed else [])
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_service_that_a_stranger_announced_has_to_be_public(allowed: bool) -> None:
+    pool, key = PoolId(31337, "0x" + "22" * 20, 1), Account.create()
+    with mirror(lambda h: send(h, 200, DATA)) as inside:
+        objects = HttpObjects([inside], timeout=1.0, allow_private=allowed, announced=True)
+        client = OrchestratorClient(inside, key, pool, patience=0.0, allow_private=allowed, announced=True)
+        if allowed:
+            assert Sources(objects).fetch("rollouts", DIGEST, 1000) == DATA
+            with pytest.raises(MusterError) as other:  # the mirror takes no uploads
+                client.upload_verdict(DATA)
+            assert "private network" not in str(other.value)
+        else:
+            with pytest.raises(UnreachableError, match="private network"):
+                Sources(objects).fetch("rollouts", DIGEST, 1000)
+            with pytest.raises(UnreachableError, match="private network"):
+                client.upload_verdict(DATA)
+        objects.close()
+        client.close()
 
 
 def test_a_mirror_serves_when_the_service_does_not_answer() -> None:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Charging} from "./Charging.sol";
 import {Codes} from "./Codes.sol";
 
 /// @title Reckoning
@@ -21,8 +22,7 @@ library Reckoning {
             if (code == Codes.NONE) continue;
             uint256 vote = Codes.get(votes, place);
             uint256 kind = Codes.kind(code);
-            // unavailable earns an attempt's worth; the rest went back to the pool
-            uint256 share = kind == Codes.KIND_UNAVAILABLE ? fee >> 2 : kind == Codes.KIND_NONE ? 0 : fee;
+            uint256 share = Charging.share(code, fee);
             if (!Codes.isVote(vote)) {
                 penalty += withheld;
                 burnt += share;

@@ -47,12 +47,12 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     }
 
     IERC20 public immutable token;
-    IParams public immutable params;
-    IStakes public immutable stakes;
-    ISeats public immutable seats;
-    ICourt public immutable court;
-    address public immutable appeals;
-    address public immutable canaries;
+    IParams internal immutable params;
+    IStakes internal immutable stakes;
+    ISeats internal immutable seats;
+    ICourt internal immutable court;
+    address internal immutable appeals;
+    address internal immutable canaries;
 
     /// @inheritdoc IPools
     uint256 public poolCount;
@@ -64,17 +64,17 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     mapping(uint256 id => uint256 slot) internal _files;
 
     modifier onlyOwner(uint256 pool) {
-        if (_desks[pool].owner != msg.sender) revert NotOwner();
+        _checkOwner(pool);
         _;
     }
 
     modifier onlyCourt() {
-        if (msg.sender != address(court)) revert NotCourt();
+        _checkSender(address(court), address(court));
         _;
     }
 
     modifier onlyBench() {
-        if (msg.sender != appeals && msg.sender != canaries) revert NotCourt();
+        _checkSender(appeals, canaries);
         _;
     }
 
@@ -102,6 +102,15 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         return bytes20(_digest(inner, node));
     }
 
+    // Modifiers are copied wherever they stand; what they check stands here once.
+    function _checkOwner(uint256 pool) private view {
+        if (_desks[pool].owner != msg.sender) revert NotOwner();
+    }
+
+    function _checkSender(address one, address other) private view {
+        if (msg.sender != one && msg.sender != other) revert NotCourt();
+    }
+
     function _id(uint256 pool, uint256 sequence) internal pure returns (uint256) {
         return (pool << 32) | sequence;
     }
@@ -118,11 +127,10 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         return uint160(uint256(Hashes.efficientKeccak256(inner, bytes32(uint256(uint160(node))))) >> 96);
     }
 
-    /// @dev Units that may be under way or unclaimed at once.
-    function _limit(uint256 pool, uint256 p, uint256 stake) internal view returns (uint256 limit) {
-        limit = stake * _desks[pool].leverage / p.rate();
-        if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
-        if (limit == 0) revert OverLimit(0, 0);
+    /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.
+    function _credit(uint256 p, uint256 amount) internal pure returns (uint256) {
+        uint256 free = p.free() + amount;
+        return p.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
     }
 
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.

@@ -2,15 +2,16 @@
 pragma solidity 0.8.37;
 
 import {IPools} from "../interfaces/IPools.sol";
+import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {PoolBase} from "./PoolBase.sol";
 import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
-/// @title PoolMembers
-/// @notice Nodes joining, leaving and being removed.
-abstract contract PoolMembers is PoolBase, EIP712 {
+/// @title Nodes
+/// @notice A node's account in a pool: joining, leaving, being removed, and the limit that its stake gives it.
+abstract contract Nodes is PoolBase, EIP712 {
     using AccountSlot for uint256;
     using PoolSlot for uint256;
 
@@ -83,6 +84,41 @@ abstract contract PoolMembers is PoolBase, EIP712 {
         uint256 step = steps != 0 && block.number < _desks[pool].seedBlock ? steps - 1 : steps;
         _accounts[pool][node].w = a.withLimit(limit).withJoinedStep(step);
         emit NodeJoined(pool, node, operator, step, limit);
+    }
+
+    /// @dev Of a node that may be no member any more: its limit, out of the stake that is still locked here, and the last
+    /// time at which it was one.
+    function _lockedLimit(uint256 pool, uint256 p, uint256 a) internal view returns (uint256 limit, uint256 last) {
+        limit = a.limit();
+        if (limit != 0) return (limit, block.timestamp);
+        IStakes.Node memory node = stakes.nodeOf(msg.sender);
+        Desk storage desk = _desks[pool];
+        bool locked = node.pool == 0 && node.lastPool == pool && node.stake >= desk.minStake;
+        if (!locked || a.slashed()) revert NotMember();
+        return (_limit(pool, p, node.stake), node.releaseAt - desk.unbonding);
+    }
+
+    /// @dev One frozen file less.
+    function _thaw(uint256 pool, address node) internal {
+        uint256 a = _accounts[pool][node].w.frozenLess();
+        _accounts[pool][node].w = a;
+        if (a.frozen() == 0) emit NodeReleased(pool, node);
+    }
+
+    /// @dev A member whose stake shrank: its limit follows; below the pool's least stake it is no member any more.
+    function _relimit(uint256 pool, address node, uint256 stake) internal {
+        bool stays = stake >= _desks[pool].minStake;
+        uint256 limit = stays ? _limit(pool, _pools[pool].w, stake) : 0;
+        _accounts[pool][node].w = _accounts[pool][node].w.withLimit(limit);
+        if (stays) emit LimitSet(pool, node, limit);
+        else emit NodeLeft(pool, node, false);
+    }
+
+    /// @dev Units that may be under way or unclaimed at once.
+    function _limit(uint256 pool, uint256 p, uint256 stake) private view returns (uint256 limit) {
+        limit = stake * _desks[pool].leverage / p.rate();
+        if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
+        if (limit == 0) revert OverLimit(0, 0);
     }
 
     function _onlyNode(address node, address operator) private view {

@@ -3,14 +3,15 @@ pragma solidity 0.8.37;
 
 import {IPools} from "../interfaces/IPools.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
+import {SuiteLib} from "../libraries/SuiteLib.sol";
 import {PoolTerms} from "../libraries/Types.sol";
 import {PoolBase} from "./PoolBase.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 
-/// @title PoolOwners
-/// @notice Creating, funding, stepping, pausing, closing and settling a pool.
-abstract contract PoolOwners is PoolBase {
+/// @title Budgets
+/// @notice A pool's life: created, funded, stepped, paused, closed and settled; and what its escrow pays to seats.
+abstract contract Budgets is PoolBase {
     using SafeERC20 for IERC20;
     using PoolSlot for uint256;
 
@@ -121,6 +122,13 @@ abstract contract PoolOwners is PoolBase {
         if (status == uint256(Status.Closing)) emit StatusSet(pool, Status.Settled);
         emit LeftoverTaken(pool, msg.sender, amount);
         token.safeTransfer(msg.sender, amount);
+    }
+
+    /// @inheritdoc IPools
+    function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external onlyCourt nonReentrant {
+        emit FeePaid(pool, to, paid, burnt);
+        if (paid != 0) token.safeTransfer(to, paid);
+        if (burnt != 0) token.safeTransfer(SuiteLib.SINK, burnt);
     }
 
     /// @dev Open when the pool's class has enough seats, else understaffed.

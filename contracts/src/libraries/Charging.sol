@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IStakes} from "../interfaces/IStakes.sol";
+import {Codes} from "./Codes.sol";
+import {PoolSlot} from "./PoolSlot.sol";
+
+/// @title Charging
+/// @notice What an outcome costs whom. A submission reserves its pay and one fee per seat of its committee in the budget.
+/// Of that the node gets the pay when the file is paid, the seats get (or burn) their share of the fees, and everything
+/// else goes back. What a rejected or malformed file costs, its node's stake pays back to the budget.
+/// @dev `pool` is the pool's word (PoolSlot): its rate, fee and committee.
+library Charging {
+    using PoolSlot for uint256;
+
+    /// @notice A file that is finally not paid.
+    struct Unpaid {
+        uint256 code;
+        uint256 units;
+        /// When the committee's outcome was settled: the penalties of that time hold.
+        uint256 settledAt;
+        /// Since when its node's unvested pay is barred, if the file is rejected.
+        uint256 barredAt;
+        /// It counts as a frozen one in its node's account.
+        bool frozen;
+        /// Most that Appeals may get of a slash.
+        uint256 reward;
+        /// Who gets the collector's share, or zero.
+        address collector;
+    }
+
+    /// @notice What a file of `units` reserves.
+    function reserved(uint256 units, uint256 pool) internal pure returns (uint256) {
+        return units * pool.rate() + pool.fees();
+    }
+
+    /// @notice What one seat earns of a fee with a vote of the outcome's kind: for a file that it could not get an
+    /// attempt's worth, nothing where no committee decided.
+    function share(uint256 code, uint256 fee) internal pure returns (uint256) {
+        uint256 kind = Codes.kind(code);
+        if (kind == Codes.KIND_NONE) return 0;
+        return kind == Codes.KIND_UNAVAILABLE ? fee >> 2 : fee;
+    }
+
+    /// @notice What of the reservation nobody is paid. A late or void file's is free at settlement, any other's once the
+    /// outcome is final.
+    function refund(uint256 code, uint256 units, uint256 pool) internal pure returns (uint256) {
+        uint256 pay = Codes.isPaid(code) ? 0 : units * pool.rate();
+        return pay + pool.committee() * (pool.fee() - share(code, pool.fee()));
+    }
+
+    /// @notice What of the committee's fees the node's stake pays back to the budget: all for work that was not worth
+    /// judging; nothing for a canary, which is its owner's.
+    function advanced(uint256 code, uint256 pool) internal pure returns (uint256) {
+        return Codes.isReject(code) || code == Codes.MALFORMED ? pool.fees() : 0;
+    }
+
+    /// @notice What is burnt of the node's stake besides, unless the file was rejected, which costs a share of all of it.
+    function penalty(uint256 code, uint256 malformed) internal pure returns (uint256) {
+        return code == Codes.MALFORMED || code == Codes.LATE ? malformed : 0;
+    }
+
+    /// @notice The order to Stakes for a file that is not paid: what to take, how it is split, and below which stake the
+    /// node leaves its pool (rejected: with whatever is left).
+    function order(
+        Unpaid memory u,
+        uint256 pool,
+        uint256 slashBps,
+        uint256 rewardBps,
+        uint256 malformed,
+        uint256 minStake
+    ) internal pure returns (IStakes.Slash memory s) {
+        s.fees = advanced(u.code, pool);
+        (s.reward, s.collector) = (u.reward, u.collector);
+        if (Codes.isReject(u.code)) {
+            (s.bps, s.rewardBps, s.minStake) = (slashBps, rewardBps, type(uint256).max);
+        } else {
+            (s.amount, s.minStake) = (s.fees + penalty(u.code, malformed), minStake);
+        }
+    }
+}
