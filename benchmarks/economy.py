@@ -56,7 +56,8 @@ KNOWN = (
     {"votes on own files": VOTE["accept"], "votes on others' files": VOTE["accept"], "votes so": 0},
     {"jurors on others' files": VOTE["reject"], "disputes": 1},
 )
-RULES = "rate fee jury_fee min_stake leverage committee jury appeal_jury audit_rate challenge_window".split()
+RULES = ["rate", "fee", "jury_fee", "min_stake", "leverage", "committee", "jury", "appeal_jury", "audit_rate"]
+RULES += ["challenge_window"]
 Plan = dict[str, int]
 
 
@@ -77,6 +78,7 @@ BEYOND = {"nobody re-checks": replace(STATED, watched=0.0), "no canaries": repla
 class Played:
     network: str
     plan: Plan
+    known: bool = False
     lanes: list[tuple[int, int]] = field(default_factory=list)
     """The coalition's gain, the others' loss, in grains; of four lanes two are unwatched, the last has a canary."""
 
@@ -197,7 +199,7 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 24, jobs: int
 
     for network, units in sizes.items():
         firsts = [*KNOWN * (2 if quick else 8), *[None] * size]
-        everyone += [Played(network, draw_plan(source, units, lanes, first)) for first in firsts]
+        everyone += [Played(network, draw_plan(source, units, lanes, first), first is not None) for first in firsts]
     play_all(everyone, "known and random")
     for _ in range(2):
         batch = []
@@ -208,7 +210,9 @@ def run(quick: bool, progress: Callable[[str], None], count: int = 24, jobs: int
         everyone += batch
         play_all(batch, "variations")
     for _ in range(1 if quick else 3):
-        doubtful = [one for one in everyone if one.within and one.expected()[0] > 0]
+        doubtful = [
+            one for one in everyone if one.within and (one.expected()[0] > 0 or (one.known and one.expected()[0] == 0))
+        ]
         for one in doubtful:
             one.plan |= {"seed": source.getrandbits(40), "lanes": 4 * lanes}
         play_all(doubtful, "again, those that gained")

@@ -86,11 +86,11 @@ abstract contract Coalition is Contest {
     }
 
     /// @dev Work costs its whole pay and a check of others' work its whole fee: the most that not doing them can save.
-    /// Forging spares a coalition with the owner nothing: it is the one who lacks the work then.
+    /// Neither spares a coalition with the owner anything: it is the one who lacks the work or the verdict then.
     function _saved() private view returns (int256) {
         uint256 pay = plan.units * rules.rate;
         uint256 saved = plan.owner ? 0 : plan.files * pay * plan.forged / plan.rows;
-        bool lazy = plan.when == ALWAYS && plan.ownVote != TRUTH && plan.otherVote != TRUTH;
+        bool lazy = !plan.owner && plan.when == ALWAYS && plan.ownVote != TRUTH && plan.otherVote != TRUTH;
         if (lazy) saved += _count(court.roundOf(pool, lane, 0).seats) * plan.others * rules.fee;
         return int256(saved);
     }
