@@ -58,3 +58,11 @@ class Gibberish(Cheat):
         allowed = [t for t in range(self.environment.vocabulary) if t not in self.environment.eos_ids]
         limit = self.config.work.max_new_tokens
         return self.prove([(p.prompt, tuple(rng.choice(allowed) for _ in range(limit)), FINISH_LENGTH) for p in plan])
+
+
+@attack("partial", "writes gibberish for a share of the rollouts, to test the audit; strength: the share", 0.25)
+class Partial(Gibberish):
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        cheated = round(self.strength * len(plan))
+        honest, lies = Cheat.complete(self, work, plan), super().complete(work, plan)
+        return lies[:cheated] + honest[cheated:]

@@ -1,11 +1,11 @@
 """Every attack by its name."""
 
-from attacks import assignment, compute, fabricate, partial, proofs, rewards, sampling, theft, tokens, weights
+from attacks import assignment, fabricate, proofs, rewards, sampling, theft, tokens, weights
 from attacks.base import REGISTRY as REGISTRY
 from attacks.base import Attack
 from protocol.errors import ConfigError
 
-MODULES = (assignment, compute, fabricate, partial, proofs, rewards, sampling, theft, tokens, weights)
+MODULES = (assignment, fabricate, proofs, rewards, sampling, theft, tokens, weights)
 """Imported, so that their attacks are registered."""
 
 

@@ -1,4 +1,4 @@
-"""Other weights than the published ones: noise, an older step, a model with fewer layers."""
+"""Other weights than the published ones (noise, an older step, fewer layers), and cheaper arithmetic with them."""
 
 import json
 import shutil
@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from attacks.base import Cheat, attack
+from engines.base import Engine
+from protocol.config import PoolConfig
 
 Tensors = dict[str, torch.Tensor]
 
@@ -107,3 +109,11 @@ class WeightsStale(Cheat):
         while len(self._seen) > int(self.strength) + 1:
             shutil.rmtree(self._seen.pop(0), ignore_errors=True)
         super().load(self._seen[0])
+
+
+@attack("compute-bf16", "computes in bfloat16 where the pool asks for float32 (transformers engine)")
+class ComputeBf16(Cheat):
+    def __init__(self, config: PoolConfig, engine: Engine, strength: float) -> None:
+        from engines.hf import TransformersEngine
+
+        super().__init__(config, TransformersEngine(dtype="bfloat16"), strength)

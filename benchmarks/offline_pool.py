@@ -142,21 +142,17 @@ def work_of(counter: int = 0) -> Work:
 def strongest(verdict: Verdict) -> tuple[float | None, str]:
     """The largest ratio of a verdict's measurements to their reject thresholds, and which; the refusing check if none
     was taken."""
-    best: tuple[float | None, str] = (None, "")
-    for finding in verdict.findings:
-        for name, measurement in finding.measurements.items():
-            threshold = finding.measurements.get(f"{name}_reject")
-            if measurement in ("nan", "inf"):
-                measurement = math.inf
-            if not isinstance(threshold, float | int) or not isinstance(measurement, float | int):
-                continue
-            ratio = measurement / threshold
-            if best[0] is None or ratio > best[0]:
-                best = ratio, f"{finding.check} {name}"
-    if best[0] is None:
-        refused = [finding.check for finding in verdict.findings if not finding.code.is_accept]
-        return None, refused[0] if refused else ""
-    return best
+    ratios = [
+        (float(value) / threshold, f"{finding.check} {name}")
+        for finding in verdict.findings
+        for name, value in finding.measurements.items()
+        if isinstance(threshold := finding.measurements.get(f"{name}_reject"), float | int)
+        if isinstance(value, float | int | str)
+    ]
+    if ratios:
+        ratio, what = max(ratios, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
+        return math.inf if math.isnan(ratio) else ratio, what
+    return None, next((finding.check for finding in verdict.findings if not finding.code.is_accept), "")
 
 
 def short(number: float) -> float | str:

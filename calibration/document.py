@@ -16,6 +16,7 @@ from calibration.sample import MEASUREMENTS
 from calibration.summary import Count, PairMeasurements
 from calibration.thresholds import thresholds
 from protocol import eip712
+from protocol.api.base import Hex64
 from protocol.config import ChecksConfig, PoolConfig
 from protocol.documents import Document, parse_document
 from protocol.encoding import canonical_json, sha256_hex
@@ -32,7 +33,6 @@ _STRUCT = "Calibration(bytes32 digest)"
 _MAX_BYTES = 64 << 20
 _TOLERANCE = 2e-3
 """Machines differ in the last place of a logarithm, which may round a third digit the other way."""
-Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Calibration(Document):
@@ -44,8 +44,8 @@ class Calibration(Document):
     method: Literal["peaks-over-threshold and Chernoff, 2"] = METHOD
     time: Count
     seed: Annotated[str, Field(max_length=100)]
-    pool: Hash
-    weights: Hash
+    pool: Hex64
+    weights: Hex64
     problems: Annotated[int, Field(ge=1, le=4096)]
     samples: Annotated[int, Field(ge=1, le=256)]
     audit_rate: Annotated[int, Field(ge=1, le=65536)]

@@ -83,11 +83,6 @@ class MeanMeasurement:
     quantum: float
     spared: int = 0
 
-    @property
-    def counts(self) -> bool:
-        """Whether sums are whole numbers."""
-        return self.quantum == 1.0
-
     def of_file(self, rows: Sequence[RowSample]) -> float:
         """The measurement that the check judges; `spared` events do not count."""
         return max(0.0, math.fsum(map(self.total, rows)) - self.spared) / sum(map(self.count, rows))

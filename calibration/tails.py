@@ -99,15 +99,14 @@ def _extrapolated(excess: "np.ndarray[Any, np.dtype[np.float64]]", odds: float) 
 
 def _counted(tail: Tail, rate: float, probability: float, quantum: float) -> Limit:
     """Multiples of a quantum: a geometric tail from the least value that was kept."""
-    unit = quantum
     if not tail.top:
-        return _thin(Tail(rows=tail.rows, at_least=0, top=()), rate, probability, quantum)
+        return _thin(tail, rate, probability, quantum)
     start = tail.top[-1]
-    steps = sum(value - start for value in tail.top) / unit
-    ratio = (steps + _Z * math.sqrt(steps) + 3.0) / (steps + _Z * math.sqrt(steps) + 3.0 + tail.at_least)
-    scale = unit / -math.log(ratio)
+    steps = sum(value - start for value in tail.top) / quantum
+    upper = steps + _Z * math.sqrt(steps) + 3.0
+    scale = quantum / -math.log(upper / (upper + tail.at_least))
     value = start + scale * max(0.0, math.log(rate / probability))
-    return Limit(max(value, tail.largest), scale, max(0.0, start - unit), min(rate, 1.0))
+    return Limit(max(value, tail.largest), scale, max(0.0, start - quantum), min(rate, 1.0))
 
 
 def _thin(tail: Tail, rate: float, probability: float, quantum: float = 0.0) -> Limit:

@@ -71,11 +71,11 @@ def _pair(pair: PairMeasurements, design: Design, probability: float, safety: fl
     out["sampling_gap_reject"] = either if few else min(out["sampling_gap_reject"], either)
     for name, mean in MEANS.items():
         strata = [stratum.sums[name] for stratum in pair.strata]
-        found_mean = mean_limit(strata, pair.ratios[name], design, probability, 1.0 * mean.counts)
+        # Sums of whole events have tails in whole steps.
+        found_mean = mean_limit(strata, pair.ratios[name], design, probability, 1.0 if mean.quantum == 1.0 else 0.0)
         floor = _poisson_floor(pair, name, design, probability) if mean.quantum else 0.0
         seen = pair.spread[name].largest
-        wanted = max(safety * found_mean, safety * seen, floor, FLOORS.get(name, 0.0))
-        out[name] = wanted
+        out[name] = max(safety * found_mean, safety * seen, floor, FLOORS.get(name, 0.0))
     return {name: min(value, MOST.get(name, math.inf)) for name, value in out.items()}
 
 

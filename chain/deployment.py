@@ -13,7 +13,7 @@ from chain.reader import ChainReader
 from protocol.documents import Document, load_document
 from protocol.eip712 import checked_address
 from protocol.errors import ConfigError
-from protocol.files import write_atomic
+from protocol.files import explained, write_atomic
 
 Address = Annotated[str, AfterValidator(checked_address)]
 Hash = Annotated[str, Field(pattern=re.compile(r"^0x[0-9a-f]{64}$"))]
@@ -63,10 +63,8 @@ class Deployment(Document):
 
     def save(self, path: Path) -> None:
         """Write atomically, readable by everyone."""
-        try:
+        with explained(f"write {path}", "check the folder"):
             write_atomic(path, json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True).encode() + b"\n")
-        except OSError as error:
-            raise ConfigError(f"cannot write {path}: {error.strerror}", "check the folder") from None
 
     @classmethod
     def load(cls, path: Path) -> "Deployment":

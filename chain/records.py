@@ -175,6 +175,11 @@ class Account:
         return min(times, default=0)
 
 
+def pack_work(step: int, counter: int, units: int, rows: int) -> int:
+    """The word that says of a file what its hashes do not: what is submitted, and what the chain binds."""
+    return step << 64 | counter << 40 | units << 16 | rows
+
+
 @dataclass
 class Submission:
     """One file. `code` is the current outcome (0 while pending), `votes_code` the committee's before any dispute.
@@ -235,7 +240,7 @@ class Submission:
 
     @property
     def packed(self) -> int:
-        return self.step << 64 | self.counter << 40 | self.units << 16 | self.rows
+        return pack_work(self.step, self.counter, self.units, self.rows)
 
     @property
     def inner(self) -> bytes:

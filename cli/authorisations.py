@@ -11,7 +11,7 @@ from chain.contracts.stakes import CONSENT
 from chain.deployment import Address
 from protocol import eip712
 from protocol.errors import ConfigError, IntegrityError, MusterError
-from protocol.files import write_atomic
+from protocol.files import explained, write_atomic
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -59,10 +59,8 @@ class SignedFile(BaseModel):
         """Write a JSON file to hand over. Raises ConfigError rather than overwrite one."""
         if path.exists():
             raise ConfigError(f"{path} exists", "choose another --out")
-        try:
+        with explained(f"write {path}", "choose another --out"):
             write_atomic(path, self.model_dump_json(indent=2).encode() + b"\n")
-        except OSError as error:
-            raise ConfigError(f"cannot write {path}: {error.strerror}", "choose another --out") from None
 
 
 class Consent(SignedFile):

@@ -55,16 +55,15 @@ class TransformersEngine:
         """Complete every request, in request order. Raises MusterError on a request that the model cannot take."""
         for request in requests:
             self._check(request.prompt, request.max_new_tokens)
-        out: list[Completion | None] = [None] * len(requests)
+        done: dict[int, Completion] = {}
         # Equal prompts, then equal lengths, stay together: less to prefill, less padding.
         order = sorted(range(len(requests)), key=lambda at: (len(requests[at].prompt), requests[at].prompt))
         for start in range(0, len(order), self.max_batch):
             part = order[start : start + self.max_batch]
             chosen = [requests[at] for at in part]
-            done = decode(chosen, sampling, self._forward, self._head, self._cache(), self.device)
-            for at, completion in zip(part, done, strict=True):
-                out[at] = completion
-        return [completion for completion in out if completion is not None]
+            made = decode(chosen, sampling, self._forward, self._head, self._cache(), self.device)
+            done.update(zip(part, made, strict=True))
+        return [done[at] for at in range(len(requests))]
 
     @torch.inference_mode()
     def prefill(self, sequences: Sequences) -> Iterator[Prefilled]:

@@ -4,6 +4,7 @@ Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.p
 """
 
 import importlib.util
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class VllmEngine:
         self._llm: Any = None
         self._config: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._tickets = 0
+        self._tickets = itertools.count()
 
     def load(self, weights: Path) -> None:
         """Start vLLM on a Hugging Face folder, or swap weights while it runs (tens of milliseconds).
@@ -133,7 +134,7 @@ class VllmEngine:
             return []
         if not sampling.temperature > 0:
             raise MusterError(f"temperature {sampling.temperature} is not positive", "set sampling.temperature above 0")
-        tickets = self._take_tickets(len(requests))
+        tickets = list(itertools.islice(self._tickets, len(requests)))
         params = [_noisy(request, sampling, ticket) for request, ticket in zip(requests, tickets, strict=True)]
         with self._cleanly(tickets):
             outputs = self._run([request.prompt for request in requests], params)
@@ -157,7 +158,7 @@ class VllmEngine:
         """One pass of vLLM over all, then logits of `rows` rows at a time."""
         from vllm import SamplingParams
 
-        tickets = self._take_tickets(len(sequences))
+        tickets = list(itertools.islice(self._tickets, len(sequences)))
         params = [
             # vLLM must sample something; the last output token produced nothing and is not fed.
             SamplingParams(temperature=0.0, max_tokens=1, detokenize=False, extra_args={PREFILL: [ticket, len(output)]})
@@ -173,10 +174,6 @@ class VllmEngine:
         return list(
             self._llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], params, use_tqdm=False)
         )
-
-    def _take_tickets(self, count: int) -> list[int]:
-        first, self._tickets = self._tickets, self._tickets + count
-        return list(range(first, self._tickets))
 
     @contextmanager
     def _cleanly(self, tickets: list[int]) -> Iterator[None]:

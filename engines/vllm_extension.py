@@ -46,8 +46,8 @@ _PREFILLED: dict[int, torch.Tensor] = {}
 
 
 @dataclass(frozen=True)
-class _Seat:
-    """A request's place in vLLM's batch; `output` is vLLM's own growing list of its tokens."""
+class _NoiseRequest:
+    """What the choice of a request's next token needs; `output` is vLLM's own growing list of its tokens."""
 
     ticket: int
     key: NoiseKey
@@ -55,42 +55,45 @@ class _Seat:
     output: list[int]
 
 
-def _seat(params: SamplingParams, _prompt: list[int] | None, output: list[int]) -> _Seat | None:
+def _noise_request(params: SamplingParams, _prompt: list[int] | None, output: list[int]) -> _NoiseRequest | None:
     extra = params.extra_args or {}
     if TICKET not in extra:
         return None
     k0, k1, k2 = extra[KEY]
-    return _Seat(extra[TICKET], (k0, k1, k2), extra[TEMPERATURE], output)
+    return _NoiseRequest(extra[TICKET], (k0, k1, k2), extra[TEMPERATURE], output)
 
 
 class NoiseProcessor(LogitsProcessor):
     """Sampling by the protocol's noise: every logit but the chosen token's becomes −inf."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self.seats: dict[int, _Seat] = {}
+        self.requests: dict[int, _NoiseRequest] = {}
 
     def is_argmax_invariant(self) -> bool:
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        process_dict_updates(self.seats, batch_update, _seat)
+        process_dict_updates(self.requests, batch_update, _noise_request)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """logits: [B, V] float32, one row per batch index."""
         by_temperature: dict[float, list[int]] = {}
-        for row, seat in self.seats.items():
-            by_temperature.setdefault(seat.temperature, []).append(row)
+        for row, request in self.requests.items():
+            by_temperature.setdefault(request.temperature, []).append(row)
         for temperature, rows in by_temperature.items():
-            seats = [self.seats[row] for row in rows]
+            requests = [self.requests[row] for row in rows]
             index = torch.tensor(rows, device=logits.device)
             chosen = choose(
-                logits[index].float(), [seat.key for seat in seats], [len(seat.output) for seat in seats], temperature
+                logits[index].float(),
+                [request.key for request in requests],
+                [len(request.output) for request in requests],
+                temperature,
             )
             logits[index] = float("-inf")
             logits[index, torch.from_numpy(chosen.tokens).to(logits.device)] = 0.0
-            for number, seat in enumerate(seats):
-                record = _RECORDS.setdefault(seat.ticket, _Record())
-                del record.tokens[len(seat.output) :], record.logprobs[len(seat.output) :]
+            for number, request in enumerate(requests):
+                record = _RECORDS.setdefault(request.ticket, _Record())
+                del record.tokens[len(request.output) :], record.logprobs[len(request.output) :]
                 record.tokens.append(int(chosen.tokens[number]))
                 record.logprobs.append(float(chosen.logprobs[number]))
         return logits

@@ -8,7 +8,8 @@ from orchestrator.page import report_page
 from orchestrator.summary import Agreement, RunSummary, Safeguards, build_summary
 from protocol.api.endpoints import RECORD
 from protocol.api.run import RunRecord
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import MusterError
+from protocol.files import explained
 from protocol.waits import wait_for
 from runtime.signed_client import ClientLimits, SignedClient
 
@@ -39,12 +40,10 @@ def save_results(
         "summary.json": summary.model_dump_json(indent=2),
         "report.html": report_page(summary, record),
     }
-    try:
+    with explained(f"write into {folder}", "check the folder"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in documents.items():
             (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write into {folder}: {error.strerror}", "check the folder") from None
     return summary
 
 

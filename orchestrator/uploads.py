@@ -122,14 +122,15 @@ class Uploads:
             )
 
     def _receipt(self, address: str, sha256: str, size: int) -> UploadReceipt:
-        """The file's receipt, with the time at which it was first given."""
-        now = int(self._clock())
+        """The receipt of a file that is in the bucket, with the time at which it was first given, unless the chain no
+        longer takes that one."""
+        now, pool = int(self._clock()), self._watch.pool(self._watch.state)
         with self._db.session() as session:
             row = session.get(ReceiptRow, (sha256, address))
-            receipt = self._receipts.sign(address, sha256, size, row.time if row else now)
-            if row is None:
-                session.add(ReceiptRow(sha256=sha256, node=address, time=now))
-        return receipt
+            fresh = row is not None and pool is not None and row.time >= now - pool.terms.receiptWindow
+            given = row.time if row and fresh else now
+            session.merge(ReceiptRow(sha256=sha256, node=address, time=given))
+            return self._receipts.sign(address, sha256, size, given)
 
 
 def _open(address: str, now: float) -> tuple[ColumnElement[bool], ...]:

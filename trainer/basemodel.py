@@ -4,7 +4,6 @@ import dataclasses
 import importlib.metadata
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from protocol.config import ModelConfig, TaskConfig
@@ -66,7 +65,7 @@ def cache_key(task: TaskConfig, seed: int, recipe: Recipe) -> str:
     return f"tiny-{sha256_hex(canonical_json(parts))[:24]}"
 
 
-def _intact(folder: Path, record: Path, progress: Callable[[str], None]) -> bool:
+def _intact(folder: Path, record: Path, progress: Progress) -> bool:
     if not folder.is_dir():
         return False
     try:
@@ -75,9 +74,7 @@ def _intact(folder: Path, record: Path, progress: Callable[[str], None]) -> bool
             return True
     except (OSError, ValueError):
         pass
-    message = f"the cached base model {folder} is damaged; making it again"
-    log.warning(message)
-    progress(message)
+    progress(f"the cached base model {folder} is damaged; making it again")
     return False
 
 

@@ -1,5 +1,6 @@
 """AdamW, its learning-rate schedule, and the clipping of gradients."""
 
+import math
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def apply_update(model: Any, optimizer: torch.optim.Optimizer, config: TrainConf
     A norm that is not finite leaves the weights as they are: one bad batch must not destroy a run.
     """
     norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip))
-    if norm == norm and norm != float("inf"):
+    if math.isfinite(norm):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, update)
         optimizer.step()

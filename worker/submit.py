@@ -16,6 +16,8 @@ from worker.progress import WorkerProgress
 log = logging.getLogger("muster.worker")
 _KEPT_FILES = 64
 _CATCH_UP = 30.0
+_AHEAD = 15
+"""Seconds by which a service's clock may be ahead of the chain's: its receipt counts once the chain is there."""
 _PROMISED = frozenset({"WrongStatus", "StepOutOfRange", "NotMember"})
 """Refusals that the receipt of an earlier upload overrides."""
 
@@ -61,13 +63,16 @@ class Submitter:
 
     def _counts(self, receipt: UploadReceipt | None) -> bool:
         """Whether the chain would take the receipt: without one, what the service leaves out is late and fined."""
-        pool = self._client.pool()
-        return bool(pool and receipt and pool.is_service(receipt.signer, self._client.client.now()))
+        pool, now = self._client.pool(), self._client.client.now()
+        if pool is None or receipt is None or not pool.is_service(receipt.signer, now):
+            return False
+        return now - pool.terms.receiptWindow <= receipt.time <= now + _AHEAD
 
     def _wait_for_service(self, receipt: UploadReceipt | None) -> None:
         pool, signer = self._client.pool(), receipt.signer if receipt else "nobody"
         named = pool.service if pool and pool.service else "no key"
-        reason = f"nothing is submitted: {signer} signs the service's receipts, and the pool's owner named {named}"
+        when = f", of time {receipt.time}" if receipt else ""
+        reason = f"nothing is submitted: {signer} signs the service's receipts{when}; the pool's owner named {named}"
         self._progress.pause(5.0, reason, "waiting")
 
     def _send(self, entry: JournalEntry) -> Submitted:

@@ -8,7 +8,7 @@ from eth_account.signers.local import LocalAccount
 from chain.contracts.base import ContractCall, record
 from chain.contracts.token import TokenTaker
 from chain.errors import ContractError
-from chain.records import Submission, Terms
+from chain.records import Submission, Terms, pack_work
 from chain.transactions import Receipt
 from protocol.receipts import UploadReceipt
 
@@ -24,8 +24,9 @@ class WorkItem:
     units: int
     rows: int
 
-    def as_tuple(self) -> tuple[bytes, bytes, int, int]:
-        return self.root, self.sha256, self.units, self.rows
+    def as_tuple(self, step: int, counter: int) -> tuple[int, bytes, bytes]:
+        """`Work(packed, root, fileHash)`."""
+        return pack_work(step, counter, self.units, self.rows), self.root, self.sha256
 
 
 @dataclass(frozen=True)
@@ -129,10 +130,10 @@ class Pools(TokenTaker):
         the pool has paused or closed, or the step has passed, since."""
 
         def landed(receipt: Receipt) -> Submitted:
-            return Submitted(int(self.event(receipt, "WorkSubmitted").args["sequence"]), receipt)
+            return Submitted(int(self.event(receipt, "WorkSubmitted").args["placed"]) >> 96, receipt)
 
         function, more = ("submitWithReceipt", [upload.on_chain]) if upload else ("submit", [])
-        call: ContractCall[Any] = self.call(function, pool, step, counter, work.as_tuple(), *more)
+        call: ContractCall[Any] = self.call(function, pool, work.as_tuple(step, counter), *more)
         return replace(call, result=landed)
 
     def announce_mirror(self, pool: int, sequence: int, url: str) -> ContractCall[Receipt]:

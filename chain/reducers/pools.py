@@ -78,15 +78,15 @@ def _node_left(state: State, event: Event) -> None:
 @on("Pools", "WorkSubmitted")
 def _work_submitted(state: State, event: Event) -> None:
     a = event.args
-    key = a["pool"], a["sequence"]
-    packed = a["packed"]
+    placed = a["placed"]
+    key = a["pool"], placed >> 96
     sub = Submission(
         *key,
         a["node"],
-        step=packed >> 64,
-        counter=packed >> 40 & 0xFFFFFF,
-        units=packed >> 16 & 0xFFFFFF,
-        rows=packed & 0xFFFF,
+        step=placed >> 64 & 0xFFFFFFFF,
+        counter=placed >> 40 & 0xFFFFFF,
+        units=placed >> 16 & 0xFFFFFF,
+        rows=placed & 0xFFFF,
         root=a["root"],
         sha256=a["fileHash"],
         block=event.block,

@@ -161,12 +161,12 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     }
 
     /// @dev The code that stands after a jury's verdict: the earlier one when the jury says the same kind, or when it
-    /// could not get a file that was not accepted.
+    /// could not get a file that was not accepted; a file that neither the committee nor the last jury got is as before.
     function _standing(uint256 code, uint256 standing, uint256 original) private pure returns (uint256) {
         uint256 kind = Codes.kind(code);
         if (kind == Codes.kind(standing)) return standing;
-        if (kind == Codes.KIND_UNAVAILABLE && Codes.kind(standing) != Codes.KIND_ACCEPT) return standing;
-        return kind == Codes.kind(original) ? original : code;
+        if (kind == Codes.kind(original)) return original;
+        return kind == Codes.KIND_UNAVAILABLE && Codes.kind(standing) != Codes.KIND_ACCEPT ? standing : code;
     }
 
     struct Money {

@@ -72,7 +72,8 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         _accuse(c, pool, sequence);
         c.deposit = c.accused.length * c.slash + uint256(t.jury) * t.juryFee;
         emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit, block.timestamp);
-        if (c.accused.length != 0) _summon(c, pool, sequence, t.jury);
+        // what is to be paid is not taken from its node without a jury, whoever is accused
+        if (c.accused.length != 0 || Codes.isPaid(c.code)) _summon(c, pool, sequence, t.jury);
         token.safeTransferFrom(msg.sender, address(this), c.deposit + fees);
         _send(address(juries), fees);
     }

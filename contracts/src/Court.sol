@@ -120,7 +120,7 @@ contract Court is Attestations {
         emit LaneSettled(pool, lane, round, codes);
         if (round == 0) _redraw(pool, lane, key, codes);
         if (w.seed() != 0) _blame(w, pool, lane, round, votes, codes);
-        pools.settleLane(pool, lane, round, codes, files);
+        pools.settleLane(pool, lane, round, codes, t.challengeWindow, files);
     }
 
     /// @inheritdoc ICourt

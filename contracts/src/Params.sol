@@ -104,7 +104,8 @@ contract Params is IParams, Ownable2Step {
         if (v.rewardBps > 2_000) revert OutOfBounds("rewardBps");
         if (v.malformedPenalty == 0 || v.malformedPenalty > MAX_PENALTY) revert OutOfBounds("malformedPenalty");
         if (v.minorityPenalty == 0) revert OutOfBounds("minorityPenalty");
-        if (v.withheldPenalty <= v.minorityPenalty || v.withheldPenalty > MAX_PENALTY) {
+        // a hundredth is the least fee of a pool, which has 32 bits
+        if (v.withheldPenalty <= v.minorityPenalty || v.withheldPenalty > 100 * uint256(type(uint32).max)) {
             revert OutOfBounds("withheldPenalty");
         }
         if (v.overturnPenalty < v.minorityPenalty || v.overturnPenalty > MAX_PENALTY) {

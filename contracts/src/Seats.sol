@@ -308,8 +308,9 @@ contract Seats is Classes, ReentrancyGuardTransient {
     }
 
     function _onlyActive(uint256 seat) private view {
-        _onlyOwner(seat);
-        if (_slots[seat].state != State.Active) revert SeatInactive();
+        Slot memory slot = _slots[seat];
+        if (slot.owner != msg.sender) revert NotSeatOwner();
+        if (slot.state != State.Active) revert SeatInactive();
     }
 
     function _isIn(uint256[] calldata list, uint256 seat) private pure returns (bool) {

@@ -8,7 +8,7 @@ import {ISeats} from "../src/interfaces/ISeats.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {IVoting} from "../src/interfaces/IVoting.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, FileRef, PoolTerms, Work} from "../src/libraries/Types.sol";
+import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
@@ -406,9 +406,9 @@ contract AttacksTest is Planting {
     function _submitStep(uint24 step) private {
         uint24 counter = uint24(pools.accountOf(pool, node).counter);
         bytes32 salt = keccak256(abi.encode(node, uint256(counter)));
-        Work memory w = Work(keccak256(abi.encode(salt)), keccak256(abi.encode(salt)), 1_000, 8);
+        Draft memory w = Draft(keccak256(abi.encode(salt)), keccak256(abi.encode(salt)), 1_000, 8);
         vm.prank(node);
-        uint256 s = pools.submit(pool, step, counter, w);
+        uint256 s = pools.submit(uint32(pool), _work(step, counter, w));
         files[pool][s] = FileData(node, step, counter, 1_000, 8, w.root, w.fileHash);
     }
 
@@ -458,11 +458,11 @@ contract AttacksTest is Planting {
         pools.join(pool, thief);
         _step();
         // the thief copies root and hash out of the mempool and gets in first
-        Work memory w = Work(keccak256("root"), keccak256("file"), 1_000, 8);
+        Draft memory w = Draft(keccak256("root"), keccak256("file"), 1_000, 8);
         vm.prank(thief);
-        uint256 stolen = pools.submit(pool, 1, 0, w);
+        uint256 stolen = pools.submit(uint32(pool), _work(1, 0, w));
         vm.prank(node);
-        uint256 own = pools.submit(pool, 1, 0, w); // it keeps nobody out
+        uint256 own = pools.submit(uint32(pool), _work(1, 0, w)); // it keeps nobody out
         // and binds its own address: the stored digests differ, the bytes' header and noise name the true author
         assertTrue(pools.submissionOf(pool, stolen).digest != pools.submissionOf(pool, own).digest);
         FileRef memory lie =
@@ -487,7 +487,7 @@ contract AttacksTest is Planting {
         assertEq(pools.accountOf(pool, late).joinedStep, 1);
         vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1));
         vm.prank(late);
-        pools.submit(pool, 0, 0, Work(keccak256("r"), keccak256("f"), 10, 1));
+        pools.submit(uint32(pool), _work(0, 0, Draft(keccak256("r"), keccak256("f"), 10, 1)));
         _step();
         assertEq(_submitFrom(late, 10), 0); // from the next step on it can
     }
@@ -676,7 +676,7 @@ contract AttacksTest is Planting {
         uint256 s = _submit(); // takes all of it
         vm.expectRevert(abi.encodeWithSelector(IPools.EscrowExhausted.selector, 1e6 + FEES, 0));
         vm.prank(node);
-        pools.submit(pool, 0, 1, Work(keccak256("r"), keccak256("f"), 1, 1));
+        pools.submit(uint32(pool), _work(0, 1, Draft(keccak256("r"), keccak256("f"), 1, 1)));
         _voteAll(0, Codes.ACCEPT);
         _passWindow();
         assertEq(_claim(s), PAY); // what was accepted for checking is paid
@@ -707,7 +707,7 @@ contract AttacksTest is Planting {
         }
         vm.expectRevert(abi.encodeWithSelector(IPools.OverLimit.selector, 4_000_001, 4_000_000));
         vm.prank(node);
-        pools.submit(pool, 0, 40, Work(keccak256("r"), keccak256("f"), 1, 1));
+        pools.submit(uint32(pool), _work(0, 40, Draft(keccak256("r"), keccak256("f"), 1, 1)));
     }
 
     function test_nodeCheatsItsSiblingsDoNotSuffer() public {

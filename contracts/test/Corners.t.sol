@@ -5,7 +5,7 @@ import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileRef, PoolTerms, Work} from "../src/libraries/Types.sol";
+import {FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
 /// @notice Rare paths: limits of packed fields, outcomes that change late, the last reveal that settles.
@@ -60,19 +60,19 @@ contract CornersTest is Planting {
         bytes32 pool_ = keccak256(abi.encode(pool, uint256(1)));
         uint256 a = uint256(vm.load(address(pools), account_));
         uint256 p = uint256(vm.load(address(pools), pool_));
-        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         PoolTerms memory terms = defaultTerms();
         vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 1) << 160)));
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(node);
-        pools.submit(pool, 0, (1 << 22) - 1, w);
+        pools.submit(uint32(pool), _work(0, (1 << 22) - 1, w));
         vm.store(address(pools), account_, bytes32(a));
         vm.store(
             address(pools), pool_, bytes32(p | (((uint256(1) << 28) - 1) << 128) | (((uint256(1) << 32) - 1) << 156))
         );
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(node);
-        pools.submit(pool, 0, 0, w);
+        pools.submit(uint32(pool), _work(0, 0, w));
         vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 20) - 1) << 212)));
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(owner);

@@ -24,7 +24,10 @@ contract GasTest is Network {
     VmGas internal constant GAS = VmGas(address(uint160(uint256(keccak256("hevm cheat code")))));
     string internal constant OUT = "gas";
     string internal json;
+    /// Of the latest lane: its attestation, the commit that draws, the last member's vote.
     uint256 internal attesting;
+    uint256 internal drawing;
+    uint256 internal voting;
 
     function _used() internal view returns (uint256) {
         VmGas.Gas memory g = GAS.lastCallGas();
@@ -63,7 +66,7 @@ contract GasTest is Network {
     }
 
     function growInside(uint256 n) external {
-        _openSeats(n - seats.opened());
+        if (n > seats.opened()) _openSeats(n - seats.opened());
         _nextEpoch();
         for (; grown < n; ++grown) {
             string memory name = string.concat("crowd ", _text(grown));
@@ -84,6 +87,7 @@ contract GasTest is Network {
     function _measure(string memory suffix) internal {
         _settleUp();
         _register_(suffix);
+        _optIn(suffix);
         uint256 lane = _laneOfOne(suffix);
         lane = _laneOf16(suffix, lane + 1);
         _many(suffix);
@@ -122,6 +126,17 @@ contract GasTest is Network {
         _note(string.concat("join", s), _used());
     }
 
+    /// @dev A seat of no class yet joins the class of the crowd.
+    function _optIn(string memory s) internal {
+        address who = account(string.concat("opting", s));
+        _give(who, address(seats), BOND);
+        vm.prank(who);
+        uint256 seat = seats.openSeat(account(string.concat("opting voter", s)), new uint256[](0));
+        vm.prank(who);
+        seats.optIn(seat, FAMILY);
+        _note(string.concat("opt_in", s), _used());
+    }
+
     function _permit(address who, uint256 k) internal view returns (IStakes.Permit memory p) {
         bytes32 digest = keccak256(
             abi.encodePacked(
@@ -143,25 +158,30 @@ contract GasTest is Network {
         (p.v, p.r, p.s) = vm.sign(k, digest);
     }
 
-    /// @dev Gas of the attestation and votes, and of the settlement of a lane.
+    /// @dev A lane's way to its outcomes in the fewest transactions: attestation, a commit that draws, a commit, commit and
+    /// reveal of the last member in one call, a reveal, and one that settles. Returns the gas of all but the last, and of
+    /// the last.
     function _judge(uint256 lane, uint256 code) internal returns (uint256 votes, uint256 settling) {
         _attest(lane);
-        votes = _used();
-        attesting = votes;
+        attesting = _used();
+        votes = attesting;
         uint256 seedBlock = court.roundOf(pool, lane, 0).seedBlock;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
-        for (uint256 i = 0; i < 3; ++i) {
-            _commit(lane, 0, i, _all(code));
-            votes += _used();
-        }
-        FileRef[] memory refs = _refs(lane);
-        for (uint256 i = 0; i < 2; ++i) {
-            _reveal(lane, 0, i, _all(code));
-            votes += _used();
-        }
+        _commit(lane, 0, 0, _all(code));
+        drawing = _used();
+        votes += drawing;
+        _commit(lane, 0, 1, _all(code));
+        votes += _used();
         (, address[] memory voters,,) = court.committeeOf(pool, lane, 0);
         vm.prank(voters[2]);
-        court.revealAndSettle(pool, lane, 0, 2, _all(code), keccak256("verdict"), keccak256("salt"), refs);
+        court.vote(pool, lane, 0, 2, _all(code), keccak256("verdict"), keccak256("salt"));
+        voting = _used();
+        votes += voting;
+        _reveal(lane, 0, 0, _all(code));
+        votes += _used();
+        FileRef[] memory refs = _refs(lane);
+        vm.prank(voters[1]);
+        court.revealAndSettle(pool, lane, 0, 1, _all(code), keccak256("verdict"), keccak256("salt"), refs);
         settling = _used();
     }
 
@@ -172,6 +192,8 @@ contract GasTest is Network {
         _note(string.concat("submit", s), submitting);
         (uint256 votes, uint256 settling) = _judge(lane, Codes.ACCEPT);
         _note(string.concat("attest_lane1", s), attesting);
+        _note(string.concat("draw_and_commit", s), drawing);
+        _note(string.concat("vote", s), voting);
         _note(string.concat("last_reveal_and_settle_lane1", s), settling);
         _passWindow();
         bytes32 inner = _inner(sequence);
@@ -217,14 +239,14 @@ contract GasTest is Network {
 
     function _many(string memory s) internal {
         Work[] memory works = new Work[](16);
-        for (uint256 i = 0; i < 16; ++i) {
-            works[i] =
-                Work({root: keccak256(abi.encode(s, i)), fileHash: keccak256(abi.encode(i, s)), units: 1_000, rows: 8});
-        }
         uint256 counter = pools.accountOf(pool, node).counter;
         uint256 step = pools.poolOf(pool).steps - 1;
+        for (uint256 i = 0; i < 16; ++i) {
+            Draft memory w = Draft(keccak256(abi.encode(s, i)), keccak256(abi.encode(i, s)), 1_000, 8);
+            works[i] = _work(step, counter + i, w);
+        }
         vm.prank(node);
-        (uint256 first,) = pools.submitMany(pool, uint32(step), counter, works);
+        (uint256 first,) = pools.submitMany(pool, works);
         _note(string.concat("submit_many_per_file", s), _used() / 16);
         for (uint256 i = 0; i < 16; ++i) {
             files[pool][first + i] =

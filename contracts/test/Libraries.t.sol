@@ -101,9 +101,11 @@ contract LibrariesTest is PRBTest {
         require(_outcome(3, 4, 1) == 3, "two fraud reasons, lowest named");
         require(_outcome(4, 4, 3) == 4, "most named");
         require(_outcome(3, 10, 1) == 10, "the more lenient");
-        require(_outcome(3, 11, 1) == 11, "the most lenient");
+        require(_outcome(3, 11, 1) == Codes.UNDECIDED, "one vote decides nothing");
+        require(_outcome(1, 11, 11) == 11, "a majority could not get it");
+        require(_outcome(10, 10, 11) == 10, "one vote has nothing paid");
         require(_outcome(3, 11, 4) == 3, "a majority of fraud votes");
-        require(_outcome(10, 11, 3) == 11, "most lenient of three");
+        require(_outcome(10, 11, 3) == 10, "fraud or malformed, so not to be paid");
         require(_outcome(1, 3, 0) == Codes.UNDECIDED, "no majority");
         require(_outcome(12, 13, 15) == Codes.UNDECIDED, "not votes");
     }
@@ -116,11 +118,14 @@ contract LibrariesTest is PRBTest {
             uint256 code = Tally.outcome(votes, place, 3);
             uint256 accepts;
             uint256 rejects;
+            uint256 absent;
             for (uint256 i = 0; i < 3; ++i) {
                 uint256 vote = Codes.get(votes[i], place);
                 if (Codes.kind(vote) == Codes.KIND_ACCEPT) ++accepts;
                 if (Codes.isReject(vote)) ++rejects;
+                if (vote == Codes.UNAVAILABLE) ++absent;
             }
+            require((code == Codes.UNAVAILABLE) == (absent >= 2), "unavailable");
             require((code == Codes.ACCEPT) == (accepts >= 2), "accept");
             require(Codes.isReject(code) == (rejects >= 2), "reject");
         }

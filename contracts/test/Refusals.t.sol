@@ -81,7 +81,7 @@ contract RefusalsTest is Planting {
         v.delayCompensation = 10e9 + 1;
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("delayCompensation"));
         v = defaultValues();
-        v.withheldPenalty = 10_000e9 + 1;
+        v.withheldPenalty = 100 * uint56(type(uint32).max) + 1; // no pool could promise a hundredth of it as its fee
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("withheldPenalty"));
         v = defaultValues();
         v.overturnPenalty = 10_000e9 + 1;
@@ -90,7 +90,7 @@ contract RefusalsTest is Planting {
         v.canarySlash = 10_000e9 + 1;
         _no(address(this), address(params), abi.encodeCall(params.set, (v)), _bounds("canarySlash"));
         // every bound itself is allowed
-        v = IParams.Values(10_000, 2_000, 10_000e9, 1, 10_000e9, 10_000e9, 10_000e9, 10e9);
+        v = IParams.Values(10_000, 2_000, 10_000e9, 1, 100 * uint56(type(uint32).max), 10_000e9, 10_000e9, 10e9);
         _yes(address(this), address(params), abi.encodeCall(params.set, (v)));
         assertEq(params.valuesAt(clock + params.unbonding()).canarySlash, 10_000e9);
         assertEq(params.values().canarySlash, 200e9);
@@ -354,8 +354,8 @@ contract RefusalsTest is Planting {
         _no(owner, p, abi.encodeCall(pools.publishStep, (pool, 2, 0, 0)), IPools.StepMismatch.selector);
         _no(owner, p, abi.encodeCall(pools.resumePool, (pool)), IPools.WrongStatus.selector);
         _yes(owner, p, abi.encodeCall(pools.pausePool, (pool)));
-        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.WrongStatus.selector);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), IPools.WrongStatus.selector);
         _no(stranger, p, abi.encodeCall(pools.join, (pool, stranger)), IPools.WrongStatus.selector);
         _yes(owner, p, abi.encodeCall(pools.publishStep, (pool, 1, 0, 0)));
         _yes(owner, p, abi.encodeCall(pools.resumePool, (pool)));
@@ -392,9 +392,9 @@ contract RefusalsTest is Planting {
         _no(owner, p, abi.encodeCall(pools.join, (pool, other)), IPools.NotOperatorOrNode.selector);
         PoolTerms memory t = defaultTerms();
         (t.rate, t.minStake, t.leverage, t.maxUnits) = (type(uint32).max, 4e9, 1, 1);
-        uint256 dear = _createPool(t);
-        address poor = _register(stranger, "poor", 4e9);
-        _no(poor, p, abi.encodeCall(pools.join, (dear, poor)), IPools.OverLimit.selector);
+        // a member's stake always allows a unit
+        bytes memory reason = abi.encodeWithSelector(IParams.BadTerms.selector, "minStake");
+        _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), reason);
         (t.rate, t.leverage) = (1, 10_000);
         uint256 cheap = _createPool(t);
         address rich = _register(stranger, "rich", 2_000_000e9);
@@ -410,27 +410,27 @@ contract RefusalsTest is Planting {
 
     function test_poolWork() public {
         address p = address(pools);
-        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
-        _no(stranger, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.NotMember.selector);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        _no(stranger, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), IPools.NotMember.selector);
         bytes memory reason = abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0);
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 1, w)), reason);
+        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 1, w))), reason);
         reason = abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1);
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 1, 0, w)), reason);
+        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(1, 0, w))), reason);
         w.units = 0;
         reason = abi.encodeWithSelector(IPools.BadUnits.selector, 0, 100_000);
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), reason);
+        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), reason);
         w.units = 100_001;
         reason = abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000);
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), reason);
+        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), reason);
         w.units = 1;
         w.rows = 0;
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 0, 0, w)), IPools.BadRows.selector);
-        _no(node, p, abi.encodeCall(pools.submitMany, (pool, 0, 0, new Work[](0))), IPools.BadCount.selector);
-        _no(node, p, abi.encodeCall(pools.submitMany, (pool, 0, 0, new Work[](17))), IPools.BadCount.selector);
+        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), IPools.BadRows.selector);
+        _no(node, p, abi.encodeCall(pools.submitMany, (pool, new Work[](0))), IPools.BadCount.selector);
+        _no(node, p, abi.encodeCall(pools.submitMany, (pool, new Work[](17))), IPools.BadCount.selector);
         w.rows = 1;
         Work[] memory many = new Work[](3);
-        (many[0], many[1], many[2]) = (w, w, w);
-        _yes(node, p, abi.encodeCall(pools.submitMany, (pool, 0, 0, many)));
+        (many[0], many[1], many[2]) = (_work(0, 0, w), _work(0, 1, w), _work(0, 2, w));
+        _yes(node, p, abi.encodeCall(pools.submitMany, (pool, many)));
         assertEq(pools.accountOf(pool, node).counter, 3);
         (uint256 start, uint256 end, uint256 count) = pools.laneOf(pool, 0);
         assertEq(end, height + 2);
@@ -438,12 +438,12 @@ contract RefusalsTest is Planting {
         assertEq(count, 3);
         _blocks(3); // the lane is closed by now: the next file opens another
         vm.prank(node);
-        assertEq(pools.submit(pool, 0, 3, w), 16);
+        assertEq(pools.submit(uint32(pool), _work(0, 3, w)), 16);
         for (uint256 i = 0; i < 4; ++i) {
             _step();
         }
-        _no(node, p, abi.encodeCall(pools.submit, (pool, 1, 4, w)), IPools.StepOutOfRange.selector);
-        _yes(node, p, abi.encodeCall(pools.submit, (pool, 2, 4, w)));
+        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(1, 4, w))), IPools.StepOutOfRange.selector);
+        _yes(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(2, 4, w))));
         _yes(node, p, abi.encodeCall(pools.announceMirror, (pool, 17, "https://mirror")));
         assertEq(court.termsOf(pool).rate, 1e6);
         assertEq(pools.canaryRootOf(pool, 0), bytes32(0));
@@ -454,7 +454,7 @@ contract RefusalsTest is Planting {
         uint256 s = _submit();
         FileData memory f = files[pool][s];
         FileRef memory ref = _ref(s);
-        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, _refs(0))), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, _refs(0))), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.payFees, (pool, stranger, 1, 1)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotCourt.selector);
         _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
@@ -478,8 +478,8 @@ contract RefusalsTest is Planting {
         _claim(s);
         _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
         address c = address(court);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, _refs(0))), IPools.WrongPhase.selector);
-        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, new FileRef[](0))), IPools.BadCount.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, _refs(0))), IPools.WrongPhase.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, new FileRef[](0))), IPools.BadCount.selector);
     }
 
     function _vote0() internal {
@@ -489,8 +489,13 @@ contract RefusalsTest is Planting {
     function test_frozenNodeWaits() public {
         uint256 s = _submit();
         _voteAll(0, 3);
-        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
-        _no(node, address(pools), abi.encodeCall(pools.submit, (pool, 0, 1, w)), IPools.NodeIsFrozen.selector);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        _no(
+            node,
+            address(pools),
+            abi.encodeCall(pools.submit, (uint32(pool), _work(0, 1, w))),
+            IPools.NodeIsFrozen.selector
+        );
         FileRef memory ref = _ref(s);
         _no(stranger, address(pools), abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.NotYet.selector);
     }

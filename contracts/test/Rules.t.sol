@@ -8,7 +8,7 @@ import {IStakes} from "../src/interfaces/IStakes.sol";
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
 import {Audit} from "../src/libraries/Audit.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileRef, PoolTerms, Work} from "../src/libraries/Types.sol";
+import {FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
 /// @notice Money and governance: who pays for what, and what can change. Each rule fails for the attack and holds for
@@ -68,10 +68,10 @@ contract RulesTest is Network {
         _passWindow();
         pools.finalize(pool, s, _ref(s)); // takes 1.03 of 1,000
         assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
-        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         vm.expectRevert(IPools.NotMember.selector);
         vm.prank(node);
-        pools.submit(pool, 0, 1, w);
+        pools.submit(uint32(pool), _work(0, 1, w));
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeTooLow.selector, STAKE - 1e9 - FEES, STAKE));
         vm.prank(operator);
         pools.join(pool, node);
@@ -119,21 +119,49 @@ contract RulesTest is Network {
         assertEq(seats.seatOf(drawn[2]).bond, BOND);
     }
 
+    /// A first jury's reject bars what had not vested by then, and the final slash later does not lift that.
+    function test_payThatVestsAfterTheFirstVerdictIsBarred() public {
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _openSeats(18 - seats.opened());
+        _nextEpoch();
+        _move(t);
+        uint256 early = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 vests = clock + 3_600;
+        _blocks(4);
+        uint256 forged = _submit();
+        _voteAll(forged / 16, Codes.ACCEPT);
+        _juryVotes(_dispute(stranger, forged), Codes.REJECT_WEIGHTS);
+        uint256 verdict = clock;
+        _conclude(forged);
+        assertLt(verdict, vests);
+        _wait(vests - clock);
+        _conclude(forged); // nobody appealed
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(pools.accountOf(pool, node).barrier, verdict);
+        bytes32 inner = _inner(early);
+        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, verdict));
+        pools.claim(pool, node, early, inner);
+        pools.forfeit(pool, early, files[pool][early]);
+        assertEq(pools.poolOf(pool).free, BUDGET - FEES); // the accepted file's committee alone was the owner's cost
+    }
+
     function test_noMoreFilesUnderWayThanTheLeastStakeCovers() public {
         for (uint256 i = 0; i < 64; ++i) {
             _submitFrom(node, 1);
         }
-        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         vm.expectRevert(abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64));
         vm.prank(node);
-        pools.submit(pool, 0, 64, w);
+        pools.submit(uint32(pool), _work(0, 64, w));
         _voteAll(0, Codes.ACCEPT); // sixteen fewer
         for (uint256 i = 0; i < 16; ++i) {
             _submitFrom(node, 1);
         }
         vm.expectRevert(abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64));
         vm.prank(node);
-        pools.submit(pool, 0, 80, w);
+        pools.submit(uint32(pool), _work(0, 80, w));
         PoolTerms memory t = defaultTerms();
         (t.minStake, t.juryFee) = (uint56(64 * FEES) - 1, 1e9);
         vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, "juryFee"));
@@ -151,12 +179,12 @@ contract RulesTest is Network {
         bytes32 slot = keccak256(abi.encode(node, keccak256(abi.encode(pool, uint256(4)))));
         uint256 a = uint256(vm.load(address(pools), slot));
         vm.store(address(pools), slot, bytes32(a | (((uint256(1) << 22) - 2) << 160)));
-        Work memory w = Work(keccak256("r"), keccak256("f"), 1, 1);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         vm.prank(node);
-        pools.submit(pool, 0, (1 << 22) - 2, w); // the last one
+        pools.submit(uint32(pool), _work(0, (1 << 22) - 2, w)); // the last one
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(node);
-        pools.submit(pool, 0, (1 << 22) - 1, w);
+        pools.submit(uint32(pool), _work(0, (1 << 22) - 1, w));
     }
 
     // ---- Penalties are collected

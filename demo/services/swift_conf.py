@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.errors import ConfigError
-from protocol.files import write_atomic
+from protocol.files import explained, write_atomic
 from storage.settings import AccessKey
 
 KINDS = ("account", "container", "object")
@@ -49,11 +49,9 @@ class Layout:
 def prepare(data: Path, port: int, bucket: str, region: str) -> Layout:
     """Make (or find) everything Swift needs under `data`. Raises ConfigError if the file system cannot hold it."""
     data = data.resolve()
-    try:
+    with explained(f"make {data}", "choose another --data"):
         for folder in (data, data / "etc", data / "srv", data / "srv" / "d1", data / "run"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise ConfigError(f"cannot make {data}: {error.strerror}", "choose another --data") from None
     check_attributes(data / "srv")
     stored = _credentials(data / "etc" / "credentials.json", region)
     access = AccessKey(access_key=stored["access_key"], secret_key=stored["secret_key"])

@@ -8,6 +8,7 @@ from eth_account.signers.local import LocalAccount
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from protocol import eip712
+from protocol.api.base import Hex64
 from protocol.documents import Document
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import IntegrityError, first_problem
@@ -21,14 +22,13 @@ MAX_SHARDS = 65_536
 _STRUCT = "Manifest(uint256 pool,uint256 step,bytes32 digest)"
 _FETCH_ELSEWHERE = "fetch it from another source"
 
-Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 
 
 class Shard(Document):
     """One content-addressed piece of a file."""
 
-    sha256: Hash
+    sha256: Hex64
     size: Annotated[int, Field(ge=1, le=MAX_SHARD_BYTES, strict=True)]
 
     @property
@@ -41,7 +41,7 @@ class WeightFile(Document):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
     size: Count
-    sha256: Hash
+    sha256: Hex64
     shards: Annotated[tuple[Shard, ...], Field(max_length=MAX_SHARDS)]
 
     @field_validator("name")

@@ -12,8 +12,8 @@ from chain.judging import Lane
 from chain.records import Status, Submission
 from protocol.receipts import UploadReceipt
 from protocol.verdict import Code
+from tests.chain.comparison import compare
 from tests.chain.game import Game, begin, work
-from tests.chain.test_state import compare
 from tests.conftest import Deployed
 
 

@@ -10,11 +10,9 @@ from chain.contracts.pools import WorkItem
 from chain.errors import ContractError
 from chain.records import Status
 from chain.reducers import replay
-from chain.reducers.pools import STATUSES
-from chain.reducers.registry import ZERO
-from chain.state import State
 from protocol.rollouts import merkle
-from protocol.verdict import LANE, Code, code_at
+from protocol.verdict import Code
+from tests.chain.comparison import compare
 from tests.chain.game import FEE, RATE, Game, begin, work
 from tests.conftest import GRAINS, Deployed
 from trainer.canaries import StepCanaries
@@ -25,74 +23,6 @@ SINK = "0x000000000000000000000000000000000000dEaD"
 @pytest.fixture
 def game(deployed: Deployed, tmp_path: Path) -> Game:
     return begin(deployed, tmp_path)
-
-
-def compare_pools(game: Game, state: State) -> None:
-    """Pools, their services and their lanes."""
-    court = game.suite.court
-    for number, pool in state.pools.items():
-        view = game.suite.pools.read("poolOf", number)
-        assert (pool.owner, STATUSES.index(pool.status), len(pool.steps)) == (
-            view["owner"],
-            view["status"],
-            view["steps"],
-        )
-        assert pool.terms == court.terms_of(number)
-        service, previous, until = court.read("serviceOf", number)
-        assert (pool.service or ZERO, pool.previous_service or ZERO, pool.previous_until) == (service, previous, until)
-    for key, lane in state.lanes.items():
-        _, end, files = game.suite.pools.read("laneOf", *key)
-        assert files == len(lane.sequences)
-        assert end in (0, lane.last_block)
-        for round_ in lane.rounds:
-            seen = court.read("roundOf", *key, round_.round)
-            assert (round_.settled, round_.seats) == (seen["settled"], tuple(seen["seats"]))
-            assert sum(1 << member for member in round_.closed) == seen["closed"]
-            if round_.settled:
-                assert (round_.codes, round_.settled_time) == (seen["codes"], seen["settledAt"])
-            elif round_.round == 0:
-                assert places(seen["codes"]) == lane.attested
-
-
-def places(codes: int) -> int:
-    """The places of a word of codes that have one, as a bitmap."""
-    return sum(1 << place for place in range(LANE) if code_at(codes, place))
-
-
-def compare(game: Game) -> State:
-    """Every record of the state equals the contract's view."""
-    state, suite = game.state, game.suite
-    for (pool, address), account in state.accounts.items():
-        view = suite.pools.read("accountOf", pool, address)
-        assert (account.counter, account.units_pending) == (view["counter"], view["pending"]), address
-        assert (account.units_earned, account.units_spent) == (view["earned"], view["spent"]), address
-        assert (account.ejected, account.removed) == (view["slashed"], view["removed"])
-        assert (account.frozen, account.barrier) == (view["frozen"], view["barrier"])
-        assert account.limit == view["limit"]
-    for key, sub in state.submissions.items():
-        seen = suite.pools.read("submissionOf", *key)
-        assert (sub.code, bool(sub.disputed)) == (seen["code"], seen["phase"] == 3), key
-        assert (seen["earned"], seen["units"]) == (sub.cumulative, 0 if sub.cumulative else sub.units), key
-        pending = sub.status == Status.PENDING
-        assert (seen["submittedAt"], seen["finalAt"]) == ((sub.block, 0) if pending else (0, sub.final_time)), key
-    compare_pools(game, state)
-    for number, seat in state.seats.items():
-        on_chain = suite.seats.seat_of(number)
-        assert (seat.owner, seat.voter, seat.bond) == (on_chain.owner, on_chain.voter, on_chain.bond)
-        assert set(seat.classes) == set(suite.seats.read("classesOf", number))
-    for address, node in state.nodes.items():
-        stake = suite.stakes.node_of(address)
-        assert (node.stake, node.pool, node.frozen, node.operator) == (
-            stake.stake,
-            stake.pool,
-            stake.frozen,
-            stake.operator,
-        )
-    for address, balance in state.balances.items():
-        assert balance == suite.token.balance_of(address), address
-    escrow = sum(pool.escrow for pool in state.pools.values())
-    assert escrow == suite.token.balance_of(suite.pools.address)
-    return state
 
 
 def test_accepted_work_is_paid_to_the_last_grain(game: Game) -> None:

@@ -8,7 +8,7 @@ from eth_account import Account as Key
 from eth_account.signers.local import LocalAccount
 
 from chain.events import Batch, Event
-from chain.records import Terms
+from chain.records import Terms, pack_work
 from protocol.verdict import Code
 
 POOLS = "0x" + "11" * 20
@@ -110,8 +110,7 @@ class ScriptedChain:
             "WorkSubmitted",
             pool=1,
             node=key.address,
-            sequence=sequence,
-            packed=step << 64 | counter << 40 | units << 16 | 8,
+            placed=sequence << 96 | pack_work(step, counter, units, 8),
             root=b"\4" * 32,
             fileHash=sequence.to_bytes(32, "big") if sha is None else sha,
         )

@@ -26,7 +26,7 @@ from tests.conftest import ETHER, GRAINS, Deployed
 from tests.orchestrator.conftest import Shelf
 
 
-class Bucket(Shelf):
+class FailingShelf(Shelf):
     """A shelf that may be out of reach."""
 
     down = False
@@ -41,7 +41,7 @@ class Bench:
     """A service with the game's service key, its database on disk and its bucket in memory."""
 
     def __init__(self, game: Game, home: Path) -> None:
-        self.game, self.home, self.bucket, self.ahead = game, home, Bucket(), 0.0
+        self.game, self.home, self.bucket, self.ahead = game, home, FailingShelf(), 0.0
         self.start(game.service)
 
     def start(self, key: LocalAccount) -> None:
@@ -138,7 +138,7 @@ def test_lanes_that_end_in_one_block_are_all_attested(bench: Bench) -> None:
     with ThreadPoolExecutor(2) as senders:
         for node, items in zip(nodes, works, strict=True):
             call = game.deployed.suite(node).pools.call(
-                "submitMany", game.pool, step, 0, [item.as_tuple() for item in items]
+                "submitMany", game.pool, [item.as_tuple(step, i) for i, item in enumerate(items)]
             )
             senders.submit(call.send)
         wait_for("both to be sent", lambda: int(chain.rpc("txpool_status")["pending"], 16) == 2, 20)

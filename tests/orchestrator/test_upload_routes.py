@@ -5,7 +5,7 @@ import pytest
 from protocol.api.uploads import ReceiptRequest
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.receipts import UploadReceipt
-from tests.orchestrator.chain import NODE, OWNER, VOTER
+from tests.orchestrator.chain import NODE, OWNER, TERMS, VOTER
 from tests.orchestrator.conftest import POOL, SHA, Desk, is_error
 
 
@@ -32,11 +32,21 @@ def test_a_node_gets_a_slot_uploads_and_gets_a_receipt(desk: Desk) -> None:
 def test_a_service_with_a_new_key_signs_its_receipts_anew(desk: Desk) -> None:
     desk.shelf.sizes[f"rollouts/{SHA}.parquet"] = 5
     first = desk.post(NODE, "/v1/receipts", {"sha256": SHA, "size": 5}).json()["receipt"]
-    desk.now += 100
+    desk.now += 5
     again = desk.uploads(VOTER).receipt(NODE.address, ReceiptRequest(sha256=SHA, size=5)).receipt
     again.check(POOL, NODE.address, SHA, 5)
     assert (again.signer, again.time) == (VOTER.address, first["time"])
     assert first["signer"] == OWNER.address
+
+
+def test_a_receipt_that_no_longer_counts_is_given_anew(desk: Desk) -> None:
+    desk.shelf.sizes[f"rollouts/{SHA}.parquet"] = 5
+    ask = {"sha256": SHA, "size": 5}
+    first = desk.post(NODE, "/v1/receipts", ask).json()["receipt"]["time"]
+    desk.now += TERMS.receiptWindow
+    assert desk.post(NODE, "/v1/receipts", ask).json()["receipt"]["time"] == first
+    desk.now += 1
+    assert desk.post(NODE, "/v1/receipts", ask).json()["receipt"]["time"] == int(desk.now)
 
 
 def test_verdicts_come_from_voters_only(desk: Desk) -> None:

@@ -165,11 +165,14 @@ def test_receipts_of_the_key_before_the_last_rotation_count_for_a_while(world: W
     assert world.start(ScriptedService(files=1)).run() == EXIT_OK
     game.suite.court.set_service(game.pool, new.address).send()
     pool, now = game.state.pools[game.pool], game.suite.client.now()
-    assert pool.previous_until == now + pool.terms.receiptWindow
+    terms = pool.terms
+    # a receipt that is good at the submission is good until the file's last chance; a block counts one second here
+    life = terms.receiptWindow + terms.laneBlocks + terms.attestBlocks + 1
+    assert pool.previous_until == now + life
     taken = [pool.is_service(key.address, at) for key in (old, new) for at in (now, pool.previous_until)]
     assert taken == [True, False, True, True]
     assert world.start(ScriptedService(files=2)).run() == EXIT_OK
-    game.deployed.chain.later(pool.terms.receiptWindow)
+    game.deployed.chain.later(life)
     game.service = new
     assert world.start(ScriptedService(files=3)).run() == EXIT_OK
     assert [file.counter for file in world.submissions] == [0, 1, 2]

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {ICourt} from "../interfaces/ICourt.sol";
+import {IParams} from "../interfaces/IParams.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {ISeats} from "../interfaces/ISeats.sol";
 import {Epochs} from "../libraries/Epochs.sol";
@@ -24,7 +25,9 @@ abstract contract Committees is ICourt {
         uint32 commitWindow;
         uint32 revealWindow;
         uint32 challengeWindow;
-        uint32 receiptWindow;
+        /// Seconds for which a receipt, and a service key that was replaced, counts: for its window to submit, and from
+        /// there to the last chance to attest.
+        uint32 receiptLife;
         uint32 fee;
         uint32 class;
     }
@@ -32,6 +35,7 @@ abstract contract Committees is ICourt {
     ISeats public immutable seats;
     IPools public immutable pools;
     uint256 public immutable epochBlocks;
+    uint256 private immutable _blockSeconds;
 
     mapping(uint256 pool => PoolTerms) private _promised;
     mapping(uint256 pool => Terms) internal _terms;
@@ -43,12 +47,14 @@ abstract contract Committees is ICourt {
         seats = ISeats(suite.seats);
         pools = IPools(suite.pools);
         epochBlocks = ISeats(suite.seats).epochBlocks();
+        _blockSeconds = IParams(suite.params).blockSeconds();
     }
 
     /// @inheritdoc ICourt
     function registerPool(uint256 pool, PoolTerms calldata terms) external {
         if (msg.sender != address(pools)) revert NotPools();
         _promised[pool] = terms;
+        uint256 blocks = uint256(terms.laneBlocks) + terms.attestBlocks + 1;
         _terms[pool] = Terms({
             committee: terms.committee,
             attestBlocks: terms.attestBlocks,
@@ -56,7 +62,7 @@ abstract contract Committees is ICourt {
             commitWindow: terms.commitWindow,
             revealWindow: terms.revealWindow,
             challengeWindow: terms.challengeWindow,
-            receiptWindow: terms.receiptWindow,
+            receiptLife: uint32(terms.receiptWindow + blocks * _blockSeconds),
             fee: terms.fee,
             class: terms.class
         });

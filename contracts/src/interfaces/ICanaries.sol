@@ -36,7 +36,7 @@ interface ICanaries {
         /// Reject reason that the owner claims.
         uint256 reason;
         uint256[] accused;
-        /// The jury, or 0 when nobody is accused.
+        /// The jury, or 0 when nobody is accused and nothing was to be paid.
         uint256 trial;
         bool concluded;
     }
@@ -80,7 +80,7 @@ interface ICanaries {
         Rollout calldata rollout,
         uint256 reason
     ) external;
-    /// @notice The one call for keepers: after the jury, or at once when nobody is accused. Anyone may call.
+    /// @notice The one call for keepers: after the jury, or at once when there is none. Anyone may call.
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     /// @notice Depth of every step's tree of leaves: 16 leaves, padded with random ones.

@@ -109,14 +109,16 @@ interface ICourt is IVoting {
 
     // ---- Attestation
     /// @notice Names the key that attests and signs receipts; the pool's owner. The previous key counts for
-    /// `receiptWindow` seconds more; before that is over there is no other rotation.
+    /// `receiptWindow` seconds more and for as long as a lane takes to be attested: a receipt that was good at the
+    /// submission is good until the last chance. Before that is over there is no other rotation.
     function setService(uint256 pool, address service) external;
     /// @notice Says where the pool's service answers; the pool's owner. Emits an event, stores nothing.
     function announceService(uint256 pool, string calldata url) external;
     /// @notice Says that the bytes of the files in `places` (bit p: place p) are in the pool's storage. Service key only;
     /// when the lane takes no more files, and until `attestBlocks` blocks after its end.
     function attest(uint256 pool, uint256 lane, uint256 places) external;
-    /// @notice The same for one file by the receipt that its node got; anyone may call.
+    /// @notice The same for one file by the receipt that its node got, no older than a replaced key still counts; anyone
+    /// may call.
     function attestByReceipt(uint256 pool, uint256 sequence, FileData calldata file, Receipt calldata receipt) external;
 
     // ---- Votes
@@ -187,7 +189,7 @@ interface ICourt is IVoting {
     function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil);
     /// @notice Reverts unless a key of the pool's service that counts now signed the receipt of this node and file.
     function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) external view;
-    /// @notice What the service signs: see `Receipt`. Contracts sign by ERC-1271.
+    /// @notice What the service signs: see `Receipt`. Only a key's own signature counts, whatever code its account has.
     function receiptDigest(uint256 pool, address node, bytes32 fileHash, uint256 size, uint256 time)
         external
         view

@@ -101,15 +101,9 @@ interface IPools {
     event LimitSet(uint256 indexed pool, address indexed node, uint256 limit);
     /// @notice `removed`: by the owner, for good; otherwise the node left by itself.
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
-    /// @notice packed = step << 64 | counter << 40 | units << 16 | rows: the same word that `innerHash` binds.
-    event WorkSubmitted(
-        uint256 indexed pool,
-        address indexed node,
-        uint256 indexed sequence,
-        uint256 packed,
-        bytes32 root,
-        bytes32 fileHash
-    );
+    /// @notice placed = sequence << 96 | packed; packed = step << 64 | counter << 40 | units << 16 | rows: the same word
+    /// that `innerHash` binds.
+    event WorkSubmitted(uint256 indexed pool, address indexed node, uint256 placed, bytes32 root, bytes32 fileHash);
     /// @notice Another place to fetch a file from. Only the submission's own node is to be believed.
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
     /// @notice A file's outcome by its committee (or void, or late). Final at `time` unless disputed.
@@ -204,16 +198,17 @@ interface IPools {
     function claim(uint256 pool, address node, uint256 sequence, bytes32 inner) external returns (uint256 amount);
 
     // ---- Node key
-    /// @notice Submits one file. (`step` is a uint32 for its low selector: the dispatcher tries selectors in order.) `counter` is the one the work was derived from: it must be the account's.
-    function submit(uint256 pool, uint32 step, uint256 counter, Work calldata work) external returns (uint256 sequence);
-    /// @notice Submits up to sixteen files of one step, with consecutive counters from `counter`.
-    function submitMany(uint256 pool, uint32 step, uint256 counter, Work[] calldata works)
+    /// @notice Submits one file. Its counter is the one that the work was derived from: it must be the account's. (`pool`
+    /// is a uint32 for the low selector: the dispatcher tries selectors in order.)
+    function submit(uint32 pool, Work calldata work) external returns (uint256 sequence);
+    /// @notice Submits up to sixteen files, with consecutive counters.
+    function submitMany(uint256 pool, Work[] calldata works)
         external
         returns (uint256 firstSequence, uint256 lastSequence);
     /// @notice Submits a file that the pool's storage took in time: its receipt, at most `receiptWindow` seconds old, must
     /// be no later than whatever else would refuse it: the pool's pause or closing, a newer step that put this one out of
     /// `maxLag`, the node's leaving or removal (its stake, still locked, then sets its limit).
-    function submitWithReceipt(uint256 pool, uint32 step, uint256 counter, Work calldata work, Receipt calldata receipt)
+    function submitWithReceipt(uint256 pool, Work calldata work, Receipt calldata receipt)
         external
         returns (uint256 sequence);
     /// @notice Says where else a file can be fetched. Emits an event, stores nothing.
@@ -226,14 +221,21 @@ interface IPools {
     /// @notice Of a file that was not accepted, after its challenge window (at once when it was late): slashes or charges
     /// its submitter, refunds the pool; anyone may call.
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external;
-    /// @notice Returns to the budget the pay of an accepted file that had not vested when its node was slashed; anyone
-    /// may call.
+    /// @notice Returns to the budget the pay of an accepted file that had not vested when its node was slashed, once
+    /// its challenge window is over; anyone may call.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     // ---- Hooks of Court, Appeals and Canaries
     /// @notice Writes a round's outcomes (sixteen 4-bit codes, place 0 lowest). UNDECIDED is left pending; NONE is late in
     /// round 0, and decided before in round 1.
-    function settleLane(uint256 pool, uint256 lane, uint256 round, uint256 codes, FileRef[] calldata files) external;
+    function settleLane(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        uint256 codes,
+        uint256 window,
+        FileRef[] calldata files
+    ) external;
     function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external;
     /// @notice Begins a dispute or canary: holds the file's pay.
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external returns (uint256 code);

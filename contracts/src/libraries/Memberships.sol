@@ -22,7 +22,12 @@ library Memberships {
 
     /// @notice The index of a class, or of a free entry for class 0; `MOST` when there is none.
     function find(uint256 w, uint256 class) internal pure returns (uint256 index) {
-        while (index < MOST && classAt(w, index) != class) ++index;
+        if (w == NONE && class != 0) return MOST;
+        unchecked {
+            for (; index < MOST && w & type(uint32).max != class; ++index) {
+                w >>= ENTRY;
+            }
+        }
     }
 
     function withEntry(uint256 w, uint256 index, uint256 class, uint256 place) internal pure returns (uint256) {

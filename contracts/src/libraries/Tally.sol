@@ -4,15 +4,14 @@ pragma solidity 0.8.37;
 import {Codes} from "./Codes.sol";
 
 /// @title Tally
-/// @notice From votes to outcomes. Accept against not-accept is decided first; a fraud reason needs a majority of fraud
-/// votes; otherwise the most lenient reason among the not-accepting votes.
+/// @notice From votes to outcomes. Every outcome needs a majority: accept; fraud; fraud or malformed, which is malformed;
+/// unavailable, which is paid and so counts for nothing else.
 library Tally {
     /// @notice Outcome of one file. `votes`: sixteen-code words of those who revealed, read at `place`.
     /// @param seats Seats of the whole committee; a majority is more than half of them.
     function outcome(uint256[] memory votes, uint256 place, uint256 seats) internal pure returns (uint256) {
         uint256 majority = seats / 2 + 1;
         uint256 accepts;
-        uint256 others;
         uint256 rejects;
         uint256 reasons; // sixteen 4-bit counters
         for (uint256 i = 0; i < votes.length; ++i) {
@@ -21,15 +20,14 @@ library Tally {
             if (Codes.kind(code) == Codes.KIND_ACCEPT) {
                 ++accepts;
             } else {
-                ++others;
                 if (Codes.isReject(code)) ++rejects;
                 reasons = Codes.set(reasons, code, Codes.get(reasons, code) + 1);
             }
         }
         if (accepts >= majority) return Codes.ACCEPT;
-        if (others < majority) return Codes.UNDECIDED;
         if (rejects >= majority) return mostNamed(reasons);
-        return Codes.get(reasons, Codes.UNAVAILABLE) > 0 ? Codes.UNAVAILABLE : Codes.MALFORMED;
+        if (rejects + Codes.get(reasons, Codes.MALFORMED) >= majority) return Codes.MALFORMED;
+        return Codes.get(reasons, Codes.UNAVAILABLE) >= majority ? Codes.UNAVAILABLE : Codes.UNDECIDED;
     }
 
     /// @notice The fraud reason named most often; the lowest code on a tie.
@@ -47,7 +45,7 @@ library Tally {
         pure
         returns (uint256 codes)
     {
-        for (uint256 place = 0; place < 16; ++place) {
+        for (uint256 place = 0; open >> (place << 2) != 0; ++place) {
             if (Codes.get(open, place) != Codes.UNDECIDED) continue;
             uint256 code = outcome(votes, place, seats);
             codes |= (code == Codes.UNDECIDED ? otherwise : code) << (place << 2);

@@ -28,7 +28,10 @@ library TermsLib {
         // a wronged node can always afford a dispute out of what it must have staked
         if (t.juryFee < t.fee || uint256(t.juryFee) * t.jury > t.minStake) revert IParams.BadTerms("juryFee");
         if (t.leverage == 0) revert IParams.BadTerms("leverage");
-        if (t.minStake < MAX_UNSETTLED * t.committee * t.fee) revert IParams.BadTerms("minStake");
+        // nor has a member no limit: what a penalty leaves of its stake allows a unit, or ends the membership
+        if (t.minStake < MAX_UNSETTLED * t.committee * t.fee || uint256(t.minStake) * t.leverage < t.rate) {
+            revert IParams.BadTerms("minStake");
+        }
         if (t.maxUnits == 0) revert IParams.BadTerms("maxUnits");
         if (t.committee != 3 && t.committee != 5) revert IParams.BadTerms("committee");
         if (t.jury <= t.committee || t.jury > 15 || t.jury % 2 == 0) revert IParams.BadTerms("jury");

@@ -56,7 +56,8 @@ struct PoolTerms {
     uint32 juryCommitWindow;
     /// Vj: seconds for jurors to reveal, after the commit window.
     uint32 juryRevealWindow;
-    /// Seconds for which an upload receipt, and a service key that was replaced, still counts.
+    /// Seconds for which an upload receipt has a file taken. To attest, it counts longer, as does a service key that was
+    /// replaced: until the last chance of what was submitted by then.
     uint32 receiptWindow;
     /// Which seats judge: 0 for those that opted into this pool, or a family (from 2^24 on) that many pools share.
     uint32 class;
@@ -68,14 +69,12 @@ struct PoolTerms {
 
 /// @notice What a node says of its file.
 struct Work {
+    /// Step, counter, paid units (output tokens, EOS included) and rollouts of the file (PackedWork).
+    uint256 packed;
     /// Merkle root over the file's rollouts.
     bytes32 root;
     /// SHA-256 of the file.
     bytes32 fileHash;
-    /// Paid units: output tokens, EOS included.
-    uint24 units;
-    /// Rollouts in the file.
-    uint16 rows;
 }
 
 /// @notice Everything that a submission's stored digest binds; `WorkSubmitted` carries it.

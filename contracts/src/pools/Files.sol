@@ -7,6 +7,7 @@ import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {Charging} from "../libraries/Charging.sol";
 import {Codes} from "../libraries/Codes.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
+import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {FileData, FileRef, Receipt, Work} from "../libraries/Types.sol";
 import {Lanes} from "./Lanes.sol";
@@ -25,23 +26,19 @@ abstract contract Files is Lanes {
     // ---- Submitted
 
     /// @inheritdoc IPools
-    function submit(uint256 pool, uint32 step, uint256 counter, Work calldata work)
-        external
-        returns (uint256 sequence)
-    {
+    function submit(uint32 pool, Work calldata work) external returns (uint256 sequence) {
         Word storage poolWord = _pools[pool];
         Word storage accountWord = _accounts[pool][msg.sender];
         uint256 p = poolWord.w;
         uint256 a = accountWord.w;
         _onlyOpen(p);
-        _enter(p, a, step, counter, p.maxLag());
-        (p, a, sequence) = _place(p, a, a.limit(), pool, step, counter, work);
+        (p, a, sequence) = _place(p, a, a.limit(), p.maxLag(), pool, work);
         poolWord.w = p;
         accountWord.w = a;
     }
 
     /// @inheritdoc IPools
-    function submitMany(uint256 pool, uint32 step, uint256 counter, Work[] calldata works)
+    function submitMany(uint256 pool, Work[] calldata works)
         external
         returns (uint256 firstSequence, uint256 lastSequence)
     {
@@ -49,9 +46,8 @@ abstract contract Files is Lanes {
         uint256 p = _pools[pool].w;
         uint256 a = _accounts[pool][msg.sender].w;
         _onlyOpen(p);
-        _enter(p, a, step, counter, p.maxLag());
         for (uint256 i = 0; i < works.length; ++i) {
-            (p, a, lastSequence) = _place(p, a, a.limit(), pool, step, counter + i, works[i]);
+            (p, a, lastSequence) = _place(p, a, a.limit(), p.maxLag(), pool, works[i]);
             if (i == 0) firstSequence = lastSequence;
         }
         _pools[pool].w = p;
@@ -59,19 +55,18 @@ abstract contract Files is Lanes {
     }
 
     /// @inheritdoc IPools
-    function submitWithReceipt(uint256 pool, uint32 step, uint256 counter, Work calldata work, Receipt calldata receipt)
+    function submitWithReceipt(uint256 pool, Work calldata work, Receipt calldata receipt)
         external
         returns (uint256 sequence)
     {
         uint256 p = _pools[pool].w;
         uint256 a = _accounts[pool][msg.sender].w;
-        _enter(p, a, step, counter, PoolSlot.MAX_STEPS);
         court.checkReceipt(pool, msg.sender, work.fileHash, receipt);
         (uint256 limit, uint256 last) = _lockedLimit(pool, p, a);
         uint256 first = block.timestamp - _desks[pool].receiptWindow;
-        last = _lastInTime(pool, p, step, last);
+        last = _lastInTime(pool, p, PackedWork.step(work.packed), last);
         if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
-        (p, a, sequence) = _place(p, a, limit, pool, step, counter, work);
+        (p, a, sequence) = _place(p, a, limit, PoolSlot.MAX_STEPS, pool, work);
         _pools[pool].w = p;
         _accounts[pool][msg.sender].w = a;
     }
@@ -79,16 +74,20 @@ abstract contract Files is Lanes {
     // ---- Settled
 
     /// @inheritdoc IPools
-    function settleLane(uint256 pool, uint256 lane, uint256 round, uint256 codes, FileRef[] calldata files)
-        external
-        onlyCourt
-    {
+    function settleLane(
+        uint256 pool,
+        uint256 lane,
+        uint256 round,
+        uint256 codes,
+        uint256 window,
+        FileRef[] calldata files
+    ) external onlyCourt {
         uint256 p = _pools[pool].w;
         uint256 before = p;
         uint256 sequence = lane << 4;
         if (files.length == 0 || files.length > 16) revert BadCount();
-        if (files.length < 16 && _files[_id(pool, sequence + files.length)] != 0) revert BadCount();
-        uint256 window = _desks[pool].challengeWindow;
+        uint256 next = sequence + files.length;
+        if (files.length < 16 && p.sequence() != next && _files[_id(pool, next)] != 0) revert BadCount();
         for (uint256 i = 0; i < files.length; ++i) {
             uint256 code = Codes.get(codes, i);
             if (code == Codes.NONE && round == 0) code = Codes.LATE;
@@ -200,6 +199,8 @@ abstract contract Files is Lanes {
         if (!lost || f & FileSlot.CUMULATIVE == 0 || f.phase() == FileSlot.DISPUTED) {
             revert WrongPhase(sequence, Phase(f.phase()));
         }
+        // until then the seats that accepted it are liable: it can be disputed, or opened as a canary
+        if (f.phase() == FileSlot.SETTLED && block.timestamp < f.finalAt()) revert NotYet(f.finalAt());
         _finish(pool, sequence, f, file.units, f.finalAt(), f.code(), 0);
         uint256 amount;
         if (Codes.isPaid(f.code())) {
@@ -280,15 +281,18 @@ abstract contract Files is Lanes {
     {
         uint256 p = _pools[pool].w;
         uint256 a = _accounts[pool][node].w.unsettledLess();
-        if (u.frozen) a = a.frozenLess();
         IStakes.Slash memory s = _order(pool, p, u);
         s.kept = a.unsettled() * p.fees();
-        if (Codes.isReject(u.code)) {
+        bool member = a.limit() != 0;
+        if (!member) s.minStake = 0; // whether it stays in another pool is that one's matter
+        // the slash before the freeze ends, which would forget since when unvested pay is barred
+        bool rejected = Codes.isReject(u.code);
+        if (rejected) {
             a = a.slashedAt(u.barredAt);
             emit NodeEjected(pool, node, sequence, u.code);
-        } else if (u.frozen && a.frozen() == 0) {
-            emit NodeReleased(pool, node);
         }
+        if (u.frozen) a = a.frozenLess();
+        if (!rejected && u.frozen && a.frozen() == 0) emit NodeReleased(pool, node);
         _accounts[pool][node].w = a;
         // what was late was refunded at once
         uint256 back = u.code == Codes.LATE ? 0 : Charging.refund(u.code, u.units, p);
@@ -298,6 +302,7 @@ abstract contract Files is Lanes {
             (taken, feesPaid, rewardPaid, left) = stakes.slash(node, s);
             back += feesPaid;
             if (a.limit() != 0) _relimit(pool, node, left);
+            else if (!member) _relimitElsewhere(node, left);
         } else {
             stakes.release(node);
         }

@@ -5,6 +5,7 @@ import {IPools} from "../interfaces/IPools.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {Charging} from "../libraries/Charging.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
+import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {TermsLib} from "../libraries/TermsLib.sol";
 import {Work} from "../libraries/Types.sol";
@@ -25,36 +26,19 @@ abstract contract Lanes is Nodes {
     /// @inheritdoc IPools
     function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files) {
         uint256 id = _id(pool, lane << 4);
-        uint256 last = _files[id | 15];
-        if (last != 0) {
-            files = 16;
-        } else {
-            // places fill in order
-            for (uint256 half = 8; half != 0; half >>= 1) {
-                if (_files[id + files + half - 1] != 0) files += half;
-            }
-        }
+        uint256 p = _pools[pool].w;
+        files = _filled(p, id);
         uint256 first = _files[id];
         if (first.phase() != FileSlot.PENDING) return (0, 0, files);
         start = first.submittedAt();
-        end = start + _pools[pool].w.laneBlocks();
-        if (files == 16 && last.submittedAt() < end) end = last.submittedAt();
+        end = start + p.laneBlocks();
+        if (files < 16) return (start, end, files);
+        uint256 last = _files[id | 15].submittedAt();
+        if (last < end) end = last;
     }
 
     function _onlyOpen(uint256 p) internal pure {
         if (p.status() != uint256(Status.Open)) revert WrongStatus(Status(p.status()));
-    }
-
-    /// @dev What holds for all files of one call.
-    function _enter(uint256 p, uint256 a, uint256 step, uint256 counter, uint256 maxLag) internal pure {
-        unchecked {
-            if (a.counter() != counter) revert CounterMismatch(counter, a.counter());
-            if (a.frozen() != 0) revert NodeIsFrozen();
-            uint256 steps = p.steps();
-            if (step >= steps || step < a.joinedStep() || step + maxLag + 1 < steps) {
-                revert StepOutOfRange(step, a.joinedStep(), steps);
-            }
-        }
     }
 
     /// @dev The last time, at most `last`, at which nothing but the node itself spoke against work for `step`.
@@ -67,27 +51,31 @@ abstract contract Lanes is Nodes {
         return published != 0 && published < last ? published : last;
     }
 
-    /// @dev One file: next place, limits, reservation, storage, event.
-    function _place(
-        uint256 p,
-        uint256 a,
-        uint256 limit,
-        uint256 pool,
-        uint256 step,
-        uint256 counter,
-        Work calldata work
-    ) internal returns (uint256, uint256, uint256 sequence) {
-        uint256 units = work.units;
-        uint256 rows = work.rows;
+    /// @dev How many places of the lane that begins at `id` are taken. They fill in order, and the pool's word counts
+    /// those of the newest lane.
+    function _filled(uint256 p, uint256 id) private view returns (uint256 files) {
+        uint256 next = p.sequence();
+        if (next >> 4 == (id & type(uint32).max) >> 4) return next & 15;
+        if (_files[id | 15] != 0) return 16;
+        for (uint256 half = 8; half != 0; half >>= 1) {
+            if (_files[id + files + half - 1] != 0) files += half;
+        }
+    }
+
+    /// @dev One file: next place, limits, reservation, storage, event. Returns the words of pool and account to write.
+    function _place(uint256 p, uint256 a, uint256 limit, uint256 maxLag, uint256 pool, Work calldata work)
+        internal
+        returns (uint256, uint256, uint256 sequence)
+    {
+        uint256 packed = work.packed;
+        uint256 units = PackedWork.units(packed);
+        _mayWork(p, a, packed, maxLag);
         unchecked {
-            if (units - 1 >= p.maxUnits()) revert BadUnits(units, p.maxUnits()); // 0 wraps
-            if (rows == 0) revert BadRows();
             if (a.unsettled() >= TermsLib.MAX_UNSETTLED) revert TooManyUnsettled(TermsLib.MAX_UNSETTLED);
             if (a.open() + units > limit) {
                 if (limit == 0) revert NotMember();
                 revert OverLimit(a.open() + units, limit);
             }
-            if (counter == AccountSlot.MAX_COUNTER) revert AmountTooLarge();
             uint256 cost = Charging.reserved(units, p);
             if (cost > p.free()) revert EscrowExhausted(cost, p.free());
             p -= cost;
@@ -102,10 +90,26 @@ abstract contract Lanes is Nodes {
         bytes32 root = work.root;
         bytes32 fileHash = work.fileHash;
         uint256 id = _id(pool, sequence);
-        uint256 packed = _packed(step, counter, units, rows);
         uint160 digest = _digest(_inner(root, fileHash, packed, id), msg.sender);
         _files[id] = FileSlot.pack(digest, units, block.number, 0, FileSlot.PENDING);
-        emit WorkSubmitted(pool, msg.sender, sequence, packed, root, fileHash);
+        emit WorkSubmitted(pool, msg.sender, (sequence << 96) | packed, root, fileHash);
         return (p, a.submitted(units), sequence);
+    }
+
+    /// @dev What a node says of its file, against its account and its pool's steps.
+    function _mayWork(uint256 p, uint256 a, uint256 packed, uint256 maxLag) private pure {
+        unchecked {
+            uint256 counter = PackedWork.counter(packed);
+            if (a.counter() != counter) revert CounterMismatch(counter, a.counter());
+            if (a.frozen() != 0) revert NodeIsFrozen();
+            uint256 step = PackedWork.step(packed);
+            uint256 steps = p.steps();
+            if (step >= steps || step < a.joinedStep() || step + maxLag + 1 < steps) {
+                revert StepOutOfRange(step, a.joinedStep(), steps);
+            }
+            if (PackedWork.units(packed) - 1 >= p.maxUnits()) revert BadUnits(PackedWork.units(packed), p.maxUnits()); // 0 wraps
+            if (PackedWork.rows(packed) == 0) revert BadRows();
+            if (counter == AccountSlot.MAX_COUNTER) revert AmountTooLarge();
+        }
     }
 }

@@ -106,19 +106,25 @@ abstract contract Nodes is PoolBase, EIP712 {
     }
 
     /// @dev A member whose stake shrank: its limit follows; below the pool's least stake it is no member any more.
-    function _relimit(uint256 pool, address node, uint256 stake) internal {
-        bool stays = stake >= _desks[pool].minStake;
+    function _relimit(uint256 pool, address node, uint256 stake) internal returns (bool stays) {
+        stays = stake >= _desks[pool].minStake;
         uint256 limit = stays ? _limit(pool, _pools[pool].w, stake) : 0;
         _accounts[pool][node].w = _accounts[pool][node].w.withLimit(limit);
         if (stays) emit LimitSet(pool, node, limit);
         else emit NodeLeft(pool, node, false);
     }
 
-    /// @dev Units that may be under way or unclaimed at once.
+    /// @dev A node that went to another pool before this one was done with it: the stake under that membership shrank.
+    function _relimitElsewhere(address node, uint256 stake) internal {
+        uint256 other = stakes.nodeOf(node).pool;
+        if (other == 0 || _relimit(other, node, stake)) return;
+        stakes.unbind(node, block.timestamp + _desks[other].unbonding);
+    }
+
+    /// @dev Units that may be under way or unclaimed at once: never none, as the least stake allows one.
     function _limit(uint256 pool, uint256 p, uint256 stake) private view returns (uint256 limit) {
         limit = stake * _desks[pool].leverage / p.rate();
         if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
-        if (limit == 0) revert OverLimit(0, 0);
     }
 
     function _onlyNode(address node, address operator) private view {

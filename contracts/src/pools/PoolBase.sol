@@ -8,6 +8,7 @@ import {ISeats} from "../interfaces/ISeats.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
+import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
 import {FileData, Suite} from "../libraries/Types.sol";
@@ -91,10 +92,8 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) public pure returns (bytes32) {
-        return
-            _inner(
-                file.root, file.fileHash, _packed(file.step, file.counter, file.units, file.rows), _id(pool, sequence)
-            );
+        uint256 packed = PackedWork.pack(file.step, file.counter, file.units, file.rows);
+        return _inner(file.root, file.fileHash, packed, _id(pool, sequence));
     }
 
     /// @inheritdoc IPools
@@ -115,12 +114,17 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         return (pool << 32) | sequence;
     }
 
-    function _packed(uint256 step, uint256 counter, uint256 units, uint256 rows) internal pure returns (uint256) {
-        return (step << 64) | (counter << 40) | (units << 16) | rows;
-    }
-
-    function _inner(bytes32 root, bytes32 fileHash, uint256 packed, uint256 id) internal pure returns (bytes32) {
-        return keccak256(abi.encode(root, fileHash, packed, id));
+    /// @dev keccak256(abi.encode(root, fileHash, packed, id)); every submission pays for it, so the words lie beyond the
+    /// free memory pointer, which stays where it is.
+    function _inner(bytes32 root, bytes32 fileHash, uint256 packed, uint256 id) internal pure returns (bytes32 inner) {
+        assembly ("memory-safe") {
+            let words := mload(0x40)
+            mstore(words, root)
+            mstore(add(words, 0x20), fileHash)
+            mstore(add(words, 0x40), packed)
+            mstore(add(words, 0x60), id)
+            inner := keccak256(words, 0x80)
+        }
     }
 
     function _digest(bytes32 inner, address node) internal pure returns (uint160) {

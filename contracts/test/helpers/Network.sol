@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
+import {PackedWork} from "../../src/libraries/PackedWork.sol";
 import {FileData, FileRef, PoolTerms, Work} from "../../src/libraries/Types.sol";
 import {Deployer} from "./Deploy.sol";
 
@@ -135,6 +136,18 @@ contract Network is Deployer {
 
     // ---- Work
 
+    /// @dev A file for any step and counter.
+    struct Draft {
+        bytes32 root;
+        bytes32 fileHash;
+        uint24 units;
+        uint16 rows;
+    }
+
+    function _work(uint256 step, uint256 counter, Draft memory d) internal pure returns (Work memory) {
+        return Work(PackedWork.pack(step, counter, d.units, d.rows), d.root, d.fileHash);
+    }
+
     function _submit() internal returns (uint256) {
         return _submitFrom(node, 1_000);
     }
@@ -143,10 +156,10 @@ contract Network is Deployer {
         IPools.Account memory a = pools.accountOf(pool, n);
         uint256 step = pools.poolOf(pool).steps - 1;
         bytes32 salt = keccak256(abi.encode(n, a.counter));
-        Work memory w =
-            Work({root: keccak256(abi.encode(salt)), fileHash: keccak256(abi.encode(salt)), units: units, rows: 8});
+        Draft memory w =
+            Draft({root: keccak256(abi.encode(salt)), fileHash: keccak256(abi.encode(salt)), units: units, rows: 8});
         vm.prank(n);
-        sequence = pools.submit(pool, uint32(step), a.counter, w);
+        sequence = pools.submit(uint32(pool), _work(step, a.counter, w));
         files[pool][sequence] = FileData({
             node: n,
             step: uint24(step),

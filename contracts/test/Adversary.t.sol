@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../src/interfaces/ICourt.sol";
+import {IParams} from "../src/interfaces/IParams.sol";
+import {IPools} from "../src/interfaces/IPools.sol";
+import {Codes} from "../src/libraries/Codes.sol";
+import {FileData, PoolTerms, Receipt} from "../src/libraries/Types.sol";
+import {Planting} from "./helpers/Planting.sol";
+
+/// @notice A service key that is a contract: it acknowledges its signatures until it does not.
+contract Fickle {
+    bool internal denying;
+
+    function deny() external {
+        denying = true;
+    }
+
+    function isValidSignature(bytes32, bytes calldata) external view returns (bytes4) {
+        return denying ? bytes4(0) : Fickle.isValidSignature.selector;
+    }
+}
+
+/// @notice Attacks of coalitions: owners with their service key, workers, and seats.
+contract AdversaryTest is Planting {
+    uint256 internal constant PAY = 1_000 * 1e6;
+
+    function _receipt(string memory signer, uint256 p, uint256 s, uint256 time) internal view returns (Receipt memory) {
+        FileData memory f = files[pool][s];
+        bytes32 digest = court.receiptDigest(p, f.node, f.fileHash, 1_234, time);
+        return Receipt({size: 1_234, time: uint40(time), signature: _sign(key(signer), digest)});
+    }
+
+    // ---- Workers and seats
+
+    /// One seat of three that says "unavailable" beside two that say "malformed" has nothing paid.
+    function test_oneSeatCannotHaveMalformedWorkPaid() public {
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(Codes.MALFORMED), _all(Codes.MALFORMED), _all(Codes.UNAVAILABLE)));
+        assertEq(_code(s), Codes.MALFORMED);
+        assertEq(pools.accountOf(pool, node).earned, 0);
+    }
+
+    /// Nor one that says so beside one that found fraud and one that looked away: a fresh committee decides.
+    function test_splitCommitteePaysNothing() public {
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(Codes.ACCEPT), _all(Codes.REJECT_WEIGHTS), _all(Codes.UNAVAILABLE)));
+        assertEq(pools.accountOf(pool, node).earned, 0);
+        assertEq(uint256(pools.submissionOf(pool, s).phase), uint256(IPools.Phase.Pending));
+        uint256 unavailable = _all(Codes.UNAVAILABLE);
+        _vote(0, 1, _three(_all(Codes.ACCEPT), unavailable, unavailable));
+        assertEq(_code(s), Codes.UNAVAILABLE); // a majority that could not get it: the receipt pays
+        assertEq(pools.accountOf(pool, node).earned, 1_000);
+    }
+
+    // ---- Owners with their service
+
+    /// An owner that hides a planted file from the committee cannot call it a canary to keep its pay: a jury judges.
+    function test_hiddenFileIsNoCanaryUnlessAJurySaysSo() public {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        uint256 s = _submit();
+        _voteAll(s / 16, Codes.UNAVAILABLE);
+        uint256 before = token.balanceOf(owner) + 100_000e9;
+        _openCanary(s);
+        uint256 trial = canaries.canaryOf(pool, s).trial;
+        assertGt(trial, 0);
+        uint256 snapshot = vm.snapshot();
+        _juryVotes(trial, Codes.ACCEPT);
+        canaries.conclude(pool, s, files[pool][s]);
+        assertEq(before - token.balanceOf(owner), 5 * 5e8);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        vm.revertTo(snapshot); // hidden from the jury too
+        _juryVotes(trial, Codes.UNAVAILABLE);
+        canaries.conclude(pool, s, files[pool][s]);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        vm.revertTo(snapshot); // a true one
+        _juryVotes(trial, Codes.REJECT_WEIGHTS);
+        canaries.conclude(pool, s, files[pool][s]);
+        assertEq(_code(s), Codes.CANARY);
+        assertEq(pools.poolOf(pool).free, BUDGET - FEES);
+        assertEq(stakes.stakeOf(node), STAKE);
+    }
+
+    /// A receipt that was good at the submission is good until the lane's last chance, whatever happens to the key.
+    function test_rotationCannotOutrunAReceipt() public {
+        PoolTerms memory t = defaultTerms();
+        (t.receiptWindow, t.laneBlocks, t.attestBlocks) = (2, 100, 32);
+        pool = _createPool(t);
+        address other = _register(operator, "other", STAKE);
+        vm.prank(operator);
+        pools.join(pool, other);
+        _step();
+        uint256 s = _submitFrom(other, 1_000);
+        Receipt memory r = _receipt("service", pool, s, clock);
+        vm.prank(owner);
+        court.setService(pool, account("second"));
+        _wait(2);
+        (, bytes memory answer) = _rotate("third");
+        assertEq(bytes4(answer), ICourt.TooSoon.selector);
+        _blocks(101);
+        (, answer) = _rotate("third");
+        assertEq(bytes4(answer), ICourt.TooSoon.selector);
+        _blocks(31);
+        court.attestByReceipt(pool, s, files[pool][s], r); // block end + D
+        _voteAll(0, Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        (bool done,) = _rotate("third");
+        assertTrue(done);
+    }
+
+    function _rotate(string memory next) internal returns (bool done, bytes memory answer) {
+        vm.prank(owner);
+        return address(court).call(abi.encodeCall(court.setService, (pool, account(next))));
+    }
+
+    /// What a contract "signed" it can deny later, when the work is there: only a key's own signature is a receipt.
+    function test_contractsGiveNoReceipts() public {
+        uint256 s = _submit();
+        _blocks(3);
+        address fickle = address(new Fickle());
+        vm.prank(owner);
+        court.setService(pool, fickle);
+        FileData memory f = files[pool][s];
+        vm.expectRevert(ICourt.BadReceipt.selector);
+        court.checkReceipt(pool, node, f.fileHash, Receipt(1, uint40(clock), "anything"));
+        vm.prank(fickle);
+        court.attest(pool, 0, 1); // attesting is an act of its own
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
+    }
+
+    /// A key whose account gets code (EIP-7702) has signed what it signed.
+    function test_codeAtTheServicesAccountDeniesNoReceipt() public {
+        uint256 s = _submit();
+        Receipt memory r = _receipt("service", pool, s, clock);
+        _blocks(3);
+        Fickle fickle = new Fickle();
+        vm.etch(account("service"), address(fickle).code);
+        vm.store(account("service"), 0, bytes32(uint256(1)));
+        court.attestByReceipt(pool, s, files[pool][s], r);
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
+    }
+
+    /// A receipt says that the bytes are there now, not for ever: with an old one, of a file that is long gone, nobody
+    /// has the same file paid again as unavailable.
+    function test_oldReceiptAttestsNothing() public {
+        uint256 uploaded = clock;
+        uint256 life = 600 + 2 + 32 + 1;
+        uint256 s = _submit();
+        Receipt memory r = _receipt("service", pool, s, uploaded);
+        _blocks(3);
+        FileData memory f = files[pool][s];
+        _wait(uploaded + life - clock);
+        uint256 snapshot = vm.snapshot();
+        court.attestByReceipt(pool, s, f, r);
+        vm.revertTo(snapshot);
+        _wait(1);
+        vm.expectRevert(ICourt.BadReceipt.selector);
+        court.attestByReceipt(pool, s, f, r);
+    }
+
+    // ---- Extreme parameters
+
+    /// No pool's terms let a member keep a stake that allows no unit: the penalty that shrinks it could not be taken.
+    function test_leastStakeAllowsAUnit() public {
+        PoolTerms memory t = defaultTerms();
+        (t.rate, t.minStake, t.leverage, t.maxUnits) = (4e9, 3.84e9, 1, 10);
+        (t.juryFee, t.fee) = (5e8, 2e7);
+        vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, "minStake"));
+        params.checkTerms(t);
+        t.leverage = 2;
+        params.checkTerms(t);
+    }
+
+    // ---- Two pools of one node
+
+    /// A node that moved on while its old pool owed it a verdict is out of its new pool too when that verdict takes its
+    /// stake: no membership outlives the stake under it.
+    function test_slashInTheOldPoolEndsTheNewMembership() public {
+        (uint256 first, uint256 second, uint256 s) = _twoPools(true);
+        pool = first;
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        pools.finalize(first, s, _ref(s));
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.nodeOf(node).pool, 0);
+        assertEq(pools.accountOf(second, node).limit, 0);
+    }
+
+    /// Nor a penalty that leaves less than the new pool's least; while one that leaves enough keeps it there, also when it
+    /// is less than the old one's.
+    function test_penaltyInTheOldPoolKeepsTheNewOnesRules() public {
+        (uint256 first, uint256 second, uint256 s) = _twoPools(false);
+        _blocks(40);
+        pool = first;
+        court.settle(first, 0, 0, _refs(0)); // nobody attested it
+        pools.finalize(first, s, _ref(s));
+        assertEq(stakes.stakeOf(node), STAKE - 1e9);
+        assertEq(stakes.nodeOf(node).pool, second);
+        assertEq(pools.accountOf(second, node).limit, (STAKE - 1e9) * 4 / 1e6);
+        vm.expectRevert();
+        vm.prank(operator);
+        stakes.withdraw(node, 1);
+    }
+
+    /// @dev `node` has a file in a pool that asks for its whole stake, leaves it, and is in a second one when nobody has
+    /// judged that file yet.
+    function _twoPools(bool attested) internal returns (uint256 first, uint256 second, uint256 s) {
+        second = pool;
+        vm.prank(operator);
+        pools.leavePool(second, node);
+        _wait(30 days);
+        PoolTerms memory t = defaultTerms();
+        t.minStake = uint56(STAKE);
+        first = _createPool(t);
+        pool = first;
+        vm.prank(operator);
+        pools.join(first, node);
+        _step();
+        s = _submit();
+        if (attested) _attest(0);
+        vm.prank(operator);
+        pools.leavePool(first, node);
+        _wait(pools.poolOf(first).unbonding);
+        vm.prank(operator);
+        pools.join(second, node);
+    }
+
+    // ---- Time
+
+    /// Seats cannot have their ballots deleted while a jury may still overturn them.
+    function test_nobodyClosesAMemberWhileItsOutcomeIsDisputed() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _wait(3_500);
+        uint256 trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        uint256 until = court.roundOf(pool, 0, 0).settledAt + 3_600;
+        vm.expectRevert(abi.encodeWithSelector(ICourt.NotFinal.selector, until));
+        court.closeMember(pool, 0, 0, 0);
+        _conclude(s);
+        court.closeMember(pool, 0, 0, 0);
+        // the overturned majority's penalty, and the minority's
+        assertEq(BOND - seats.seatOf(court.roundOf(pool, 0, 0).seats[0]).bond, 50e9 + 1e9);
+    }
+
+    /// What a slash forfeits stays open to disputes for as long as any other outcome: seats that accepted it still pay.
+    function test_forfeitDoesNotCutShortTheWindow() public {
+        uint256 bad = _submit();
+        _blocks(4);
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _wait(1_800);
+        _voteAll(1, Codes.ACCEPT);
+        _wait(1_800);
+        pools.finalize(pool, bad, _ref(bad));
+        uint256 until = pools.submissionOf(pool, s).finalAt;
+        assertGt(until, clock);
+        FileData memory f = files[pool][s];
+        vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, until));
+        pools.forfeit(pool, s, f);
+        _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        assertEq(BOND - seats.seatOf(court.roundOf(pool, 1, 0).seats[0]).bond, 50e9);
+        pools.forfeit(pool, s, f);
+        assertEq(pools.poolOf(pool).free, BUDGET - FEES); // the slash had paid for the first file only
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IVoting} from "../../src/interfaces/IVoting.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData, Receipt} from "../../src/libraries/Types.sol";
+import {WorkHandler} from "./WorkHandler.sol";
+
+/// @notice What the service, committees and the keepers of lanes do. Honest members vote in time once their committee is
+/// drawn; whether it is, and when it is counted, is chance.
+abstract contract CommitteeHandler is WorkHandler {
+    function blocks(uint256 n) external acts {
+        _blocks(1 + n % 8);
+        _reach("blocks");
+    }
+
+    function pass(uint256 secs) external acts {
+        _wait(secs % 4_000);
+        _reach("pass");
+    }
+
+    /// @dev The service says which bytes it has, all at once.
+    function attest(uint256 i) external acts {
+        (bool any, uint256 lane, uint256 round) = _pickLane(i);
+        if (any && round == 0 && _attestLane(lane)) _reach("attest");
+    }
+
+    /// @dev The service is silent: a worker shows its receipt.
+    function present(uint256 i) external acts {
+        for (uint256 k = 0; k < sequences.length; ++k) {
+            uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
+            GhostRound storage r = ghostRounds[(sequence >> 4) << 1];
+            if (withheld[sequence] || r.settled || r.seats.length != 0) continue;
+            if (Codes.get(r.codes, sequence & 15) != Codes.NONE || !_attestable(sequence >> 4)) continue;
+            FileData memory f = files[pool][sequence];
+            Receipt memory receipt = _receipt(f.node, f.fileHash, clock);
+            court.attestByReceipt(pool, sequence, f, receipt);
+            return _reach("present");
+        }
+    }
+
+    function judge(uint256 i, uint256 settles) external acts {
+        (bool any, uint256 lane, uint256 round) = _pickLane(i);
+        if (!any) return;
+        if (round == 0 && !_attestLane(lane) && ghostRounds[lane << 1].codes == 0) return;
+        if (!_drawLane(lane, round)) return;
+        _voteLane(lane, round);
+        if (settles % 4 != 0 && _settleLane(lane, round)) _reach(round == 0 ? "judge" : "judge again");
+    }
+
+    /// @dev Nobody draws in time, or nobody counts: whoever comes later settles it.
+    function settle(uint256 i) external acts {
+        (bool any, uint256 lane, uint256 round) = _pickLane(i);
+        if (any && _settleLane(lane, round)) _reach("settle");
+    }
+
+    /// @dev Nobody does anything about a lane for as long as that is possible: the next committee judges it, or none.
+    function neglect(uint256 i) external acts {
+        (bool any, uint256 lane, uint256 round) = _pickLane(i);
+        if (!any) return;
+        _pastLane();
+        bool done = _settleLane(lane, round);
+        _expect(done, "a lane stays unsettled");
+        if (done) _reach("neglect");
+    }
+
+    /// @dev Past the last block in which a lane can be attested or drawn, and the windows of a committee.
+    function _pastLane() internal {
+        _blocks(uint256(defaultTerms().laneBlocks) + defaultTerms().attestBlocks + defaultTerms().drawBlocks + 2);
+        _wait(uint256(defaultTerms().commitWindow) + defaultTerms().revealWindow);
+    }
+
+    function closeMember(uint256 i) external acts {
+        if (rounds.length == 0) return;
+        uint256 key = rounds[i % rounds.length];
+        GhostRound storage r = ghostRounds[key];
+        for (uint256 member = 0; member < r.seats.length; ++member) {
+            if (!_closable(key, member)) continue;
+            court.closeMember(pool, key >> 1, key & 1, member);
+            _reach("close member");
+        }
+    }
+
+    // ---- Steps
+
+    /// @dev Whether files of a lane can still be attested, once it takes no more.
+    function _attestable(uint256 lane) internal returns (bool) {
+        (, uint256 end, uint256 count) = pools.laneOf(pool, lane);
+        if (count < 16 && height <= end) _blocks(end + 1 - height);
+        return height <= end + defaultTerms().attestBlocks;
+    }
+
+    function _attestLane(uint256 lane) internal returns (bool) {
+        if (ghostRounds[lane << 1].seats.length != 0 || !_attestable(lane)) return false;
+        (,, uint256 count) = pools.laneOf(pool, lane);
+        uint256 places;
+        for (uint256 place = 0; place < count; ++place) {
+            uint256 sequence = (lane << 4) | place;
+            bool known = Codes.get(ghostRounds[lane << 1].codes, place) != Codes.NONE;
+            if (!withheld[sequence] && !known) places |= 1 << place;
+        }
+        if (places == 0) return false;
+        _attestPlaces(lane, places);
+        return true;
+    }
+
+    function _drawLane(uint256 lane, uint256 round) internal returns (bool) {
+        ICourt.Round memory r = court.roundOf(pool, lane, round);
+        if (r.seed != 0) return false; // drawn before: who votes has voted
+        uint256 seedBlock = r.seedBlock;
+        if (seedBlock == 0) return false;
+        if (height <= seedBlock) _blocks(seedBlock + 1 - height);
+        try court.draw(pool, lane, round) {
+            return true;
+        } catch (bytes memory reason) {
+            bytes4 why = bytes4(reason);
+            bool few = why == IVoting.TooFewSeats.selector && _drawable() < 6;
+            _expect(why == ICourt.DrawOver.selector || few, "a draw was refused");
+            return false;
+        }
+    }
+
+    function _drawable() private view returns (uint256 count) {
+        uint256 epoch = seats.currentEpoch();
+        for (uint256 i = 0; i < stays[FAMILY].length; ++i) {
+            Stay storage s = stays[FAMILY][i];
+            bool inside = s.first <= epoch && (s.last == 0 || epoch <= s.last);
+            if (inside && ghostSeats[s.seat].bond >= BOND / 2) ++count;
+        }
+    }
+
+    function _voteLane(uint256 lane, uint256 round) internal {
+        (uint256[] memory members,,,) = court.committeeOf(pool, lane, round);
+        uint256[] memory codes = new uint256[](3);
+        bool silent;
+        for (uint256 i = 0; i < 3; ++i) {
+            codes[i] = _votes(members[i], lane);
+            if (codes[i] == 0) silent = true;
+            else _commit(lane, round, i, codes[i]);
+        }
+        if (silent) _wait(60);
+        for (uint256 i = 0; i < 3; ++i) {
+            if (codes[i] != 0) _reveal(lane, round, i, codes[i]);
+        }
+    }
+
+    /// @dev Settles a lane if that is due now; it must succeed whenever the round says so.
+    function _settleLane(uint256 lane, uint256 round) internal returns (bool) {
+        try court.settle(pool, lane, round, _refs(lane)) {
+            return true;
+        } catch (bytes memory reason) {
+            _expect(bytes4(reason) == ICourt.NotSettleable.selector, "a lane could not be settled");
+            return false;
+        }
+    }
+
+    function _closable(uint256 key, uint256 member) internal view returns (bool) {
+        GhostRound storage r = ghostRounds[key];
+        if (!r.settled || r.closed & (1 << member) != 0) return false;
+        for (uint256 place = 0; place < 16; ++place) {
+            if (Codes.get(r.codes, place) == Codes.DISPUTED) return false;
+        }
+        return clock >= court.roundOf(pool, key >> 1, key & 1).settledAt + defaultTerms().challengeWindow;
+    }
+}

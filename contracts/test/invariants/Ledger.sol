@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {Planting} from "../helpers/Planting.sol";
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {Vm} from "@prb/test/Vm.sol";
+
+/// @notice Money and work as the events tell it: what an indexer would know, kept apart from the contracts' storage, and
+/// what each event ought to have cost.
+abstract contract Ledger is Planting {
+    struct GhostFile {
+        address node;
+        uint256 units;
+        uint256 code;
+        IPools.Phase phase;
+        /// When it is final, or vests.
+        uint256 time;
+        /// The node's earned units including this file; 0 unless it was to be paid once.
+        uint256 upTo;
+        bool frozen;
+        bool forfeited;
+    }
+
+    struct GhostAccount {
+        uint256 earned;
+        uint256 spent;
+        uint256 pending;
+        uint256 counter;
+        uint256 unsettled;
+        uint256 frozen;
+        uint256 barrier;
+        bool slashed;
+        /// Units that were paid.
+        uint256 claimed;
+        /// Grains that left its stake, and on how many files.
+        uint256 lost;
+        uint256 charges;
+    }
+
+    struct GhostSlash {
+        uint256 before;
+        uint256 taken;
+        uint256 fees;
+    }
+
+    mapping(uint256 sequence => GhostFile) internal ghostFiles;
+    uint256[] internal sequences;
+    mapping(address node => GhostAccount) internal ghostAccounts;
+    mapping(address node => uint256) internal ghostStake;
+    mapping(address node => uint256) internal ghostStakeFrozen;
+    address[] internal stakers;
+    mapping(address holder => uint256) internal ghostBalance;
+    mapping(address holder => bool) private _known;
+    address[] internal holders;
+    uint256 internal ghostFree;
+    /// Grains into and out of the escrow, but for the claims.
+    uint256 internal escrowIn;
+    uint256 internal escrowOut;
+    uint256 internal claimedGrains;
+    GhostSlash internal lastSlash;
+    /// The file that a NodeFrozen belongs to.
+    uint256 internal lastJudged;
+    /// How often each thing was done.
+    mapping(string name => uint256) public reached;
+    /// The first thing that an event said and the rules do not, empty as long as there is none.
+    string public violation;
+
+    /// @dev The thing itself was done, not only asked for.
+    function _reach(string memory name) internal {
+        ++reached[name];
+    }
+
+    function _expect(bool ok, string memory what) internal {
+        if (!ok && bytes(violation).length == 0) violation = what;
+    }
+
+    // ---- Token
+
+    function _foldToken(Vm.Log memory log) internal {
+        if (log.topics[0] != IERC20.Transfer.selector) return;
+        address from = address(uint160(uint256(log.topics[1])));
+        address to = address(uint160(uint256(log.topics[2])));
+        uint256 amount = abi.decode(log.data, (uint256));
+        if (from != address(0)) ghostBalance[from] -= amount;
+        ghostBalance[to] += amount;
+        if (!_known[to]) {
+            _known[to] = true;
+            holders.push(to);
+        }
+    }
+
+    // ---- Stakes
+
+    function _foldStakes(Vm.Log memory log) internal {
+        address n = address(uint160(uint256(log.topics[1])));
+        bytes32 t = log.topics[0];
+        if (t == IStakes.NodeRegistered.selector) {
+            stakers.push(n);
+            ghostStake[n] = abi.decode(log.data, (uint256));
+        } else if (t == IStakes.StakeDeposited.selector) {
+            (uint256 amount,) = abi.decode(log.data, (uint256, uint256));
+            ghostStake[n] += amount;
+        } else if (t == IStakes.StakeWithdrawn.selector) {
+            (uint256 amount,) = abi.decode(log.data, (uint256, uint256));
+            ghostStake[n] -= amount;
+        } else if (t == IStakes.NodeFrozen.selector) {
+            ++ghostStakeFrozen[n];
+        } else if (t == IStakes.NodeReleased.selector) {
+            --ghostStakeFrozen[n];
+        } else if (t == IStakes.NodeSlashed.selector) {
+            (uint256 taken, uint256 fees,,,) = abi.decode(log.data, (uint256, uint256, uint256, uint256, uint256));
+            lastSlash = GhostSlash(ghostStake[n], taken, fees);
+            ghostStake[n] -= taken;
+            --ghostStakeFrozen[n];
+            escrowIn += fees;
+        }
+    }
+
+    // ---- Pools
+
+    function _foldPools(Vm.Log memory log) internal {
+        bytes32 t = log.topics[0];
+        if (t == IPools.FeePaid.selector) {
+            (uint256 paid, uint256 burnt) = abi.decode(log.data, (uint256, uint256));
+            escrowOut += paid + burnt;
+        } else if (t == IPools.PoolFunded.selector) {
+            uint256 amount = abi.decode(log.data, (uint256));
+            escrowIn += amount;
+            if (uint256(log.topics[1]) == pool) ghostFree += amount;
+        } else if (t == IPools.LeftoverTaken.selector) {
+            uint256 amount = abi.decode(log.data, (uint256));
+            escrowOut += amount;
+            ghostFree -= amount;
+        } else if (t == IPools.Claimed.selector) {
+            (uint256 units, uint256 amount) = abi.decode(log.data, (uint256, uint256));
+            GhostAccount storage a = ghostAccounts[address(uint160(uint256(log.topics[2])))];
+            a.claimed += units;
+            a.spent += units;
+            claimedGrains += amount;
+            _expect(amount == units * _rate(), "paid at another rate");
+        } else if (t == IPools.NodeFrozen.selector) {
+            GhostFile storage f = ghostFiles[lastJudged];
+            _expect(!f.frozen && f.node == address(uint160(uint256(log.topics[2]))), "frozen for another file");
+            f.frozen = true;
+            GhostAccount storage a = ghostAccounts[f.node];
+            ++a.frozen;
+            if (a.barrier == 0) a.barrier = abi.decode(log.data, (uint256));
+        } else if (t == IPools.WorkSubmitted.selector) {
+            (uint256 placed,,) = abi.decode(log.data, (uint256, bytes32, bytes32));
+            uint256 sequence = placed >> 96;
+            _submitted(
+                ghostFiles[sequence], sequence, address(uint160(uint256(log.topics[2]))), placed & ((1 << 96) - 1)
+            );
+        } else if (log.topics.length == 4) {
+            _foldFile(log, t, uint256(log.topics[3]));
+        }
+    }
+
+    function _foldFile(Vm.Log memory log, bytes32 t, uint256 sequence) private {
+        GhostFile storage f = ghostFiles[sequence];
+        if (t == IPools.FileSettled.selector) {
+            (uint256 code,, uint256 time) = abi.decode(log.data, (uint256, uint256, uint256));
+            lastJudged = sequence;
+            _settled(f, code, time);
+        } else if (t == IPools.FileDisputed.selector) {
+            f.phase = IPools.Phase.Disputed;
+            if (!Codes.isPaid(f.code)) return;
+            ghostAccounts[f.node].spent += f.units;
+            ++ghostAccounts[f.node].unsettled;
+        } else if (t == IPools.FileResolved.selector) {
+            (uint256 code, uint256 time) = abi.decode(log.data, (uint256, uint256));
+            _resolved(f, code, time);
+        } else if (t == IPools.FileFinalized.selector) {
+            (uint256 code, uint256 taken) = abi.decode(log.data, (uint256, uint256));
+            _finalized(f, code, taken);
+        } else if (t == IPools.FileForfeited.selector) {
+            _forfeited(f, abi.decode(log.data, (uint256)));
+        }
+    }
+
+    function _submitted(GhostFile storage f, uint256 sequence, address n, uint256 packed) private {
+        uint256 units = (packed >> 16) & 0xffffff;
+        GhostAccount storage a = ghostAccounts[n];
+        _expect(f.phase == IPools.Phase.None, "a place taken twice");
+        _expect((packed >> 40) & 0xffffff == a.counter, "counters have gaps");
+        (f.node, f.units, f.phase) = (n, units, IPools.Phase.Pending);
+        sequences.push(sequence);
+        a.pending += units;
+        ++a.counter;
+        ++a.unsettled;
+        ghostFree -= units * _rate() + _fees();
+    }
+
+    function _settled(GhostFile storage f, uint256 code, uint256 time) private {
+        GhostAccount storage a = ghostAccounts[f.node];
+        _expect(f.phase == IPools.Phase.Pending, "settled twice");
+        (f.code, f.time, f.phase) = (code, time, IPools.Phase.Settled);
+        a.pending -= f.units;
+        if (Codes.isPaid(code)) {
+            a.earned += f.units;
+            f.upTo = a.earned;
+            --a.unsettled;
+        } else if (code == Codes.VOID) {
+            f.phase = IPools.Phase.Final;
+            --a.unsettled;
+        }
+        _reach(string.concat("outcome ", _text(code)));
+        if (code == Codes.VOID || code == Codes.LATE) ghostFree += f.units * _rate() + _fees();
+    }
+
+    function _resolved(GhostFile storage f, uint256 code, uint256 time) private {
+        GhostAccount storage a = ghostAccounts[f.node];
+        _expect(f.phase == IPools.Phase.Disputed, "resolved without a dispute");
+        if (Codes.kind(code) != Codes.kind(f.code)) _reach(Codes.isPaid(code) ? "overturned to pay" : "overturned");
+        f.phase = IPools.Phase.Final;
+        if (!Codes.isPaid(code)) return; // FileFinalized says what it costs
+        if (Codes.isPaid(f.code)) {
+            a.spent -= f.units;
+            _expect(time == f.time, "a held file vests when it would have");
+        } else {
+            a.earned += f.units;
+            f.upTo = a.earned;
+            _expect(time == clock + defaultTerms().challengeWindow, "vests as work settled now");
+        }
+        (f.code, f.time) = (code, time);
+        if (code == Codes.UNAVAILABLE) ghostFree += _unearned();
+        --a.unsettled;
+        if (f.frozen) _thaw(f, a);
+    }
+
+    function _finalized(GhostFile storage f, uint256 code, uint256 taken) private {
+        GhostAccount storage a = ghostAccounts[f.node];
+        bool was = Codes.isPaid(f.code);
+        bool disputed = f.code != code || f.phase == IPools.Phase.Final;
+        f.phase = IPools.Phase.Final;
+        if (code == Codes.UNAVAILABLE) {
+            _expect(taken == 0 && was, "an unavailable file costs its node nothing");
+            ghostFree += _unearned();
+            return;
+        }
+        uint256 settledAt = code == Codes.LATE ? f.time : f.time - defaultTerms().challengeWindow;
+        f.code = code;
+        --a.unsettled;
+        (uint256 cost, uint256 fees) = _cost(a, code, settledAt);
+        _expect(taken == cost, "another charge than the rules'");
+        if (code == Codes.CANARY) _reach("outcome 12");
+        if (taken != 0) ++a.charges;
+        a.lost += taken;
+        if (code != Codes.LATE) ghostFree += f.units * _rate() + fees;
+        if (Codes.isReject(code)) {
+            uint256 since = was && disputed ? clock : settledAt;
+            if (a.barrier == 0 || since < a.barrier) a.barrier = since;
+            a.slashed = true;
+        }
+        if (f.frozen) _thaw(f, a);
+    }
+
+    /// @dev What a file that is finally not paid costs its node, and how much of it is the committee's fees.
+    function _cost(GhostAccount storage a, uint256 code, uint256 settledAt) private view returns (uint256, uint256) {
+        if (code == Codes.CANARY) return (0, 0);
+        (uint256 bps,, uint256 malformed) = params.slashing(settledAt);
+        uint256 stake = lastSlash.before;
+        uint256 fees = code == Codes.LATE ? 0 : _fees();
+        uint256 cost = Codes.isReject(code) ? stake * bps / 10_000 : malformed + fees;
+        uint256 kept = a.unsettled * _fees();
+        uint256 most = stake > kept ? stake - kept : 0;
+        if (cost > most) cost = most;
+        return (cost, fees < cost ? fees : cost);
+    }
+
+    function _forfeited(GhostFile storage f, uint256 amount) private {
+        GhostAccount storage a = ghostAccounts[f.node];
+        _expect(a.slashed && f.time > a.barrier && f.upTo != 0 && !f.forfeited, "vested pay was forfeited");
+        a.earned -= f.units;
+        bool paid = Codes.isPaid(f.code);
+        if (!paid) a.spent -= f.units;
+        _expect(amount == (paid ? f.units * _rate() : 0), "forfeited another amount");
+        ghostFree += amount;
+        if (f.code == Codes.UNAVAILABLE && f.phase == IPools.Phase.Settled) ghostFree += _unearned();
+        (f.forfeited, f.upTo, f.phase) = (true, 0, IPools.Phase.Final);
+    }
+
+    function _thaw(GhostFile storage f, GhostAccount storage a) private {
+        f.frozen = false;
+        if (--a.frozen == 0 && !a.slashed) a.barrier = 0;
+    }
+
+    function _rate() internal pure returns (uint256) {
+        return defaultTerms().rate;
+    }
+
+    function _fees() internal pure returns (uint256) {
+        return uint256(defaultTerms().committee) * defaultTerms().fee;
+    }
+
+    function _unearned() internal pure returns (uint256) {
+        uint256 fee = defaultTerms().fee;
+        return defaultTerms().committee * (fee - fee / 4);
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {World} from "./World.sol";
+
+/// @notice Where every grain is, and to whom it is owed.
+abstract contract MoneyChecks is World {
+    function tokensAreConserved() external view {
+        uint256 sum;
+        for (uint256 i = 0; i < holders.length; ++i) {
+            require(token.balanceOf(holders[i]) == ghostBalance[holders[i]], "a balance");
+            sum += ghostBalance[holders[i]];
+        }
+        require(sum == token.totalSupply(), "supply");
+        require(token.balanceOf(address(court)) == 0, "the court holds nothing");
+    }
+
+    function escrowIsWhatCameInLessWhatWentOut() external view {
+        require(token.balanceOf(address(pools)) + claimedGrains + escrowOut == escrowIn, "escrow's flows");
+        require(pools.poolOf(pool).free == ghostFree, "the free budget");
+        require(ghostFree <= token.balanceOf(address(pools)), "more free than there is");
+    }
+
+    function escrowIsOwedToSomebody() external view {
+        uint256 owed = pools.poolOf(1).free + pools.poolOf(pool).free;
+        for (uint256 i = 0; i < everyNode.length; ++i) {
+            IPools.Account memory a = pools.accountOf(pool, everyNode[i]);
+            owed += (a.earned - a.spent) * _rate();
+        }
+        for (uint256 i = 0; i < sequences.length; ++i) {
+            owed += _reserved(sequences[i]);
+        }
+        require(token.balanceOf(address(pools)) == owed, "escrow");
+    }
+
+    /// @dev Pay and fees that the escrow holds for a file beside what its node has earned.
+    function _reserved(uint256 sequence) private view returns (uint256 sum) {
+        IPools.Submission memory f = pools.submissionOf(pool, sequence);
+        uint256 pay = ghostFiles[sequence].units * _rate();
+        if (f.phase == IPools.Phase.Pending) return pay + _fees();
+        if (f.phase == IPools.Phase.Disputed) return pay + _fees();
+        if (f.code == Codes.VOID || f.code == Codes.LATE) return 0;
+        if (f.phase == IPools.Phase.Settled && !Codes.isPaid(f.code)) sum = pay;
+        ICourt.Round memory r = court.roundOf(pool, sequence >> 4, 0);
+        if (Codes.get(r.codes, sequence & 15) == Codes.UNDECIDED) r = court.roundOf(pool, sequence >> 4, 1);
+        uint256 fee = defaultTerms().fee;
+        bool missing = f.code == Codes.UNAVAILABLE;
+        for (uint256 i = 0; i < 3; ++i) {
+            if (r.closed & (1 << i) == 0) sum += missing ? fee / 4 : fee;
+        }
+        if (missing && f.phase != IPools.Phase.Final) sum += _unearned();
+    }
+
+    function stakesAndBondsAreBalances() external view {
+        uint256 sum;
+        for (uint256 i = 0; i < stakers.length; ++i) {
+            require(stakes.stakeOf(stakers[i]) == ghostStake[stakers[i]], "a stake");
+            require(stakes.nodeOf(stakers[i]).frozen == ghostStakeFrozen[stakers[i]], "a stake's freezes");
+            sum += ghostStake[stakers[i]];
+        }
+        require(token.balanceOf(address(stakes)) == sum, "stakes");
+        sum = 0;
+        for (uint256 i = 1; i <= seats.opened(); ++i) {
+            sum += ghostSeats[i].bond;
+        }
+        require(token.balanceOf(address(seats)) == sum, "bonds");
+    }
+
+    function depositsAreOpenCases() external view {
+        uint256 sum;
+        for (uint256 i = 0; i < disputed.length; ++i) {
+            sum += ghostDisputes[disputed[i]].open;
+        }
+        require(token.balanceOf(address(appeals)) == sum, "appeals");
+        sum = 0;
+        for (uint256 i = 0; i < opened.length; ++i) {
+            sum += ghostDisputes[opened[i]].canary;
+        }
+        require(token.balanceOf(address(canaries)) == sum, "canaries");
+        sum = 0;
+        uint256 count = juries.trialCount();
+        for (uint256 trial = 1; trial <= count; ++trial) {
+            sum += _owedToJurors(trial);
+        }
+        require(token.balanceOf(address(juries)) == sum, "juries");
+    }
+
+    function _owedToJurors(uint256 trial) private view returns (uint256 sum) {
+        GhostTrial storage j = ghostTrials[trial];
+        if (!j.concluded || j.fee == 0) return 0;
+        uint256[] memory votes = juries.votesOf(trial);
+        for (uint256 i = 0; i < votes.length; ++i) {
+            if (votes[i] == Codes.NONE || j.closed & (1 << i) != 0) continue;
+            if (j.discharged || Codes.kind(votes[i]) == Codes.kind(j.code)) sum += j.fee;
+        }
+    }
+
+    /// @notice Only work that vested, that nobody disputes and that was to be paid is paid, and once.
+    function nobodyIsOverpaid() external view {
+        for (uint256 i = 0; i < everyNode.length; ++i) {
+            GhostAccount storage a = ghostAccounts[everyNode[i]];
+            require(a.claimed <= _vested(everyNode[i]), "paid what had not vested, or twice");
+        }
+    }
+
+    function _vested(address n) internal view returns (uint256 sum) {
+        uint256 barrier = ghostAccounts[n].barrier;
+        for (uint256 i = 0; i < sequences.length; ++i) {
+            GhostFile storage f = ghostFiles[sequences[i]];
+            if (f.node != n || !Codes.isPaid(f.code) || f.forfeited || f.phase == IPools.Phase.Disputed) continue;
+            if (f.time <= clock && (barrier == 0 || f.time <= barrier)) sum += f.units;
+        }
+    }
+
+    /// @notice What open files may still cost their committees is at stake, until their node's stake can leave.
+    function stakeCoversOpenFiles() external view {
+        for (uint256 i = 0; i < everyNode.length; ++i) {
+            address n = everyNode[i];
+            // out of its pool for so long that whatever it did there should be final
+            if (stakes.nodeOf(n).pool != pool && clock >= stakes.nodeOf(n).releaseAt) continue;
+            require(stakes.stakeOf(n) >= ghostAccounts[n].unsettled * _fees(), "too little at stake");
+        }
+    }
+}

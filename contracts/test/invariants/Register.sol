@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IAppeals} from "../../src/interfaces/IAppeals.sol";
+import {ICanaries} from "../../src/interfaces/ICanaries.sol";
+import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IJuries} from "../../src/interfaces/IJuries.sol";
+import {ISeats} from "../../src/interfaces/ISeats.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {Ledger} from "./Ledger.sol";
+import {Vm} from "@prb/test/Vm.sol";
+
+/// @notice Seats, rounds, juries and disputes as the events tell it.
+abstract contract Register is Ledger {
+    struct GhostSeat {
+        uint256 bond;
+        uint256 frozen;
+        bool active;
+    }
+
+    /// A stay of a seat in a class: the first epoch, and the last, or 0.
+    struct Stay {
+        uint256 seat;
+        uint256 first;
+        uint256 last;
+    }
+
+    struct GhostRound {
+        uint256 codes;
+        uint256 committed;
+        uint256 revealed;
+        uint256 closed;
+        bool settled;
+        uint256[] seats;
+        uint256 first;
+    }
+
+    struct GhostTrial {
+        uint256 sequence;
+        uint256 size;
+        uint256[] jurors;
+        uint256 committed;
+        uint256 revealed;
+        uint256 closed;
+        bool concluded;
+        uint256 fee;
+        uint256 code;
+        bool discharged;
+    }
+
+    struct GhostDispute {
+        uint256 open;
+        uint256 canary;
+        bool resolved;
+        bool concluded;
+        uint256[] accused;
+    }
+
+    mapping(uint256 seat => GhostSeat) internal ghostSeats;
+    mapping(uint256 class => Stay[]) internal stays;
+    /// By lane << 1 | round.
+    mapping(uint256 key => GhostRound) internal ghostRounds;
+    uint256[] internal rounds;
+    mapping(uint256 trial => GhostTrial) internal ghostTrials;
+    mapping(uint256 sequence => GhostDispute) internal ghostDisputes;
+    uint256[] internal disputed;
+    uint256[] internal opened;
+    /// By lane << 16 | seat: canary slashes.
+    mapping(uint256 key => uint256) internal canarySlashes;
+    uint256 internal mostCanarySlashes;
+
+    function _fold(Vm.Log[] memory logs) internal {
+        for (uint256 i = 0; i < logs.length; ++i) {
+            address from = logs[i].emitter;
+            if (from == address(token)) _foldToken(logs[i]);
+            else if (from == address(pools)) _foldPools(logs[i]);
+            else if (from == address(stakes)) _foldStakes(logs[i]);
+            else if (from == address(seats)) _foldSeats(logs[i], uint256(logs[i].topics[1]));
+            else if (from == address(court)) _foldCourt(logs[i]);
+            else if (from == address(juries)) _foldJuries(logs[i], ghostTrials[uint256(logs[i].topics[1])]);
+            else if (from == address(appeals)) _foldAppeals(logs[i], uint256(logs[i].topics[2]));
+            else if (from == address(canaries)) _foldCanaries(logs[i], uint256(logs[i].topics[2]));
+        }
+    }
+
+    function _foldSeats(Vm.Log memory log, uint256 seat) private {
+        GhostSeat storage s = ghostSeats[seat];
+        bytes32 t = log.topics[0];
+        if (t == ISeats.SeatOpened.selector || t == ISeats.SeatReopened.selector) {
+            (s.bond, s.active) = (BOND, true);
+        } else if (t == ISeats.SeatToppedUp.selector) {
+            (uint256 amount,) = abi.decode(log.data, (uint256, uint256));
+            s.bond += amount;
+        } else if (t == ISeats.SeatPenalised.selector) {
+            (uint256 amount,) = abi.decode(log.data, (uint256, uint256));
+            s.bond -= amount;
+        } else if (t == ISeats.SeatLeft.selector) {
+            s.active = false;
+        } else if (t == ISeats.SeatClosed.selector) {
+            s.bond = 0;
+        } else if (t == ISeats.SeatFrozen.selector) {
+            ++s.frozen;
+        } else if (t == ISeats.SeatReleased.selector) {
+            --s.frozen;
+        } else if (t == ISeats.SeatOptedIn.selector) {
+            stays[uint256(log.topics[2])].push(Stay(seat, abi.decode(log.data, (uint256)), 0));
+        } else if (t == ISeats.SeatOptedOut.selector) {
+            Stay[] storage list = stays[uint256(log.topics[2])];
+            for (uint256 i = list.length; i > 0; --i) {
+                if (list[i - 1].seat != seat) continue;
+                list[i - 1].last = abi.decode(log.data, (uint256));
+                return;
+            }
+            _expect(false, "left a class that it was not in");
+        }
+    }
+
+    function _foldCourt(Vm.Log memory log) private {
+        bytes32 t = log.topics[0];
+        if (t == ICourt.ServiceSet.selector || uint256(log.topics[1]) != pool) return;
+        uint256 lane = uint256(log.topics[2]);
+        if (t == ICourt.LaneAttested.selector) {
+            (uint256 places,) = abi.decode(log.data, (uint256, uint256));
+            ghostRounds[lane << 1].codes = Codes.spread(places, Codes.UNDECIDED);
+        } else if (t == ICourt.CommitteeDrawn.selector) {
+            uint256 key = (lane << 1) | uint256(log.topics[3]);
+            (,, ghostRounds[key].seats) = abi.decode(log.data, (uint256, bytes32, uint256[]));
+            rounds.push(key);
+        } else if (t == ICourt.VoteCommitted.selector) {
+            (uint256 round, uint256 member,) = abi.decode(log.data, (uint256, uint256, bytes32));
+            ghostRounds[(lane << 1) | round].committed |= 1 << member;
+        } else if (t == ICourt.VoteRevealed.selector) {
+            (uint256 round, uint256 member,,) = abi.decode(log.data, (uint256, uint256, uint256, bytes32));
+            ghostRounds[(lane << 1) | round].revealed |= 1 << member;
+        } else if (t == ICourt.LaneSettled.selector) {
+            GhostRound storage r = ghostRounds[(lane << 1) | uint256(log.topics[3])];
+            _expect(!r.settled, "a round settled twice");
+            r.settled = true;
+            r.codes = r.first = abi.decode(log.data, (uint256));
+        } else if (t == ICourt.LaneRedrawn.selector) {
+            uint256 open = ghostRounds[lane << 1].codes;
+            for (uint256 i = 0; i < 16; ++i) {
+                if (Codes.get(open, i) != Codes.UNDECIDED) open = Codes.set(open, i, 0);
+            }
+            ghostRounds[(lane << 1) | 1].codes = open;
+        } else if (t == ICourt.OutcomeSet.selector) {
+            (uint256 place, uint256 round, uint256 code) = abi.decode(log.data, (uint256, uint256, uint256));
+            GhostRound storage r = ghostRounds[(lane << 1) | round];
+            r.codes = Codes.set(r.codes, place, code);
+        } else if (t == ICourt.MemberClosed.selector) {
+            _closed(log, lane);
+        } else if (t == ICourt.MemberAbsent.selector) {
+            _absent(uint256(log.topics[3]));
+        }
+    }
+
+    function _closed(Vm.Log memory log, uint256 lane) private {
+        (uint256 round,,, uint256 penalty) = abi.decode(log.data, (uint256, uint256, uint256, uint256));
+        GhostRound storage r = ghostRounds[(lane << 1) | round];
+        uint256 seat = uint256(log.topics[3]);
+        for (uint256 i = 0; i < r.seats.length; ++i) {
+            if (r.seats[i] != seat) continue;
+            _expect(r.closed & (1 << i) == 0, "a member closed twice");
+            r.closed |= 1 << i;
+        }
+        _memberPaid(seat, lane, round, penalty);
+    }
+
+    function _foldJuries(Vm.Log memory log, GhostTrial storage j) private {
+        bytes32 t = log.topics[0];
+        if (t == IJuries.JurySummoned.selector) {
+            (j.size,) = abi.decode(log.data, (uint256, uint256));
+            j.sequence = uint256(log.topics[3]);
+        } else if (t == IJuries.JuryDrawn.selector) {
+            (,, j.jurors) = abi.decode(log.data, (uint256, bytes32, uint256[]));
+        } else if (t == IJuries.JurorCommitted.selector) {
+            (uint256 juror,) = abi.decode(log.data, (uint256, bytes32));
+            j.committed |= 1 << juror;
+        } else if (t == IJuries.JurorRevealed.selector) {
+            (uint256 juror,,) = abi.decode(log.data, (uint256, uint256, bytes32));
+            j.revealed |= 1 << juror;
+        } else if (t == IJuries.JuryDischarged.selector) {
+            j.discharged = true;
+        } else if (t == IJuries.JuryConcluded.selector) {
+            (j.code, j.fee) = abi.decode(log.data, (uint256, uint256));
+            j.concluded = true;
+        } else if (t == IJuries.JurorClosed.selector) {
+            (uint256 paid, uint256 penalty) = abi.decode(log.data, (uint256, uint256));
+            uint256 seat = uint256(log.topics[2]);
+            for (uint256 i = 0; i < j.jurors.length; ++i) {
+                if (j.jurors[i] == seat) j.closed |= 1 << i;
+            }
+            _expect(paid == 0 || (paid == j.fee && penalty == 0), "a juror paid another fee");
+            if (penalty != 0) _jurorPaid(seat, j);
+        }
+    }
+
+    function _foldAppeals(Vm.Log memory log, uint256 sequence) private {
+        GhostDispute storage d = ghostDisputes[sequence];
+        bytes32 t = log.topics[0];
+        if (t == IAppeals.Disputed.selector) {
+            (, uint256 deposit) = abi.decode(log.data, (uint256, uint256));
+            d.open += deposit;
+            disputed.push(sequence);
+        } else if (t == IAppeals.Appealed.selector) {
+            (, uint256 deposit) = abi.decode(log.data, (uint256, uint256));
+            d.open += deposit;
+        } else if (t == IAppeals.VerdictReached.selector) {
+            lastJudged = sequence;
+        } else if (t == IAppeals.DisputeResolved.selector) {
+            _expect(!d.resolved, "a dispute resolved twice");
+            (d.resolved, d.open) = (true, 0);
+        } else if (t == IAppeals.MemberPenalised.selector) {
+            _overturned(uint256(log.topics[3]), sequence);
+        }
+    }
+
+    function _foldCanaries(Vm.Log memory log, uint256 sequence) private {
+        GhostDispute storage d = ghostDisputes[sequence];
+        bytes32 t = log.topics[0];
+        if (t == ICanaries.CanaryOpened.selector) {
+            (,, d.accused, d.canary,) = abi.decode(log.data, (uint256, uint256, uint256[], uint256, uint256));
+            opened.push(sequence);
+        } else if (t == ICanaries.CanaryConcluded.selector) {
+            (d.concluded, d.canary) = (true, 0);
+        } else if (t == ICanaries.SeatSlashed.selector) {
+            uint256 count = ++canarySlashes[(sequence >> 4) << 16 | uint256(log.topics[3])];
+            if (count > mostCanarySlashes) mostCanarySlashes = count;
+            _overturned(uint256(log.topics[3]), sequence);
+        }
+    }
+
+    // ---- What losses say about who lost
+
+    function _absent(uint256 seat) internal virtual;
+    function _memberPaid(uint256 seat, uint256 lane, uint256 round, uint256 penalty) internal virtual;
+    function _overturned(uint256 seat, uint256 sequence) internal virtual;
+    function _jurorPaid(uint256 seat, GhostTrial storage j) internal virtual;
+}

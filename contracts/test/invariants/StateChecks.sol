@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IJuries} from "../../src/interfaces/IJuries.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {ISeats} from "../../src/interfaces/ISeats.sol";
+import {World} from "./World.sol";
+
+/// @notice What the events tell is what the contracts store.
+abstract contract StateChecks is World {
+    function accountsAreTheEvents() external view {
+        for (uint256 i = 0; i < everyNode.length; ++i) {
+            IPools.Account memory a = pools.accountOf(pool, everyNode[i]);
+            GhostAccount storage g = ghostAccounts[everyNode[i]];
+            require(a.earned == g.earned && a.spent == g.spent && a.pending == g.pending, "units");
+            require(a.counter == g.counter && a.unsettled == g.unsettled && a.frozen == g.frozen, "counts");
+            require(a.barrier == g.barrier && a.slashed == g.slashed, "barrier");
+        }
+    }
+
+    function filesAreTheEvents() external view {
+        for (uint256 i = 0; i < sequences.length; ++i) {
+            IPools.Submission memory f = pools.submissionOf(pool, sequences[i]);
+            GhostFile storage g = ghostFiles[sequences[i]];
+            require(f.phase == g.phase && f.code == g.code, "outcome");
+            require(f.earned == g.upTo, "earned");
+            if (g.upTo == 0) require(f.units == g.units, "units");
+            if (g.phase != IPools.Phase.Pending) require(f.finalAt == g.time, "time");
+        }
+    }
+
+    function roundsAreTheEvents() external view {
+        for (uint256 i = 0; i < sequences.length; ++i) {
+            if (sequences[i] & 15 != 0) continue;
+            for (uint256 round = 0; round < 2; ++round) {
+                ICourt.Round memory r = court.roundOf(pool, sequences[i] >> 4, round);
+                GhostRound storage g = ghostRounds[((sequences[i] >> 4) << 1) | round];
+                require(r.codes == g.codes && r.settled == g.settled, "codes");
+                require(r.committed == g.committed && r.revealed == g.revealed && r.closed == g.closed, "votes");
+                require(keccak256(abi.encode(r.seats)) == keccak256(abi.encode(g.seats)), "members");
+            }
+        }
+    }
+
+    function trialsAreTheEvents() external view {
+        uint256 count = juries.trialCount();
+        for (uint256 trial = 1; trial <= count; ++trial) {
+            IJuries.Case memory c = juries.caseOf(trial);
+            GhostTrial storage g = ghostTrials[trial];
+            require(c.concluded == g.concluded && c.code == g.code, "case");
+            require(c.committed == g.committed && c.revealed == g.revealed && c.closed == g.closed, "votes");
+            require(keccak256(abi.encode(c.seats)) == keccak256(abi.encode(g.jurors)), "jurors");
+        }
+        for (uint256 i = 0; i < disputed.length; ++i) {
+            require(appeals.disputeOf(pool, disputed[i]).resolved == ghostDisputes[disputed[i]].resolved, "dispute");
+        }
+        for (uint256 i = 0; i < opened.length; ++i) {
+            require(canaries.canaryOf(pool, opened[i]).concluded == ghostDisputes[opened[i]].concluded, "canary");
+        }
+    }
+
+    function seatsAreTheEvents() external view {
+        for (uint256 seat = 1; seat <= seats.opened(); ++seat) {
+            ISeats.Seat memory s = seats.seatOf(seat);
+            GhostSeat storage g = ghostSeats[seat];
+            require(s.bond == g.bond && s.frozen == g.frozen, "bond");
+            require((s.activeFrom != 0) == g.active, "active");
+            if (g.active) require(g.bond >= BOND / 2, "a seat without a live bond is active");
+            else require(seats.classesOf(seat).length == 0, "a seat that left is in a class");
+        }
+    }
+
+    /// @notice By epoch and class: as many seats as opted in, each in one place.
+    function classesAreTheEvents() external {
+        vm.roll(height);
+        uint256 current = seats.currentEpoch();
+        uint256[2] memory classes = [uint256(FAMILY), FAMILY - 1];
+        for (uint256 i = 0; i < 2; ++i) {
+            for (uint256 epoch = current - 3; epoch <= current + 1; ++epoch) {
+                _checkClass(classes[i], epoch);
+            }
+        }
+    }
+
+    function _checkClass(uint256 class, uint256 epoch) private view {
+        uint256 expected;
+        uint256 size;
+        Stay[] storage list = stays[class];
+        for (uint256 i = 0; i < list.length; ++i) {
+            if (list[i].first > epoch || (list[i].last != 0 && list[i].last < epoch)) continue;
+            expected |= 1 << list[i].seat;
+            ++size;
+        }
+        require(seats.countAt(class, epoch) == size, "class's size");
+        uint256 found;
+        for (uint256 place = 0; place < size; ++place) {
+            found |= 1 << seats.seatAt(class, place, epoch);
+        }
+        require(found == expected, "class's seats");
+    }
+}

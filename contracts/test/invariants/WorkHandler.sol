@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData, Receipt} from "../../src/libraries/Types.sol";
+import {World} from "./World.sol";
+
+/// @notice What workers and whoever collects for them do.
+abstract contract WorkHandler is World {
+    function submit(uint256 who, uint24 units) external acts {
+        _work(who % 4, units);
+    }
+
+    /// @dev Several files of one node at once, so that lanes fill up.
+    function submitSome(uint256 who, uint24 units) external acts {
+        for (uint256 i = 0; i < 5; ++i) {
+            _work(who % 4, units);
+        }
+    }
+
+    /// @dev Work that the service took at most a window ago: also while the pool is paused, or the node out of it.
+    function submitLate(uint256 who, uint256 age) external acts {
+        _workLate(nodes[who % 4], age % 600, age % 6);
+    }
+
+    function _workLate(address n, uint256 age, uint256 lag) private {
+        uint256 steps = pools.poolOf(pool).steps;
+        IPools.Account memory a = pools.accountOf(pool, n);
+        uint256 step = steps - 1 > lag ? steps - 1 - lag : 0;
+        if (step < a.joinedStep) step = a.joinedStep;
+        bytes32 salt = keccak256(abi.encode(n, a.counter));
+        Draft memory w = Draft(keccak256(abi.encode(salt)), keccak256(abi.encode(salt)), 1_000, 8);
+        Receipt memory receipt = _receipt(n, w.fileHash, clock - age);
+        vm.prank(n);
+        try pools.submitWithReceipt(pool, _work(step, a.counter, w), receipt) returns (uint256 sequence) {
+            files[pool][sequence] = FileData(n, uint24(step), uint24(a.counter), 1_000, 8, w.root, w.fileHash);
+            _expect(a.frozen == 0 && !a.slashed, "a frozen node's work was taken");
+            _reach(a.limit == 0 ? "submit after leaving" : "submit with receipt");
+        } catch (bytes memory reason) {
+            bool in_ = a.limit != 0 && a.frozen == 0 && a.unsettled < 64 && step < steps && age == 0;
+            bool late =
+                bytes4(reason) == IPools.ReceiptOutOfTime.selector || bytes4(reason) == IPools.OverLimit.selector;
+            _expect(!in_ || late, "a receipt was refused");
+        }
+    }
+
+    function _receipt(address n, bytes32 fileHash, uint256 time) internal view returns (Receipt memory) {
+        bytes32 digest = court.receiptDigest(pool, n, fileHash, 1, time);
+        return Receipt(1, uint40(time), _sign(key("service"), digest));
+    }
+
+    /// @dev Where a worker was ejected or removed, another of its kind comes.
+    function arrive(uint256 who) external acts {
+        IPools.Status status = pools.poolOf(pool).status;
+        if (params.paused() || (status != IPools.Status.Open && status != IPools.Status.Understaffed)) return;
+        for (uint256 i = 0; i < 4 && everyNode.length <= 12; ++i) {
+            uint256 kind = (who % 4 + i) % 4;
+            IPools.Account memory a = pools.accountOf(pool, nodes[kind]);
+            if (!a.slashed && !a.removed) continue;
+            nodes[kind] = _arrive(kind);
+            return _reach("arrive");
+        }
+    }
+
+    function claim(uint256 i) external acts {
+        for (uint256 k = 0; k < sequences.length; ++k) {
+            uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
+            if (_claimFor(files[pool][sequence].node, sequence)) return;
+        }
+    }
+
+    function finalize(uint256 i) external acts {
+        for (uint256 k = 0; k < sequences.length; ++k) {
+            uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
+            if (_finalizable(sequence)) {
+                pools.finalize(pool, sequence, _ref(sequence));
+                return _reach("finalize");
+            }
+        }
+    }
+
+    function forfeit(uint256 i) external acts {
+        for (uint256 k = 0; k < sequences.length; ++k) {
+            uint256 sequence = sequences[(i % sequences.length + k) % sequences.length];
+            if (_forfeitable(sequence)) {
+                pools.forfeit(pool, sequence, files[pool][sequence]);
+                return _reach("forfeit");
+            }
+        }
+    }
+
+    function leavePool(uint256 who) external acts {
+        address n = nodes[who % 4];
+        if (pools.accountOf(pool, n).limit == 0) return;
+        vm.prank(n);
+        pools.leavePool(pool, n);
+        _reach("leave");
+        if (who % 3 != 0) _workLate(n, 0, 0); // what it had uploaded before
+    }
+
+    function rejoin(uint256 who) external acts {
+        IPools.Status status = pools.poolOf(pool).status;
+        if (params.paused() || (status != IPools.Status.Open && status != IPools.Status.Understaffed)) return;
+        for (uint256 i = 0; i < 4; ++i) {
+            address n = nodes[(who % 4 + i) % 4];
+            IPools.Account memory a = pools.accountOf(pool, n);
+            if (a.limit != 0 || a.removed || a.slashed || stakes.stakeOf(n) < defaultTerms().minStake) continue;
+            vm.prank(n);
+            pools.join(pool, n);
+            return _reach("rejoin");
+        }
+    }
+
+    function deposit(uint256 who, uint40 amount) external acts {
+        address n = nodes[who % 4];
+        address op = stakes.operatorOf(n);
+        _give(op, address(stakes), amount);
+        vm.prank(op);
+        stakes.deposit(n, amount);
+        if (pools.accountOf(pool, n).limit != 0) pools.refresh(pool, n);
+        _reach("deposit");
+    }
+
+    function withdraw(uint256 who) external acts {
+        address n;
+        uint256 most;
+        for (uint256 i = 0; i < everyNode.length && most == 0; ++i) {
+            n = everyNode[(who % everyNode.length + i) % everyNode.length];
+            most = stakes.withdrawable(n);
+        }
+        if (most == 0) return;
+        for (uint256 i = 0; i < sequences.length; ++i) {
+            GhostFile storage f = ghostFiles[sequences[i]];
+            if (f.node != n) continue;
+            _expect(f.phase != IPools.Phase.Disputed, "stake left before a dispute's end");
+            bool open = f.phase == IPools.Phase.Settled && (!Codes.isPaid(f.code) || clock < f.time);
+            _expect(!open, "stake left before an outcome was final");
+        }
+        address op = stakes.operatorOf(n);
+        vm.prank(op);
+        stakes.withdraw(n, (most + 1) / 2);
+        _reach("withdraw");
+    }
+
+    function _work(uint256 who, uint24 units) internal {
+        address n = nodes[who];
+        units = 1 + units % 20_000;
+        IPools.Account memory a = pools.accountOf(pool, n);
+        IPools.Pool memory p = pools.poolOf(pool);
+        if (p.status != IPools.Status.Open || a.limit == 0 || a.frozen != 0 || a.unsettled >= 64) return;
+        if (a.earned - a.spent + a.pending + units > a.limit || a.joinedStep >= p.steps) return;
+        uint256 sequence = _submitFrom(n, units);
+        if (who == LATE && a.counter % 4 == 2) withheld[sequence] = true;
+        _reach("submit");
+    }
+
+    function _claimFor(address n, uint256 sequence) internal returns (bool) {
+        (uint256 units, uint256 amount) = pools.claimable(pool, n, sequence);
+        if (units == 0) return false;
+        uint256 before = token.balanceOf(stakes.operatorOf(n));
+        _expect(_claim(sequence) == amount, "another pay than what was claimable");
+        _expect(token.balanceOf(stakes.operatorOf(n)) - before == amount, "pay went elsewhere");
+        _reach("claim");
+        return true;
+    }
+
+    function _finalizable(uint256 sequence) internal view returns (bool) {
+        GhostFile storage f = ghostFiles[sequence];
+        return f.phase == IPools.Phase.Settled && clock >= f.time && Codes.kind(f.code) != Codes.KIND_ACCEPT;
+    }
+
+    function _forfeitable(uint256 sequence) internal view returns (bool) {
+        GhostFile storage f = ghostFiles[sequence];
+        GhostAccount storage a = ghostAccounts[f.node];
+        bool open = f.phase == IPools.Phase.Disputed || (f.phase == IPools.Phase.Settled && clock < f.time);
+        return f.upTo != 0 && !open && a.slashed && f.time > a.barrier;
+    }
+}
