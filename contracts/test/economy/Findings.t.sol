@@ -16,32 +16,32 @@ contract FindingsTest is Planting {
         sequence = _submit();
     }
 
-    function _openAndConclude(uint256 sequence) private {
-        uint256 before = token.balanceOf(owner) + 100_000e9; // _openCanary gives it that much
-        _openCanary(sequence);
-        assertEq(canaries.canaryOf(pool, sequence).trial, 0); // no jury
-        canaries.conclude(pool, sequence, files[pool][sequence]);
-        assertEq(_code(sequence), Codes.CANARY);
-        assertEq(token.balanceOf(owner), before); // no cost
-    }
-
-    /// A committee of the owner's friends says that it cannot get an honest worker's file. The worker has its receipt, so
-    /// it would be paid; but the owner opens a canary that nobody accepted, and so nobody judges.
-    function test_anOpenedCanaryThatNobodyAcceptedTakesAReceiptsPay() public {
+    /// A committee of the owner's friends says that it cannot get an honest worker's file, which its receipt keeps paid;
+    /// the owner opens a canary that nobody accepted. A jury judges it. (Mended: no jury did, and the pay went back.)
+    function test_anOpenedCanaryThatNobodyAcceptedLeavesAReceiptsPayToAJury() public {
         uint256 sequence = _plant();
         _voteAll(sequence / 16, Codes.UNAVAILABLE);
-        uint256 free = pools.poolOf(pool).free;
-        _openAndConclude(sequence);
-        assertEq(pools.poolOf(pool).free - free, PAY); // should stay the worker's
+        _openCanary(sequence);
+        _juryVotes(canaries.canaryOf(pool, sequence).trial, Codes.ACCEPT);
+        canaries.conclude(pool, sequence, files[pool][sequence]);
+        assertEq(_code(sequence), Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(sequence), PAY);
     }
 
-    /// The same committee rejects honest work. The worker disputes; the owner's canary ends the dispute without a jury.
+    /// A committee of the owner's friends rejects honest work. The worker disputes; the owner's canary ends the dispute, no
+    /// jury judges, and it costs the owner nothing.
     function test_anOpenedCanaryThatNobodyAcceptedEndsAWrongedWorkersDispute() public {
         uint256 sequence = _plant();
         _voteAll(sequence / 16, Codes.REJECT_WEIGHTS);
         _dispute(operator, sequence);
         uint256 free = pools.poolOf(pool).free;
-        _openAndConclude(sequence);
+        uint256 before = token.balanceOf(owner) + 100_000e9; // _openCanary gives it that much
+        _openCanary(sequence);
+        assertEq(canaries.canaryOf(pool, sequence).trial, 0);
+        canaries.conclude(pool, sequence, files[pool][sequence]);
+        assertEq(_code(sequence), Codes.CANARY);
+        assertEq(token.balanceOf(owner), before);
         assertTrue(appeals.disputeOf(pool, sequence).resolved);
         assertEq(pools.poolOf(pool).free - free, PAY); // should wait for the worker's jury
     }

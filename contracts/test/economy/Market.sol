@@ -225,12 +225,15 @@ abstract contract Market is Planting {
         IPools.Account memory a = pools.accountOf(pool, n);
         uint256 step = pools.poolOf(pool).steps - 1;
         bytes32 row = keccak256(abi.encode(n, a.counter));
-        Work memory w = Work(keccak256(abi.encode(row)), row, uint24(plan.units), uint16(plan.rows));
-        Receipt memory receipt = _receipt(_serviceName(), n, w.fileHash);
+        Draft memory d = Draft({
+            root: keccak256(abi.encode(row)), fileHash: row, units: uint24(plan.units), rows: uint16(plan.rows)
+        });
+        Work memory work = _work(step, a.counter, d);
+        Receipt memory receipt = _receipt(_serviceName(), n, row);
         vm.prank(n);
-        if (paused) sequence = pools.submitWithReceipt(pool, uint32(step), a.counter, w, receipt);
-        else sequence = pools.submit(pool, uint32(step), a.counter, w);
-        files[pool][sequence] = FileData(n, uint24(step), uint24(a.counter), w.units, w.rows, w.root, w.fileHash);
+        if (paused) sequence = pools.submitWithReceipt(pool, work, receipt);
+        else sequence = pools.submit(uint32(pool), work);
+        files[pool][sequence] = FileData(n, uint24(step), uint24(a.counter), d.units, d.rows, d.root, row);
     }
 
     function _receipt(string memory signer, address n, bytes32 fileHash) internal view returns (Receipt memory) {

@@ -84,9 +84,7 @@ contract Deployer is PRBTest {
             canaries: _at(n + 8)
         });
         Setting memory c = _setting();
-        params = Params(
-            _new("Params", abi.encode(address(this), c.minWindow, c.blockSeconds, c.unbonding, c.values))
-        );
+        params = Params(_new("Params", abi.encode(address(this), c.minWindow, c.blockSeconds, c.unbonding, c.values)));
         stakes = Stakes(_new("Stakes", abi.encode(s)));
         seats = Seats(_new("Seats", abi.encode(s, c.bond, c.minBond, c.epochBlocks)));
         pools = Pools(_new("Pools", abi.encode(s)));
