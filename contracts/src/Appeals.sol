@@ -235,7 +235,8 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         _settleDeposits(d, m, Codes.kind(code) == Codes.KIND_ACCEPT && !overturned, v.delayCompensation, file.node);
     }
 
-    /// @dev What each seat of an overturned majority pays: together at least what the file would have earned.
+    /// @dev What each seat of an overturned majority pays: together at least what the file would have earned, which who
+    /// accepts forged work has paid for nothing, and who rejects honest work has for nothing.
     function _share(
         uint256 pool,
         FileData calldata file,
@@ -247,7 +248,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         for (uint256 i = 0; i < votes.length; ++i) {
             if (Codes.kind(votes[i]) == Codes.kind(wrong)) ++liars;
         }
-        if (liars == 0 || Codes.kind(wrong) != Codes.KIND_ACCEPT) return v.overturnPenalty;
+        if (liars == 0) return v.overturnPenalty;
         uint256 share = (uint256(file.units) * court.termsOf(pool).rate + liars - 1) / liars;
         return share > v.overturnPenalty ? share : v.overturnPenalty;
     }

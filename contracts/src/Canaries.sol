@@ -65,15 +65,16 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
 
         Canary storage c = _canaries[_id(pool, sequence)];
         uint256 fees;
-        (c.code, fees) = _take(pool, sequence, file);
+        bool disputed;
+        (c.code, fees, disputed) = _take(pool, sequence, file);
         c.owner = msg.sender;
         c.reason = reason;
         c.slash = params.values().canarySlash;
         _accuse(c, pool, sequence);
         c.deposit = c.accused.length * c.slash + uint256(t.jury) * t.juryFee;
         emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit, block.timestamp);
-        // what is to be paid is not taken from its node without a jury, whoever is accused
-        if (c.accused.length != 0 || Codes.isPaid(c.code)) _summon(c, pool, sequence, t.jury);
+        // what is to be paid is not taken from its node without a jury, whoever is accused; nor is a dispute's jury
+        if (c.accused.length != 0 || Codes.isPaid(c.code) || disputed) _summon(c, pool, sequence, t.jury);
         token.safeTransferFrom(msg.sender, address(this), c.deposit + fees);
         _send(address(juries), fees);
     }
@@ -141,14 +142,15 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     /// @dev Takes the file from whoever has it: the committee's outcome, or a dispute, which ends.
     function _take(uint256 pool, uint256 sequence, FileData calldata file)
         private
-        returns (uint256 code, uint256 fees)
+        returns (uint256 code, uint256 fees, bool disputed)
     {
         IPools.Submission memory s = pools.submissionOf(pool, sequence);
         if (s.phase == IPools.Phase.Disputed) {
             bytes32 inner = pools.innerHash(pool, sequence, file);
             if (pools.digestOf(inner, file.node) != s.digest) revert NotThisFile();
             if (block.timestamp >= s.finalAt) revert WindowOver(s.finalAt);
-            return appeals.cancel(pool, sequence);
+            (code, fees) = appeals.cancel(pool, sequence);
+            return (code, fees, true);
         }
         code = pools.hold(pool, sequence, file); // reverts unless settled and within the window
         court.setOutcome(pool, sequence, Codes.DISPUTED);

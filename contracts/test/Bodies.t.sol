@@ -8,7 +8,7 @@ import {IJuries} from "../src/interfaces/IJuries.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {IVoting} from "../src/interfaces/IVoting.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, FileRef} from "../src/libraries/Types.sol";
+import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
 /// @notice Committees and juries have the size they were promised with, silence is replaced, missing files blame
@@ -504,5 +504,49 @@ contract BodiesTest is Planting {
         juries.discharge(1);
         vm.expectRevert(IJuries.NotBench.selector);
         juries.replace(1);
+    }
+
+    /// A captured committee rejects honest work; its worker disputes; an opened canary that accuses nobody must not end
+    /// the dispute without any jury.
+    function test_canaryDoesNotTakeAWrongedWorkersJury() public {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        uint256 sequence = _submit();
+        _voteAll(sequence / 16, Codes.REJECT_WEIGHTS);
+        _dispute(stranger, sequence);
+        uint256 free = pools.poolOf(pool).free;
+        _openCanary(sequence);
+        uint256 trial = canaries.canaryOf(pool, sequence).trial;
+        assertNotEq(trial, 0);
+        _juryVotes(trial, Codes.ACCEPT);
+        canaries.conclude(pool, sequence, files[pool][sequence]);
+        assertEq(_code(sequence), Codes.ACCEPT);
+        assertEq(pools.poolOf(pool).free, free); // the pay stays reserved for the worker
+        _passWindow();
+        assertEq(_claim(sequence), PAY);
+    }
+
+    /// Who rejects honest work pays, when a jury says so, what the work would have earned: an owner whose seats take it
+    /// for nothing gains nothing on average, however dear it is.
+    function test_wrongRejectionCostsWhatTheWorkEarns() public {
+        PoolTerms memory t = defaultTerms();
+        t.maxUnits = 300_000;
+        pool = _createPool(t);
+        address worker = _register(operator, "worker of dear files", STAKE);
+        vm.prank(operator);
+        pools.join(pool, worker);
+        _step();
+        uint256 sequence = _submitFrom(worker, 300_000);
+        uint256 pay = 300_000 * 1e6;
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256[] memory members = _committee();
+        uint256 trial = _dispute(operator, sequence);
+        _juryVotes(trial, Codes.ACCEPT);
+        _conclude(sequence);
+        assertEq(_code(sequence), Codes.ACCEPT);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_loss(members[i]), pay / 3);
+        }
     }
 }
