@@ -2,7 +2,7 @@
 
 A plan is a point among a coalition's choices: known attacks, random plans, and variations of those that earned most.
 Lanes are played unwatched, watched (somebody re-checks what is to be paid) and with a canary of the honest owner;
-expectations mix them by `Limits`. Gains are tokens a lane beyond honest play in the same lanes, plus the work spared.
+expectations mix them by EconomyLimits. Gains are tokens a lane beyond honest play in the same lanes, plus work spared.
 
 Keys: `strategies`, `lanes`; `profitable`: how many gain, by three standard errors, within STATED; `worst` of these
 limits, by what it surely gains; `found`: the profitable ones; `beyond`: the best outside each of the limits.
@@ -62,7 +62,7 @@ Plan = dict[str, int]
 
 
 @dataclass(frozen=True)
-class Limits:
+class EconomyLimits:
     """Shares: of the class's seats in the coalition, of lanes that somebody re-checks, of files that are canaries."""
 
     seats: float = 1 / 3
@@ -70,7 +70,7 @@ class Limits:
     canaries: float = 1 / 1_000
 
 
-STATED = Limits()
+STATED = EconomyLimits()
 BEYOND = {"nobody re-checks": replace(STATED, watched=0.0), "no canaries": replace(STATED, canaries=0.0)}
 
 
@@ -86,7 +86,7 @@ class Played:
     def within(self) -> bool:
         return self.plan["seats"] / 100 <= STATED.seats
 
-    def expected(self, limits: Limits = STATED, column: int = 0) -> tuple[float, float]:
+    def expected(self, limits: EconomyLimits = STATED, column: int = 0) -> tuple[float, float]:
         """Mean per lane in tokens, and its standard error."""
         values = [lane[column] / GRAINS for lane in self.lanes]
         canary = min(1.0, limits.canaries * (self.plan["files"] + self.plan["others"]))
@@ -95,12 +95,12 @@ class Played:
         error = sum(rate**2 * variance(part) / len(part) for rate, part in zip(rates, strata, strict=True))
         return sum(rate * fmean(part) for rate, part in zip(rates, strata, strict=True)), math.sqrt(error)
 
-    def least(self, limits: Limits = STATED) -> float:
+    def least(self, limits: EconomyLimits = STATED) -> float:
         """What it surely gains: three standard errors below the mean."""
         mean, error = self.expected(limits)
         return mean - 3 * error
 
-    def told(self, limits: Limits = STATED) -> dict[str, Any]:
+    def told(self, limits: EconomyLimits = STATED) -> dict[str, Any]:
         mean, error = self.expected(limits)
         harm = self.expected(limits, 1)[0]
         return {"name": self.name(), "gain": round(mean, 4), "error": round(error, 4), "harm": round(harm, 4)}
@@ -180,7 +180,7 @@ def play(batch: Sequence[Played]) -> None:
         one.lanes += more
 
 
-def best(played: Sequence[Played], count: int, limits: Limits = STATED, within: bool = True) -> list[Played]:
+def best(played: Sequence[Played], count: int, limits: EconomyLimits = STATED, within: bool = True) -> list[Played]:
     group = [one for one in played if one.within == within]
     return sorted(group, key=lambda one: one.least(limits), reverse=True)[:count]
 

@@ -11,7 +11,7 @@ from benchmarks.economy import (
     NETWORKS,
     STATED,
     VOTE,
-    Limits,
+    EconomyLimits,
     Played,
     best,
     case_types,
@@ -29,10 +29,11 @@ def played(seats: int, *gains: int) -> Played:
 
 def test_lanes_are_weighed_by_how_often_their_kind_happens() -> None:
     one = played(20, 10, 10, -30, -50, 10, 10, -30, -50)
-    assert one.expected(Limits(watched=0.0, canaries=0.0)) == (10, 0)
-    assert one.expected(Limits(watched=1.0, canaries=0.0)) == (-30, 0)
-    assert one.expected(Limits(watched=0.25, canaries=0.0)) == (0, 0)
-    assert one.expected(Limits(watched=0.0, canaries=0.05))[0] == pytest.approx(-20)  # half of lanes of ten files
+    assert one.expected(EconomyLimits(watched=0.0, canaries=0.0)) == (10, 0)
+    assert one.expected(EconomyLimits(watched=1.0, canaries=0.0)) == (-30, 0)
+    assert one.expected(EconomyLimits(watched=0.25, canaries=0.0)) == (0, 0)
+    # half of all lanes of ten files have a canary
+    assert one.expected(EconomyLimits(watched=0.0, canaries=0.05))[0] == pytest.approx(-20)
 
 
 def test_a_gain_is_sure_only_beyond_three_standard_errors() -> None:
