@@ -35,6 +35,21 @@ contract Deployer is PRBTest {
     /// The seats that judge the tests' pools.
     uint32 internal constant FAMILY = uint32(uint256(keccak256("test family"))) | (1 << 31);
 
+    /// @notice What is fixed at deployment, and the first penalties.
+    struct Setting {
+        uint256 minWindow;
+        uint256 blockSeconds;
+        uint256 unbonding;
+        uint256 bond;
+        uint256 minBond;
+        uint256 epochBlocks;
+        IParams.Values values;
+    }
+
+    function _setting() internal view virtual returns (Setting memory) {
+        return Setting(1, 1, 30 days, BOND, BOND / 2, EPOCH, defaultValues());
+    }
+
     function _at(uint256 nonce) internal view returns (address) {
         // nonces below 128 only
         return address(uint160(uint256(keccak256(abi.encodePacked(bytes2(0xd694), address(this), uint8(nonce))))));
@@ -68,9 +83,10 @@ contract Deployer is PRBTest {
             appeals: _at(n + 7),
             canaries: _at(n + 8)
         });
-        params = Params(_new("Params", abi.encode(address(this), 1, 1, 30 days, defaultValues())));
+        Setting memory c = _setting();
+        params = Params(_new("Params", abi.encode(address(this), c.minWindow, c.blockSeconds, c.unbonding, c.values)));
         stakes = Stakes(_new("Stakes", abi.encode(s)));
-        seats = Seats(_new("Seats", abi.encode(s, BOND, BOND / 2, EPOCH)));
+        seats = Seats(_new("Seats", abi.encode(s, c.bond, c.minBond, c.epochBlocks)));
         pools = Pools(_new("Pools", abi.encode(s)));
         court = Court(_new("Court", abi.encode(s)));
         juries = Juries(_new("Juries", abi.encode(s)));

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileRef} from "../../src/libraries/Types.sol";
+import {Contest} from "./Contest.sol";
+
+/// @notice One lane with a coalition among honest parties. Honest seats vote the truth and serve the bytes, wronged
+/// workers dispute and appeal, the honest owner opens its canary, watchers re-check in watched lanes. The coalition
+/// collects every penalty that is due, so that it gets each collector's share: the worst case.
+abstract contract Coalition is Contest {
+    /// @return gain The coalition's tokens beyond what honest play would have left it, with the work that it saved.
+    /// @return harm What everybody else has less than after honest play.
+    function play(bool watched, bool carrier) external returns (int256 gain, int256 harm) {
+        _restore(carrier || plan.canary != 0);
+        (int256 ours, int256 theirs) = _wealth();
+        firstTrial = juries.trialCount();
+        _submitAll(carrier);
+        _judge(0);
+        if (court.roundOf(pool, lane, 1).seedBlock != 0) _judge(1);
+        _open(carrier);
+        _disputeAll(watched);
+        _hearAll();
+        _settleUp();
+        (int256 oursNow, int256 theirsNow) = _wealth();
+        (int256 honest, int256 theirHonest) = _honestPlay(carrier);
+        gain = oursNow - ours - honest + _saved() - _unverified();
+        harm = theirHonest - (theirsNow - theirs);
+    }
+
+    // ---- Money
+
+    function _settleUp() private {
+        _wait(rules.challengeWindow + 1);
+        for (uint256 i = 0; i < count; ++i) {
+            IPools.Submission memory s = pools.submissionOf(pool, lane * 16 + i);
+            if (s.phase != IPools.Phase.Settled || Codes.kind(s.code) == Codes.KIND_ACCEPT) continue;
+            FileRef memory file = _ref(lane * 16 + i);
+            vm.prank(coalition);
+            pools.finalize(pool, lane * 16 + i, file);
+        }
+        for (uint256 i = count; i > 0; --i) {
+            uint256 sequence = lane * 16 + i - 1;
+            (, uint256 amount) = pools.claimable(pool, files[pool][sequence].node, sequence);
+            if (amount != 0) _claim(sequence);
+            else try pools.forfeit(pool, sequence, files[pool][sequence]) {} catch {}
+        }
+        for (uint256 round = 0; round < 2; ++round) {
+            uint256 size = court.roundOf(pool, lane, round).seats.length;
+            for (uint256 i = 0; i < size; ++i) {
+                vm.prank(coalition);
+                court.closeMember(pool, lane, round, i);
+            }
+        }
+        for (uint256 trial = firstTrial + 1; trial <= juries.trialCount(); ++trial) {
+            uint256 size = juries.seatsOf(trial).length;
+            for (uint256 i = 0; i < size; ++i) {
+                vm.prank(coalition);
+                juries.closeJuror(trial, i);
+            }
+        }
+    }
+
+    /// @dev What both sides' tokens would have changed by had everybody done this lane's work and told the truth.
+    function _honestPlay(bool carrier) private view returns (int256 ours, int256 theirs) {
+        uint256 pay = plan.units * rules.rate;
+        // an owner who lacks its own node's bytes would not have had them judged
+        uint256 fees = rules.fee * (plan.owner && plan.held ? plan.others : count);
+        uint256 members = _count(court.roundOf(pool, lane, 0).seats);
+        uint256 paid = count - (carrier ? 1 : 0);
+        int256 cost = int256(paid * pay + fees * rules.committee);
+        ours = int256(plan.files * pay + fees * members);
+        theirs = int256((paid - plan.files) * pay + fees * (rules.committee - members));
+        if (plan.owner) ours -= cost;
+        else theirs -= cost;
+    }
+
+    /// @dev What a committee's fees buy is a verdict: an owner who saved them has not got one.
+    function _unverified() private view returns (int256) {
+        uint256 missing;
+        for (uint256 i = plan.held ? plan.files : 0; plan.owner && i < count; ++i) {
+            if (Codes.kind(_code(lane * 16 + i)) != Codes.KIND_ACCEPT) ++missing;
+        }
+        return int256(missing * rules.committee * rules.fee);
+    }
+
+    /// @dev Work costs its whole pay and a check of others' work its whole fee: the most that not doing them can save.
+    /// Neither spares a coalition with the owner anything: it is the one who lacks the work or the verdict then.
+    function _saved() private view returns (int256) {
+        uint256 pay = plan.units * rules.rate;
+        uint256 saved = plan.owner ? 0 : plan.files * pay * plan.forged / plan.rows;
+        bool lazy = !plan.owner && plan.when == ALWAYS && plan.ownVote != TRUTH && plan.otherVote != TRUTH;
+        if (lazy) saved += _count(court.roundOf(pool, lane, 0).seats) * plan.others * rules.fee;
+        return int256(saved);
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IAppeals} from "../../src/interfaces/IAppeals.sol";
+import {ICanaries} from "../../src/interfaces/ICanaries.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {Audit} from "../../src/libraries/Audit.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData} from "../../src/libraries/Types.sol";
+import {Lane} from "./Lane.sol";
+
+/// @notice What is contested of a lane: canaries, disputes, juries, appeals.
+abstract contract Contest is Lane {
+    uint256 internal constant DISPUTES_HONEST = 1;
+    uint256 internal constant DISPUTES_OWN = 2;
+    uint256 internal constant OPENS_ACCEPTED = 1;
+    uint256 internal constant OPENS_OTHERS = 2;
+    uint256 internal constant OPENS_UNACCUSED = 3;
+
+    /// Places before a jury.
+    uint256[] internal cases;
+    /// The place whose canary is open; 16: none.
+    uint256 internal opened;
+    uint256 internal firstTrial;
+
+    // ---- Canaries and disputes
+
+    function _open(bool carrier) internal {
+        opened = 16;
+        if (carrier) {
+            (, bool standing) = _standing(count - 1);
+            if (standing) opened = count - 1;
+        }
+        for (uint256 i = plan.files; plan.canary != 0 && i < count && opened == 16; ++i) {
+            (uint256 code, bool open) = _standing(i);
+            bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
+            if (!open || accepted != (plan.canary == OPENS_ACCEPTED)) continue;
+            if (plan.canary != OPENS_UNACCUSED || !_anyAccepted(lane * 16 + i)) opened = i;
+        }
+        if (opened == 16) return;
+        uint256 sequence = lane * 16 + opened;
+        FileData memory f = files[pool][sequence];
+        uint256 place = _place(f);
+        (,,, bytes32 seed,) = court.decisionOf(pool, sequence);
+        uint256 row;
+        while (!Audit.sampled(seed, sequence, plan.rows, rules.auditRate, row)) ++row;
+        ICanaries.Planted memory p = ICanaries.Planted(_salt(f.step, place), _proof(_leaves(f.step), place));
+        ICanaries.Rollout memory r = ICanaries.Rollout(row, _rowHash(f), new bytes32[](0));
+        vm.prank(owner);
+        canaries.open(pool, sequence, f, p, r, Codes.REJECT_WEIGHTS);
+    }
+
+    function _anyAccepted(uint256 sequence) private view returns (bool any) {
+        (,, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
+        for (uint256 i = 0; i < votes.length; ++i) {
+            if (Codes.kind(votes[i]) == Codes.KIND_ACCEPT) any = true;
+        }
+    }
+
+    function _disputeAll(bool watched) internal {
+        delete cases;
+        bool attacked;
+        for (uint256 i = 0; i < count; ++i) {
+            (uint256 code, bool open) = _standing(i);
+            if (i == opened || !open) continue;
+            address who = _disputer(i, code, watched, attacked);
+            if (who == address(0)) continue;
+            if (i >= plan.files && who == coalition) attacked = true;
+            cases.push(i);
+            vm.prank(who);
+            appeals.dispute(pool, lane * 16 + i, files[pool][lane * 16 + i]);
+        }
+    }
+
+    /// @dev Wronged workers dispute, and the honest owner what was unavailable to the committee, for it has the bytes.
+    function _disputer(uint256 i, uint256 code, bool watched, bool attacked) private view returns (address) {
+        bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
+        bool judge = code == Codes.UNAVAILABLE && !plan.owner;
+        if (i >= plan.files) {
+            if (!accepted) return _truth(i) == Codes.ACCEPT && (judge || !Codes.isPaid(code)) ? everybody : address(0);
+            return plan.dispute == DISPUTES_HONEST && !attacked ? coalition : address(0);
+        }
+        if (!Codes.isPaid(code) || _truth(i) == Codes.ACCEPT) return address(0);
+        if (plan.dispute == DISPUTES_OWN) return coalition;
+        return watched || judge ? everybody : address(0);
+    }
+
+    /// @return code Its outcome. @return open Whether it can be disputed.
+    function _standing(uint256 i) internal view returns (uint256 code, bool open) {
+        IPools.Submission memory s = pools.submissionOf(pool, lane * 16 + i);
+        return (s.code, s.phase == IPools.Phase.Settled && clock < s.finalAt);
+    }
+
+    // ---- Juries
+
+    function _hearAll() internal {
+        bool busy = true;
+        for (uint256 turn = 0; busy; ++turn) {
+            assertLt(turn, 8);
+            _blocks(3);
+            for (uint256 trial = firstTrial + 1; trial <= juries.trialCount(); ++trial) {
+                if (juries.caseOf(trial).time == 0 && !juries.caseOf(trial).concluded) _hear(trial);
+            }
+            _wait(rules.challengeWindow + defaultTerms().appealWindow + defaultTerms().juryRevealWindow);
+            busy = opened < 16 && !_concluded();
+            for (uint256 i = 0; i < cases.length; ++i) {
+                if (!_resolved(cases[i])) busy = true;
+            }
+        }
+    }
+
+    function _hear(uint256 trial) private {
+        juries.draw(trial);
+        (uint256[] memory jurors, address[] memory voters,,) = juries.juryOf(trial);
+        _touch(jurors);
+        uint256 i = juries.caseOf(trial).sequence & 15;
+        bool ready = _ready(_count(jurors), jurors.length);
+        uint256[] memory votes = new uint256[](jurors.length);
+        bool absent;
+        for (uint256 j = 0; j < jurors.length; ++j) {
+            votes[j] = _ours(jurors[j]) ? _strategic(i, ready, plan.ownJury, plan.otherJury) : _truth(i);
+            if (votes[j] == 0) {
+                absent = true;
+                continue;
+            }
+            bytes32 hash = juries.ballotHash(trial, voters[j], votes[j], 0, "salt");
+            vm.prank(voters[j]);
+            juries.commit(trial, j, hash);
+        }
+        if (absent) _wait(defaultTerms().juryCommitWindow);
+        for (uint256 j = 0; j < jurors.length; ++j) {
+            if (votes[j] == 0) continue;
+            vm.prank(voters[j]);
+            juries.reveal(trial, j, votes[j], 0, "salt");
+        }
+    }
+
+    function _concluded() private returns (bool) {
+        uint256 sequence = lane * 16 + opened;
+        if (canaries.canaryOf(pool, sequence).concluded) return true;
+        canaries.conclude(pool, sequence, files[pool][sequence]);
+        return canaries.canaryOf(pool, sequence).concluded;
+    }
+
+    /// @dev Whoever a verdict wrongs appeals while it can: honest parties by the truth, the coalition by its plan.
+    function _resolved(uint256 i) private returns (bool) {
+        uint256 sequence = lane * 16 + i;
+        IAppeals.Dispute memory d = appeals.disputeOf(pool, sequence);
+        if (d.resolved) return true;
+        vm.prank(coalition);
+        appeals.conclude(pool, sequence, files[pool][sequence]);
+        d = appeals.disputeOf(pool, sequence);
+        if (d.resolved) return true;
+        if (clock < d.appealUntil && d.appellant == address(0)) {
+            bool just = Codes.kind(d.verdict) == Codes.kind(_truth(i));
+            if (just && !plan.appeal) return false;
+            vm.prank(just ? coalition : everybody);
+            appeals.appeal(pool, sequence);
+        }
+        return false;
+    }
+}
