@@ -115,9 +115,9 @@ contract Seats is Classes, ReentrancyGuardTransient {
     function optOut(uint256 seat, uint256 class) external {
         _onlyActive(seat);
         uint256 w = _memberships[seat];
-        uint256 unit = w.find(class);
-        if (class == 0 || unit == 0 || w.classAt(unit) != class) revert NotOptedIn();
-        _memberships[seat] = _exit(w, seat, unit);
+        uint256 index = w.find(class);
+        if (class == 0 || index == Memberships.MOST) revert NotOptedIn();
+        _memberships[seat] = _exit(w, seat, index);
     }
 
     /// @inheritdoc ISeats
@@ -308,7 +308,7 @@ contract Seats is Classes, ReentrancyGuardTransient {
     }
 
     function _onlyActive(uint256 seat) private view {
-        Slot storage slot = _slots[seat];
+        Slot memory slot = _slots[seat];
         if (slot.owner != msg.sender) revert NotSeatOwner();
         if (slot.state != State.Active) revert SeatInactive();
     }

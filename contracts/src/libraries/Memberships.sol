@@ -3,42 +3,35 @@ pragma solidity 0.8.37;
 
 /// @title Memberships
 /// @notice The classes of one seat and its place in each, in one word: class 32 | place 16, five times; the highest bit
-/// says that the seat was opened, so that opting in never pays for a fresh word. An entry of class 0 is free. An entry is
-/// named by its `unit`: a word with only the entry's lowest bit.
+/// says that the seat was opened, so that opting in never pays for a fresh word. An entry of class 0 is free.
 library Memberships {
     /// Most classes of one seat.
     uint256 internal constant MOST = 5;
     /// The word of a seat in no class.
     uint256 internal constant NONE = 1 << 255;
 
-    uint256 private constant UNITS = 1 | (1 << 48) | (1 << 96) | (1 << 144) | (1 << 192);
-    uint256 private constant CLASSES = UNITS * type(uint32).max;
+    uint256 private constant ENTRY = 48;
 
-    function unitOf(uint256 index) internal pure returns (uint256) {
-        return 1 << (48 * index);
+    function classAt(uint256 w, uint256 index) internal pure returns (uint256) {
+        return (w >> (index * ENTRY)) & type(uint32).max;
     }
 
-    /// @notice The first entry of a class, or the first free one for class 0; 0 when there is none.
-    function find(uint256 w, uint256 class) internal pure returns (uint256 unit) {
+    function placeAt(uint256 w, uint256 index) internal pure returns (uint256) {
+        return (w >> (index * ENTRY + 32)) & type(uint16).max;
+    }
+
+    /// @notice The index of a class, or of a free entry for class 0; `MOST` when there is none.
+    function find(uint256 w, uint256 class) internal pure returns (uint256 index) {
+        if (w == NONE && class != 0) return MOST;
         unchecked {
-            // Zero where an entry is of that class; then adding all ones does not carry out of its 32 bits.
-            uint256 difference = (w ^ (class * UNITS)) & CLASSES;
-            uint256 found = ~(difference + CLASSES) & (UNITS << 32);
-            return (found & (0 - found)) >> 32;
+            for (; index < MOST && w & type(uint32).max != class; ++index) {
+                w >>= ENTRY;
+            }
         }
     }
 
-    function classAt(uint256 w, uint256 unit) internal pure returns (uint256) {
-        return (w / unit) & type(uint32).max;
-    }
-
-    function placeAt(uint256 w, uint256 unit) internal pure returns (uint256) {
-        return (w / (unit << 32)) & type(uint16).max;
-    }
-
-    function withEntry(uint256 w, uint256 unit, uint256 class, uint256 place) internal pure returns (uint256) {
-        unchecked {
-            return (w & ~(((1 << 48) - 1) * unit)) | (((place << 32) | class) * unit);
-        }
+    function withEntry(uint256 w, uint256 index, uint256 class, uint256 place) internal pure returns (uint256) {
+        uint256 shift = index * ENTRY;
+        return (w & ~(uint256((1 << ENTRY) - 1) << shift)) | ((place << 32 | class) << shift);
     }
 }
