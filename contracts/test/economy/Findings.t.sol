@@ -8,6 +8,7 @@ import {Planting} from "../helpers/Planting.sol";
 /// what happens, not what should: whoever mends a rule turns its test round.
 contract FindingsTest is Planting {
     uint256 internal constant PAY = 1_000 * 1e6;
+    uint256 internal constant LOCAL_BOND = 100e9;
 
     function _plant() private returns (uint256 sequence) {
         address[] memory who = new address[](1);
@@ -54,13 +55,34 @@ contract FindingsTest is Planting {
         _conclude(sequence);
         assertEq(_code(sequence), Codes.ACCEPT);
         for (uint256 i = 0; i < 3; ++i) {
-            assertEq(BOND - seats.seatOf(members[i]).bond, 33_333_333_334); // a third of 100 tokens
+            assertEq(LOCAL_BOND - seats.seatOf(members[i]).bond, 33_333_333_334); // a third of 100 tokens
         }
     }
 
-    /// @dev With the least penalty of the network `local`.
+    /// The bonds that judge a file cover its pay, but not that of a lane's other files: who rejects nine of them is out of
+    /// bond after three. With a jury of five that is captured now and then, an owner gains by it.
+    function test_aLanesWrongRejectionsCostNoMoreThanTheBonds() public {
+        for (uint256 i = 0; i < 9; ++i) {
+            _submitFrom(node, 100_000);
+        }
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256[] memory members = court.roundOf(pool, 0, 0).seats;
+        for (uint256 i = 0; i < 9; ++i) {
+            _juryVotes(_dispute(operator, i), Codes.ACCEPT);
+            _conclude(i);
+            assertEq(_code(i), Codes.ACCEPT);
+        }
+        uint256 cost;
+        for (uint256 i = 0; i < 3; ++i) {
+            cost += LOCAL_BOND - seats.seatOf(members[i]).bond;
+        }
+        assertEq(cost, 3 * LOCAL_BOND); // should be 9 files of 100 tokens
+    }
+
+    /// @dev With bonds and the least penalty of the network `local`.
     function _setting() internal view override returns (Setting memory setting) {
         setting = super._setting();
+        (setting.bond, setting.minBond) = (LOCAL_BOND, LOCAL_BOND / 2);
         setting.values.overturnPenalty = 1e9;
     }
 }
