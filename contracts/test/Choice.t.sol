@@ -8,10 +8,6 @@ import {Codes} from "../src/libraries/Codes.sol";
 import {PoolTerms, Receipt, Work} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
-interface VmCool {
-    function cool(address target) external;
-}
-
 /// @notice Seats judge what they chose, and only that; a pool that too few chose takes no work.
 contract ChoiceTest is Planting {
     uint256 internal constant PAY = 1_000 * 1e6;
@@ -582,24 +578,6 @@ contract ChoiceTest is Planting {
         _nextEpoch();
         assertEq(seats.countAt(9, seats.currentEpoch()), 1);
         assertGt(_hits(FAMILY, 200)[2], 35);
-    }
-
-    function test_optingInIsCheap() public {
-        bytes memory call = abi.encodeCall(seats.optIn, (12, FAMILY));
-        address who = _seatOwner(12);
-        VmCool(address(vm)).cool(address(seats));
-        assertGt(address(seats).code.length, 0); // a transaction's own target is warm
-        vm.prank(who);
-        uint256 before = gasleft();
-        (bool ok,) = address(seats).call(call);
-        uint256 used = before - gasleft();
-        assertTrue(ok);
-        uint256 whole = 21_000 + used;
-        for (uint256 i = 0; i < call.length; ++i) {
-            whole += call[i] == 0 ? 4 : 16;
-        }
-        assertGt(whole, 40_000); // one new word at least was paid for
-        assertLt(whole, 60_001);
     }
 
     // ---- Sets by epoch, against plain ones
