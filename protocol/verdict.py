@@ -188,6 +188,8 @@ def combine(findings: Sequence[Finding]) -> Code:
 
 def pack(codes: Sequence[Code]) -> int:
     """Up to 16 codes into one word, code i at bits 4i … 4i+3, as `Codes.at` reads them."""
+    if Code.LATE in codes:
+        raise ValueError("late is said of a file, never in a vote or of a lane")
     if len(codes) > LANE:
         raise ValueError(f"a lane has at most {LANE} submissions, not {len(codes)}")
     return sum(int(code) << (4 * i) for i, code in enumerate(codes))
