@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import HashStore
 
 from protocol.errors import MusterError, first_line
 
@@ -79,7 +78,8 @@ class DistributedRanks:
             if "WORLD_SIZE" in os.environ:
                 dist.init_process_group(backend, timeout=limit)
             else:
-                dist.init_process_group(backend, timeout=limit, store=HashStore(), rank=0, world_size=1)
+                alone = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=limit)  # type: ignore[attr-defined]
+                dist.init_process_group(backend, timeout=limit, store=alone, rank=0, world_size=1)
         self.rank: int = dist.get_rank()
         self.world: int = dist.get_world_size()
 

@@ -10,7 +10,9 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", "torch.distributed", "transformers", "engines.loading", "trainer.ranks"])
+_CONTEXT.set_forkserver_preload(
+    ["pytest", "transformers.models.qwen2.modeling_qwen2", "engines.loading", "trainer.learner"]
+)
 
 
 def on_ranks(world: int, work: Callable[..., Any], *args: Any, seconds: float = 30.0) -> list[Any]:

@@ -50,13 +50,18 @@ class Placement:
         return model
 
 
-def make_placement(parallel: ParallelConfig, memory: MemoryConfig, device: str) -> Placement:
-    """Join the other ranks, if this process was started as one of several. Raises ConfigError, RanksLostError."""
+def make_placement(
+    parallel: ParallelConfig, memory: MemoryConfig, device: str, ranks: Ranks | None = None
+) -> Placement:
+    """The placement that a configuration asks for, on `ranks` or those that this process was started as one of.
+
+    Raises ConfigError, RanksLostError.
+    """
     device = rank_device(device)
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
     sharded = memory.offload_optimizer or memory.offload_reference  # what offloads is a part of sharding
-    ranks = join_ranks(device, parallel.timeout_seconds, grouped=sharded)
+    ranks = ranks or join_ranks(device, parallel.timeout_seconds, grouped=sharded)
     if ranks.world == 1 and not sharded:
         return Placement(ranks, device, None, memory)
     shard = parallel.shard or ranks.world
@@ -67,8 +72,7 @@ def make_placement(parallel: ParallelConfig, memory: MemoryConfig, device: str) 
     kind = torch.device(device).type
     if shard == ranks.world:
         return Placement(ranks, device, init_device_mesh(kind, (shard,)), memory)
-    replicas = ranks.world // shard
-    mesh = init_device_mesh(kind, (replicas, shard), mesh_dim_names=("replicate", "shard"))
+    mesh = init_device_mesh(kind, (ranks.world // shard, shard), mesh_dim_names=("replicate", "shard"))
     return Placement(ranks, device, mesh, memory)
 
 
