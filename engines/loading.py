@@ -114,6 +114,11 @@ def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
     return model.to(device).eval().requires_grad_(False)
 
 
+def same_layout(model: Any, folder: Path) -> bool:
+    """Whether every tensor of a folder is a parameter of a loaded model, under one of its names. Raises IntegrityError."""
+    return tensor_shapes(folder).keys() <= {name for name, _ in model.named_parameters(remove_duplicate=False)}
+
+
 def reload_weights(model: Any, folder: Path) -> None:
     """Replace a loaded model's weights by those of a folder of the same shape; all of them, or none.
 
