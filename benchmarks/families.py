@@ -12,11 +12,13 @@ of rollouts that the step made different. A quick run has two families.
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from benchmarks.family_models import FAMILIES, Family
 from benchmarks.offline_pool import TASK, texts, work_of
@@ -42,11 +44,10 @@ ROLLOUTS = 200
 
 
 class Node:
-    """An engine in a process of its own: vLLM keeps global state, and rewrites parts of transformers."""
+    """An engine that makes and judges files, run by `executor`."""
 
-    def __init__(self, engine: str) -> None:
-        self.engine = engine
-        self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    def __init__(self, engine: str, executor: Executor) -> None:
+        self.engine, self._process = engine, executor
 
     def make(self, folder: Path, files: int) -> list[Produced]:
         return self._process.submit(_make, self.engine, folder, files).result()
@@ -83,7 +84,7 @@ def _rejected(name: str, folder: Path, files: Sequence[Produced]) -> list[str]:
         facts = SubmissionFacts(work, made.commitment, work.id.counter, bytes(32), AUDIT_EVERYTHING)
         verdict = judge(facts, made.data, CONFIG, environment, engine)
         if not verdict.code.is_accept:
-            out.append(f"{name}: {verdict.code.label}, {verdict.findings[-1].detail}")
+            out.append(f"{name}: {verdict.code.label}, {verdict.findings[-1].note}")
     return out
 
 
@@ -96,15 +97,34 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
     return {"families": families}
 
 
-def measure(family: Family, engines: Sequence[str], rollouts: int, say: Callable[[str], None]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Round:
+    """What each engine made of one step's weights, and what the others said against it."""
+
+    made: dict[str, list[Produced]]
+    rejected: int
+
+
+def own_process() -> Executor:
+    """vLLM keeps global state, and rewrites parts of transformers."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+def measure(
+    family: Family,
+    engines: Sequence[str],
+    rollouts: int,
+    say: Callable[[str], None],
+    executor: Callable[[], Executor] = own_process,
+) -> dict[str, Any]:
     """One family; `rollouts` by each engine before the training step, a fifth of them after it."""
     files = -(-rollouts // CONFIG.work.rows)
-    nodes = [Node(name) for name in engines]
+    nodes = [Node(name, executor()) for name in engines]
     try:
         with tempfile.TemporaryDirectory(prefix="muster-family-") as temporary:
             base = family.save(Path(temporary) / "base")
             first = _crosswise(nodes, base, files, say)
-            trained, error = train(base, first, Path(temporary) / "trained")
+            trained, error = train(base, [file for made in first.made.values() for file in made])
             later = _crosswise(nodes, trained, max(1, files // 5), say)
     finally:
         for node in nodes:
@@ -119,3 +139,39 @@ def measure(family: Family, engines: Sequence[str], rollouts: int, say: Callable
         "trainer_max_error": float(f"{error:.2g}"),
         "changed": round(sum(changed) / len(changed), 2),
     }
+
+
+def _crosswise(nodes: Sequence[Node], folder: Path, files: int, say: Callable[[str], None]) -> Round:
+    """Every engine makes files, every engine judges all of them."""
+    made = {node.engine: node.make(folder, files) for node in nodes}
+    everything = [file for files_of_one in made.values() for file in files_of_one]
+    complaints = [line for node in nodes for line in node.rejected(folder, everything)]
+    for line in complaints[:3]:
+        say(f"{folder.name}: {line}")
+    return Round(made, len(complaints))
+
+
+def train(base: Path, files: Sequence[Produced]) -> tuple[Path, float]:
+    """One training step on rollouts of all files; returns the exported folder beside `base`, and the largest distance
+    of the trainer's log-probs before the step from those that the files state, in nats."""
+    learner = Learner(base, CONFIG.train.model_copy(update={"warmup_steps": 0}), CONFIG.work.temperature)
+    groups = [group for made in files for group in _groups(made)]
+    samples = [rollout for group in groups for rollout in group]
+    old = learner._old_logprobs(samples)
+    stated = {number: torch.tensor(rollout.logprobs) for number, rollout in enumerate(samples)}
+    error = max(float((old[number] - stated[number]).abs().max()) for number in stated)
+    learner.train_step(groups)
+    return learner.policy.export(base.with_name("trained")), error
+
+
+def _groups(made: Produced) -> list[Group]:
+    """A file's groups. A random model earns nothing by the task: here a rollout's first token decides its reward."""
+    groups = []
+    for _, members in groupby(made.rollouts, key=lambda row: row.slot):
+        groups.append(
+            tuple(
+                TrainRollout(row.prompt_tokens, row.output_tokens, float(row.output_tokens[0] % 2), 0.0, row.logprobs)
+                for row in members
+            )
+        )
+    return groups

@@ -15,16 +15,16 @@ CORPUS = (
     "Give only the final answer. The answer is a number between one and a hundred.",
     "Think for 40 tokens before giving a response. You are a helpful assistant.",
 )
-GPT_PATTERN = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+"""
+GPT_PATTERN = (
+    r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+"""
+)
 MERGES = 120
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-SMOLLM3 = (
-    "<|im_start|>system\nToday Date: {{ strftime_now('%d %B %Y') }}\nReasoning Mode: /think<|im_end|>\n" + CHATML
-)
+SMOLLM3 = "<|im_start|>system\nToday Date: {{ strftime_now('%d %B %Y') }}\nReasoning Mode: /think<|im_end|>\n" + CHATML
 LLAMA3 = (
     "{{ bos_token }}{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
     "<|start_header_id|>system<|end_header_id|>\n\nToday Date: {{ date_string }}\n\n<|eot_id|>"
@@ -70,7 +70,7 @@ def byte_level(*special: str, bos: str | None = None, eos: str = "<|endoftext|>"
     trainer = trainers.BpeTrainer(vocab_size=256 + MERGES, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(CORPUS, trainer)
     tokenizer.add_special_tokens(list(dict.fromkeys([*([bos] if bos else []), eos, *special])))
-    if prepend:
+    if prepend and bos:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, tokenizer.token_to_id(bos))]
         )
@@ -141,7 +141,7 @@ class Family:
         config = getattr(library, f"{self.architecture}Config")(**common | self.settings)
         model = library.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
+            for parameter in model.parameters():
                 # A fresh norm is all ones and a fresh bias all zeros: a mistake in either would not show.
                 if parameter.ndim == 1:
                     parameter.add_(0.1 * torch.randn_like(parameter))

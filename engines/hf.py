@@ -106,5 +106,5 @@ class TransformersEngine:
         return int(self.model.get_output_embeddings().weight.shape[0])
 
     def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
-        positions = getattr(self.model.config, "max_position_embeddings", None)
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         check_sequence(prompt, tokens, positions, self._vocabulary, output)

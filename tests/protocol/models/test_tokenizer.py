@@ -118,7 +118,7 @@ def test_a_folder_without_eos_is_refused(tmp_path: Path, text: str) -> None:
 def test_broken_folders_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="no model folder"):
         load_tokenizer(tmp_path / "absent")
-    with pytest.raises(IntegrityError, match="holds no tokenizer.json"):
+    with pytest.raises(IntegrityError, match="holds no tokenizer"):
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(IntegrityError, match="cannot be read"):
