@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from engines.loading import set_threads
-from protocol.config import TrainConfig
 from protocol.errors import IntegrityError
 from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.training import TrainConfig
 from tests.trainer.helpers import small_model, some_groups
 from trainer.learner import Learner
 from trainer.model.policy import Policy
