@@ -29,8 +29,8 @@ MICRO_BATCH_TOKENS = 8192
 class StepMetrics:
     """One training step. Means are over output tokens, except the rewards' (over rollouts, dropped groups included).
 
-    `clip_low`, `clip_high`: shares of tokens on which the trust region's bounds acted; `kl`: estimate against the policy
-    before the step; `seconds`: wall time of the step.
+    `clip_low`, `clip_high`: shares of tokens on which the trust region's bounds acted; `kl`: estimate against the
+    policy before the step; `seconds`: wall time of the step.
     """
 
     step: int

@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
+from protocol.errors import ConfigError
 from protocol.training import TrainConfig
+
 
 def learning_rate(config: TrainConfig, update: int) -> float:
     """Of the schedule, for a run that ends at `steps` × `minibatches` updates; `update` counts from 0."""
@@ -22,6 +24,8 @@ def learning_rate(config: TrainConfig, update: int) -> float:
 def build_optimizer(model: Any, config: TrainConfig) -> torch.optim.AdamW:
     """AdamW with weight decay on matrices only; norms and biases are not decayed."""
     method = config.optimizer.method
+    if method.name != "adamw":
+        raise ConfigError(f"optimizer {method.name} is not built yet", "choose adamw")
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": method.weight_decay},

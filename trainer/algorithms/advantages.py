@@ -16,12 +16,12 @@ _DEVIATION_FLOOR = 1e-4
 
 def centred(rewards: Rewards) -> Rewards:
     """R − mean (Dr. GRPO, 2503.20783): no division, so that easy and hard problems are not weighted up."""
-    return rewards - rewards.mean()
+    return rewards - np.mean(rewards)
 
 
 def normalised(rewards: Rewards) -> Rewards:
     """(R − mean) / (deviation + 1e-4), the sample's deviation (GRPO, 2402.03300)."""
-    return centred(rewards) / (rewards.std(ddof=1) + _DEVIATION_FLOOR)
+    return centred(rewards) / (np.std(rewards, ddof=1) + _DEVIATION_FLOOR)
 
 
 def leave_one_out(rewards: Rewards) -> Rewards:
@@ -32,7 +32,7 @@ def leave_one_out(rewards: Rewards) -> Rewards:
 def maxrl(rewards: Rewards) -> Rewards:
     """(R − mean) / mean (MaxRL, 2602.02710): maximises ln p(correct) rather than p, so rarely solved problems count
     more. For rewards that are never negative."""
-    mean = rewards.mean()
+    mean = np.mean(rewards)
     return centred(rewards) / mean if mean > 0 else np.zeros_like(rewards)
 
 
