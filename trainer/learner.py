@@ -18,6 +18,7 @@ from trainer.algorithms.selection import select
 from trainer.algorithms.tokens import TokenBatch, TokenLoss
 from trainer.batch import MicroBatch, micro_batches
 from trainer.model.policy import Policy
+from trainer.model.sharding import Placement
 from trainer.optimizer import apply_update, build_optimizer
 from trainer.rollouts import Group, TrainRollout
 from trainer.state.checkpoint import LearnerState, read_checkpoint, write_checkpoint
@@ -60,14 +61,15 @@ class Learner:
         config: TrainConfig,
         temperature: float,
         dtype: str = "float32",
-        device: str = "cpu",
+        placement: Placement | None = None,
         seed: int = 0,
     ) -> None:
         self.config = config
         self.temperature = temperature
-        self.policy = Policy(folder, dtype, device)
+        self.policy = Policy(folder, dtype, placement)
         self.optimizer = build_optimizer(self.policy.model, config)
-        self.reference = Policy(folder, dtype, device) if config.algorithm.kl.coefficient > 0 else None
+        penalised = config.algorithm.kl.coefficient > 0
+        self.reference = Policy(folder, dtype, placement, frozen=True) if penalised else None
         self.generator = torch.Generator().manual_seed(seed)
         self.loss = make_loss(config.algorithm)
         self.normaliser = make_normaliser(config.algorithm)

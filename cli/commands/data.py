@@ -1,12 +1,11 @@
 """`muster data`: choosing the problems that a pool's work is drawn from."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Commands, JsonOption
+from cli.options import Commands, EngineOptions, JsonOption
 from cli.output import emit, fields
 from protocol.errors import ConfigError
 
@@ -17,22 +16,12 @@ app = Commands(help="The problems of a pool.", no_args_is_help=True)
 app.callback()(lambda: None)
 
 
-@dataclass(frozen=True)
-class EngineOptions:
-    """Options of what generates."""
-
-    engine: Annotated[str, typer.Option(help="transformers, vllm or auto.")] = "auto"
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu"
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads on the CPU.")] = 1
-    batch: Annotated[int, typer.Option(min=1, max=65536, help="Most sequences at once.")] = 64
-
-
 @app.command("filter")
 def filter_problems(
     pool_config: Annotated[Path, typer.Option(help="Pool configuration: model, task, work.")],
     weights: Annotated[Path, typer.Option(help="Folder of the model that tries the problems.")],
     out: Annotated[Path, typer.Option(help="New pool configuration to write, with the kept problems.")],
-    by: EngineOptions,
+    engine: EngineOptions,
     candidates: Annotated[int, typer.Option(min=1, max=1 << 22, help="Problems to try.")] = 4096,
     samples: Annotated[int, typer.Option(min=1, max=1024, help="Tries at each.")] = 8,
     lowest: Annotated[float, typer.Option(min=0, max=1, help="Least share of solved tries.")] = 0.125,
@@ -44,10 +33,6 @@ def filter_problems(
 ) -> None:
     """Keep the problems that a model solves sometimes: those it never or nearly always solves teach nothing. Run it
     again after an interruption and it goes on."""
-    import os
-
-    from engines.factory import make_engine
-    from engines.runtime import torch_environment
     from protocol.config import PoolConfig
     from protocol.documents import load_document
     from protocol.files import explained, write_atomic
@@ -58,12 +43,11 @@ def filter_problems(
         raise ConfigError("--lowest is above --highest", "swap them")
     if not weights.is_dir():
         raise ConfigError(f"{weights} is not a folder", "name the folder of a model")
-    for name, value in torch_environment(by.threads).items():
-        os.environ.setdefault(name, value)
-    engine = make_engine(by.engine, config.model.dtype, by.device, by.threads, by.batch)
+    engine.set_threads()
     plan = FilterPlan(candidates, samples, lowest, highest)
     journal = journal or out.with_suffix(".tries.jsonl")
-    report = run_filter(engine, config, weights, plan, journal, by.batch, lambda line: typer.echo(line, err=True))
+    made, say = engine.config().make(), lambda line: typer.echo(line, err=True)
+    report = run_filter(made, config, weights, plan, journal, engine.batch, say)
     task = config.task.model_copy(update={"problems": report.problems})
     with explained(f"write {out}", "check the folder"):
         write_atomic(out, config.model_copy(update={"task": task}).model_dump_json(indent=2).encode() + b"\n")

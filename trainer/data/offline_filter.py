@@ -20,7 +20,7 @@ from protocol.files import explained
 from protocol.folders import file_digests
 from protocol.problems import ProblemFilter, candidate_seed
 from protocol.tasks.environment import Environment
-from trainer.evaluation.attempts import Attempt, outcomes
+from trainer.evaluation.attempts import Attempt, score_attempts
 
 _SOLVED = 1.0
 
@@ -98,7 +98,7 @@ def _solved(
         for one in candidates
         for sample in range(samples)
     ]
-    done = outcomes(engine, environment, attempts, batch)
+    done = score_attempts(engine, environment, attempts, batch)
     for _ in candidates:
         yield sum(next(done).score.task_reward >= _SOLVED for _ in range(samples))
 

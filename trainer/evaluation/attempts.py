@@ -17,16 +17,16 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScoredAttempt:
     """A scored try; `length` in output tokens, EOS included."""
 
     score: Score
     length: int
 
 
-def outcomes(
+def score_attempts(
     engine: Engine, environment: Environment, attempts: Sequence[Attempt], batch: int, temperature: float | None = None
-) -> Iterator[Outcome]:
+) -> Iterator[ScoredAttempt]:
     """The outcome of every try, in order, `batch` at a time, with the weights that the engine has loaded. The
     temperature is the pool's unless another is given."""
     work = environment.config.work
@@ -39,4 +39,4 @@ def outcomes(
         ]
         for one, completion in zip(part, engine.generate(requests, sampling), strict=True):
             score = environment.score(one.problem_seed, one.target_length, completion.tokens)
-            yield Outcome(score, len(completion.tokens))
+            yield ScoredAttempt(score, len(completion.tokens))
