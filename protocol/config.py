@@ -5,12 +5,14 @@ Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Mone
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PositiveInt, model_validator
 
 from protocol.documents import Document, load_document, parse_document
 from protocol.encoding import canonical_json
+from protocol.problems import ProblemFilter
+from protocol.training import TrainConfig
 
 
 class ModelConfig(Document):
@@ -25,22 +27,42 @@ class ModelConfig(Document):
 
 
 class TaskConfig(Document):
-    """A task of `protocol/tasks`, e.g. name `reasoning_gym/chain_sum` with the generator's own parameters."""
+    """A task of `protocol/tasks`, e.g. name `reasoning_gym/chain_sum` with the generator's own parameters. `problems`:
+    what an offline filter kept of the generator's problems; without it work is drawn from all."""
 
     name: str
     params: dict[str, Any] = Field(default_factory=dict)
+    problems: ProblemFilter | None = None
+
+
+TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=64)]
 
 
 class WorkConfig(Document):
-    """The shape of one rollout file."""
+    """The shape of one rollout file. `targets`: lengths (output tokens) that answers are asked to have, drawn for each
+    problem; or `classes`: such lengths for each class of nodes, the weakest first (protocol/budgets.py). An answer
+    loses `length_alpha` of reward for every token that it is off its target."""
 
     problems_per_file: int = Field(16, ge=1, le=4096)
     samples_per_problem: int = Field(8, ge=1, le=256)
     max_new_tokens: int = Field(64, ge=1, le=131072)
     max_prompt_tokens: int = Field(256, ge=1, le=131072)
     temperature: float = Field(1.0, gt=0, le=10)
-    targets: tuple[int, ...] = ()
+    targets: tuple[PositiveInt, ...] = Field((), max_length=64)
+    classes: tuple[TargetLengths, ...] = Field((), max_length=16)
     length_alpha: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _budgets(self) -> Self:
+        if self.targets and self.classes:
+            raise ValueError("`targets` and `classes` exclude one another")
+        longest = max((length for lengths in (self.targets, *self.classes) for length in lengths), default=0)
+        if longest > self.max_new_tokens:
+            raise ValueError(f"a target of {longest} tokens, but `max_new_tokens` is {self.max_new_tokens}")
+        means = [sum(lengths) / len(lengths) for lengths in self.classes]
+        if means != sorted(means):
+            raise ValueError("`classes` go from the weakest nodes, with the shortest targets, to the strongest")
+        return self
 
     @property
     def rows(self) -> int:
@@ -83,28 +105,6 @@ BF16_CHECKS = ChecksConfig(
 `muster calibrate`. What they cannot see stands in docs/verification.md."""
 
 
-class TrainConfig(Document):
-    """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner."""
-
-    steps: int = Field(30, ge=1)
-    files_per_step: int = Field(4, ge=1)
-    async_level: int = Field(2, ge=0, le=16)
-    learning_rate: float = Field(3e-4, gt=0)
-    warmup_steps: int = Field(3, ge=0)
-    decay_share: float = Field(0.4, ge=0, le=1)
-    beta1: float = 0.9
-    beta2: float = 0.99
-    weight_decay: float = 0.01
-    grad_clip: float = Field(0.5, gt=0)
-    clip_epsilon: float = 0.2
-    clip_delta: float = 4.0
-    entropy_coefficient: float = 0.0
-    kl_coefficient: float = 0.0
-    importance_cap: float = Field(2.0, ge=0, description="bound of stale rollouts' importance weights; 0: no weights")
-    minibatches: int = Field(1, ge=1)
-    heldout_problems: int = Field(256, ge=1)
-
-
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights."""
 
@@ -115,6 +115,17 @@ class PoolConfig(Document):
     work: WorkConfig = WorkConfig()
     checks: ChecksConfig = ChecksConfig()
     train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _trainable(self) -> "PoolConfig":
+        """What work and training promise one another."""
+        if self.work.samples_per_problem < 2:
+            raise ValueError("work.samples_per_problem must be at least 2: an advantage compares a problem's samples")
+        if self.train.algorithm.advantage == "maxrl" and self.work.length_alpha > 0:
+            raise ValueError("advantage maxrl divides by the mean reward; work.length_alpha makes rewards negative")
+        if self.train.minibatches > self.work.rows * self.train.files_per_step:
+            raise ValueError("train.minibatches exceeds the rollouts of a step")
+        return self
 
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))

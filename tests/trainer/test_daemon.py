@@ -16,7 +16,7 @@ from chain.records import Pool, Step, Submission
 from chain.state import State
 from demo.pool import DEMO_TASK
 from protocol.api.work import HeartbeatRequest, StepRequest
-from protocol.config import PoolConfig, TrainConfig, WorkConfig
+from protocol.config import PoolConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import load_tokenizer
@@ -25,16 +25,17 @@ from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.tasks.rewards import float32
+from protocol.training import TrainConfig
 from protocol.verdict import Code
 from runtime.process import KeyConfig
 from storage.keys import MissingObjectError
 from storage.settings import S3Settings
 from tests.chain.game import terms
 from tests.trainer.helpers import small_model
-from trainer.checkpoint import checkpoints
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
 from trainer.daemon import EXIT_DONE, Trainer
+from trainer.state.checkpoint import checkpoints
 from trainer.tiny_model import tiny_model_config
 
 OWNER = Account.from_key(b"\x07" * 32)
@@ -261,7 +262,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path,
     assert start(world).run() == EXIT_DONE
     steps = list(world.steps)
     newest = checkpoints(tmp_path / "checkpoints")[-1]
-    (newest / "optimizer.pt").write_bytes(b"")
+    (newest / "__0_0.distcp").write_bytes(b"")
     again = start(world)
     assert again.learner.step == 2
     assert again.run() == EXIT_DONE

@@ -7,9 +7,9 @@ from typing import Any
 
 from protocol.errors import IntegrityError
 from protocol.folders import drop_old, remove_leftovers
-from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.learner import Learner
-from trainer.records import Records
+from trainer.state.checkpoint import checkpoint_path, checkpoints
+from trainer.state.records import Records
 
 log = logging.getLogger("muster.trainer")
 _KEPT_CHECKPOINTS = 3
@@ -42,7 +42,7 @@ class TrainingProgress:
             "document": document,
             "files": files,
         }
-        self.learner.save_checkpoint(checkpoint_path(self._folder, self.learner.step), extra)
+        self.learner.start_checkpoint(checkpoint_path(self._folder, self.learner.step), extra).wait()
         drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
 
     def _resume(self, path: Path) -> bool:
