@@ -90,8 +90,8 @@ class Service:
         return work.HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires)
 
     def step(self, address: str, body: work.StepRequest) -> work.StepResponse:
-        """The trainer's report. Raises HttpError 403 for anybody but the owner, 400 for an evaluation that the owner did
-        not sign."""
+        """The trainer's report. Raises HttpError 403 for anybody but the owner, 400 for an evaluation that is not the
+        owner's."""
         state = self.watch.state
         pool = self.watch.pool(state)
         if pool is None or pool.owner != address:

@@ -39,7 +39,6 @@ class Evaluation(RequestBody):
     step: StepNumber
     manifest: Hex64
     config_hash: Hex64
-    engine: Name = ""
     time: UnixTime
     results: Rows[SetResult] = Field(default_factory=list, max_length=16)
     skipped: Text = ""

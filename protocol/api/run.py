@@ -81,7 +81,7 @@ class RewardEntry(ResponseBody):
     step: int
     reward: float | None
     heldout: float | None
-    sets: Rows[SetResult] = []
+    sets: Rows[SetResult] = Field(default_factory=list)
 
 
 class ReportEntry(StepRequest):

@@ -7,9 +7,10 @@ the base model and the last step are never skipped.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from eth_account.signers.local import LocalAccount
 
@@ -19,8 +20,16 @@ from protocol.errors import MusterError, printable
 from protocol.identity import PoolId
 
 log = logging.getLogger("muster.trainer")
-Measure = Callable[[PoolConfig, Path, int], list[SetResult]]
-"""(pool, folder of a policy, its step) → results of the pool's held-out sets. Raises MusterError."""
+
+
+class Evaluator(Protocol):
+    """Who measures. `stop` makes a measurement under way fail soon."""
+
+    def __call__(self, pool: PoolConfig, folder: Path, step: int) -> list[SetResult]:
+        """The results of the pool's held-out sets with the weights in `folder`, those of policy step `step`. Raises
+        MusterError."""
+
+    def stop(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -33,15 +42,15 @@ class Candidate:
 
 
 class Evaluations:
-    """The evaluations of a run. Only `measure` runs in the thread; everything else belongs to the caller's.
+    """The evaluations of a run. Only the evaluator runs in the thread; everything else belongs to the caller's.
 
     `known`: steps measured or skipped before a restart.
     """
 
     def __init__(
-        self, pool: PoolConfig, pool_id: PoolId, account: LocalAccount, measure: Measure, known: Iterable[int] = ()
+        self, pool: PoolConfig, pool_id: PoolId, account: LocalAccount, evaluator: Evaluator, known: Iterable[int] = ()
     ) -> None:
-        self._pool, self._pool_id, self._account, self._measure = pool, pool_id, account, measure
+        self._pool, self._pool_id, self._account, self._evaluator = pool, pool_id, account, evaluator
         self._known = set(known)
         self._changed = threading.Condition()
         self._waiting: list[Candidate] = []
@@ -54,10 +63,11 @@ class Evaluations:
         self._thread.start()
 
     def stop(self, patience: float = 5.0) -> None:
-        """Begin nothing more. What runs is not waited for longer than `patience` seconds."""
+        """Begin nothing more and end what runs; it is measured after the restart."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        self._evaluator.stop()
         if self._thread.is_alive():
             self._thread.join(patience)
 
@@ -68,6 +78,9 @@ class Evaluations:
             return
         self._known.add(step)
         with self._changed:
+            if not candidate.folder.is_dir():
+                self._skip(candidate, "its weights are gone")
+                return
             for late in [one for one in self._waiting if not self._must(one)]:
                 self._waiting.remove(late)
                 self._skip(late, f"step {step} came before its turn")
@@ -103,7 +116,7 @@ class Evaluations:
                     return
                 candidate = self._running = self._waiting.pop(0)
             try:
-                results = self._measure(self._pool, candidate.folder, candidate.step)
+                results = self._evaluator(self._pool, candidate.folder, candidate.step)
             except Exception as error:  # whatever happens to a measurement, training goes on
                 if not isinstance(error, MusterError):
                     log.exception("the evaluation of step %d failed", candidate.step)
@@ -115,7 +128,7 @@ class Evaluations:
         with self._changed:
             self._running = None
             if self._stopping:
-                return  # measured again after the restart
+                return
             if failure:
                 self._skip(candidate, failure)
             else:

@@ -1,4 +1,4 @@
-"""Evaluation in a process of its own, so that nothing of it can hold up training: `python -m trainer.evaluation.process`.
+"""Evaluation in a process of its own, so that nothing of it can hold up training.
 
 The child gets its job as one JSON file and writes its results as another; it has a time limit, a low priority, and dies
 with the trainer that waits for it.
