@@ -110,6 +110,9 @@ def test_the_report_is_self_contained_and_escaped(run: RunRecord) -> None:
         "step 0: 2 accepted",
         "step 1: train, 1.0 s",
         "trained on, step 1: 0.500",
+        "held out: sums, step 1: 0.750",
+        "0.750 ± 0.100",
+        "pass@1 0.500",
     ):
         assert words in content.page
     assert "<h2>Disputes and canaries</h2>" in text

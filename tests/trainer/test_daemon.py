@@ -47,7 +47,7 @@ CONFIG = PoolConfig(
     model=tiny_model_config(),
     task=DEMO_TASK,
     work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=32),
-    train=TrainConfig(steps=3, files_per_step=2, heldout_problems=1),
+    train=TrainConfig(steps=3, files_per_step=2),
 )
 TERMS = terms()
 FILES = 8

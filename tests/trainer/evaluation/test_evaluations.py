@@ -10,9 +10,10 @@ from eth_account import Account
 
 from demo.pool import DEMO_TASK
 from protocol.api.evaluation import Evaluation, SetResult
-from protocol.config import EvaluationConfig, PoolConfig, TrainConfig
+from protocol.config import EvaluationConfig, PoolConfig
 from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
+from protocol.training import TrainConfig
 from protocol.waits import wait_for
 from trainer.evaluation.evaluations import Candidate, Evaluations
 from trainer.tiny_model import tiny_model_config
