@@ -22,11 +22,13 @@ HeldOutReward = Callable[[PoolConfig, Path, int], float]
 
 @dataclass(frozen=True)
 class TrainerCollaborators:
-    """Chain, bucket and service of the pool, the owner's account, and who measures a policy."""
+    """Chain, bucket and service of the pool, the accounts of its owner and of its carrier of canaries (None: there are
+    none), and who measures a policy."""
 
     client: PoolClient
     bucket: Bucket
     account: LocalAccount
+    carrier: LocalAccount | None
     orchestrator: OrchestratorClient
     held_out_reward: HeldOutReward
 
@@ -34,9 +36,11 @@ class TrainerCollaborators:
     def connect(cls, config: TrainerConfig) -> "TrainerCollaborators":
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
         account = config.key.open()
+        carrier = config.carrier.open() if config.carrier else None
         client = PoolClient(config, account)
         orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0)
-        return cls(client, Bucket(config.s3), account, orchestrator, partial(_held_out_reward, config.engine))
+        measure = partial(_held_out_reward, config.engine)
+        return cls(client, Bucket(config.s3), account, carrier, orchestrator, measure)
 
 
 def _held_out_reward(engine: EngineConfig, pool: PoolConfig, folder: Path, step: int) -> float:
