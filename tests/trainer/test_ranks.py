@@ -1,0 +1,69 @@
+"""Ranks: sums, broadcasts, and what the others see when one is gone."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+
+from tests.trainer.crew import on_ranks, outcomes
+from trainer.ranks import Ranks, RanksLostError, join_ranks, rank_device
+
+
+def exchange(ranks: Ranks) -> tuple[int, list[float], list[str], float]:
+    own = torch.tensor([1.0, float(ranks.rank)], dtype=torch.float64)
+    total = ranks.sum(own)
+    said = ranks.broadcast([f"of rank {ranks.rank}", "ж"])
+    ranks.barrier()
+    return ranks.rank, total.tolist(), said, float(own[1])
+
+
+def lose_rank_1(ranks: Ranks, how: signal.Signals) -> tuple[str, float]:
+    if ranks.rank == 1:
+        os.kill(os.getpid(), how)
+    start = time.monotonic()
+    with pytest.raises(RanksLostError) as caught:
+        ranks.sum(torch.ones(3))
+    return str(caught.value), time.monotonic() - start
+
+
+def test_a_process_alone_is_a_rank_of_one() -> None:
+    ranks = join_ranks("cpu", 1.0)
+    assert (ranks.rank, ranks.world) == (0, 1)
+    value = torch.ones(2)
+    total = ranks.sum(value)
+    total += 1
+    assert value.tolist() == [1.0, 1.0], "the sum is a new tensor"
+    assert ranks.broadcast("x") == "x"
+    ranks.barrier()
+    ranks.close()
+
+
+def test_ranks_sum_and_hear_what_rank_0_says() -> None:
+    assert on_ranks(3, exchange) == [(rank, [3.0, 3.0], ["of rank 0", "ж"], float(rank)) for rank in range(3)]
+
+
+def test_the_others_notice_at_once_that_a_rank_was_killed() -> None:
+    (failed, answer), other = outcomes(2, lose_rank_1, signal.SIGKILL)
+    assert other == (True, "the rank died")
+    assert not failed, answer
+    message, seconds = answer
+    assert message.startswith("a sum over ranks failed within its 30 s")
+    assert "start again to resume" in message
+    assert seconds < 10
+
+
+def test_nobody_waits_longer_than_the_limit_for_a_rank_that_hangs() -> None:
+    (failed, answer), _ = outcomes(2, lose_rank_1, signal.SIGSTOP, seconds=1.0, patience=4.0)
+    assert not failed, answer
+    message, seconds = answer
+    assert message.startswith("a sum over ranks failed within its 1 s")
+    assert 0.9 < seconds < 4
+
+
+def test_a_machines_ranks_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert rank_device("cuda") == "cuda:3"
+    assert rank_device("cuda:1") == "cuda:1"
+    assert rank_device("cpu") == "cpu"

@@ -1,0 +1,131 @@
+"""The processes (ranks) that train one policy together: sums over them, values of the first one for all.
+
+Every rank calls the same methods in the same order; the group's time limit bounds each of them.
+"""
+
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Protocol, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from protocol.errors import MusterError, first_line
+
+T = TypeVar("T")
+
+
+class RanksLostError(MusterError):
+    """Another rank died or fell silent: this process can only end, all start again and resume together."""
+
+
+class Ranks(Protocol):
+    """`rank` counts from 0; rank 0 alone talks to anything outside. `world` is the number of ranks."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def world(self) -> int: ...
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The element-wise sum over ranks of tensors of one shape and dtype, in a new tensor, equal on all."""
+
+    def broadcast(self, value: T) -> T:
+        """Rank 0's value; what the other ranks pass is ignored. It must be picklable."""
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+
+    def close(self) -> None:
+        """Leave the group; nothing else may be called afterwards."""
+
+
+class OneRank:
+    """A process that trains alone."""
+
+    rank = 0
+    world = 1
+
+    def sum(self, value: Tensor) -> Tensor:
+        return value.clone()
+
+    def broadcast(self, value: T) -> T:
+        return value
+
+    def barrier(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class DistributedRanks:
+    """A rank of torch.distributed's default group: gloo for tensors on the CPU, nccl for those on GPUs.
+
+    `seconds` bounds every single wait for the others. Raises RanksLostError from any method once one is gone.
+    """
+
+    def __init__(self, device: str, seconds: float) -> None:
+        backend = "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo"
+        limit = timedelta(seconds=seconds)
+        self._limit = seconds
+        with self._together("meeting the other ranks"):
+            if "WORLD_SIZE" in os.environ:
+                dist.init_process_group(backend, timeout=limit)
+            else:
+                alone = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=limit)  # type: ignore[attr-defined]
+                dist.init_process_group(backend, timeout=limit, store=alone, rank=0, world_size=1)
+        self.rank: int = dist.get_rank()
+        self.world: int = dist.get_world_size()
+
+    def sum(self, value: Tensor) -> Tensor:
+        total = value.detach().clone()
+        with self._together("a sum over ranks"):
+            dist.all_reduce(total)
+        return total
+
+    def broadcast(self, value: T) -> T:
+        # Bytes on the CPU: broadcast_object_list would move them through the GPU.
+        data = pickle.dumps(value) if self.rank == 0 else b""
+        with self._together("a broadcast of rank 0"):
+            size = torch.tensor([len(data)])
+            dist.broadcast(size, 0)
+            buffer = torch.frombuffer(bytearray(data or bytes(int(size))), dtype=torch.uint8)
+            dist.broadcast(buffer, 0)
+        return value if self.rank == 0 else cast(T, pickle.loads(buffer.numpy().tobytes()))
+
+    def barrier(self) -> None:
+        with self._together("all ranks"):
+            dist.all_reduce(torch.zeros(1))
+
+    def close(self) -> None:
+        dist.destroy_process_group()
+
+    @contextmanager
+    def _together(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise RanksLostError(
+                f"{what} failed within its {self._limit:.0f} s: {first_line(error)}",
+                "another rank died or hangs: its own log says why; start again to resume from the last checkpoint",
+            ) from None
+
+
+def join_ranks(device: str, seconds: float, grouped: bool = False) -> Ranks:
+    """The ranks that torch's launcher started this process as one of (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of
+    the environment), this process alone where it did not. `grouped`: as a group of torch.distributed even alone."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1 and not grouped:
+        return OneRank()
+    return DistributedRanks(device, seconds)
+
+
+def rank_device(device: str) -> str:
+    """The device of this rank: of several GPUs of a machine the one that its local number names."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device == "cuda" else device
