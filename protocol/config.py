@@ -12,6 +12,7 @@ from pydantic import Field, PositiveInt, model_validator
 from protocol.documents import Document, load_document, parse_document
 from protocol.encoding import canonical_json
 from protocol.problems import ProblemFilter
+from protocol.training import TrainConfig
 
 
 class ModelConfig(Document):
@@ -32,6 +33,36 @@ class TaskConfig(Document):
     name: str
     params: dict[str, Any] = Field(default_factory=dict)
     problems: ProblemFilter | None = None
+
+
+class EvaluationSet(Document):
+    """Held-out problems of one task (the pool's own unless another is named), each tried `samples` times at the pool's
+    temperature unless another is given. A try counts for pass@k from a task reward of `solved` on."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")
+    task: TaskConfig | None = None
+    problems: int = Field(256, ge=1, le=1 << 20)
+    samples: int = Field(1, ge=1, le=1024)
+    temperature: float | None = Field(None, gt=0, le=10)
+    solved: float = Field(1.0, gt=0, le=1)
+
+
+class EvaluationConfig(Document):
+    """What is measured of the base model, of every `every`-th policy step (0: none between) and of the last one. The
+    first set is what a run's reward is judged by."""
+
+    every: int = Field(0, ge=0)
+    sets: tuple[EvaluationSet, ...] = Field((EvaluationSet(name="held-out"),), min_length=1, max_length=16)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len({one.name for one in self.sets}) < len(self.sets):
+            raise ValueError("two evaluation sets have one name")
+        return self
+
+    def due(self, step: int, last: int) -> bool:
+        """Whether policy step `step` of a run that ends at step `last` is measured."""
+        return step in (0, last) or (self.every > 0 and step % self.every == 0)
 
 
 TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=64)]
@@ -104,28 +135,6 @@ BF16_CHECKS = ChecksConfig(
 `muster calibrate`. What they cannot see stands in docs/verification.md."""
 
 
-class TrainConfig(Document):
-    """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner."""
-
-    steps: int = Field(30, ge=1)
-    files_per_step: int = Field(4, ge=1)
-    async_level: int = Field(2, ge=0, le=16)
-    learning_rate: float = Field(3e-4, gt=0)
-    warmup_steps: int = Field(3, ge=0)
-    decay_share: float = Field(0.4, ge=0, le=1)
-    beta1: float = 0.9
-    beta2: float = 0.99
-    weight_decay: float = 0.01
-    grad_clip: float = Field(0.5, gt=0)
-    clip_epsilon: float = 0.2
-    clip_delta: float = 4.0
-    entropy_coefficient: float = 0.0
-    kl_coefficient: float = 0.0
-    importance_cap: float = Field(2.0, ge=0, description="bound of stale rollouts' importance weights; 0: no weights")
-    minibatches: int = Field(1, ge=1)
-    heldout_problems: int = Field(256, ge=1)
-
-
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights."""
 
@@ -136,6 +145,18 @@ class PoolConfig(Document):
     work: WorkConfig = WorkConfig()
     checks: ChecksConfig = ChecksConfig()
     train: TrainConfig = TrainConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _trainable(self) -> "PoolConfig":
+        """What work and training promise one another."""
+        if self.work.samples_per_problem < 2:
+            raise ValueError("work.samples_per_problem must be at least 2: an advantage compares a problem's samples")
+        if self.train.algorithm.advantage == "maxrl" and self.work.length_alpha > 0:
+            raise ValueError("advantage maxrl divides by the mean reward; work.length_alpha makes rewards negative")
+        if self.train.minibatches > self.work.rows * self.train.files_per_step:
+            raise ValueError("train.minibatches exceeds the rollouts of a step")
+        return self
 
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))

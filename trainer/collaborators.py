@@ -1,23 +1,15 @@
 """What the trainer works with outside its own process."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
-from engines.factory import make_engine
-from protocol.config import PoolConfig
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
-from runtime.process import EngineConfig
 from storage.bucket import Bucket
 from trainer.config import TrainerConfig
-from trainer.evaluate import held_out_reward
-
-HeldOutReward = Callable[[PoolConfig, Path, int], float]
-"""(pool, folder of a policy, its step) → mean task reward on the pool's held-out problems."""
+from trainer.evaluation.evaluations import Evaluator
+from trainer.evaluation.process import EvaluationProcess
 
 
 @dataclass(frozen=True)
@@ -30,7 +22,7 @@ class TrainerCollaborators:
     account: LocalAccount
     carrier: LocalAccount | None
     orchestrator: OrchestratorClient
-    held_out_reward: HeldOutReward
+    evaluator: Evaluator
 
     @classmethod
     def connect(cls, config: TrainerConfig) -> "TrainerCollaborators":
@@ -39,10 +31,5 @@ class TrainerCollaborators:
         carrier = config.carrier.open() if config.carrier else None
         client = PoolClient(config, account)
         orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0)
-        measure = partial(_held_out_reward, config.engine)
-        return cls(client, Bucket(config.s3), account, carrier, orchestrator, measure)
-
-
-def _held_out_reward(engine: EngineConfig, pool: PoolConfig, folder: Path, step: int) -> float:
-    runner = make_engine("transformers", pool.model.dtype, engine.device, engine.threads)
-    return held_out_reward(runner, pool, folder, step)
+        evaluator = EvaluationProcess(config.evaluation, config.engine)
+        return cls(client, Bucket(config.s3), account, carrier, orchestrator, evaluator)

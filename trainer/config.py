@@ -7,6 +7,7 @@ from pydantic import Field
 from protocol.documents import Document
 from runtime.process import KeyConfig, ProcessConfig
 from storage.settings import S3Settings
+from trainer.evaluation.process import EvaluationProcessConfig
 
 
 class ParallelConfig(Document):
@@ -45,6 +46,7 @@ class TrainerConfig(ProcessConfig):
     heartbeat_seconds: float = Field(5.0, gt=0, le=60)
     keep_exports: int = Field(4, ge=2)
     carrier: KeyConfig | None = None
+    evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
     missing_seconds: float = Field(60.0, ge=0)
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()

@@ -9,15 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protocol.config import TrainConfig
-from trainer.advantages import select
+from protocol.training import TrainConfig
+from trainer.algorithms.advantages import ADVANTAGES
+from trainer.algorithms.composition import make_loss
+from trainer.algorithms.kl import k3
+from trainer.algorithms.normalisers import MinibatchSize, make_normaliser
+from trainer.algorithms.selection import select
+from trainer.algorithms.tokens import TokenBatch, TokenLoss
 from trainer.batch import MicroBatch, micro_batches
-from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optimizer import apply_update, build_optimizer
 from trainer.rollouts import Group, TrainRollout
-from trainer.state.checkpoint import LearnerState, read_checkpoint, write_checkpoint
+from trainer.state.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
 
 MICRO_BATCH_TOKENS = 8192
 
@@ -26,8 +30,8 @@ MICRO_BATCH_TOKENS = 8192
 class StepMetrics:
     """One training step. Means are over output tokens, except the rewards' (over rollouts, dropped groups included).
 
-    `clip_ratio`: share of tokens whose gradient clipping removed; `kl`: estimate against the policy before the step;
-    `seconds`: wall time of the step.
+    `clip_low`, `clip_high`: shares of tokens on which the trust region's bounds acted; `kl`: estimate against the
+    policy before the step; `seconds`: wall time of the step.
     """
 
     step: int
@@ -36,7 +40,8 @@ class StepMetrics:
     task_reward_mean: float
     entropy: float
     grad_norm: float
-    clip_ratio: float
+    clip_low: float
+    clip_high: float
     kl: float
     groups_used: int
     groups_dropped: int
@@ -63,8 +68,11 @@ class Learner:
         self.temperature = temperature
         self.policy = Policy(folder, dtype, placement)
         self.optimizer = build_optimizer(self.policy.model, config)
-        self.reference = Policy(folder, dtype, placement, frozen=True) if config.kl_coefficient > 0 else None
+        penalised = config.algorithm.kl.coefficient > 0
+        self.reference = Policy(folder, dtype, placement, frozen=True) if penalised else None
         self.generator = torch.Generator().manual_seed(seed)
+        self.loss = make_loss(config.algorithm)
+        self.normaliser = make_normaliser(config.algorithm)
         self.step = 0
         self.updates = 0
 
@@ -75,16 +83,17 @@ class Learner:
         signal the weights stay as they are, and the step still counts.
         """
         start = time.monotonic()
-        selection = select(groups)
+        selection = select(groups, ADVANTAGES[self.config.algorithm.advantage])
         totals = _Totals()
         old = self._old_logprobs(selection.samples)
         norms: list[float] = []
         rate = 0.0
         parts = self._minibatches(len(selection.samples))
-        # A constant of the batch (Dr. GRPO): tokens of every group, so that a batch with little signal moves little.
-        normaliser = sum(len(r.output) for group in groups for r in group) / max(1, len(parts))
+        share = 1 / max(1, len(parts))
+        lengths = [len(rollout.output) for group in groups for rollout in group]
+        size = MinibatchSize(sum(lengths) * share, len(lengths) * share)
         for part in parts:
-            norms.append(self._update(selection.samples, part, normaliser, old, totals))
+            norms.append(self._update(selection.samples, part, size, old, totals))
             rate = self.optimizer.param_groups[0]["lr"]
         self.step += 1
         rollouts = [rollout for group in groups for rollout in group]
@@ -97,7 +106,8 @@ class Learner:
             task_reward_mean=sum(r.task_reward for r in rollouts) / count,
             entropy=totals.entropy / tokens,
             grad_norm=max(norms, default=0.0),
-            clip_ratio=totals.clipped / tokens,
+            clip_low=totals.clipped_low / tokens,
+            clip_high=totals.clipped_high / tokens,
             kl=totals.kl / tokens,
             groups_used=selection.used,
             groups_dropped=selection.dropped,
@@ -108,14 +118,14 @@ class Learner:
             seconds=time.monotonic() - start,
         )
 
-    def save_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> None:
-        """Everything that a bit-exact resume needs, plus `extra` (JSON), atomically at `folder`."""
+    def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
+        """Begin to write everything that a bit-exact resume needs, plus `extra` (JSON), to appear at `folder`."""
         state = LearnerState(self.step, self.updates, bytes(self.generator.get_state().tolist()).hex(), extra or {})
-        write_checkpoint(folder, self.policy.model, self.optimizer, state)
+        return start_checkpoint(folder, self.policy.model, [self.optimizer], state, self.policy.placement.ranks)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
-        """Restore what `save_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
-        state = read_checkpoint(folder, self.policy.model, self.optimizer)
+        """Restore what `start_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
+        state = read_checkpoint(folder, self.policy.model, [self.optimizer], self.policy.placement.ranks)
         self.step, self.updates = state.step, state.updates
         self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra
@@ -141,43 +151,32 @@ class Learner:
         self,
         samples: Sequence[TrainRollout],
         part: list[int],
-        normaliser: float,
+        size: MinibatchSize,
         old: dict[int, Tensor],
         totals: "_Totals",
     ) -> float:
         chosen = [samples[place] for place in part]
-        for batch in micro_batches(chosen, MICRO_BATCH_TOKENS, self.policy.device):
-            logp_old = torch.cat([old[part[place]] for place in batch.index])
-            weights = self._weights(batch, chosen, logp_old)
-            loss = self._loss(batch, logp_old, weights, totals) / normaliser
+        for micro_batch in micro_batches(chosen, MICRO_BATCH_TOKENS, self.policy.device):
+            batch = self._token_batch(micro_batch, chosen, torch.cat([old[part[place]] for place in micro_batch.index]))
+            made = self.loss(batch)
+            loss = (self.normaliser(batch.sequence, size) * made.loss).sum()
             totals.loss += float(loss.detach())
             loss.backward()  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                totals.add(batch, made)
         norm = apply_update(self.policy.model, self.optimizer, self.config, self.updates)
         self.updates += 1
         return norm
 
-    def _weights(self, batch: MicroBatch, chosen: list[TrainRollout], logp_old: Tensor) -> Tensor | float:
-        cap = self.config.importance_cap
-        if cap == 0 or not all(chosen[place].logprobs for place in batch.index):
-            return 1.0
-        behaviour = [value for place in batch.index for value in chosen[place].logprobs]
-        return importance_weights(logp_old, torch.tensor(behaviour).to(logp_old.device), cap)
-
-    def _loss(self, batch: MicroBatch, logp_old: Tensor, weights: Tensor | float, totals: "_Totals") -> Tensor:
-        config = self.config
+    def _token_batch(self, batch: MicroBatch, chosen: list[TrainRollout], old: Tensor) -> TokenBatch:
         logp, entropy = self.policy.logprobs(batch, self.temperature)
-        tokens = policy_loss(logp, logp_old, batch.advantages, config.clip_epsilon, config.clip_delta)
-        loss = (tokens * weights).sum()
-        if config.entropy_coefficient:
-            loss = loss - config.entropy_coefficient * entropy.sum()
+        sampled = reference = None
+        if all(chosen[place].logprobs for place in batch.index):
+            sampled = torch.tensor([value for place in batch.index for value in chosen[place].logprobs]).to(old.device)
         if self.reference is not None:
             with torch.no_grad():
                 reference, _ = self.reference.logprobs(batch, self.temperature)
-            loss = loss + config.kl_coefficient * kl_penalty(logp, reference).sum()
-        with torch.no_grad():
-            clipped = clipped_tokens(logp, logp_old, batch.advantages, config.clip_epsilon, config.clip_delta)
-            totals.add(logp.numel(), entropy.sum(), clipped.sum(), kl_penalty(logp, logp_old).sum())
-        return loss
+        return TokenBatch(logp, old, sampled, batch.advantages, entropy, reference, batch.rows)
 
 
 @dataclass
@@ -185,11 +184,13 @@ class _Totals:
     tokens: int = 0
     loss: float = 0.0
     entropy: float = 0.0
-    clipped: float = 0.0
+    clipped_low: float = 0.0
+    clipped_high: float = 0.0
     kl: float = 0.0
 
-    def add(self, tokens: int, entropy: Tensor, clipped: Tensor, kl: Tensor) -> None:
-        self.tokens += tokens
-        self.entropy += float(entropy)
-        self.clipped += float(clipped)
-        self.kl += float(kl)
+    def add(self, batch: TokenBatch, made: TokenLoss) -> None:
+        self.tokens += batch.logp.numel()
+        self.entropy += float(batch.entropy.sum())
+        self.clipped_low += float(made.clipped_low.sum())
+        self.clipped_high += float(made.clipped_high.sum())
+        self.kl += float(k3(batch.logp, batch.old).sum())

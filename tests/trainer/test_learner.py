@@ -1,5 +1,6 @@
 """The learner: its step against plain autograd, bit-exact resume, damaged checkpoints, export."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ import pytest
 import torch
 
 from engines.loading import set_threads
-from protocol.config import TrainConfig
 from protocol.errors import IntegrityError
 from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.training import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.helpers import small_model, some_groups
 from trainer.learner import Learner
 from trainer.model.policy import Policy
@@ -18,13 +19,17 @@ from trainer.optimizer import learning_rate
 from trainer.rollouts import Group
 from trainer.state.checkpoint import checkpoint_path, checkpoints
 
-CONFIG = TrainConfig(minibatches=2, kl_coefficient=1e-3, entropy_coefficient=1e-3)
+CONFIG = TrainConfig(minibatches=2, algorithm=AlgorithmConfig(kl=KlConfig(coefficient=1e-3), entropy_coefficient=1e-3))
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     set_threads(1)
     return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+def rate(peak: float, **schedule: Any) -> OptimizerConfig:
+    return OptimizerConfig(method=AdamWConfig(learning_rate=peak), schedule=ScheduleConfig(**schedule))
 
 
 def weights(learner: Learner) -> dict[str, torch.Tensor]:
@@ -40,7 +45,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(base: Path, tmp_path: Path) -> Non
     for number in range(4):
         steady.train_step(some_groups(number, logprobs=True))
         if number == 1:
-            steady.save_checkpoint(tmp_path / "step-000002", {"consumed": ["a", "b"]})
+            steady.start_checkpoint(tmp_path / "step-000002", {"consumed": ["a", "b"]}).wait()
     resumed = Learner(base, CONFIG, 1.0, seed=99)
     assert resumed.load_checkpoint(tmp_path / "step-000002") == {"consumed": ["a", "b"]}
     assert resumed.step == 2
@@ -50,7 +55,10 @@ def test_a_resumed_run_is_the_same_to_the_bit(base: Path, tmp_path: Path) -> Non
 
 
 def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
-    config = TrainConfig(importance_cap=0, grad_clip=1e9, weight_decay=0.0)
+    config = TrainConfig(
+        algorithm=AlgorithmConfig(importance_cap=0),
+        optimizer=OptimizerConfig(method=AdamWConfig(weight_decay=0.0), grad_clip=1e9),
+    )
     groups = some_groups(5, count=2)
     learner = Learner(base, config, 0.8)
     metrics = learner.train_step(groups)
@@ -68,7 +76,7 @@ def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
     norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
     assert metrics.grad_norm == pytest.approx(float(norm), rel=1e-3)
     assert (metrics.groups_used, metrics.groups_dropped) == (1, 1)
-    assert metrics.clip_ratio == 0.0
+    assert (metrics.clip_low, metrics.clip_high) == (0.0, 0.0)
     assert metrics.kl == pytest.approx(0.0, abs=1e-6)
 
 
@@ -84,7 +92,8 @@ def test_micro_batching_does_not_change_the_step(base: Path, monkeypatch: pytest
 
 
 def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> None:
-    learner = Learner(base, TrainConfig(warmup_steps=0, learning_rate=1e-2), 1.0)
+    config = TrainConfig(optimizer=rate(1e-2, warmup_updates=0))
+    learner = Learner(base, config, 1.0)
     group = some_groups(2, count=2)[0]
     before = [tuple(r.output) for r in group if r.reward > 0]
     first = _logp(learner.policy, group)
@@ -116,12 +125,12 @@ def test_a_step_without_signal_changes_nothing_but_counts(base: Path) -> None:
     assert (learner.step, metrics.groups_used, metrics.tokens) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.pt", "state.json"])
+@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", "state.json"])
 def test_a_damaged_checkpoint_is_refused_in_one_line(base: Path, tmp_path: Path, name: str) -> None:
     learner = Learner(base, CONFIG, 1.0)
     learner.train_step(some_groups(0))
     path = checkpoint_path(tmp_path, 1)
-    learner.save_checkpoint(path)
+    learner.start_checkpoint(path).wait()
     data = bytearray((path / name).read_bytes())
     data[len(data) // 2] ^= 1
     (path / name).write_bytes(data)
@@ -132,7 +141,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(base: Path, tmp_path: Path,
 def test_unfinished_checkpoints_do_not_count(base: Path, tmp_path: Path) -> None:
     learner = Learner(base, CONFIG, 1.0)
     for step in (2, 1):
-        learner.save_checkpoint(checkpoint_path(tmp_path, step))
+        learner.start_checkpoint(checkpoint_path(tmp_path, step)).wait()
     (tmp_path / "step-000003").mkdir()
     (tmp_path / ".step-000004.abc").mkdir()
     assert [path.name for path in checkpoints(tmp_path)] == ["step-000001", "step-000002"]
@@ -155,19 +164,27 @@ def test_an_export_is_a_complete_folder_of_the_same_weights(base: Path, tmp_path
 
 
 def test_the_learning_rate_warms_up() -> None:
-    config = TrainConfig(learning_rate=3.0, warmup_steps=3)
+    config = TrainConfig(optimizer=rate(3.0, warmup_updates=3))
     assert [learning_rate(config, update) for update in range(5)] == [1.0, 2.0, 3.0, 3.0, 3.0]
 
 
 def test_the_learning_rate_falls_to_a_tenth_at_the_end_of_the_run() -> None:
-    config = TrainConfig(learning_rate=10.0, warmup_steps=0, steps=10, minibatches=2, decay_share=0.5)
+    falling = rate(10.0, warmup_updates=0, decay_share=0.5)
+    config = TrainConfig(steps=10, minibatches=2, optimizer=falling)
     rates = [learning_rate(config, update) for update in range(20)]
     assert rates[:10] == [10.0] * 10
     assert rates[10] == pytest.approx(9.1)
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] == pytest.approx(1.0)
-    constant = config.model_copy(update={"decay_share": 0.0})
+    constant = config.model_copy(update={"optimizer": rate(10.0, warmup_updates=0, decay_share=0.0)})
     assert learning_rate(constant, 19) == 10.0
+
+
+def test_a_cosine_falls_slowly_first_and_last() -> None:
+    config = TrainConfig(steps=9, optimizer=rate(10.0, warmup_updates=0, decay="cosine", decay_share=1.0))
+    rates = [learning_rate(config, update) for update in range(9)]
+    expected = [1 + 9 * (1 + math.cos(math.pi * (update + 1) / 9)) / 2 for update in range(9)]
+    assert rates == pytest.approx(expected)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
