@@ -16,8 +16,8 @@ from protocol.errors import MusterError
 from protocol.seeds import heldout_problem
 from protocol.tasks.environment import Environment
 from runtime.process import EngineConfig
-from tests.trainer.helpers import small_model
 from tests.trainer.solver import Solver
+from tests.validator import tiny
 from trainer.evaluation.held_out import evaluate, held_out_reward
 from trainer.evaluation.process import EvaluationJob, EvaluationProcess, EvaluationProcessConfig
 from trainer.tiny_model import tiny_model_config
@@ -35,8 +35,8 @@ CONFIG = PoolConfig(
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
+def base() -> Path:
+    return tiny.model_folder()
 
 
 def test_average_and_passes_count_the_tries_of_each_problem(base: Path) -> None:
