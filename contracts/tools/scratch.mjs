@@ -128,7 +128,7 @@ export class Scratch {
 
   #forge(args, seconds) {
     return new Promise((resolve) => {
-      const env = { ...process.env, FOUNDRY_PROFILE: "lite", FOUNDRY_SOLC: "contracts/tools/solc.js" };
+      const env = { ...process.env, FOUNDRY_PROFILE: "lite", FOUNDRY_SOLC: "contracts/tools/solc-kept.js" };
       const child = spawn(forge(this.root), args, { cwd: this.folder, env, stdio: ["ignore", "pipe", "pipe"], detached: true });
       let output = "";
       child.stdout.on("data", (data) => (output += data));
