@@ -13,8 +13,8 @@ from storage.keys import MissingObjectError
 from trainer.config import TrainerConfig
 from trainer.inbox import Inbox, file_id, look, overturned
 from trainer.loader import Loader
-from trainer.records import Records
 from trainer.rollouts import Group
+from trainer.state.records import Records
 
 Batch = tuple[list[Group], list[Submission]]
 log = logging.getLogger("muster.trainer")

@@ -26,10 +26,10 @@ from trainer.config import TrainerConfig
 from trainer.inbox import file_id
 from trainer.learner import Learner
 from trainer.loader import Loader
-from trainer.progress import TrainingProgress
 from trainer.publisher import StepPublisher
-from trainer.records import Records, file_record, step_record
 from trainer.reports import Reports
+from trainer.state.progress import TrainingProgress
+from trainer.state.records import Records, file_record, step_record
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")

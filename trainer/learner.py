@@ -12,11 +12,11 @@ from torch import Tensor
 from protocol.config import TrainConfig
 from trainer.advantages import select
 from trainer.batch import MicroBatch, micro_batches
-from trainer.checkpoint import LearnerState, read_checkpoint, write_checkpoint
 from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss
+from trainer.model.policy import Policy
 from trainer.optimizer import apply_update, build_optimizer
-from trainer.policy import Policy
 from trainer.rollouts import Group, TrainRollout
+from trainer.state.checkpoint import LearnerState, read_checkpoint, write_checkpoint
 
 MICRO_BATCH_TOKENS = 8192
 

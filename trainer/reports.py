@@ -14,7 +14,7 @@ from protocol.files import write_atomic
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError
 from trainer.learner import StepMetrics
-from trainer.records import Records
+from trainer.state.records import Records
 
 log = logging.getLogger("muster.trainer")
 METRICS = [field.name for field in fields(StepMetrics) if field.name not in ("step", "seconds")]

@@ -31,10 +31,10 @@ from storage.keys import MissingObjectError
 from storage.settings import S3Settings
 from tests.chain.game import terms
 from tests.trainer.helpers import small_model
-from trainer.checkpoint import checkpoints
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
 from trainer.daemon import EXIT_DONE, Trainer
+from trainer.state.checkpoint import checkpoints
 from trainer.tiny_model import tiny_model_config
 
 OWNER = Account.from_key(b"\x07" * 32)

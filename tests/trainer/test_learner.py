@@ -12,11 +12,11 @@ from protocol.config import TrainConfig
 from protocol.errors import IntegrityError
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from tests.trainer.helpers import small_model, some_groups
-from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.learner import Learner
+from trainer.model.policy import Policy
 from trainer.optimizer import learning_rate
-from trainer.policy import Policy
 from trainer.rollouts import Group
+from trainer.state.checkpoint import checkpoint_path, checkpoints
 
 CONFIG = TrainConfig(minibatches=2, kl_coefficient=1e-3, entropy_coefficient=1e-3)
 

@@ -7,8 +7,8 @@ from typing import Any
 from protocol.api.work import StepRequest
 from protocol.errors import UnreachableError
 from runtime.signed_client import ServiceError
-from trainer.records import Records
 from trainer.reports import Reports
+from trainer.state.records import Records
 
 
 def document(step: int) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from protocol.errors import IntegrityError
 from protocol.folders import drop_old, remove_leftovers
-from trainer.checkpoint import checkpoint_path, checkpoints
 from trainer.learner import Learner
-from trainer.records import Records
+from trainer.state.checkpoint import checkpoint_path, checkpoints
+from trainer.state.records import Records
 
 log = logging.getLogger("muster.trainer")
 _KEPT_CHECKPOINTS = 3
