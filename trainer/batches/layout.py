@@ -79,10 +79,10 @@ class PackedLayout:
 
 def _runs(lengths: Sequence[int]) -> list[tuple[int, int]]:
     """Consecutive (first, last + 1) whose lengths are alike enough for one padded call."""
-    runs, first = [], 0
-    for number in range(1, len(lengths) + 1):
-        part = lengths[first : number + 1]
-        if number == len(lengths) or min(part) < _SHARE * max(part) - _SLACK:
+    runs, first, low, high = [], 0, lengths[0], lengths[0]
+    for number, length in enumerate(lengths):
+        low, high = min(low, length), max(high, length)
+        if low < _SHARE * high - _SLACK:
             runs.append((first, number))
-            first = number
-    return runs
+            first, low, high = number, length, length
+    return [*runs, (first, len(lengths))]

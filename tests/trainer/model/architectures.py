@@ -20,7 +20,10 @@ SIZES = {
 }
 PACKED: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2 tied": ("Qwen2", {"tie_word_embeddings": True}),
-    "qwen3 mixture": ("Qwen3Moe", {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}),
+    "qwen3 mixture": (
+        "Qwen3Moe",
+        {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8},
+    ),
     "llama untied": ("Llama", {"tie_word_embeddings": False}),
     "gemma3 windows": ("Gemma3", {"head_dim": 8, "sliding_window": 5, "query_pre_attn_scalar": 8}),
     "mistral window": ("Mistral", {"sliding_window": 7}),
