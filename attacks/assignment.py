@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from attacks.base import Cheat, attack
 from engines.base import Completion
+from protocol.budgets import all_targets
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import Work
 from worker.produce import Planned
@@ -37,10 +38,10 @@ class RepeatedProblem(_Reassigned):
         return [self.with_problem(p, plan[0].assignment.problem_seed, p.assignment.target_length) for p in plan]
 
 
-@attack("wrong-target", "takes the shortest target length everywhere")
+@attack("wrong-target", "takes the shortest target length everywhere, of whatever class")
 class WrongTarget(_Reassigned):
     def plan(self, work: Work) -> list[Planned]:
-        targets = self.config.work.targets or (1, 2)
+        targets = all_targets(self.config.work) or (1, 2)
 
         def other(target: int) -> int:
             return min(targets) if target != min(targets) else max(targets)

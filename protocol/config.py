@@ -5,12 +5,13 @@ Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Mone
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PositiveInt, model_validator
 
 from protocol.documents import Document, load_document, parse_document
 from protocol.encoding import canonical_json
+from protocol.problems import ProblemFilter
 
 
 class ModelConfig(Document):
@@ -25,22 +26,42 @@ class ModelConfig(Document):
 
 
 class TaskConfig(Document):
-    """A task of `protocol/tasks`, e.g. name `reasoning_gym/chain_sum` with the generator's own parameters."""
+    """A task of `protocol/tasks`, e.g. name `reasoning_gym/chain_sum` with the generator's own parameters. `problems`:
+    what an offline filter kept of the generator's problems; without it work is drawn from all."""
 
     name: str
     params: dict[str, Any] = Field(default_factory=dict)
+    problems: ProblemFilter | None = None
+
+
+TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=64)]
 
 
 class WorkConfig(Document):
-    """The shape of one rollout file."""
+    """The shape of one rollout file. `targets`: lengths (output tokens) that answers are asked to have, drawn for each
+    problem; or `classes`: such lengths for each class of nodes, the weakest first (protocol/budgets.py). An answer
+    loses `length_alpha` of reward for every token that it is off its target."""
 
     problems_per_file: int = Field(16, ge=1, le=4096)
     samples_per_problem: int = Field(8, ge=1, le=256)
     max_new_tokens: int = Field(64, ge=1, le=131072)
     max_prompt_tokens: int = Field(256, ge=1, le=131072)
     temperature: float = Field(1.0, gt=0, le=10)
-    targets: tuple[int, ...] = ()
+    targets: tuple[PositiveInt, ...] = Field((), max_length=64)
+    classes: tuple[TargetLengths, ...] = Field((), max_length=16)
     length_alpha: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _budgets(self) -> Self:
+        if self.targets and self.classes:
+            raise ValueError("`targets` and `classes` exclude one another")
+        longest = max((length for lengths in (self.targets, *self.classes) for length in lengths), default=0)
+        if longest > self.max_new_tokens:
+            raise ValueError(f"a target of {longest} tokens, but `max_new_tokens` is {self.max_new_tokens}")
+        means = [sum(lengths) / len(lengths) for lengths in self.classes]
+        if means != sorted(means):
+            raise ValueError("`classes` go from the weakest nodes, with the shortest targets, to the strongest")
+        return self
 
     @property
     def rows(self) -> int:

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+from protocol.budgets import targets_of
+from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash, words
 from protocol.identity import WorkId
+from protocol.problems import problem_seed
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,17 @@ def step_seed(block_hash: bytes, chain_id: int, pools: str, pool: int, step: int
     return tagged_hash("muster/step-seed/1", block_hash, chain_id, pools, pool, step)
 
 
-def assignments(work: Work, problems: int, targets: tuple[int, ...]) -> list[Assignment]:
-    """The `problems` slots of a submission, in order."""
-    seed = work.seed
+def assignments(work: Work, config: PoolConfig) -> list[Assignment]:
+    """The slots of a submission, in order."""
+    seed, targets = work.seed, targets_of(config.work, work.id.node)
     out = []
-    for slot in range(problems):
+    for slot in range(config.work.problems_per_file):
         (problem,) = words(tagged_hash("muster/problem/1", seed, slot), 1)
         target = 0
         if targets:
             (draw,) = words(tagged_hash("muster/target/1", seed, slot), 1)
             target = targets[draw % len(targets)]
-        out.append(Assignment(slot, problem, target))
+        out.append(Assignment(slot, problem_seed(config.task.problems, problem), target))
     return out
 
 

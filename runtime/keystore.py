@@ -9,6 +9,7 @@ import json
 import re
 import secrets
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,18 @@ _MAX_N = 1 << 20
 _MAX_BYTES = 64 * 1024
 
 
-def create(path: Path, password: str, *, work_factor: int = SCRYPT_N) -> LocalAccount:
-    """Make a new key and write it, encrypted, to `path`. Never overwrites a key.
+def create(
+    path: Path, password: str, *, work_factor: int = SCRYPT_N, wanted: Callable[[str], bool] | None = None
+) -> LocalAccount:
+    """Make a new key and write it, encrypted, to `path`. Never overwrites a key. `wanted`: which addresses will do;
+    keys are made until one has such an address.
 
     Raises ConfigError when the file exists, the password is empty or the folder cannot be written.
     """
-    return store(path, Account.create(secrets.token_hex(32)).key, password, work_factor=work_factor)
+    account: LocalAccount = Account.create(secrets.token_hex(32))
+    while wanted is not None and not wanted(account.address):
+        account = Account.create(secrets.token_hex(32))
+    return store(path, account.key, password, work_factor=work_factor)
 
 
 def store(path: Path, key: bytes, password: str, *, work_factor: int = SCRYPT_N) -> LocalAccount:

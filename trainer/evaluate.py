@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from engines.base import Engine, Request, Sampling
+from protocol.budgets import all_targets
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash, words
 from protocol.seeds import heldout_problem
@@ -19,7 +20,7 @@ def held_out_reward(engine: Engine, config: PoolConfig, folder: Path, step: int)
     """
     environment = Environment.of(config, folder)
     engine.load(folder)
-    sampling, targets = Sampling(config.work.temperature, environment.eos_ids), config.work.targets or (0,)
+    sampling, targets = Sampling(config.work.temperature, environment.eos_ids), all_targets(config.work) or (0,)
     rewards: list[float] = []
     for start in range(0, config.train.heldout_problems, BATCH):
         indices = range(start, min(start + BATCH, config.train.heldout_problems))

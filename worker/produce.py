@@ -72,7 +72,7 @@ class Producer:
                 self.environment.prompt(assignment.problem_seed, assignment.target_length),
                 noise_key(work, assignment.slot, sample),
             )
-            for assignment in assignments(work, shape.problems_per_file, shape.targets)
+            for assignment in assignments(work, self.config)
             for sample in range(shape.samples_per_problem)
         ]
 

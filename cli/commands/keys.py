@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -33,13 +34,30 @@ _ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
 @app.command()
-def create(key: KeyOptions) -> None:
+def create(
+    key: KeyOptions,
+    budget: Annotated[
+        str | None,
+        typer.Option("--class", metavar="C/N", help="For a node: its class of N, 1 the weakest (docs/protocol.md, 3)."),
+    ] = None,
+) -> None:
     """Make a new key, encrypted with a password, in a new file that only you can read."""
     from runtime import keystore as keys
 
-    path = _new_path(key.keystore)
-    account = keys.create(path, keys.read_password(key.password_file, prompt="New password: ", confirm=True))
-    _report(account.address, path, key.json)
+    path, wanted = _new_path(key.keystore), _of_class(budget) if budget else None
+    password = keys.read_password(key.password_file, prompt="New password: ", confirm=True)
+    _report(keys.create(path, password, wanted=wanted).address, path, key.json)
+
+
+def _of_class(text: str) -> Callable[[str], bool]:
+    """Which addresses are of the class that was asked for. Raises ConfigError for what names none."""
+    from protocol.budgets import budget_class
+
+    match = re.fullmatch(r"([1-9][0-9]?)/([1-9][0-9]?)", text)
+    number, classes = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= classes <= 16:
+        raise ConfigError(f"`{text}` is not a class", "write 2/3 for the second of three, from weak to strong")
+    return lambda address: budget_class(address, classes) == number - 1
 
 
 @app.command("import")

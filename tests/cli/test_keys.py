@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.budgets import budget_class
 from runtime import keystore
 from tests.cli.muster import Muster, make_key
 
@@ -33,6 +34,24 @@ def test_a_created_key_opens_and_its_file_is_private(muster: Muster, tmp_path: P
     again = muster.refused("keys", "create", "--keystore", path, "--password-file", password)
     assert "already holds a key" in again
     assert keystore.address_of(path) == made["address"]
+
+
+def test_a_key_can_be_made_for_a_class_of_nodes(muster: Muster, tmp_path: Path) -> None:
+    password = password_file(tmp_path, "p", "correct horse")
+    for number in (1, 2, 3):
+        path = tmp_path / f"node-{number}.json"
+        options = ("--keystore", path, "--password-file", password, "--class", f"{number}/3", "--json")
+        made = muster.ok("keys", "create", *options).json
+        assert budget_class(made["address"], 3) == number - 1
+        assert keystore.load(path, "correct horse").address == made["address"]
+
+
+@pytest.mark.parametrize("typed", ["0/3", "4/3", "3", "1/17", "a/b", "1/3/5"])
+def test_what_is_no_class_makes_no_key(muster: Muster, tmp_path: Path, typed: str) -> None:
+    path = tmp_path / "key.json"
+    said = muster.refused("keys", "create", "--keystore", path, "--class", typed)
+    assert f"`{typed}` is not a class" in said
+    assert not path.exists()
 
 
 def test_an_imported_key_comes_from_a_pipe_never_from_arguments(muster: Muster, tmp_path: Path) -> None:

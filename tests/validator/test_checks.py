@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from protocol.seeds import assignments
 from protocol.verdict import Code
 from tests.validator import world
 from tests.validator.world import BY_NAME, context, with_measurements, with_row
@@ -19,6 +20,13 @@ def test_the_honest_case_is_accepted(name: str) -> None:
     assert finding.code is Code.ACCEPT
     assert finding.check == name
     assert finding.measurements
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(0, Code.ACCEPT), (1, Code.REJECT_ASSIGNMENT), (2, Code.REJECT_ASSIGNMENT)]
+)
+def test_a_node_cannot_take_the_targets_of_another_class(number: int, code: Code) -> None:
+    assert BY_NAME["assignment"](of_class(number)).code is code
 
 
 def committed(**changes: object) -> CheckContext:
@@ -42,6 +50,17 @@ def swapped_slots() -> CheckContext:
     rows = list(base.rollouts)
     rows[0], rows[2] = replace(rows[2], slot=0), replace(rows[0], slot=1)
     return world.with_rows(base, rows)
+
+
+def of_class(number: int) -> CheckContext:
+    """A file whose targets are those of class `number`, in a pool of three; its node is of the first, 0x11…."""
+    shape = world.CONFIG.work.model_copy(update={"targets": (), "classes": ((16, 24), (28, 30), (34, 36))})
+    asked = shape.model_copy(update={"targets": shape.classes[number], "classes": ()})
+    base = context()
+    pool = base.config.model_copy(update={"work": shape})
+    drawn = assignments(base.facts.work, pool.model_copy(update={"work": asked}))
+    rows = [replace(row, target_length=drawn[row.slot].target_length) for row in base.rollouts]
+    return replace(world.with_rows(base, rows), config=pool)
 
 
 def early_eos() -> CheckContext:

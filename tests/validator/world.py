@@ -54,7 +54,7 @@ def proof(rng: random.Random) -> bytes:
 
 def rollouts(work: Work, seed: int = 0) -> list[Rollout]:
     rng, env, rows = random.Random(seed), environment(), []
-    for task in assignments(work, CONFIG.work.problems_per_file, CONFIG.work.targets):
+    for task in assignments(work, CONFIG):
         for sample in range(CONFIG.work.samples_per_problem):
             length = CONFIG.work.max_new_tokens if sample else rng.randrange(10, 38)
             output = tuple(rng.randrange(256) for _ in range(length - 1)) + ((65,) if sample else (EOS,))

@@ -8,7 +8,7 @@ from validator.context import CheckContext
 
 def judge(context: CheckContext) -> Finding:
     work = context.config.work
-    assigned = assignments(context.facts.work, work.problems_per_file, work.targets)
+    assigned = assignments(context.facts.work, context.config)
     wrong = [
         number
         for number, rollout in enumerate(context.rollouts)

@@ -1,0 +1,90 @@
+"""Which problems a pool's work is drawn from: every seed of the task's generator, or a filtered part of them.
+
+A filter keeps some of the candidates 0 … n − 1, whose seeds are public hashes: an owner can leave candidates out, but
+not put a problem of its own in, and the configuration document holds one bit for each.
+"""
+
+import base64
+import binascii
+from functools import lru_cache
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from protocol.documents import Document
+from protocol.encoding import tagged_hash, words
+
+MAX_CANDIDATES = 1 << 22
+Places = tuple[int, ...]
+
+
+class ProblemFilter(Document):
+    """The candidates that an offline filter kept (`muster data filter`).
+
+    kept: base64 of one bit for each of `candidates`, the first candidate in the highest bit of the first byte. The
+    other fields say how the choice can be made again: `samples` tries of each by `model` (the SHA-256 of its manifest
+    of files), kept where the share solved lies between `lowest` and `highest`. `report`: SHA-256 of the filter's own
+    record of solved tries.
+    """
+
+    rule: Literal["solve-rate"] = "solve-rate"
+    candidates: int = Field(ge=1, le=MAX_CANDIDATES)
+    kept: str
+    model: str = Field("", max_length=200)
+    samples: int = Field(8, ge=1, le=1024)
+    lowest: float = Field(0.125, ge=0, le=1)
+    highest: float = Field(0.75, ge=0, le=1)
+    report: str = Field("", pattern=r"^([0-9a-f]{64}|)$")
+
+    @classmethod
+    def of(cls, candidates: int, kept: Places, **facts: object) -> Self:
+        """The filter that keeps these candidates."""
+        return cls.model_validate({"candidates": candidates, "kept": _encoded(candidates, kept), **facts})
+
+    @model_validator(mode="after")
+    def _canonical(self) -> Self:
+        if self.lowest > self.highest:
+            raise ValueError("`lowest` is above `highest`")
+        if not kept_candidates(self.candidates, self.kept):
+            raise ValueError("no candidate is kept")
+        if _encoded(self.candidates, kept_candidates(self.candidates, self.kept)) != self.kept:
+            raise ValueError(f"`kept` is not the base64 of {self.candidates} bits")
+        return self
+
+    @property
+    def places(self) -> Places:
+        """The kept candidates, ascending."""
+        return kept_candidates(self.candidates, self.kept)
+
+
+def candidate_seed(candidate: int) -> int:
+    """Problem seed of a candidate: the same for every pool, chosen by nobody."""
+    return words(tagged_hash("muster/candidate/1", candidate), 1)[0]
+
+
+def problem_seed(chosen: ProblemFilter | None, draw: int) -> int:
+    """The problem that the 64-bit number `draw` stands for: itself, or with a filter one of the kept candidates."""
+    if chosen is None:
+        return draw
+    places = chosen.places
+    return candidate_seed(places[draw % len(places)])
+
+
+@lru_cache(maxsize=8)
+def kept_candidates(candidates: int, kept: str) -> Places:
+    """The candidates whose bit is set. Raises ValueError if `kept` is not base64 of the right length."""
+    try:
+        data = base64.b64decode(kept, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("`kept` is not base64") from None
+    if len(data) != -(-candidates // 8):
+        raise ValueError(f"`kept` holds {len(data)} bytes, {candidates} candidates take {-(-candidates // 8)}")
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))[:candidates]
+    return tuple(int(place) for place in np.flatnonzero(bits))
+
+
+def _encoded(candidates: int, kept: Places) -> str:
+    bits = np.zeros(candidates, dtype=np.uint8)
+    bits[list(kept)] = 1
+    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
