@@ -48,7 +48,8 @@ def micro_batch(samples: Sequence[TrainRollout], places: Sequence[int], device: 
     chosen = [samples[place] for place in places]
     layout = PackedLayout([item.length for item in chosen] or [1], device)
     tokens = [token for item in chosen for token in (*item.prompt, *item.output)] or [0]
-    rows, start = [], 0
+    rows: list[int] = []
+    start = 0
     for item in chosen:
         if not item.prompt:
             raise ValueError("a sample without a prompt: nothing predicts its first token")

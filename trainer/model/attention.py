@@ -4,7 +4,7 @@ No mask is built and no product between two sequences is computed. On a GPU in h
 kernel; elsewhere sequences of like length share a call of torch's scaled_dot_product_attention.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -62,21 +62,22 @@ def packed_attention(
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         return _variable_length(q, k, v, packed, scaling, sliding_window).unsqueeze(0), None
-    groups = packed.groups
-    if groups.padded:
-        q, k, v = (_Pad.apply(tensor, groups) for tensor in (q, k, v))
-    parts = zip(groups.shapes, *(tensor.split(groups.sizes) for tensor in (q, k, v)), strict=True)
-    done = [_group(shape, *part, scaling, sliding_window) for shape, *part in parts]
-    out = done[0] if len(done) == 1 else torch.cat(done)
-    return (_Unpad.apply(out, groups) if groups.padded else out).unsqueeze(0), None
+    return _by_groups(q, k, v, packed.groups, scaling, sliding_window).unsqueeze(0), None
 
 
-def _group(
-    shape: tuple[int, int], q: Tensor, k: Tensor, v: Tensor, scaling: float | None, window: int | None
+def _by_groups(
+    q: Tensor, k: Tensor, v: Tensor, groups: AttentionGroups, scaling: float | None, window: int | None
 ) -> Tensor:
-    """Attention of B sequences of length T, [B·T, heads, D] each; returns [B·T, H, D]."""
-    rows = (tensor.unflatten(0, shape).transpose(1, 2) for tensor in (q, k, v))
-    return _causal(*rows, scaling, window).transpose(1, 2).flatten(0, 1)
+    """[L, heads, D] each → [L, H, D], a call for each group of like lengths."""
+    if groups.padded:
+        q, k, v = (_Pad.apply(tensor, groups) for tensor in (q, k, v))  # type: ignore[no-untyped-call]
+    done = []
+    parts = (torch.split(tensor, groups.sizes) for tensor in (q, k, v))
+    for shape, *part in zip(groups.shapes, *parts, strict=True):
+        own_q, own_k, own_v = (tensor.view(*shape, *tensor.shape[1:]).transpose(1, 2) for tensor in part)
+        done.append(_causal(own_q, own_k, own_v, scaling, window).transpose(1, 2).flatten(0, 1))
+    out = done[0] if len(done) == 1 else torch.cat(done)
+    return cast(Tensor, _Unpad.apply(out, groups)) if groups.padded else out  # type: ignore[no-untyped-call]
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scaling: float | None, window: int | None) -> Tensor:
@@ -122,7 +123,7 @@ class _Pad(torch.autograd.Function):
         return packed.index_select(0, groups.take)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad.index_select(0, ctx.groups.places), None
 
 
@@ -135,7 +136,7 @@ class _Unpad(torch.autograd.Function):
         return padded.index_select(0, groups.places)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         groups: AttentionGroups = ctx.groups
         out = grad.new_zeros((groups.take.numel(), *grad.shape[1:]))
         return out.index_copy_(0, groups.places, grad), None

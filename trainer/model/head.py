@@ -49,7 +49,8 @@ class ChunkedHead(nn.Linear):
         if torch.is_autocast_enabled(chosen.device.type):
             chosen = chosen.to(torch.get_autocast_dtype(chosen.device.type))
         scale = 1.0 / task.temperature
-        logp, entropy = _Chunked.apply(chosen, self.weight, self.bias, task.targets, scale, rows)
+        chunked: Any = _Chunked.apply
+        logp, entropy = chunked(chosen, self.weight, self.bias, task.targets, scale, rows)
         return torch.stack([logp, entropy if task.entropy_gradient else entropy.detach()], dim=-1).unsqueeze(0)
 
 
@@ -90,7 +91,7 @@ class _Chunked(torch.autograd.Function):
         return logp, entropy
 
     @staticmethod
-    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> Any:
         hidden, weight, bias, targets, total, entropy = ctx.saved_tensors
         weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         grad_hidden = torch.zeros_like(hidden)

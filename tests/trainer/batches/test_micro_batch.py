@@ -53,9 +53,9 @@ def test_one_sample_without_log_probabilities_leaves_every_row_without() -> None
 def test_arrays_that_are_not_aligned_are_refused() -> None:
     batch = micro_batch([a_sample(0, 2, 3)], [0], CPU)
     for name in ("rows", "advantages", "sampled", "sequence"):
-        with pytest.raises(ValueError, match=f"{name} are .2., not aligned with .3. targets"):
+        with pytest.raises(ValueError, match=rf"{name} are \[2\], not aligned with \[3\] targets"):
             replace(batch, **{name: getattr(batch, name)[:2]})
-    with pytest.raises(ValueError, match="layout says .1, 7."):
+    with pytest.raises(ValueError, match=r"layout says \[1, 7\]"):
         replace(batch, layout=PackedLayout([7]))
 
 

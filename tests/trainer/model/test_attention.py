@@ -31,7 +31,7 @@ def test_packed_log_probabilities_and_gradients_equal_those_of_each_sequence_alo
     together = result.logits[0].log_softmax(-1)
     assert float((together - alone).detach().abs().max()) < 1e-5
     for logs in (alone, together):
-        logs.gather(-1, row.roll(-1)[:, None]).mean().backward()  # type: ignore[no-untyped-call]
+        logs.gather(-1, row.roll(-1)[:, None]).mean().backward()
     for (name, one), other in zip(plain.named_parameters(), packed.parameters(), strict=True):
         if one.grad is not None:
             assert torch.allclose(one.grad, other.grad, atol=1e-5), name
