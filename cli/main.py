@@ -7,7 +7,21 @@ import sys
 
 from typer.exceptions import Abort, TyperException
 
-from cli.commands import calibrate, demo, deploy, doctor, governance, keys, node, pool, run, status, validator, verify
+from cli.commands import (
+    calibrate,
+    data,
+    demo,
+    deploy,
+    doctor,
+    governance,
+    keys,
+    node,
+    pool,
+    run,
+    status,
+    validator,
+    verify,
+)
 from cli.options import Commands
 from protocol.errors import MusterError
 from runtime.logs import start_logging
@@ -27,6 +41,7 @@ app.command("doctor")(doctor.doctor)
 app.command("status")(status.status)
 app.command("verify")(verify.verify)
 app.add_typer(keys.app, name="keys")
+app.add_typer(data.app, name="data")
 app.add_typer(node.app, name="node")
 app.add_typer(validator.app, name="validator")
 app.add_typer(pool.app, name="pool")

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from protocol.amounts import parse_tokens
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_problem
 
 if TYPE_CHECKING:
     from cli.session import Session
+    from runtime.process import EngineConfig
 
 
 def address_option(name: str, help: str) -> Any:
@@ -134,6 +135,42 @@ class ClassOptions:
         if not named:
             raise ConfigError("nothing to judge is named", "pass --pool NUMBER or --class NAME")
         return list(dict.fromkeys(named))
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Options of the engine that generates or judges."""
+
+    name: Annotated[str, typer.Option("--engine", help="transformers, vllm, or auto: vLLM where it is installed.")] = (
+        "transformers"
+    )
+    batch: Annotated[int, typer.Option(min=1, max=65536, help="Rollouts in one pass of the model.")] = 64
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16, as the pool's thresholds want it.")] = "float32"
+    device: Annotated[str, typer.Option(help="Where the model runs: cpu or cuda.")] = "cpu"
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads that compute.")] = 1
+
+    def config(self) -> "EngineConfig":
+        """Raises ConfigError naming the option."""
+        from pydantic import ValidationError
+
+        from runtime.process import EngineConfig
+
+        try:
+            return EngineConfig.model_validate(vars(self))
+        except ValidationError as error:
+            field, problem = first_problem(error.errors())
+            raise ConfigError(
+                f"--{'engine' if field == 'name' else field}: {problem}", "choose another value"
+            ) from None
+
+    def set_threads(self) -> None:
+        """How many threads the process computes with; before torch is imported."""
+        import os
+
+        from engines.runtime import torch_environment
+
+        for name, value in torch_environment(self.threads).items():
+            os.environ.setdefault(name, value)
 
 
 Command = TypeVar("Command", bound=Callable[..., None])

@@ -8,7 +8,7 @@ import torch
 
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
 from engines.decoding import decode
-from engines.loading import load_model, read_config, reload_weights, set_threads, torch_dtype
+from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, prefill_hidden, windows
 from protocol.errors import MusterError
 
@@ -36,10 +36,12 @@ class TransformersEngine:
     def load(self, weights: Path) -> None:
         """Load a Hugging Face folder, or swap weights in place when the model is of the same kind as the loaded one.
 
-        Raises IntegrityError if the folder is not a usable model; the engine then keeps the weights it had.
+        Families whose files lay tensors out otherwise than the library does in memory (mixtures of experts) are loaded
+        beside the old weights. Raises IntegrityError if the folder is not a usable model; the engine then keeps the
+        weights it had.
         """
         config = read_config(weights)
-        if self._model is not None and config == self._config:
+        if self._model is not None and config == self._config and same_layout(self._model, weights):
             reload_weights(self._model, weights)
             return
         self._model, self._config = load_model(weights, self.dtype, self.device), config
@@ -104,5 +106,5 @@ class TransformersEngine:
         return int(self.model.get_output_embeddings().weight.shape[0])
 
     def _check(self, prompt: tuple[int, ...], tokens: int, output: tuple[int, ...] = ()) -> None:
-        positions = getattr(self.model.config, "max_position_embeddings", None)
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         check_sequence(prompt, tokens, positions, self._vocabulary, output)

@@ -12,8 +12,8 @@ from protocol.models.documents import REFETCH, check_documents, read_object
 T = TypeVar("T")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MAX_CONFIG_BYTES = 1 << 20
-# Settings that change logits after the output projection; the verifier's split of decoder and projection ignores them.
-UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+# Settings that change logits after the output projection, where verification and training part decoder and projection.
+UNSUPPORTED = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -50,9 +50,15 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{path} asks to run code of its own (auto_map)", "use a model of the transformers library"
         )
     for name in UNSUPPORTED:
-        if config.get(name) not in (None, 1, 1.0):
+        if text_settings(config).get(name) not in (None, 1, 1.0):
             raise IntegrityError(f"{path} sets {name}, which verification does not support", "use another model")
     return config
+
+
+def text_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The part of config.json that describes the language model: models for images and text keep it apart."""
+    text = config.get("text_config", config)
+    return text if isinstance(text, dict) else config
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -111,7 +117,30 @@ def load_model(folder: Path, dtype: str, device: str = "cpu") -> Any:
         if report.get(kind):
             first = sorted(map(str, report[kind]))[0]
             raise IntegrityError(f"the weights in {folder} do not fit their config: {kind} {first}", REFETCH)
-    return model.to(device).eval().requires_grad_(False)
+    model = model.to(device).eval().requires_grad_(False)
+    if not _splits(model):
+        raise IntegrityError(
+            f"{folder}: this family changes logits after its output projection, which verification does not support",
+            "use another model",
+        )
+    return model
+
+
+@torch.inference_mode()
+def _splits(model: Any) -> bool:
+    """Whether the model's logits are its output projection of its decoder's last states, and nothing besides."""
+    ids = torch.arange(4, device=model.device)[None]
+    try:
+        whole = model(input_ids=ids, use_cache=False).logits
+        parts = model.get_output_embeddings()(model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state)
+    except (AttributeError, TypeError):
+        return False
+    return torch.allclose(whole.float(), parts.float(), rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def same_layout(model: Any, folder: Path) -> bool:
+    """Whether every tensor of a folder has the name of a parameter of a loaded model. Raises IntegrityError."""
+    return tensor_shapes(folder).keys() <= {name for name, _ in model.named_parameters(remove_duplicate=False)}
 
 
 def reload_weights(model: Any, folder: Path) -> None:

@@ -21,7 +21,7 @@ from engines.base import (
     Sampling,
     check_sequence,
 )
-from engines.loading import read_config, tensor_shapes, torch_dtype
+from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
 from engines.runtime import prepare_vllm, vllm_installed
 from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
@@ -85,11 +85,12 @@ class VllmEngine:
         self._config, self._shapes = config, shapes
 
     def _start(self, weights: Path, config: dict[str, Any]) -> Any:
-        positions = int(config.get("max_position_embeddings", CPU_MAX_LEN))
+        text = text_settings(config)
+        positions = int(text.get("max_position_embeddings", CPU_MAX_LEN))
         self._max_len = length = min(positions, CPU_MAX_LEN) if self.device == "cpu" else positions
         options, cache = self._options, self._options.cache_bytes
         if cache is None and self.device == "cpu":
-            cache = cache_need(config, length, self.max_batch, 4 if self.dtype == "float32" else 2)
+            cache = cache_need(text, length, self.max_batch, 4 if self.dtype == "float32" else 2)
         more: dict[str, Any] = {"dtype": self.dtype}
         if self.device != "cpu":
             more["gpu_memory_utilization"] = GPU_SHARE

@@ -128,10 +128,14 @@ class MusterWorker:
         """Swap weights in place."""
         runner = self.model_runner
         runner.reload_weights(weights_path=folder)
-        # vLLM on a CPU multiplies with packed copies, and forgets to pack a tied output head again.
+        if runner.device.type != "cpu":
+            return
+        # vLLM on a CPU multiplies with packed copies, and forgets to pack a tied output head and experts again.
         for module in runner.get_model().modules():
             if hasattr(module, "cpu_linear") and module.weight.numel():
                 module.quant_method.process_weights_after_loading(module)
+            elif kernel := getattr(getattr(module, "quant_method", None), "moe_kernel", None):
+                kernel.fused_experts.process_weights_after_loading(module)
 
     def muster_collect(self, tickets: list[int]) -> list[tuple[list[int], list[float], list[bytes]]]:
         """Tokens, log-probabilities and proofs of finished completions; forgets them."""

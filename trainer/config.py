@@ -4,15 +4,39 @@ from pathlib import Path
 
 from pydantic import Field
 
+from protocol.documents import Document
 from runtime.process import KeyConfig, ProcessConfig
 from storage.settings import S3Settings
+
+
+class ParallelConfig(Document):
+    """`ranks`: processes on this machine that train together, one to a GPU. Weights, gradients and the optimizer's
+    state are sharded over groups of `shard` ranks (0: all), each group a replica. A rank waits at most
+    `timeout_seconds` for the others. After `max_restarts` failures in a row the trainer gives up."""
+
+    ranks: int = Field(1, ge=1, le=4096)
+    shard: int = Field(0, ge=0, le=4096)
+    timeout_seconds: float = Field(600.0, gt=0)
+    max_restarts: int = Field(5, ge=0)
+
+
+class MemoryConfig(Document):
+    """What is traded for memory: `checkpoint_activations` computes activations a second time, `offload_optimizer` and
+    `offload_reference` keep the policy's and the base model's shards in the host's memory. `compile` trades the time
+    of the first steps for faster ones."""
+
+    checkpoint_activations: bool = False
+    offload_optimizer: bool = False
+    offload_reference: bool = False
+    compile: bool = False
 
 
 class TrainerConfig(ProcessConfig):
     """`key` is the pool owner's: it signs manifests, publishes steps and opens canaries. `base` is the folder of policy
     step 0; without it the pool configuration's `model.source` is used (`seed` for the demo's own model).
     `carrier`: a node of the owner's whose every file is a canary. `keep_exports`: policy folders kept on disk. An
-    accepted file that the bucket lacks for `missing_seconds` is skipped."""
+    accepted file that the bucket lacks for `missing_seconds` is skipped. docs/training.md explains `parallel` and
+    `memory`."""
 
     key: KeyConfig
     s3: S3Settings
@@ -22,3 +46,5 @@ class TrainerConfig(ProcessConfig):
     keep_exports: int = Field(4, ge=2)
     carrier: str = ""
     missing_seconds: float = Field(60.0, ge=0)
+    parallel: ParallelConfig = ParallelConfig()
+    memory: MemoryConfig = MemoryConfig()

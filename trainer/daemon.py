@@ -26,6 +26,7 @@ from trainer.config import TrainerConfig
 from trainer.inbox import file_id
 from trainer.learner import Learner
 from trainer.loader import Loader
+from trainer.model.sharding import Placement
 from trainer.publisher import StepPublisher
 from trainer.reports import Reports
 from trainer.state.progress import TrainingProgress
@@ -93,7 +94,8 @@ class Trainer:
 
     def _make_learner(self, base: Path) -> Learner:
         pool, config = self.pool_config, self.config
-        return Learner(base, pool.train, pool.work.temperature, pool.model.dtype, config.engine.device, config.seed)
+        placement = Placement(device=config.engine.device)
+        return Learner(base, pool.train, pool.work.temperature, pool.model.dtype, placement, config.seed)
 
     def _step(self) -> None:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step

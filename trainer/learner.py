@@ -14,6 +14,7 @@ from trainer.advantages import select
 from trainer.batch import MicroBatch, micro_batches
 from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss
 from trainer.model.policy import Policy
+from trainer.model.sharding import Placement
 from trainer.optimizer import apply_update, build_optimizer
 from trainer.rollouts import Group, TrainRollout
 from trainer.state.checkpoint import LearnerState, read_checkpoint, write_checkpoint
@@ -55,14 +56,14 @@ class Learner:
         config: TrainConfig,
         temperature: float,
         dtype: str = "float32",
-        device: str = "cpu",
+        placement: Placement | None = None,
         seed: int = 0,
     ) -> None:
         self.config = config
         self.temperature = temperature
-        self.policy = Policy(folder, dtype, device)
+        self.policy = Policy(folder, dtype, placement)
         self.optimizer = build_optimizer(self.policy.model, config)
-        self.reference = Policy(folder, dtype, device) if config.kl_coefficient > 0 else None
+        self.reference = Policy(folder, dtype, placement, frozen=True) if config.kl_coefficient > 0 else None
         self.generator = torch.Generator().manual_seed(seed)
         self.step = 0
         self.updates = 0

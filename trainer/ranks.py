@@ -72,9 +72,14 @@ class DistributedRanks:
 
     def __init__(self, device: str, seconds: float) -> None:
         backend = "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo"
+        limit = timedelta(seconds=seconds)
         self._limit = seconds
         with self._together("meeting the other ranks"):
-            dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
+            if "WORLD_SIZE" in os.environ:
+                dist.init_process_group(backend, timeout=limit)
+            else:
+                alone = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=limit)  # type: ignore[attr-defined]
+                dist.init_process_group(backend, timeout=limit, store=alone, rank=0, world_size=1)
         self.rank: int = dist.get_rank()
         self.world: int = dist.get_world_size()
 
@@ -112,10 +117,13 @@ class DistributedRanks:
             ) from None
 
 
-def join_ranks(device: str, seconds: float) -> Ranks:
+def join_ranks(device: str, seconds: float, grouped: bool = False) -> Ranks:
     """The ranks that torch's launcher started this process as one of (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of
-    the environment); this process alone where it did not."""
-    return DistributedRanks(device, seconds) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else OneRank()
+    the environment), this process alone where it did not. `grouped`: as a group of torch.distributed even alone."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1 and not grouped:
+        return OneRank()
+    return DistributedRanks(device, seconds)
 
 
 def rank_device(device: str) -> str:

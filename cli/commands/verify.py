@@ -1,46 +1,16 @@
 """`muster verify`: judge decided submissions again from chain and bucket, and say where the verdicts differ."""
 
-import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import PoolOption, Reading
+from cli.options import EngineOptions, PoolOption, Reading
 from cli.output import emit, table
-from protocol.errors import ConfigError, IntegrityError, first_problem, printable
+from protocol.errors import ConfigError, IntegrityError, printable
 
 if TYPE_CHECKING:
-    from runtime.process import EngineConfig
     from validator.replay import Opened, Replayed
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """Options of the engine that judges."""
-
-    name: Annotated[str, typer.Option("--engine", help="transformers, vllm, or auto: vLLM where it is installed.")] = (
-        "transformers"
-    )
-    batch: Annotated[int, typer.Option(min=1, max=65536, help="Rollouts in one pass of the model.")] = 64
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16, as the pool's thresholds want it.")] = "float32"
-    device: Annotated[str, typer.Option(help="Where the model runs: cpu or cuda.")] = "cpu"
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads that compute.")] = 1
-
-    def config(self) -> "EngineConfig":
-        """Raises ConfigError naming the option."""
-        from pydantic import ValidationError
-
-        from runtime.process import EngineConfig
-
-        try:
-            return EngineConfig.model_validate(vars(self))
-        except ValidationError as error:
-            field, problem = first_problem(error.errors())
-            raise ConfigError(
-                f"--{'engine' if field == 'name' else field}: {problem}", "choose another value"
-            ) from None
 
 
 def verify(
@@ -74,7 +44,7 @@ def verify(
         allow_private_sources=allow_private_sources,
         engine=engine.config(),
     )
-    _set_threads(engine.threads)
+    engine.set_threads()
     from validator.replay import replay
 
     rows = [_row(one) for one in replay(config, sequences or ())]
@@ -89,14 +59,6 @@ def verify(
     emit(document, look.json, lambda: _text(document))
     if document["differing"]:
         raise typer.Exit(1)
-
-
-def _set_threads(threads: int) -> None:
-    """Before torch is imported."""
-    from engines.runtime import torch_environment
-
-    for name, value in torch_environment(threads).items():
-        os.environ.setdefault(name, value)
 
 
 def _row(one: "Replayed") -> dict[str, Any]:

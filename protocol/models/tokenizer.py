@@ -37,15 +37,23 @@ def save_byte_tokenizer(folder: Path, phrases: Sequence[str]) -> int:
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a model folder, offline and without running code from the folder.
 
-    Raises IntegrityError if files are missing, oversized or unreadable.
+    `tokenizer.json` alone says how text becomes tokens. A family's own class would put its rules in their place, and
+    which class that is depends on the packages of the machine. Raises IntegrityError if files are missing, oversized
+    or unreadable.
     """
-    from transformers import AutoTokenizer
+    from transformers import PreTrainedTokenizerFast
 
     if not folder.is_dir():
         raise IntegrityError(f"no model folder at {folder}", "check the path, or fetch the weights again")
     check_documents(folder)
+    if not (folder / "tokenizer.json").is_file():
+        raise IntegrityError(
+            f"{folder} holds no tokenizer.json",
+            "make one: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers",
+        )
+    library: Any = PreTrainedTokenizerFast
     try:
-        loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        loaded = library.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a hostile folder can make the parsers raise anything
         raise IntegrityError(
             f"the tokenizer in {folder} cannot be read: {first_line(error)}", "fetch the weights again"

@@ -1,13 +1,16 @@
 """From a problem to prompt tokens, and from output tokens to the text that is scored."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from protocol.config import ModelConfig
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, first_line
 from protocol.tasks.base import Problem
 
 QUESTION = "{question}"
+TEMPLATE_DAY = datetime(2024, 7, 26)
+"""Today, to every chat template that asks (Llama 3's and SmolLM3's do): a prompt is the same whenever it is made."""
 
 
 class Tokenizer(Protocol):
@@ -17,7 +20,12 @@ class Tokenizer(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
     def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, add_generation_prompt: bool, tokenize: bool
+        self,
+        conversation: list[dict[str, str]],
+        *,
+        add_generation_prompt: bool,
+        tokenize: bool,
+        strftime_now: Callable[[str], str],
     ) -> str: ...
 
 
@@ -35,13 +43,25 @@ def prompt_text(model: ModelConfig, problem: Problem, target_length: int) -> str
 
 
 def prompt_tokens(tokenizer: Tokenizer, model: ModelConfig, problem: Problem, target_length: int) -> tuple[int, ...]:
-    """Token ids of a problem's prompt. A chat template, where configured, brings its own special tokens."""
+    """Token ids of a problem's prompt. A chat template, where configured, brings its own special tokens; other text
+    gets those that the tokenizer puts before every text. Raises ConfigError where the chat template fails."""
     text = prompt_text(model, problem, target_length)
     if model.chat_template:
-        turns = [{"role": "user", "content": text}]
-        text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        return tuple(tokenizer.encode(text, add_special_tokens=False))
+        return tuple(tokenizer.encode(_chat(tokenizer, text), add_special_tokens=False))
     return tuple(tokenizer.encode(text))
+
+
+def _chat(tokenizer: Tokenizer, text: str) -> str:
+    turns = [{"role": "user", "content": text}]
+    try:
+        return tokenizer.apply_chat_template(
+            turns, add_generation_prompt=True, tokenize=False, strftime_now=TEMPLATE_DAY.strftime
+        )
+    except Exception as error:  # a template is a program of the model's author: it can raise anything
+        raise ConfigError(
+            f"the model's chat template cannot be used: {first_line(error)}",
+            "set `model.chat_template` to false, or choose a model with a template for one user's turn",
+        ) from None
 
 
 def completion_text(tokenizer: Tokenizer, tokens: Sequence[int], eos_ids: Sequence[int], answer_after: str = "") -> str:

@@ -200,6 +200,7 @@ def test_bad_weights_change_nothing(engine: TransformersEngine, folder: Path, tm
     [
         ({"auto_map": {"AutoModel": "evil.Model"}}, "auto_map"),
         ({"final_logit_softcapping": 30.0}, "softcapping"),
+        ({"text_config": {"final_logit_softcapping": 30.0}}, "softcapping"),
         ({"model_type": None}, "model_type"),
         ({"model_type": "no-such-model"}, "not a usable model"),
         ({"hidden_size": 256}, "fit|usable"),
@@ -212,6 +213,20 @@ def test_bad_config_is_named(folder: Path, tmp_path: Path, change: dict[str, Any
     (bad / "config.json").write_text(json.dumps(config))
     with pytest.raises(IntegrityError, match=said):
         load_model(bad, "float32")
+
+
+def test_logits_changed_after_the_projection_are_refused_whatever_the_setting_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    small: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 16}
+    config = Gemma2Config(vocab_size=50, num_attention_heads=2, num_key_value_heads=1, **small)
+    config.final_logit_softcapping = 0.5
+    Gemma2ForCausalLM(config).save_pretrained(str(tmp_path / "capped"))  # type: ignore[no-untyped-call]
+    monkeypatch.setattr("engines.loading.UNSUPPORTED", ())
+    with pytest.raises(IntegrityError, match="changes logits after its output projection"):
+        load_model(tmp_path / "capped", "float32")
 
 
 def test_no_folder_no_pickle(folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import time
 import traceback
 from collections.abc import Callable
@@ -9,7 +10,9 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", "torch.distributed", "transformers", "engines.loading", "trainer.ranks"])
+_CONTEXT.set_forkserver_preload(
+    ["pytest", "transformers.models.qwen2.modeling_qwen2", "engines.loading", "trainer.learner"]
+)
 
 
 def on_ranks(world: int, work: Callable[..., Any], *args: Any, seconds: float = 30.0) -> list[Any]:
@@ -49,7 +52,9 @@ def outcomes(
 
 def _answer(end: Connection, seconds: float) -> tuple[bool, Any]:
     try:
-        return cast(tuple[bool, Any], end.recv()) if end.poll(max(0.0, seconds)) else (True, "no answer in time")
+        if not end.poll(max(0.0, seconds)):
+            return True, "no answer in time"
+        return cast(tuple[bool, Any], pickle.loads(end.recv_bytes()))
     except EOFError:
         return True, "the rank died"
 
@@ -67,7 +72,7 @@ def _rank(
     torch.manual_seed(0)
     try:
         ranks = join_ranks("cpu", seconds)
-        end.send((False, work(ranks, *args)))
+        end.send_bytes(pickle.dumps((False, work(ranks, *args))))  # `send` would share tensors with a process that ends
         ranks.close()
     except BaseException:
-        end.send((True, traceback.format_exc()))
+        end.send_bytes(pickle.dumps((True, traceback.format_exc())))

@@ -71,6 +71,36 @@ def test_a_chat_template_is_used_where_configured(tokenizer: Any) -> None:
     tokenizer.chat_template = None
 
 
+def test_a_chat_template_that_fails_is_named_in_one_line(tokenizer: Any) -> None:
+    model = ModelConfig(source="x", chat_template=True)
+    for template, said in ((None, "chat_template is not set"), ("{{ raise_exception('two turns') }}", "two turns")):
+        tokenizer.chat_template = template
+        with pytest.raises(ConfigError, match=f"chat template cannot be used: .*{said}"):
+            prompt_tokens(tokenizer, model, Problem("hi", ""), 0)
+    tokenizer.chat_template = None
+
+
+def test_a_chat_template_that_names_the_day_gives_the_same_prompt_on_every_day(tokenizer: Any) -> None:
+    tokenizer.chat_template = "Today: {{ strftime_now('%d %b %Y') }}. {{ messages[0]['content'] }}"
+    tokens = prompt_tokens(tokenizer, ModelConfig(source="x", chat_template=True), Problem("hi", ""), 0)
+    assert tokenizer.decode(list(tokens)) == "Today: 26 Jul 2024. hi"
+    tokenizer.chat_template = None
+
+
+def test_the_tokenizer_file_rules_and_not_the_class_that_the_folder_names(tmp_path: Path) -> None:
+    """Qwen2's own class would split digits, which this file does not ask for."""
+    save_byte_tokenizer(tmp_path, ("12",))
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer_class": "Qwen2Tokenizer"}))
+    document = json.loads((tmp_path / "tokenizer.json").read_text())
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] != "12"]
+    document["model"]["vocab"]["12"] = 256
+    document["model"]["merges"] = [["1", "2"]]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    loaded: Any = load_tokenizer(tmp_path)
+    assert loaded.encode("12") == [256]
+
+
 def test_eos_ids_come_from_the_generation_config_first(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 5}))
     assert eos_ids(tmp_path) == (5,)
@@ -88,6 +118,8 @@ def test_a_folder_without_eos_is_refused(tmp_path: Path, text: str) -> None:
 def test_broken_folders_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="no model folder"):
         load_tokenizer(tmp_path / "absent")
+    with pytest.raises(IntegrityError, match="holds no tokenizer"):
+        load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(IntegrityError, match="cannot be read"):
         load_tokenizer(tmp_path)

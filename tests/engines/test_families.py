@@ -1,0 +1,82 @@
+"""Families of models through both engines, verification, trainer, export and reload, one tiny random model each."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.families import CONFIG, measure
+from benchmarks.family_models import FAMILIES, Family
+from engines.base import Request, Sampling
+from engines.hf import TransformersEngine
+from engines.loading import same_layout
+from engines.runtime import vllm_installed
+from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.tasks.environment import Environment
+from protocol.tasks.prompts import completion_text
+
+NAMED = {family.name: family for family in FAMILIES}
+BOTH = pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")
+
+
+@pytest.mark.parametrize("name", ["Llama 3", "Gemma 3"])
+def test_a_family_generates_verifies_trains_and_reloads(name: str) -> None:
+    """In this process and without vLLM: some seconds."""
+    found = measure(NAMED[name], ["transformers"], 40, print, lambda: ThreadPoolExecutor(1))
+    assert found["rollouts"] == 40
+    assert found["rejected"] == 0
+    assert found["trainer_max_error"] < 1e-4
+    assert found["changed"] > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@BOTH
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", NAMED)
+def test_engines_verify_one_another_before_and_after_a_training_step(name: str) -> None:
+    found = measure(NAMED[name], ["transformers", "vllm"], 60, print)
+    assert found["rollouts"] == 120
+    assert found["rejected"] == 0
+    assert found["trainer_max_error"] < 1e-4
+    assert found["changed"] > 0.5
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.name)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Family, Path]:
+    family: Family = request.param
+    return family, family.save(tmp_path_factory.mktemp("family"))
+
+
+def test_every_stop_token_is_known_and_no_chat_prompt_begins_twice(saved: tuple[Family, Path]) -> None:
+    family, folder = saved
+    tokenizer: Any = load_tokenizer(folder)
+    environment = Environment.of(CONFIG, folder)
+    assert environment.eos_ids == tuple(sorted(tokenizer.convert_tokens_to_ids(list(family.ends))))
+    prompt = environment.prompt(5, 0)
+    begin = tokenizer.bos_token_id
+    assert prompt.count(begin) == (1 if family.chat_template.startswith("{{ bos_token }}") else 0)
+    text = tokenizer.decode(list(prompt))
+    assert environment.problem(5).question in text
+    assert environment.vocabulary == len(tokenizer) + family.padding
+
+
+def test_text_survives_each_kind_of_tokenizer(saved: tuple[Family, Path]) -> None:
+    _, folder = saved
+    tokenizer: Any = load_tokenizer(folder)
+    for text in ("4 + 17 = 21", "The answer is 3.", "Größe → 数 🙂", "a  b\n\tc"):
+        tokens = tokenizer.encode(text, add_special_tokens=False)
+        assert completion_text(tokenizer, [*tokens, eos_ids(folder)[0]], eos_ids(folder)) == text
+
+
+def test_weights_reload_in_place_whatever_the_layout_of_the_file(saved: tuple[Family, Path], tmp_path: Path) -> None:
+    family, folder = saved
+    asked = [Request((5, 6, 7), (number, 1, 2), 12) for number in range(4)]
+    engine, fresh = TransformersEngine(), TransformersEngine()
+    engine.load(folder)
+    model = engine.model
+    engine.load(family.save(tmp_path, seed=1))
+    assert (engine.model is model) == same_layout(model, folder) == (family.name != "Qwen3 MoE")
+    fresh.load(tmp_path)
+    assert engine.generate(asked, Sampling(1.0, ())) == fresh.generate(asked, Sampling(1.0, ()))

@@ -1,0 +1,87 @@
+"""How the ranks hold a model: sharded block by block (FSDP2), replicated in groups (HSDP), and what saves memory.
+
+Sharded or not, gradients are sums over ranks: a loss carries its own normaliser, nothing is divided by their number.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from protocol.errors import ConfigError
+from trainer.config import MemoryConfig, ParallelConfig
+from trainer.ranks import OneRank, Ranks, join_ranks, rank_device
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The ranks, this rank's device, and how models lie on them; without a mesh a model is whole on `device`."""
+
+    ranks: Ranks = field(default_factory=OneRank)
+    device: str = "cpu"
+    mesh: DeviceMesh | None = None
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+
+    def place(self, model: Any, dtype: torch.dtype, offload: bool) -> Any:
+        """Move a model in float32 to its device, sharded over the mesh if there is one, computing in `dtype`.
+
+        Parameters stay in float32, and so do their gradients after the reduction over ranks. `offload` keeps the
+        shards in the host's memory between uses. Build the optimizer afterwards: its state is sharded alike.
+        """
+        blocks = model_blocks(model)
+        if self.memory.checkpoint_activations:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if self.memory.compile:
+            for block in blocks:
+                block.compile(dynamic=True)
+        if self.mesh is None:
+            return model.to(self.device)
+        precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+        off = CPUOffloadPolicy(pin_memory=self.mesh.device_type == "cuda") if offload else OffloadPolicy()
+        for part in (*blocks, model):
+            fully_shard(part, mesh=self.mesh, mp_policy=precision, offload_policy=off)
+            assert isinstance(part, FSDPModule)
+            part.set_gradient_divide_factor(1.0)
+            part.set_force_sum_reduction_for_comms(True)  # other factors are nccl's alone
+        return model
+
+
+def make_placement(
+    parallel: ParallelConfig, memory: MemoryConfig, device: str, ranks: Ranks | None = None
+) -> Placement:
+    """The placement that a configuration asks for, on `ranks` or those that this process was started as one of.
+
+    Raises ConfigError, RanksLostError.
+    """
+    device = rank_device(device)
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    sharded = memory.offload_optimizer or memory.offload_reference  # what offloads is a part of sharding
+    ranks = ranks or join_ranks(device, parallel.timeout_seconds, grouped=sharded)
+    if ranks.world == 1 and not sharded:
+        return Placement(ranks, device, None, memory)
+    shard = parallel.shard or ranks.world
+    if ranks.world % shard:
+        raise ConfigError(
+            f"`parallel.shard` {shard} does not divide {ranks.world} ranks", "choose a divisor, or 0 for all ranks"
+        )
+    kind = torch.device(device).type
+    if shard == ranks.world:
+        return Placement(ranks, device, init_device_mesh(kind, (shard,)), memory)
+    mesh = init_device_mesh(kind, (ranks.world // shard, shard), mesh_dim_names=("replicate", "shard"))
+    return Placement(ranks, device, mesh, memory)
+
+
+def model_blocks(model: Any) -> list[nn.Module]:
+    """The repeated layers of a Hugging Face model: what it says must not be split."""
+    names = set(model._no_split_modules or ())
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def whole(value: Tensor) -> Tensor:
+    """A tensor that may be sharded, gathered; every rank must call it."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
