@@ -15,10 +15,11 @@ from typing import Any
 from demo.pool import DEMO_TASK
 from engines.factory import make_engine
 from engines.loading import set_threads
-from protocol.config import PoolConfig, TrainConfig
+from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
 from protocol.seeds import Work
+from protocol.training import TrainConfig
 from trainer.basemodel import base_model
 from trainer.evaluate import held_out_reward
 from trainer.learner import Learner

@@ -3,7 +3,6 @@
 import json
 import resource
 import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any

@@ -3,7 +3,8 @@
 from chain.records import Terms
 from protocol.amounts import GRAINS
 from protocol.audit import AUDIT_EVERYTHING
-from protocol.config import PoolConfig, TaskConfig, TrainConfig, WorkConfig
+from protocol.config import PoolConfig, TaskConfig, WorkConfig
+from protocol.training import TrainConfig
 from trainer.tiny_model import tiny_model_config
 
 BUDGET = 2_000 * GRAINS

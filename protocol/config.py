@@ -12,6 +12,7 @@ from pydantic import Field, PositiveInt, model_validator
 from protocol.documents import Document, load_document, parse_document
 from protocol.encoding import canonical_json
 from protocol.problems import ProblemFilter
+from protocol.training import TrainConfig
 
 
 class ModelConfig(Document):
@@ -104,28 +105,6 @@ BF16_CHECKS = ChecksConfig(
 `muster calibrate`. What they cannot see stands in docs/verification.md."""
 
 
-class TrainConfig(Document):
-    """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner."""
-
-    steps: int = Field(30, ge=1)
-    files_per_step: int = Field(4, ge=1)
-    async_level: int = Field(2, ge=0, le=16)
-    learning_rate: float = Field(3e-4, gt=0)
-    warmup_steps: int = Field(3, ge=0)
-    decay_share: float = Field(0.4, ge=0, le=1)
-    beta1: float = 0.9
-    beta2: float = 0.99
-    weight_decay: float = 0.01
-    grad_clip: float = Field(0.5, gt=0)
-    clip_epsilon: float = 0.2
-    clip_delta: float = 4.0
-    entropy_coefficient: float = 0.0
-    kl_coefficient: float = 0.0
-    importance_cap: float = Field(2.0, ge=0, description="bound of stale rollouts' importance weights; 0: no weights")
-    minibatches: int = Field(1, ge=1)
-    heldout_problems: int = Field(256, ge=1)
-
-
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights."""
 
@@ -136,6 +115,17 @@ class PoolConfig(Document):
     work: WorkConfig = WorkConfig()
     checks: ChecksConfig = ChecksConfig()
     train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _trainable(self) -> "PoolConfig":
+        """What work and training promise one another."""
+        if self.work.samples_per_problem < 2:
+            raise ValueError("work.samples_per_problem must be at least 2: an advantage compares a problem's samples")
+        if self.train.algorithm.advantage == "maxrl" and self.work.length_alpha > 0:
+            raise ValueError("advantage maxrl divides by the mean reward; work.length_alpha makes rewards negative")
+        if self.train.minibatches > self.work.rows * self.train.files_per_step:
+            raise ValueError("train.minibatches exceeds the rollouts of a step")
+        return self
 
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))

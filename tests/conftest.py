@@ -11,6 +11,7 @@ import httpx
 import pytest
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
+from hypothesis import settings
 
 from chain.client import ChainClient
 from chain.deploy import deploy
@@ -19,6 +20,10 @@ from chain.network import NetworkConfig
 from chain.suite import Suite
 from demo.ports import claim_port
 from demo.services.anvil import find_anvil
+
+# How long an example takes says more of the machine's load than of our code.
+settings.register_profile("muster", deadline=None)
+settings.load_profile("muster")
 
 CHAIN_ID = 31337
 ETHER = 10**18

@@ -1,54 +1,35 @@
-"""GRPO on one device: from groups of rollouts to the next policy step, resumable to the bit."""
+"""One training step, blind to algorithm, model and number of ranks: from groups of rollouts to the next policy step."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from protocol.config import TrainConfig
-from trainer.advantages import select
-from trainer.batch import MicroBatch, micro_batches
-from trainer.losses import clipped_tokens, importance_weights, kl_penalty, policy_loss
+from protocol.training import TrainConfig
+from trainer.algorithms.advantages import ADVANTAGES
+from trainer.algorithms.composition import make_loss
+from trainer.algorithms.importance import effective_share, rate_scale, weight_sums
+from trainer.algorithms.normalisers import MinibatchSize, make_normaliser
+from trainer.algorithms.selection import select
+from trainer.algorithms.tokens import TokenBatch
+from trainer.batches.micro_batch import MicroBatch, micro_batch
+from trainer.batches.packing import plan_rows
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optimizer import apply_update, build_optimizer
 from trainer.rollouts import Group, TrainRollout
 from trainer.state.checkpoint import LearnerState, read_checkpoint, write_checkpoint
-
-MICRO_BATCH_TOKENS = 8192
-
-
-@dataclass(frozen=True)
-class StepMetrics:
-    """One training step. Means are over output tokens, except the rewards' (over rollouts, dropped groups included).
-
-    `clip_ratio`: share of tokens whose gradient clipping removed; `kl`: estimate against the policy before the step;
-    `seconds`: wall time of the step.
-    """
-
-    step: int
-    loss: float
-    reward_mean: float
-    task_reward_mean: float
-    entropy: float
-    grad_norm: float
-    clip_ratio: float
-    kl: float
-    groups_used: int
-    groups_dropped: int
-    rollouts: int
-    tokens: int
-    output_length_mean: float
-    learning_rate: float
-    seconds: float
+from trainer.step_metrics import StepMetrics, StepTotals
 
 
 class Learner:
-    """Holds a policy and its optimizer. `step` is the number of training steps taken: the policy step it stands at."""
+    """Holds a policy and its optimizer. `step` is the number of training steps taken: the policy step it stands at.
+
+    Every rank has one and is given the same groups.
+    """
 
     def __init__(
         self,
@@ -61,52 +42,37 @@ class Learner:
     ) -> None:
         self.config = config
         self.temperature = temperature
-        self.policy = Policy(folder, dtype, placement)
+        self.placement = placement or Placement()
+        self.policy = Policy(folder, dtype, self.placement)
         self.optimizer = build_optimizer(self.policy.model, config)
-        self.reference = Policy(folder, dtype, placement, frozen=True) if config.kl_coefficient > 0 else None
+        penalty = config.algorithm.kl.coefficient > 0
+        self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
         self.generator = torch.Generator().manual_seed(seed)
+        self.loss = make_loss(config.algorithm)
+        self.normaliser = make_normaliser(config.algorithm)
         self.step = 0
         self.updates = 0
 
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
         """One step on the rollouts of `groups`, which may come from several policy steps.
 
-        ln p_old is recomputed with the trainer's own weights before the first update. Without any group that has
-        signal the weights stay as they are, and the step still counts.
+        ln p_old is that of the trainer's own weights before the first update. Without any group that has signal the
+        weights stay as they are, and the step still counts.
         """
         start = time.monotonic()
-        selection = select(groups)
-        totals = _Totals()
-        old = self._old_logprobs(selection.samples)
-        norms: list[float] = []
-        rate = 0.0
-        parts = self._minibatches(len(selection.samples))
-        # A constant of the batch (Dr. GRPO): tokens of every group, so that a batch with little signal moves little.
-        normaliser = sum(len(r.output) for group in groups for r in group) / max(1, len(parts))
-        for part in parts:
-            norms.append(self._update(selection.samples, part, normaliser, old, totals))
-            rate = self.optimizer.param_groups[0]["lr"]
+        selection = select(groups, ADVANTAGES[self.config.algorithm.advantage])
+        minibatches = [self._rows(selection.samples, part) for part in self._parts(len(selection.samples))]
+        share = 1 / max(1, len(minibatches))
+        lengths = [len(rollout.output) for group in groups for rollout in group]
+        size = MinibatchSize(sum(lengths) * share, len(lengths) * share)
+        # The first update still sees the old policy: only later ones need a pass of their own for it.
+        old: list[list[Tensor | None]] = [[None] * len(rows) for rows in minibatches[:1]]
+        old += [self._old_logprobs(rows) for rows in minibatches[1:]]
+        totals = StepTotals(self.policy.device)
+        for rows, logps in zip(minibatches, old, strict=True):
+            self._update(rows, logps, size, totals)
         self.step += 1
-        rollouts = [rollout for group in groups for rollout in group]
-        count = max(1, len(rollouts))
-        tokens = max(1, totals.tokens)
-        return StepMetrics(
-            step=self.step,
-            loss=totals.loss / max(1, len(norms)),
-            reward_mean=sum(r.reward for r in rollouts) / count,
-            task_reward_mean=sum(r.task_reward for r in rollouts) / count,
-            entropy=totals.entropy / tokens,
-            grad_norm=max(norms, default=0.0),
-            clip_ratio=totals.clipped / tokens,
-            kl=totals.kl / tokens,
-            groups_used=selection.used,
-            groups_dropped=selection.dropped,
-            rollouts=len(rollouts),
-            tokens=totals.tokens,
-            output_length_mean=sum(len(r.output) for r in rollouts) / count,
-            learning_rate=rate,
-            seconds=time.monotonic() - start,
-        )
+        return totals.metrics(self.step, groups, selection, self.placement.ranks, time.monotonic() - start)
 
     def save_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> None:
         """Everything that a bit-exact resume needs, plus `extra` (JSON), atomically at `folder`."""
@@ -120,16 +86,7 @@ class Learner:
         self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra
 
-    @torch.no_grad()
-    def _old_logprobs(self, samples: Sequence[TrainRollout]) -> dict[int, Tensor]:
-        out: dict[int, Tensor] = {}
-        for batch in micro_batches(samples, MICRO_BATCH_TOKENS, self.policy.device):
-            logp, _ = self.policy.logprobs(batch, self.temperature)
-            sizes = [len(samples[place].output) for place in batch.index]
-            out.update(zip(batch.index, torch.split(logp, sizes), strict=True))
-        return out
-
-    def _minibatches(self, count: int) -> list[list[int]]:
+    def _parts(self, count: int) -> list[list[int]]:
         """The samples' numbers, shuffled and cut into `config.minibatches` parts; empty parts are left out."""
         if count == 0:
             return []
@@ -137,59 +94,42 @@ class Learner:
         size = -(-count // self.config.minibatches)
         return [order[start : start + size] for start in range(0, count, size)]
 
+    def _rows(self, samples: Sequence[TrainRollout], part: list[int]) -> list[MicroBatch]:
+        """This rank's share of a minibatch, packed."""
+        ranks, policy = self.placement.ranks, self.policy
+        lengths = [samples[place].length for place in part]
+        capacity = self.placement.memory.row_tokens
+        plan = plan_rows(lengths, capacity, ranks.world, policy.work.of_sequence, policy.packs)
+        return [micro_batch(samples, [part[at] for at in row], policy.device) for row in plan[ranks.rank]]
+
+    @torch.no_grad()
+    def _old_logprobs(self, rows: Sequence[MicroBatch]) -> list[Tensor | None]:
+        return [self.policy.logprobs(row, self.temperature)[0] for row in rows]
+
     def _update(
-        self,
-        samples: Sequence[TrainRollout],
-        part: list[int],
-        normaliser: float,
-        old: dict[int, Tensor],
-        totals: "_Totals",
-    ) -> float:
-        chosen = [samples[place] for place in part]
-        for batch in micro_batches(chosen, MICRO_BATCH_TOKENS, self.policy.device):
-            logp_old = torch.cat([old[part[place]] for place in batch.index])
-            weights = self._weights(batch, chosen, logp_old)
-            loss = self._loss(batch, logp_old, weights, totals) / normaliser
-            totals.loss += float(loss.detach())
+        self, rows: Sequence[MicroBatch], old: Sequence[Tensor | None], size: MinibatchSize, totals: StepTotals
+    ) -> None:
+        weights = torch.zeros(3, dtype=torch.float64, device=self.policy.device)
+        for row, logp_old in zip(rows, old, strict=True):
+            batch = self._token_batch(row, logp_old)
+            made = self.loss(batch)
+            loss = (self.normaliser(batch.sequence, size) * made.loss).sum()
             loss.backward()  # type: ignore[no-untyped-call]
-        norm = apply_update(self.policy.model, self.optimizer, self.config, self.updates)
+            totals.add(batch, made, loss)
+            if batch.sampled is not None:
+                weights += weight_sums(batch.old, batch.sampled, batch.sequence)
+        reference = self.config.optimizer.ess_reference
+        scale = 1.0 if reference is None else rate_scale(effective_share(self.placement.ranks.sum(weights)), reference)
+        norm = apply_update(self.policy.model, self.optimizer, self.config, self.updates, scale)
+        totals.updated(norm, self.optimizer.param_groups[0]["lr"])
         self.updates += 1
-        return norm
 
-    def _weights(self, batch: MicroBatch, chosen: list[TrainRollout], logp_old: Tensor) -> Tensor | float:
-        cap = self.config.importance_cap
-        if cap == 0 or not all(chosen[place].logprobs for place in batch.index):
-            return 1.0
-        behaviour = [value for place in batch.index for value in chosen[place].logprobs]
-        return importance_weights(logp_old, torch.tensor(behaviour).to(logp_old.device), cap)
-
-    def _loss(self, batch: MicroBatch, logp_old: Tensor, weights: Tensor | float, totals: "_Totals") -> Tensor:
-        config = self.config
-        logp, entropy = self.policy.logprobs(batch, self.temperature)
-        tokens = policy_loss(logp, logp_old, batch.advantages, config.clip_epsilon, config.clip_delta)
-        loss = (tokens * weights).sum()
-        if config.entropy_coefficient:
-            loss = loss - config.entropy_coefficient * entropy.sum()
+    def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:
+        bonus = self.config.algorithm.entropy_coefficient > 0
+        logp, entropy = self.policy.logprobs(row, self.temperature, bonus)
+        reference = None
         if self.reference is not None:
             with torch.no_grad():
-                reference, _ = self.reference.logprobs(batch, self.temperature)
-            loss = loss + config.kl_coefficient * kl_penalty(logp, reference).sum()
-        with torch.no_grad():
-            clipped = clipped_tokens(logp, logp_old, batch.advantages, config.clip_epsilon, config.clip_delta)
-            totals.add(logp.numel(), entropy.sum(), clipped.sum(), kl_penalty(logp, logp_old).sum())
-        return loss
-
-
-@dataclass
-class _Totals:
-    tokens: int = 0
-    loss: float = 0.0
-    entropy: float = 0.0
-    clipped: float = 0.0
-    kl: float = 0.0
-
-    def add(self, tokens: int, entropy: Tensor, clipped: Tensor, kl: Tensor) -> None:
-        self.tokens += tokens
-        self.entropy += float(entropy)
-        self.clipped += float(clipped)
-        self.kl += float(kl)
+                reference, _ = self.reference.logprobs(row, self.temperature)
+        known = logp.detach() if old is None else old
+        return TokenBatch(logp, known, row.sampled, row.advantages, entropy, reference, row.sequence)

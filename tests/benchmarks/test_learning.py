@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learning import demo_config, learn
-from protocol.config import TrainConfig
+from protocol.training import TrainConfig
 
 
 @pytest.mark.slow

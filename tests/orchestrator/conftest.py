@@ -19,10 +19,11 @@ from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
 from protocol.api.uploads import UploadTicket
-from protocol.config import ModelConfig, PoolConfig, TaskConfig, TrainConfig
+from protocol.config import ModelConfig, PoolConfig, TaskConfig
 from protocol.http.signing import Realm, sign_request
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
+from protocol.training import TrainConfig
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain

@@ -16,7 +16,7 @@ from chain.records import Pool, Step, Submission
 from chain.state import State
 from demo.pool import DEMO_TASK
 from protocol.api.work import HeartbeatRequest, StepRequest
-from protocol.config import PoolConfig, TrainConfig, WorkConfig
+from protocol.config import PoolConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
 from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import load_tokenizer
@@ -25,6 +25,7 @@ from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work
 from protocol.tasks.environment import Environment
 from protocol.tasks.rewards import float32
+from protocol.training import TrainConfig
 from protocol.verdict import Code
 from runtime.process import KeyConfig
 from storage.keys import MissingObjectError

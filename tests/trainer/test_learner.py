@@ -1,30 +1,36 @@
 """The learner: its step against plain autograd, bit-exact resume, damaged checkpoints, export."""
 
-from dataclasses import replace
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engines.loading import set_threads
-from protocol.config import TrainConfig
+from engines.loading import load_model, set_threads
 from protocol.errors import IntegrityError
 from protocol.models.tokenizer import eos_ids, load_tokenizer
+from protocol.training import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.helpers import small_model, some_groups
+from trainer.config import MemoryConfig
 from trainer.learner import Learner
 from trainer.model.policy import Policy
+from trainer.model.sharding import Placement
 from trainer.optimizer import learning_rate
 from trainer.rollouts import Group
 from trainer.state.checkpoint import checkpoint_path, checkpoints
 
-CONFIG = TrainConfig(minibatches=2, kl_coefficient=1e-3, entropy_coefficient=1e-3)
+CONFIG = TrainConfig(minibatches=2, algorithm=AlgorithmConfig(kl=KlConfig(coefficient=1e-3), entropy_coefficient=1e-3))
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     set_threads(1)
     return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+def rate(peak: float, **schedule: Any) -> OptimizerConfig:
+    return OptimizerConfig(method=AdamWConfig(learning_rate=peak), schedule=ScheduleConfig(**schedule))
 
 
 def weights(learner: Learner) -> dict[str, torch.Tensor]:
@@ -50,11 +56,14 @@ def test_a_resumed_run_is_the_same_to_the_bit(base: Path, tmp_path: Path) -> Non
 
 
 def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
-    config = TrainConfig(importance_cap=0, grad_clip=1e9, weight_decay=0.0)
+    config = TrainConfig(
+        algorithm=AlgorithmConfig(importance_cap=0),
+        optimizer=OptimizerConfig(method=AdamWConfig(weight_decay=0.0), grad_clip=1e9),
+    )
     groups = some_groups(5, count=2)
     learner = Learner(base, config, 0.8)
     metrics = learner.train_step(groups)
-    model: Any = Policy(base).model
+    model: Any = load_model(base, "float32").requires_grad_(True)
     total: Any = torch.zeros(())
     group = groups[0]
     mean = sum(r.reward for r in group) / len(group)
@@ -68,23 +77,23 @@ def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
     norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
     assert metrics.grad_norm == pytest.approx(float(norm), rel=1e-3)
     assert (metrics.groups_used, metrics.groups_dropped) == (1, 1)
-    assert metrics.clip_ratio == 0.0
+    assert (metrics.clip_low, metrics.clip_high) == (0.0, 0.0)
     assert metrics.kl == pytest.approx(0.0, abs=1e-6)
 
 
-def test_micro_batching_does_not_change_the_step(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_another_size_do_not_change_the_step(base: Path) -> None:
     groups = some_groups(8)
     whole = Learner(base, CONFIG, 1.0, seed=1)
     whole.train_step(groups)
-    monkeypatch.setattr("trainer.learner.MICRO_BATCH_TOKENS", 16)
-    pieces = Learner(base, CONFIG, 1.0, seed=1)
+    pieces = Learner(base, CONFIG, 1.0, placement=Placement(memory=MemoryConfig(row_tokens=16)), seed=1)
     pieces.train_step(groups)
     for name, value in weights(whole).items():
         assert torch.allclose(value, weights(pieces)[name], atol=2e-4), name
 
 
 def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> None:
-    learner = Learner(base, TrainConfig(warmup_steps=0, learning_rate=1e-2), 1.0)
+    config = TrainConfig(optimizer=rate(1e-2, warmup_updates=0))
+    learner = Learner(base, config, 1.0)
     group = some_groups(2, count=2)[0]
     before = [tuple(r.output) for r in group if r.reward > 0]
     first = _logp(learner.policy, group)
@@ -96,16 +105,8 @@ def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> Non
 
 def _logp(policy: Policy, group: Group) -> float:
     """Mean ln p of rewarded minus unrewarded outputs."""
-    from trainer.batch import micro_batches
-
-    sign = {True: 1.0, False: -1.0}
-    rows = [replace(r, advantage=sign[r.reward > 0] / len(r.output)) for r in group]
-    total = 0.0
-    with torch.no_grad():
-        for batch in micro_batches(rows, 4096, policy.device):
-            logp, _ = policy.logprobs(batch, 1.0)
-            total += float((logp * batch.advantages).sum())
-    return total
+    logps = policy.sample_logprobs(group, 1.0)
+    return sum(float(logp.mean()) * (1 if one.reward > 0 else -1) for one, logp in zip(group, logps, strict=True))
 
 
 def test_a_step_without_signal_changes_nothing_but_counts(base: Path) -> None:
@@ -155,19 +156,27 @@ def test_an_export_is_a_complete_folder_of_the_same_weights(base: Path, tmp_path
 
 
 def test_the_learning_rate_warms_up() -> None:
-    config = TrainConfig(learning_rate=3.0, warmup_steps=3)
+    config = TrainConfig(optimizer=rate(3.0, warmup_updates=3))
     assert [learning_rate(config, update) for update in range(5)] == [1.0, 2.0, 3.0, 3.0, 3.0]
 
 
 def test_the_learning_rate_falls_to_a_tenth_at_the_end_of_the_run() -> None:
-    config = TrainConfig(learning_rate=10.0, warmup_steps=0, steps=10, minibatches=2, decay_share=0.5)
+    falling = rate(10.0, warmup_updates=0, decay_share=0.5)
+    config = TrainConfig(steps=10, minibatches=2, optimizer=falling)
     rates = [learning_rate(config, update) for update in range(20)]
     assert rates[:10] == [10.0] * 10
     assert rates[10] == pytest.approx(9.1)
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] == pytest.approx(1.0)
-    constant = config.model_copy(update={"decay_share": 0.0})
+    constant = config.model_copy(update={"optimizer": rate(10.0, warmup_updates=0, decay_share=0.0)})
     assert learning_rate(constant, 19) == 10.0
+
+
+def test_a_cosine_falls_slowly_first_and_last() -> None:
+    config = TrainConfig(steps=9, optimizer=rate(10.0, warmup_updates=0, decay="cosine", decay_share=1.0))
+    rates = [learning_rate(config, update) for update in range(9)]
+    expected = [1 + 9 * (1 + math.cos(math.pi * (update + 1) / 9)) / 2 for update in range(9)]
+    assert rates == pytest.approx(expected)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:

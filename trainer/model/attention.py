@@ -41,6 +41,7 @@ def _register() -> None:
     AttentionMaskInterface.register(NAME, lambda *_, **__: None)
 
 
+@torch.compiler.disable
 def packed_attention(
     module: torch.nn.Module,
     query: Tensor,

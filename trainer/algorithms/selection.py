@@ -1,0 +1,32 @@
+"""Which groups of a step have a signal, and the advantages of their samples."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainer.algorithms.advantages import Advantage, group_advantages
+from trainer.rollouts import Group, TrainRollout
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Samples with signal, and how many groups had some or none."""
+
+    samples: tuple[TrainRollout, ...]
+    used: int
+    dropped: int
+
+
+def select(groups: Iterable[Group], advantage: Advantage) -> Selection:
+    """Drop groups without advantages (they carry no signal) and give the samples of the others theirs."""
+    samples: list[TrainRollout] = []
+    used = dropped = 0
+    for group in groups:
+        values = group_advantages(np.asarray([one.reward for one in group], dtype=np.float64), advantage)
+        if not values.any():
+            dropped += 1
+            continue
+        used += 1
+        samples += [replace(one, advantage=float(value)) for one, value in zip(group, values, strict=True)]
+    return Selection(tuple(samples), used, dropped)
