@@ -3,6 +3,7 @@
 import json
 import resource
 import sys
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,11 @@ from typing import Any
 import psutil
 
 from benchmarks.trainer_mix import Mix
+from engines.loading import set_threads
+from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
+from trainer.config import MemoryConfig
+from trainer.learner import Learner
+from trainer.model.sharding import Placement
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class CaseSettings:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of each measured step; bytes resident before the first step and at most; real tokens of a step."""
+    """Processor seconds of each measured step; resident bytes before the first and at most; real tokens of a step."""
 
     seconds: list[float]
     before: int
@@ -58,7 +64,16 @@ def peak_bytes() -> int:
 
 
 def run(settings: CaseSettings) -> Measured:
-    raise NotImplementedError
+    set_threads(settings.threads)
+    config = TrainConfig(optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=1e-5)))
+    memory = MemoryConfig(row_tokens=settings.row_tokens, checkpoint_activations=settings.checkpointing)
+    learner = Learner(settings.folder / "model", config, 1.0, settings.dtype, Placement(memory=memory))
+    groups, seconds, before = settings.mix.rollouts(), [], resident_bytes()
+    for _ in range(settings.steps + 1):
+        start = time.process_time()
+        learner.train_step(groups)
+        seconds.append(time.process_time() - start)
+    return Measured(seconds[1:], before, peak_bytes(), sum(one.length for group in groups for one in group))
 
 
 if __name__ == "__main__":

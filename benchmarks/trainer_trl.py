@@ -32,7 +32,7 @@ def run(settings: CaseSettings) -> Measured:
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
             return padded(samples)
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
+    class Clock(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             self.began = time.process_time()
 

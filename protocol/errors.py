@@ -40,6 +40,6 @@ def first_problem(errors: Sequence[Mapping[str, Any]], whole: str = "the documen
     return printable(where, 100) or whole, printable(str(errors[0]["msg"]), 200)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of another library's error, cut to 200 characters; its type's name where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

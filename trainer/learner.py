@@ -21,7 +21,7 @@ from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optimizer import apply_update, build_optimizer
 from trainer.rollouts import Group, TrainRollout
-from trainer.state.checkpoint import LearnerState, read_checkpoint, write_checkpoint
+from trainer.state.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
 from trainer.step_metrics import StepMetrics, StepTotals
 
 
@@ -74,14 +74,14 @@ class Learner:
         self.step += 1
         return totals.metrics(self.step, groups, selection, self.placement.ranks, time.monotonic() - start)
 
-    def save_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> None:
-        """Everything that a bit-exact resume needs, plus `extra` (JSON), atomically at `folder`."""
+    def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
+        """Begin to write everything that a bit-exact resume needs, plus `extra` (JSON), to appear at `folder`."""
         state = LearnerState(self.step, self.updates, bytes(self.generator.get_state().tolist()).hex(), extra or {})
-        write_checkpoint(folder, self.policy.model, self.optimizer, state)
+        return start_checkpoint(folder, self.policy.model, [self.optimizer], state, self.placement.ranks)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
-        """Restore what `save_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
-        state = read_checkpoint(folder, self.policy.model, self.optimizer)
+        """Restore what `start_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
+        state = read_checkpoint(folder, self.policy.model, [self.optimizer], self.placement.ranks)
         self.step, self.updates = state.step, state.updates
         self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra

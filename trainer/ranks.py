@@ -32,6 +32,10 @@ class Ranks(Protocol):
     @property
     def world(self) -> int: ...
 
+    @property
+    def side_group(self) -> dist.ProcessGroup | None:
+        """A gloo group of the same ranks for what runs beside training; None for a process alone."""
+
     def sum(self, value: Tensor) -> Tensor:
         """The element-wise sum over ranks of tensors of one shape and dtype, in a new tensor, equal on all."""
 
@@ -50,6 +54,7 @@ class OneRank:
 
     rank = 0
     world = 1
+    side_group = None
 
     def sum(self, value: Tensor) -> Tensor:
         return value.clone()
@@ -80,6 +85,7 @@ class DistributedRanks:
             else:
                 alone = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=limit)  # type: ignore[attr-defined]
                 dist.init_process_group(backend, timeout=limit, store=alone, rank=0, world_size=1)
+            self.side_group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=limit)
         self.rank: int = dist.get_rank()
         self.world: int = dist.get_world_size()
 

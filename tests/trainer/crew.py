@@ -15,7 +15,7 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def on_ranks(world: int, work: Callable[..., Any], *args: Any, seconds: float = 30.0) -> list[Any]:
+def on_ranks(world: int, work: Callable[..., Any], *args: Any, seconds: float = 60.0) -> list[Any]:
     """What `work(ranks, *args)` returns on each of `world` ranks, in their order; they wait for one another for at most
     `seconds`. Raises AssertionError if any of them fails."""
     answers = outcomes(world, work, *args, seconds=seconds)
@@ -26,7 +26,7 @@ def on_ranks(world: int, work: Callable[..., Any], *args: Any, seconds: float = 
 
 
 def outcomes(
-    world: int, work: Callable[..., Any], *args: Any, seconds: float = 30.0, patience: float = 120.0
+    world: int, work: Callable[..., Any], *args: Any, seconds: float = 60.0, patience: float = 120.0
 ) -> list[tuple[bool, Any]]:
     """For each rank (False, its result) or (True, what went wrong), at the latest after `patience` seconds."""
     from demo.ports import claim_port  # not in every rank: it is slow to import

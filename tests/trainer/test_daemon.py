@@ -262,7 +262,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_step_made_again(base: Path,
     assert start(world).run() == EXIT_DONE
     steps = list(world.steps)
     newest = checkpoints(tmp_path / "checkpoints")[-1]
-    (newest / "optimizer.pt").write_bytes(b"")
+    (newest / "__0_0.distcp").write_bytes(b"")
     again = start(world)
     assert again.learner.step == 2
     assert again.run() == EXIT_DONE

@@ -46,7 +46,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(base: Path, tmp_path: Path) -> Non
     for number in range(4):
         steady.train_step(some_groups(number, logprobs=True))
         if number == 1:
-            steady.save_checkpoint(tmp_path / "step-000002", {"consumed": ["a", "b"]})
+            steady.start_checkpoint(tmp_path / "step-000002", {"consumed": ["a", "b"]}).wait()
     resumed = Learner(base, CONFIG, 1.0, seed=99)
     assert resumed.load_checkpoint(tmp_path / "step-000002") == {"consumed": ["a", "b"]}
     assert resumed.step == 2
@@ -117,12 +117,12 @@ def test_a_step_without_signal_changes_nothing_but_counts(base: Path) -> None:
     assert (learner.step, metrics.groups_used, metrics.tokens) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.pt", "state.json"])
+@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", "state.json"])
 def test_a_damaged_checkpoint_is_refused_in_one_line(base: Path, tmp_path: Path, name: str) -> None:
     learner = Learner(base, CONFIG, 1.0)
     learner.train_step(some_groups(0))
     path = checkpoint_path(tmp_path, 1)
-    learner.save_checkpoint(path)
+    learner.start_checkpoint(path).wait()
     data = bytearray((path / name).read_bytes())
     data[len(data) // 2] ^= 1
     (path / name).write_bytes(data)
@@ -133,7 +133,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(base: Path, tmp_path: Path,
 def test_unfinished_checkpoints_do_not_count(base: Path, tmp_path: Path) -> None:
     learner = Learner(base, CONFIG, 1.0)
     for step in (2, 1):
-        learner.save_checkpoint(checkpoint_path(tmp_path, step))
+        learner.start_checkpoint(checkpoint_path(tmp_path, step)).wait()
     (tmp_path / "step-000003").mkdir()
     (tmp_path / ".step-000004.abc").mkdir()
     assert [path.name for path in checkpoints(tmp_path)] == ["step-000001", "step-000002"]

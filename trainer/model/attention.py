@@ -41,7 +41,7 @@ def _register() -> None:
     AttentionMaskInterface.register(NAME, lambda *_, **__: None)
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def packed_attention(
     module: torch.nn.Module,
     query: Tensor,

@@ -42,7 +42,7 @@ class TrainingProgress:
             "document": document,
             "files": files,
         }
-        self.learner.save_checkpoint(checkpoint_path(self._folder, self.learner.step), extra)
+        self.learner.start_checkpoint(checkpoint_path(self._folder, self.learner.step), extra).wait()
         drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
 
     def _resume(self, path: Path) -> bool:

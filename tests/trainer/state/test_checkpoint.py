@@ -1,0 +1,127 @@
+"""Checkpoints: complete or absent, whatever happens to disks and ranks, and readable by any number of ranks."""
+
+import json
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.training import TrainConfig
+from tests.trainer.crew import on_ranks
+from tests.trainer.helpers import small_model
+from trainer.config import MemoryConfig, ParallelConfig
+from trainer.learner import Learner
+from trainer.model.sharding import make_placement, whole
+from trainer.ranks import OneRank, Ranks
+from trainer.state.checkpoint import checkpoint_path, checkpoints
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+def learner_of(base: Path, ranks: Ranks | None = None) -> Learner:
+    placement = make_placement(ParallelConfig(), MemoryConfig(), "cpu", ranks or OneRank())
+    return Learner(base, TrainConfig(), 1.0, placement=placement)
+
+
+def drift(learner: Learner) -> None:
+    """One optimizer step on made-up gradients that do not depend on the number of ranks."""
+    for parameter in learner.policy.model.parameters():
+        parameter.grad = torch.sin(3 * parameter.detach()).to(parameter.dtype)
+    learner.optimizer.step()
+    learner.optimizer.zero_grad()
+    learner.step += 1
+
+
+def state_of(learner: Learner) -> list[torch.Tensor]:
+    """Weights and moments, whole."""
+    parameters = list(learner.policy.model.parameters())
+    moments = [learner.optimizer.state[one][name] for one in parameters for name in ("exp_avg", "exp_avg_sq")]
+    return [whole(value.detach()).clone() for value in (*parameters, *moments)]
+
+
+def save(ranks: Ranks, base: Path, folder: Path) -> list[torch.Tensor]:
+    learner = learner_of(base, ranks)
+    drift(learner)
+    learner.start_checkpoint(folder, {"consumed": ["a"]}).wait()
+    return state_of(learner)
+
+
+def resume(ranks: Ranks, base: Path, folder: Path) -> tuple[Any, int, list[torch.Tensor]]:
+    learner = learner_of(base, ranks)
+    return learner.load_checkpoint(folder), learner.step, state_of(learner)
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (2, 4), (4, 2)])
+def test_any_number_of_ranks_can_read_what_another_wrote(base: Path, tmp_path: Path, first: int, second: int) -> None:
+    folder = checkpoint_path(tmp_path, 1)
+    written = on_ranks(first, save, base, folder)[0]
+    extra, step, read = on_ranks(second, resume, base, folder)[-1]
+    assert (extra, step) == ({"consumed": ["a"]}, 1)
+    assert all(torch.equal(left, right) for left, right in zip(written, read, strict=True))
+
+
+def lose_a_disk(ranks: Ranks, base: Path, home: Path) -> tuple[str, list[str]]:
+    """The last rank may write no more than a kilobyte to a file, and then may again."""
+    learner = learner_of(base, ranks)
+    drift(learner)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if ranks.rank == ranks.world - 1:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, unlimited[1]))
+    with pytest.raises(MusterError) as caught:
+        learner.start_checkpoint(checkpoint_path(home, 1)).wait()
+    ranks.barrier()
+    left = [path.name for path in home.iterdir()]
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    learner.start_checkpoint(checkpoint_path(home, 1)).wait()
+    return str(caught.value), left
+
+
+def test_a_full_disk_of_any_rank_leaves_nothing_behind_and_the_next_try_succeeds(base: Path, tmp_path: Path) -> None:
+    answers = on_ranks(2, lose_a_disk, base, tmp_path)
+    assert all(left == [] for _, left in answers)
+    assert all(message.startswith(f"cannot write the checkpoint {tmp_path}/step-000001:") for message, _ in answers)
+    assert any("File too large" in message for message, _ in answers)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000001"]
+
+
+def test_a_full_disk_is_named_to_a_process_alone(base: Path, tmp_path: Path) -> None:
+    ((message, left),) = on_ranks(1, lose_a_disk, base, tmp_path)
+    assert "File too large" in message
+    assert left == []
+
+
+def test_a_checkpoint_is_of_the_moment_it_was_started_at(base: Path, tmp_path: Path) -> None:
+    learner = learner_of(base)
+    drift(learner)
+    before = state_of(learner)
+    pending = learner.start_checkpoint(checkpoint_path(tmp_path, 1))
+    drift(learner)
+    pending.wait()
+    again = learner_of(base)
+    again.load_checkpoint(checkpoint_path(tmp_path, 1))
+    assert all(torch.equal(left, right) for left, right in zip(before, state_of(again), strict=True))
+
+
+def test_another_versions_checkpoint_is_refused_and_not_called_damaged(base: Path, tmp_path: Path) -> None:
+    folder = checkpoint_path(tmp_path, 1)
+    folder.mkdir()
+    (folder / "state.json").write_text(json.dumps({"state": {"version": 1, "step": 1}, "sha256": ""}))
+    with pytest.raises(ConfigError, match="has format 1, this muster reads 2; finish the run with the muster that"):
+        learner_of(base).load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("missing", ["__0_0.distcp", ".metadata"])
+def test_a_checkpoint_without_one_of_its_files_is_refused(base: Path, tmp_path: Path, missing: str) -> None:
+    folder = checkpoint_path(tmp_path, 1)
+    learner_of(base).start_checkpoint(folder).wait()
+    (folder / missing).unlink()
+    with pytest.raises(IntegrityError, match="its files differ from their recorded hashes"):
+        learner_of(base).load_checkpoint(folder)
