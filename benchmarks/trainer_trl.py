@@ -21,14 +21,13 @@ from trainer.rollouts import TrainRollout
 def run(settings: CaseSettings) -> Measured:
     import datasets
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
     set_threads(settings.threads)
     samples = [one for group in settings.mix.rollouts() for one in group]
     seconds: list[float] = []
-    losses: list[float] = []
 
-    class Replayed(GRPOTrainer):  # type: ignore[misc]
+    class GivenRollouts(GRPOTrainer):  # type: ignore[misc]
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
             return padded(samples)
 
@@ -39,10 +38,29 @@ def run(settings: CaseSettings) -> Measured:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             seconds.append(time.process_time() - self.began)
 
-    arguments = GRPOConfig(
+    load: Any = AutoModelForCausalLM.from_pretrained
+    trainer = GivenRollouts(
+        model=load(settings.folder / "model", dtype=torch.float32),
+        args=arguments(settings, len(samples)),
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        train_dataset=datasets.Dataset.from_list([{"prompt": "?"}] * len(samples)),
+        processing_class=AutoTokenizer.from_pretrained(settings.folder / "model"),
+        callbacks=[Clock()],
+    )
+    before = resident_bytes()
+    trainer.train()
+    return Measured(seconds[1:], before, peak_bytes(), sum(one.length for one in samples))
+
+
+def arguments(settings: CaseSettings, samples: int) -> Any:
+    """TRL's own defaults but for what both trainers share. One update a step, so that TRL skips its pass for the old
+    log-probabilities as we do."""
+    from trl import GRPOConfig
+
+    return GRPOConfig(
         output_dir=str(settings.folder / "trl"),
         per_device_train_batch_size=settings.trl_batch,
-        gradient_accumulation_steps=len(samples) // settings.trl_batch,
+        gradient_accumulation_steps=samples // settings.trl_batch,
         num_generations=settings.mix.samples,
         max_completion_length=settings.mix.longest,
         max_steps=settings.steps + 1,
@@ -57,19 +75,6 @@ def run(settings: CaseSettings) -> Measured:
         disable_tqdm=True,
         logging_strategy="no",
     )
-    model = AutoModelForCausalLM.from_pretrained(settings.folder / "model", dtype=torch.float32)
-    trainer = Replayed(
-        model=model,
-        args=arguments,
-        reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        train_dataset=datasets.Dataset.from_list([{"prompt": "?"}] * len(samples)),
-        processing_class=AutoTokenizer.from_pretrained(settings.folder / "model"),
-        callbacks=[Clock()],
-    )
-    before = resident_bytes()
-    trainer.train()
-    del losses
-    return Measured(seconds[1:], before, peak_bytes(), sum(one.length for one in samples))
 
 
 def padded(samples: list[TrainRollout]) -> dict[str, torch.Tensor]:
