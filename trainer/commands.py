@@ -9,10 +9,11 @@ from typing import Any, cast
 import torch
 
 from protocol.errors import MusterError
-from trainer.learner import Learner, StepMetrics
+from trainer.learner import Learner
 from trainer.ranks import Ranks, RanksLostError
 from trainer.rollouts import Group
 from trainer.state.checkpoint import PendingCheckpoint
+from trainer.step_metrics import StepMetrics
 
 log = logging.getLogger("muster.trainer")
 _END = "end"

@@ -22,10 +22,13 @@ class ParallelConfig(Document):
 
 
 class MemoryConfig(Document):
-    """What is traded for memory: `checkpoint_activations` computes activations a second time, `offload_optimizer` and
+    """What is traded for memory. `row_tokens`: tokens that a rank trains at once, packed; `head_chunk_mib`: logits that
+    exist at once. `checkpoint_activations` computes activations a second time, `offload_optimizer` and
     `offload_reference` keep the policy's and the base model's shards in the host's memory. `compile` trades the time
     of the first steps for faster ones."""
 
+    row_tokens: int = Field(8192, ge=1)
+    head_chunk_mib: int = Field(64, ge=1)
     checkpoint_activations: bool = False
     offload_optimizer: bool = False
     offload_reference: bool = False
@@ -46,9 +49,10 @@ class GuardConfig(Document):
 class TrainerConfig(ProcessConfig):
     """`key` is the pool owner's: it signs manifests, publishes steps and opens canaries. `base` is the folder of policy
     step 0; without it the pool configuration's `model.source` is used (`seed` for the demo's own model).
-    `carrier`: a node of the owner's whose every file is a canary. `keep_exports`: policy folders kept on disk. An
-    accepted file that the bucket lacks for `missing_seconds` is skipped, and so are those whose SHA-256 `exclude`
-    names. docs/training.md explains `guards`, `parallel` and `memory`."""
+    `carrier`: the key of a node of the owner's whose every file is a canary, and consents to that when it is opened.
+    `keep_exports`: policy folders kept on disk. An accepted file that the bucket lacks for `missing_seconds` is
+    skipped, and so are those whose SHA-256 `exclude` names. docs/training.md explains `guards`, `parallel` and
+    `memory`."""
 
     key: KeyConfig
     s3: S3Settings
@@ -56,7 +60,7 @@ class TrainerConfig(ProcessConfig):
     seed: int = Field(0, ge=0)
     heartbeat_seconds: float = Field(5.0, gt=0, le=60)
     keep_exports: int = Field(4, ge=2)
-    carrier: str = ""
+    carrier: KeyConfig | None = None
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
     missing_seconds: float = Field(60.0, ge=0)
     exclude: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from protocol.errors import MusterError
 from trainer.config import GuardConfig
 
 if TYPE_CHECKING:
-    from trainer.learner import StepMetrics
+    from trainer.step_metrics import StepMetrics
 
 _LEAST_HISTORY = 5
 
