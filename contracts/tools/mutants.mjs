@@ -41,10 +41,10 @@ const sources = Object.fromEntries(sourcePaths(root).map((path) => [path, readFi
 const { trees } = analyse(root, sources);
 const found = Object.entries(sources).flatMap(([path, source]) => mutants(path, trees[path], source));
 const numbers = new Map(found.map((m, number) => [m.name, number]));
-const known = modifiers(trees, sources);
+const definitionOf = modifiers(trees, sources);
 
 const woven = (list, always = null) =>
-  Object.fromEntries(Object.entries(sources).map(([path, source]) => [path, weave(source, list.filter((m) => m.file === path), numbers, known, always)]));
+  Object.fromEntries(Object.entries(sources).map(([path, source]) => [path, weave(path, source, list, numbers, definitionOf, always)]));
 const texts = (weft) => Object.fromEntries(Object.entries(weft).map(([path, { text }]) => [path, text]));
 
 // The order of a lottery that anyone can repeat; critical ones all come, the others until the sample is full.
@@ -87,43 +87,35 @@ function remembered() {
   return new Map(lines.map((line) => JSON.parse(line)).filter(stands).map((one) => [one.name, one]));
 }
 
-function note(done, mutant, verdict) {
-  const one = { name: mutant.name, ...verdict, tests: digest(tests) };
-  done.set(mutant.name, one);
-  appendFileSync(journal, JSON.stringify(one) + "\n");
-}
-
-function tell(mutant, { outcome, by }) {
-  console.log(`${outcome}${mutant.critical ? " critical" : ""} ${mutant.name}: ${mutant.original} -> ${mutant.text} ${by && `by ${by}`}`);
-}
-
 async function judge(chosen, alone, done) {
   const open = chosen.filter((m) => !done.has(m.name));
   if (!open.length) return;
+  const note = (mutant, verdict) => {
+    const one = { name: mutant.name, ...verdict, tests: digest(tests) };
+    console.log(`${one.outcome}${mutant.critical ? " critical" : ""} ${one.name}: ${mutant.original} -> ${mutant.text} ${one.by}`);
+    if (one.outcome === "standing") return;
+    done.set(one.name, one);
+    appendFileSync(journal, JSON.stringify(one) + "\n");
+  };
   const scratch = new Scratch(root, SECONDS);
+  const build = async (list, always) => {
+    const said = await scratch.build(texts(woven(list, always)));
+    if (said !== "built") throw new Error(`the woven contracts do not build:\n${said.slice(-3000)}`);
+  };
   const together = chosen.filter((m) => !alone.has(m.name));
-  const built = await scratch.build(texts(woven(together)));
-  if (built !== "built") throw new Error(`the woven contracts do not build:\n${built.slice(-3000)}`);
+  await build(together);
   const { outcome, by } = await scratch.test([...QUICK, ...SLOW]);
   if (outcome !== "survived") throw new Error(`with every switch off the tests must pass, but ${by} failed`);
   const standing = [];
   for (const mutant of open.filter((m) => !alone.has(m.name))) {
     const verdict = await scratch.judge(numbers.get(mutant.name), QUICK);
     if (verdict.outcome === "survived") standing.push(mutant);
-    tell(mutant, verdict);
-    if (verdict.outcome !== "survived") note(done, mutant, verdict);
+    note(mutant, verdict.outcome === "survived" ? { ...verdict, outcome: "standing" } : verdict);
   }
-  for (const mutant of standing) {
-    const verdict = await scratch.judge(numbers.get(mutant.name), SLOW);
-    tell(mutant, verdict);
-    note(done, mutant, verdict);
-  }
+  for (const mutant of standing) note(mutant, await scratch.judge(numbers.get(mutant.name), SLOW));
   for (const mutant of open.filter((m) => alone.has(m.name))) {
-    const said = await scratch.build(texts(woven([...together, mutant], mutant.name)));
-    if (said !== "built") throw new Error(`${mutant.name} does not build:\n${said.slice(-3000)}`);
-    const verdict = await scratch.test([...QUICK, ...SLOW]);
-    tell(mutant, verdict);
-    note(done, mutant, verdict);
+    await build([...together, mutant], mutant.name);
+    note(mutant, await scratch.test([...QUICK, ...SLOW]));
   }
 }
 
