@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IJuries} from "../src/interfaces/IJuries.sol";
+import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {PoolTerms} from "../src/libraries/Types.sol";
@@ -120,5 +121,43 @@ contract EdgesTest is Network {
         assertEq(pools.submissionOf(pool, s).earned, 1_000);
         assertEq(pools.submissionOf(pool, s).submittedAt, 0);
         assertEq(pools.submissionOf(pool, s).finalAt, clock + 3600);
+    }
+
+    function test_nobodyElseRunsAPool() public {
+        bytes[] memory calls = new bytes[](6);
+        calls[0] = abi.encodeCall(pools.publishStep, (pool, 1, keccak256("manifest"), bytes32(0)));
+        calls[1] = abi.encodeCall(pools.pausePool, (pool));
+        calls[2] = abi.encodeCall(pools.removeNode, (pool, node));
+        calls[3] = abi.encodeCall(pools.resumePool, (pool));
+        calls[4] = abi.encodeCall(pools.closePool, (pool));
+        calls[5] = abi.encodeCall(pools.settlePool, (pool));
+        for (uint256 i = 0; i < calls.length; ++i) {
+            if (i == 5) _wait(30 days);
+            vm.prank(operator);
+            (bool ok, bytes memory answer) = address(pools).call(calls[i]);
+            assertFalse(ok);
+            assertEq(bytes32(bytes4(answer)), bytes32(IPools.NotOwner.selector));
+            vm.prank(owner); // the same call, a moment later
+            (ok,) = address(pools).call(calls[i]);
+            assertTrue(ok);
+        }
+    }
+
+    /// Problems follow from the hash of the block after a step's, so who joins before that block can still know none.
+    function test_stepsSeedIsTheNextBlocks() public {
+        vm.prank(owner);
+        pools.publishStep(pool, 1, keccak256("manifest"), bytes32(0));
+        assertEq(pools.poolOf(pool).seedBlock, height + 1);
+        assertEq(_joinAs("early"), 1);
+        _blocks(1);
+        assertEq(_joinAs("late"), 2);
+    }
+
+    /// @dev Joins as a new node; the first step that it may work for.
+    function _joinAs(string memory name) private returns (uint256) {
+        address made = _register(operator, name, STAKE);
+        vm.prank(operator);
+        pools.join(pool, made);
+        return pools.accountOf(pool, made).joinedStep;
     }
 }
