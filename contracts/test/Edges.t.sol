@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IJuries} from "../src/interfaces/IJuries.sol";
+import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
@@ -159,5 +160,58 @@ contract EdgesTest is Network {
         vm.prank(operator);
         pools.join(pool, made);
         return pools.accountOf(pool, made).joinedStep;
+    }
+
+    function _checkTerms(PoolTerms memory t, string memory field) private {
+        vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, field));
+        params.checkTerms(t);
+    }
+
+    function test_everyWindowHasItsBounds() public {
+        string[7] memory names = [
+            "commitWindow",
+            "revealWindow",
+            "challengeWindow",
+            "appealWindow",
+            "juryCommitWindow",
+            "juryRevealWindow",
+            "receiptWindow"
+        ];
+        uint32[2] memory out = [uint32(0), 30 days + 1];
+        for (uint256 i = 0; i < 14; ++i) {
+            PoolTerms memory t = defaultTerms();
+            uint32 window = out[i % 2];
+            if (i / 2 == 0) t.commitWindow = window;
+            else if (i / 2 == 1) t.revealWindow = window;
+            else if (i / 2 == 2) t.challengeWindow = window;
+            else if (i / 2 == 3) t.appealWindow = window;
+            else if (i / 2 == 4) t.juryCommitWindow = window;
+            else if (i / 2 == 5) t.juryRevealWindow = window;
+            else t.receiptWindow = window;
+            _checkTerms(t, names[i / 2]);
+        }
+    }
+
+    function test_caseKeepsItsVerdict() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 trial = _dispute(operator, s);
+        _juryVotes(trial, Codes.MALFORMED);
+        assertEq(juries.caseOf(trial).code, Codes.NONE);
+        _conclude(s);
+        assertEq(juries.caseOf(trial).code, Codes.MALFORMED);
+        assertTrue(juries.caseOf(trial).concluded);
+    }
+
+    /// What a node may do follows from events alone, also when a penalty lowered its limit.
+    function test_lowerLimitIsAnnounced() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.MALFORMED);
+        _passWindow();
+        uint256 limit = (STAKE - FEES - 1e9) * 4 / 1e6;
+        vm.expectEmit(true, true, true, true, address(pools));
+        emit IPools.LimitSet(pool, node, limit);
+        pools.finalize(pool, s, _ref(s));
+        assertEq(pools.accountOf(pool, node).limit, limit);
     }
 }
