@@ -11,10 +11,10 @@ from trainer.model.sharding import whole
 
 
 class GatheredMuon(torch.optim.Muon):
-    """torch's Muon, whose every matrix is gathered for its update, one after another: the update is that of a process
-    alone. On sharded matrices torch's own works too, but rounds its bfloat16 products differently on every layout.
+    """torch's Muon, whose every matrix is gathered for its update, one after another: equal gradients make the update
+    of a process alone. torch's own works on shards too, but exchanges products many times for each matrix.
 
-    All ranks compute the same update: time is saved by none of them, memory by all.
+    Every rank computes the same update: sharding saves memory here, not time.
     """
 
     @torch.no_grad()
