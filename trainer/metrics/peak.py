@@ -1,0 +1,27 @@
+"""Floating-point operations per second that a device can do at most: what utilisation (MFU) is a share of."""
+
+import torch
+
+_BF16_PEAKS = {
+    "A100": 312e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "H200": 989e12,
+    "B200": 2250e12,
+    "L40S": 362e12,
+    "A10G": 70e12,
+    "A10": 125e12,
+    "RTX 4090": 165e12,
+}
+"""Dense bfloat16 with fp32 accumulation, by the makers' data sheets; the first name found in the device's counts."""
+
+
+def peak_flops(device: torch.device, configured: float | None = None) -> float | None:
+    """Operations per second: `configured`, or the data sheet's for a known GPU; None where neither is known."""
+    if configured is not None:
+        return configured
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for known, peak in _BF16_PEAKS.items() if known in name), None)
