@@ -14,11 +14,13 @@ from trainer.evaluation.process import EvaluationProcess
 
 @dataclass(frozen=True)
 class TrainerCollaborators:
-    """Chain, bucket and service of the pool, the owner's account, and who measures a policy."""
+    """Chain, bucket and service of the pool, the accounts of its owner and of its carrier of canaries (None: there are
+    none), and who measures a policy."""
 
     client: PoolClient
     bucket: Bucket
     account: LocalAccount
+    carrier: LocalAccount | None
     orchestrator: OrchestratorClient
     evaluator: Evaluator
 
@@ -26,7 +28,8 @@ class TrainerCollaborators:
     def connect(cls, config: TrainerConfig) -> "TrainerCollaborators":
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
         account = config.key.open()
+        carrier = config.carrier.open() if config.carrier else None
         client = PoolClient(config, account)
         orchestrator = OrchestratorClient(config.orchestrator, account, client.pool_id, patience=5.0)
         evaluator = EvaluationProcess(config.evaluation, config.engine)
-        return cls(client, Bucket(config.s3), account, orchestrator, evaluator)
+        return cls(client, Bucket(config.s3), account, carrier, orchestrator, evaluator)

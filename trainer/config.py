@@ -35,9 +35,9 @@ class MemoryConfig(Document):
 class TrainerConfig(ProcessConfig):
     """`key` is the pool owner's: it signs manifests, publishes steps and opens canaries. `base` is the folder of policy
     step 0; without it the pool configuration's `model.source` is used (`seed` for the demo's own model).
-    `carrier`: a node of the owner's whose every file is a canary. `keep_exports`: policy folders kept on disk. An
-    accepted file that the bucket lacks for `missing_seconds` is skipped. docs/training.md explains `parallel` and
-    `memory`."""
+    `carrier`: the key of a node of the owner's whose every file is a canary, and consents to that when it is opened.
+    `keep_exports`: policy folders kept on disk. An accepted file that the bucket lacks for `missing_seconds` is
+    skipped. docs/training.md explains `parallel` and `memory`."""
 
     key: KeyConfig
     s3: S3Settings
@@ -45,7 +45,7 @@ class TrainerConfig(ProcessConfig):
     seed: int = Field(0, ge=0)
     heartbeat_seconds: float = Field(5.0, gt=0, le=60)
     keep_exports: int = Field(4, ge=2)
-    carrier: str = ""
+    carrier: KeyConfig | None = None
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
     missing_seconds: float = Field(60.0, ge=0)
     parallel: ParallelConfig = ParallelConfig()

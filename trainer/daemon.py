@@ -51,8 +51,8 @@ class Trainer:
         self.progress = TrainingProgress(self.home / "checkpoints", partial(self._make_learner, base), self.records)
         self.reports.catch_up()
         loader = Loader(pool, outside.bucket.get, base)
-        self.files = FileCollector(config, pool, outside.client, self.records, loader)
-        self.canaries = CanaryPlan.of(outside.account, config.pool, config.carrier)
+        self.canaries = CanaryPlan.of(outside.account, config.pool, outside.carrier)
+        self.files = FileCollector(config, pool, outside.client, self.records, loader, self.canaries.node)
         self.publisher = StepPublisher(outside.client, outside.bucket, outside.account, pool.model.dtype, self.canaries)
         self.evaluations = Evaluations(
             pool, outside.client.pool_id, outside.account, outside.evaluator, self.reports.evaluated
@@ -170,7 +170,7 @@ class Trainer:
         self.publisher.ensure(manifests)
         pool, deep = client.pool(), client.state.head - self.config.confirmations
         done = pool and len(pool.steps) == len(manifests) and pool.steps[-1].block <= deep
-        return True if done and not unsettled(client.state, self.config.pool, self.config.carrier) else None
+        return True if done and not unsettled(client.state, self.config.pool, self.canaries.node) else None
 
     def _offer(self, step: int) -> None:
         """Have a published step measured, if the pool wants that."""

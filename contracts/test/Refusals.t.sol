@@ -843,7 +843,7 @@ contract RefusalsTest is Planting {
         address c = address(canaries);
         uint256 s = _submit();
         FileData memory f = files[pool][s];
-        ICanaries.Planted memory p = ICanaries.Planted(_salt(1, 0), _proof(_leaves(1), 0));
+        ICanaries.Planted memory p = _openingAt(f, 0);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
         _no(stranger, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), ICanaries.NotPoolOwner.selector);
         _no(owner, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 1)), ICanaries.BadReason.selector);

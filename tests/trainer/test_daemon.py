@@ -197,7 +197,7 @@ def start(world: TrainersWorld, **changes: object) -> Trainer:
         base=world.base, seed=5, poll_seconds=0.001, heartbeat_seconds=1,
     )  # fmt: skip
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    outside = TrainerCollaborators(**fakes, evaluator=QuarterSolver())
+    outside = TrainerCollaborators(**fakes, carrier=None, evaluator=QuarterSolver())
     return MortalTrainer(world, config.model_copy(update=changes), outside)
 
 
