@@ -22,10 +22,13 @@ class ParallelConfig(Document):
 
 
 class MemoryConfig(Document):
-    """What is traded for memory: `checkpoint_activations` computes activations a second time, `offload_optimizer` and
+    """What is traded for memory. `row_tokens`: tokens that a rank trains at once, packed; `head_chunk_mib`: logits that
+    exist at once. `checkpoint_activations` computes activations a second time, `offload_optimizer` and
     `offload_reference` keep the policy's and the base model's shards in the host's memory. `compile` trades the time
     of the first steps for faster ones."""
 
+    row_tokens: int = Field(8192, ge=1)
+    head_chunk_mib: int = Field(64, ge=1)
     checkpoint_activations: bool = False
     offload_optimizer: bool = False
     offload_reference: bool = False
