@@ -11,9 +11,10 @@ from protocol.api.run import InFlightEntry
 
 @dataclass(frozen=True)
 class Rule:
-    """A pool's limits. A step takes `files_per_step` files, with an online filter up to `max_files`. Seconds: `lease_seconds` is the life of a lease without heartbeats, `lease_limit` its longest
-    life with them; a node that was told to wait counts as waiting for `ask_window`; when training has stood still for
-    `stall_seconds`, accepted files are taken to be useless to it. `ahead`: leases per node at a time."""
+    """A pool's limits. A step takes `files_per_step` files, with an online filter up to `max_files`. Seconds:
+    `lease_seconds` is the life of a lease without heartbeats, `lease_limit` its longest life with them; a node that was
+    told to wait counts as waiting for `ask_window`; when training has stood still for `stall_seconds`, accepted files
+    are taken to be useless to it. `ahead`: leases per node at a time."""
 
     files_per_step: int
     async_level: int

@@ -9,9 +9,9 @@ from trainer.rollouts import Group
 
 
 def batch_facts(task: str, groups: Iterable[Group], policy_steps: Sequence[int], trained: int) -> dict[str, Any]:
-    """For the record of the step that made policy `trained` from files of `policy_steps`: mean task reward by task, mean
-    distance from target lengths (tokens; None where there are none), files by staleness (policy steps between a file's
-    weights and those it is trained into)."""
+    """For the record of the step that made policy `trained` from files of `policy_steps`: mean task reward by task,
+    mean distance from target lengths (tokens; None where there are none), files by staleness (policy steps between a
+    file's weights and those it is trained into)."""
     rollouts = [rollout for group in groups for rollout in group]
     errors = [abs(one.target - len(one.output)) for one in rollouts if one.target]
     ages = [trained - 1 - step for step in policy_steps]

@@ -19,6 +19,7 @@ SCALARS = {
     "output_length_mean": "Output tokens, mean over rollouts",
     "groups_used": "Groups with signal that were trained on",
     "groups_dropped": "Groups without signal that were dropped",
+    "dropped_share": "Share of the step's groups that were dropped",
     "rollouts": "Rollouts of the step, dropped groups included",
     "tokens": "Output tokens that were trained on",
     "learning_rate": "Learning rate of the last update",

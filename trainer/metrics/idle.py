@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 CAUSES = ("starting", "generating", "judging", "confirming", "fetching")
 """No file was ever submitted · too few files are submitted · too few verdicts · too few blocks on top of a verdict, or
@@ -37,22 +38,34 @@ class Awaited:
 
 
 class IdleClock:
-    """Seconds by cause since `restart`."""
+    """Where the trainer's time goes between two records: seconds of waiting by cause, and their share."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.restart()
-
-    def restart(self) -> None:
+        self._since = self._last = clock()
+        self._cause = ""
         self._seconds: dict[str, float] = {}
-        self._last = self._clock()
+
+    def begin(self) -> None:
+        """From here on the trainer waits."""
+        self._last, self._cause = self._clock(), ""
 
     def tick(self, cause: str) -> None:
-        """Since the last tick, `cause` was what was missing."""
+        """It still waits; since the last tick, `cause` was what was missing."""
         now = self._clock()
         self._seconds[cause] = self._seconds.get(cause, 0.0) + now - self._last
-        self._last = now
+        self._last, self._cause = now, cause
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        return {cause: round(self._seconds[cause], 3) for cause in CAUSES if cause in self._seconds}
+    def end(self) -> None:
+        """The files are there."""
+        self.tick(self._cause or "fetching")
+
+    def record(self) -> dict[str, Any]:
+        """For the record of a step: seconds waited by cause, and their share of the time since the record before."""
+        now = self._clock()
+        elapsed, seconds = now - self._since, self._seconds
+        self._since, self._seconds = now, {}
+        return {
+            "idle": {cause: round(seconds[cause], 3) for cause in CAUSES if cause in seconds},
+            "idle_share": round(sum(seconds.values()) / elapsed, 4) if elapsed > 0 else 0.0,
+        }

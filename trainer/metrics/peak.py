@@ -25,3 +25,9 @@ def peak_flops(device: torch.device, configured: float | None = None) -> float |
         return None
     name = torch.cuda.get_device_name(device)
     return next((peak for known, peak in _BF16_PEAKS.items() if known in name), None)
+
+
+def throughput(tokens: int, flops: float, seconds: float, peak: float | None) -> dict[str, float | None]:
+    """For a step's record: tokens (prompts included) per second, and the share of `peak` that its `flops` were."""
+    used = flops / seconds / peak if peak and seconds > 0 else None
+    return {"tokens_per_second": tokens / seconds if seconds > 0 else None, "mfu": used}

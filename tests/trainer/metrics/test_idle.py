@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from trainer.metrics.idle import Awaited, IdleClock
-from trainer.metrics.peak import peak_flops
+from trainer.metrics.peak import peak_flops, throughput
 
 
 @pytest.mark.parametrize(
@@ -23,17 +23,23 @@ def test_the_cause_is_what_enough_files_still_need(awaited: Awaited, cause: str)
     assert awaited.cause == cause
 
 
-def test_seconds_are_added_up_by_cause() -> None:
+def test_seconds_are_added_up_by_cause_and_training_is_not_waiting() -> None:
     now = 100.0
     clock = IdleClock(lambda: now)
-    for later, cause in ((101.0, "generating"), (103.5, "judging"), (104.0, "generating")):
+    now = 110.0
+    clock.begin()
+    for later, cause in ((111.0, "generating"), (113.5, "judging"), (114.0, "generating")):
         now = later
         clock.tick(cause)
-    assert clock.seconds == {"generating": 1.5, "judging": 2.5}
-    clock.restart()
-    now = 110.0
-    clock.tick("fetching")
-    assert clock.seconds == {"fetching": 6.0}
+    now = 114.5
+    clock.end()
+    now = 120.0
+    assert clock.record() == {"idle": {"generating": 2.0, "judging": 2.5}, "idle_share": 0.225}
+    clock.begin()
+    now = 121.0
+    clock.end()
+    now = 130.0
+    assert clock.record() == {"idle": {"fetching": 1.0}, "idle_share": 0.1}
 
 
 def test_utilisation_is_only_told_where_the_peak_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,3 +52,5 @@ def test_utilisation_is_only_told_where_the_peak_is_known(monkeypatch: pytest.Mo
         assert peak_flops(gpu) == peak
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Abacus 3000")
     assert peak_flops(gpu) is None
+    assert throughput(1000, 3e12, 2.0, 6e12) == {"tokens_per_second": 500.0, "mfu": 0.25}
+    assert throughput(1000, 3e12, 2.0, None) == {"tokens_per_second": 500.0, "mfu": None}
