@@ -55,7 +55,7 @@ class Shelves:
 
 def collector(shelves: Shelves, home: Path, chosen: OnlineFilter | None, missing: float = 60.0) -> FileCollector:
     train = TrainConfig(files_per_step=2, filter=chosen)
-    config: Any = SimpleNamespace(pool=1, confirmations=2, missing_seconds=missing)
+    config: Any = SimpleNamespace(pool=1, confirmations=2, missing_seconds=missing, exclude=())
     outside: Any = shelves
     return FileCollector(config, CONFIG.model_copy(update={"train": train}), outside, Records(home), outside, "")
 

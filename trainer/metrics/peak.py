@@ -2,6 +2,8 @@
 
 import torch
 
+from trainer.model.sharding import Placement
+
 _BF16_PEAKS = {
     "A100": 312e12,
     "H100 PCIe": 756e12,
@@ -17,10 +19,14 @@ _BF16_PEAKS = {
 """Dense bfloat16 with fp32 accumulation, by the makers' data sheets; the first name found in the device's counts."""
 
 
-def peak_flops(device: torch.device, configured: float | None = None) -> float | None:
-    """Operations per second: `configured`, or the data sheet's for a known GPU; None where neither is known."""
-    if configured is not None:
-        return configured
+def peak_flops(placement: Placement, tflops: float | None = None) -> float | None:
+    """Operations per second of all ranks together: `tflops` (10¹²) each, or the data sheet's of a known GPU; None
+    where neither is known."""
+    each = tflops * 1e12 if tflops is not None else _data_sheet(torch.device(placement.device))
+    return each * placement.ranks.world if each is not None else None
+
+
+def _data_sheet(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)

@@ -5,6 +5,7 @@ import torch
 
 from trainer.metrics.idle import Awaited, IdleClock
 from trainer.metrics.peak import peak_flops, throughput
+from trainer.model.sharding import Placement
 
 
 @pytest.mark.parametrize(
@@ -43,9 +44,9 @@ def test_seconds_are_added_up_by_cause_and_training_is_not_waiting() -> None:
 
 
 def test_utilisation_is_only_told_where_the_peak_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    cpu, gpu = Placement(), Placement(device="cuda")
     assert peak_flops(cpu) is None
-    assert peak_flops(cpu, 2e12) == 2e12
+    assert peak_flops(cpu, 2.0) == 2e12
     names = {"NVIDIA H200": 989e12, "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA A10G": 70e12, "NVIDIA H100 PCIe": 756e12}
     for name, peak in names.items():
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: name)
