@@ -11,8 +11,8 @@ from protocol.api.work import StepRequest
 from protocol.errors import MusterError
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError
-from trainer.learner import StepMetrics
 from trainer.state.records import Records
+from trainer.step_metrics import StepMetrics
 
 log = logging.getLogger("muster.trainer")
 METRICS = [field.name for field in fields(StepMetrics) if field.name not in ("step", "seconds")]
