@@ -115,6 +115,11 @@ contract RefusalsTest is Planting {
         _new(name, abi.encode(s));
     }
 
+    function makeMisplacedSeats() external {
+        Suite memory s;
+        _new("Seats", abi.encode(s, 10, 5, 100));
+    }
+
     function test_constructors() public {
         address me = address(this);
         _no(me, me, abi.encodeCall(this.makeParams, (0, 1, 1 days)), _bounds("minWindow"));
@@ -133,6 +138,14 @@ contract RefusalsTest is Planting {
         for (uint256 i = 0; i < 6; ++i) {
             _no(me, me, abi.encodeCall(this.makeMisplaced, (names[i])), SuiteLib.WrongAddress.selector);
         }
+        _no(me, me, abi.encodeCall(this.makeMisplacedSeats, ()), SuiteLib.WrongAddress.selector);
+    }
+
+    function test_everyBoundOfAConstructorIsAllowed() public {
+        this.makeParams(1, 1, 1);
+        this.makeParams(1 days, 60, 90 days);
+        this.makeSeats(1, 1, 2);
+        this.makeSeats(type(uint56).max, type(uint56).max, 2000);
     }
 
     function _badTerms(PoolTerms memory t, string memory field) internal {
@@ -861,7 +874,8 @@ contract RefusalsTest is Planting {
         assertEq(canaries.canaryOf(pool, s).accused.length, 2);
         uint256 accused = canaries.canaryOf(pool, s).accused[0];
         assertEq(seats.seatOf(accused).frozen, 2); // by the canary, and by its lane until it is closed
-        _no(stranger, c, abi.encodeCall(canaries.conclude, (pool, s, f)), ICanaries.NotYet.selector);
+        bytes memory notYet = abi.encodeWithSelector(ICanaries.NotYet.selector, 0); // nobody can say when
+        _no(stranger, c, abi.encodeCall(canaries.conclude, (pool, s, f)), notYet);
         uint256 trial = canaries.canaryOf(pool, s).trial;
         _juryVotes(trial, 3);
         canaries.conclude(pool, s, f);

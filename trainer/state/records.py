@@ -12,7 +12,7 @@ from protocol.files import write_atomic
 from trainer.inbox import file_id
 
 if TYPE_CHECKING:  # the demo reads these logs without PyTorch
-    from trainer.learner import StepMetrics
+    from trainer.step_metrics import StepMetrics
 
 
 class Records:

@@ -18,7 +18,7 @@ from trainer.algorithms.normalisers import MinibatchSize, make_normaliser
 
 # In a process of its own: with TRL comes accelerate, whose presence changes what transformers does in other tests.
 pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="make test-all runs this with TRL on the path")
-SIZES = {"per_device_train_batch_size": 8, "num_generations": 8}
+SIZES: dict[str, Any] = {"per_device_train_batch_size": 8, "num_generations": 8}
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +76,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_loss_and_gradient_are_trls(case: str, folder: Path) -> None:
     ours, theirs = CASES[case]
-    compare(AlgorithmConfig.model_validate({**ours, "importance_cap": 0}), trl_trainer(folder, **SIZES, **theirs), None)
+    compare(AlgorithmConfig.model_validate({**ours, "importance_cap": 0}), trl_trainer(folder, SIZES | theirs), None)
 
 
 def test_truncated_importance_weights_are_trls(folder: Path) -> None:
     config = AlgorithmConfig.model_validate({"loss": {"name": "grpo", "delta": None}, "importance_cap": 1.4})
-    compare(config, trl_trainer(folder, **SIZES, loss_type="dapo"), truncated_at=1.4)
+    compare(config, trl_trainer(folder, SIZES | {"loss_type": "dapo"}), truncated_at=1.4)
 
 
 def compare(config: AlgorithmConfig, trainer: Any, truncated_at: float | None) -> None:
@@ -105,7 +105,7 @@ def compare(config: AlgorithmConfig, trainer: Any, truncated_at: float | None) -
     ],
 )
 def test_advantages_are_trls(name: Any, rloo: bool, settings: dict[str, Any], folder: Path) -> None:
-    trainer = trl_trainer(folder, rloo, **SIZES, **settings)
+    trainer = trl_trainer(folder, SIZES | settings, rloo)
     dice = random.Random(3)
     for rewards in ([dice.random() for _ in range(8)], [1.0] + [0.0] * 7, [0.5] * 8):
         made = group_advantages(np.array(rewards), ADVANTAGES[name])

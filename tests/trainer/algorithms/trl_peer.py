@@ -15,7 +15,7 @@ from tests.trainer.helpers import small_model
 from trainer.algorithms.tokens import TokenBatch
 
 
-def trl_trainer(folder: Path, rloo: bool = False, **settings: Any) -> Any:
+def trl_trainer(folder: Path, settings: dict[str, Any], rloo: bool = False) -> Any:
     """A GRPOTrainer or RLOOTrainer with `settings` whose batches are given by hand."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -42,7 +42,7 @@ def trl_trainer(folder: Path, rloo: bool = False, **settings: Any) -> Any:
 
 def padded(values: Tensor, sequence: Tensor) -> Tensor:
     """Flat values [N] as rows [S, T], padded on the right with zeros."""
-    return pad_sequence(list(values.split(torch.bincount(sequence).tolist())), batch_first=True)
+    return pad_sequence(list(torch.split(values, torch.bincount(sequence).tolist())), batch_first=True)
 
 
 def trl_loss(trainer: Any, batch: TokenBatch, truncated_at: float | None = None) -> Tensor:
