@@ -68,11 +68,12 @@ class Learner:
         # The first update still sees the old policy: only later ones need a pass of their own for it.
         old: list[list[Tensor | None]] = [[None] * len(rows) for rows in minibatches[:1]]
         old += [self._old_logprobs(rows) for rows in minibatches[1:]]
-        totals = StepTotals(self.policy.device)
+        totals = StepTotals(len(selection.samples), self.policy.device)
         for rows, logps in zip(minibatches, old, strict=True):
             self._update(rows, logps, size, totals)
         self.step += 1
-        return totals.metrics(self.step, groups, selection, self.placement.ranks, time.monotonic() - start)
+        ranks, flops = self.placement.ranks, self.policy.work.training(one.length for one in selection.samples)
+        return totals.metrics(self.step, groups, selection, ranks, flops, time.monotonic() - start)
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
         """Begin to write everything that a bit-exact resume needs, plus `extra` (JSON), to appear at `folder`."""
@@ -115,7 +116,7 @@ class Learner:
             made = self.loss(batch)
             loss = (self.normaliser(batch.sequence, size) * made.loss).sum()
             loss.backward()  # type: ignore[no-untyped-call]
-            totals.add(batch, made, loss)
+            totals.add(row.places, batch, made, loss)
             if batch.sampled is not None:
                 weights += weight_sums(batch.old, batch.sampled, batch.sequence)
         reference = self.config.optimizer.ess_reference
