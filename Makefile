@@ -29,11 +29,12 @@ test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, sta
 	node contracts/tools/coverage.mjs
 	$(MAKE) --no-print-directory proofs
 	TOPLOC_PEER=$(CURDIR)/build/peers $(BIN)/python -m pytest -m "not gpu"
+	PYTHONPATH=$(CURDIR)/build/peers-trl $(BIN)/python -m pytest tests/trainer/algorithms/test_trl_parity.py
 
 proofs: setup  ## halmos and slither, in an environment of their own
 	tools/contract-analysis.sh
 
-peers: setup  ## the reference toploc, built from source for comparison
+peers: setup  ## the reference toploc and TRL, for comparison
 	tools/peers.sh
 
 gas: setup

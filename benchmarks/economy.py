@@ -145,7 +145,7 @@ def setting(network: str) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[int, 
     suite = NetworkConfig.load(network).suite
     text = tomllib.loads((FOLDER / "terms" / f"{network}.toml").read_text())
     terms = {name: parse_tokens(text[name]) if isinstance(text[name], str) else text[name] for name in RULES}
-    most_units = (terms["committee"] // 2 + 1) * suite.min_bond // terms["rate"]
+    most_units = (terms["committee"] // 2 + 1) * suite.min_bond // (16 * terms["rate"])
     fixed = (suite.min_window, suite.block_seconds, suite.unbonding, suite.bond, suite.min_bond, suite.epoch_blocks)
     return (*fixed, suite.penalties.as_tuple()), (*terms.values(), most_units), (text["max_units"], most_units)
 

@@ -28,6 +28,7 @@ from engines.runtime import vllm_installed
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.tasks.environment import Environment
+from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
 from trainer.learner import Learner
 from trainer.rollouts import Group, TrainRollout
 from validator.context import SubmissionFacts
@@ -40,6 +41,7 @@ CONFIG = PoolConfig(
     task=TASK,
     work=WorkConfig(problems_per_file=4, samples_per_problem=5, max_new_tokens=48, max_prompt_tokens=160),
 )
+TRAIN = TrainConfig(optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
 ROLLOUTS = 200
 
 
@@ -154,12 +156,12 @@ def _crosswise(nodes: Sequence[Node], folder: Path, files: int, say: Callable[[s
 def train(base: Path, files: Sequence[Produced]) -> tuple[Path, float]:
     """One training step on rollouts of all files; returns the exported folder beside `base`, and the largest distance
     of the trainer's log-probs before the step from those that the files state, in nats."""
-    learner = Learner(base, CONFIG.train.model_copy(update={"warmup_steps": 0}), CONFIG.work.temperature)
+    learner = Learner(base, TRAIN, CONFIG.work.temperature)
     groups = [group for made in files for group in _groups(made)]
     samples = [rollout for group in groups for rollout in group]
-    old = learner._old_logprobs(samples)
-    stated = {number: torch.tensor(rollout.logprobs) for number, rollout in enumerate(samples)}
-    error = max(float((old[number] - stated[number]).abs().max()) for number in stated)
+    old = learner.policy.sample_logprobs(samples, learner.temperature)
+    stated = [torch.tensor(rollout.logprobs) for rollout in samples]
+    error = max(float((ours - theirs).abs().max()) for ours, theirs in zip(old, stated, strict=True))
     learner.train_step(groups)
     return learner.policy.export(base.with_name("trained")), error
 

@@ -21,7 +21,7 @@ from protocol.identity import PoolId, WorkId
 from protocol.seeds import Work
 from protocol.training import TrainConfig
 from trainer.basemodel import base_model
-from trainer.evaluate import held_out_reward
+from trainer.evaluation.held_out import held_out_reward
 from trainer.learner import Learner
 from trainer.rollouts import Group, TrainRollout
 from trainer.tiny_model import tiny_model_config

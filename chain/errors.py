@@ -68,6 +68,7 @@ _HINTS = {
     "StakeTooLow": "deposit more stake",
     "AlreadyRegistered": "the node key has an operator already: use another key",
     "BadConsent": "sign the consent with the node's key for this chain and this operator",
+    "NoConsent": "sign with the key of the file's own node, for this chain and this contract",
     "InviteRequired": "ask the pool's owner for an invite",
     "BadInvite": "ask the pool's owner for an invite for this node, pool and chain",
     "CounterMismatch": "the node submitted meanwhile: read its counter again",

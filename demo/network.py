@@ -85,11 +85,12 @@ class Network:
         self._wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")
 
     def start_trainer(self, pool: int, base: Path) -> None:
+        carriers = [self.ring[f"node-{node.name}"].reference() for node in self.plan.nodes if node.carrier]
         values = self._client_settings(pool, "trainer") | {
             "key": self.ring["owner"].reference(),
             "s3": self.s3_settings().model_dump(mode="json"),
             "base": base,
-            "carrier": next((self.ring[f"node-{n.name}"].address for n in self.plan.nodes if n.carrier), ""),
+            "carrier": carriers[0] if carriers else None,
         }
         self._start_role("trainer", "trainer", values, torch=True)
 

@@ -20,9 +20,11 @@ from orchestrator.tables import HeartbeatRow, StepReportRow
 from orchestrator.uploads import ObjectStore, Uploads
 from orchestrator.watch import Watch
 from protocol.api import work
+from protocol.api.evaluation import SignedEvaluation
 from protocol.api.run import ReportEntry
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
 from storage.keys import parse_key
 
 log = logging.getLogger("muster.orchestrator")
@@ -88,11 +90,14 @@ class Service:
         return work.HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires)
 
     def step(self, address: str, body: work.StepRequest) -> work.StepResponse:
-        """The trainer's report. Raises HttpError 403 for anybody but the owner."""
+        """The trainer's report. Raises HttpError 403 for anybody but the owner, 400 for an evaluation that is not the
+        owner's."""
         state = self.watch.state
         pool = self.watch.pool(state)
         if pool is None or pool.owner != address:
             raise HttpError(403, f"{address} is not the owner of pool {self.watch.pool_id}", "sign as the owner")
+        if body.evaluation is not None:
+            self._check(body.evaluation, body.step, pool.owner)
         wanted = ((sequence, state.submissions.get((pool.pool, sequence))) for sequence in body.consumed)
         known = {sequence: sub.sha256.hex() for sequence, sub in wanted if sub is not None}
         with self.db.session() as session:
@@ -102,6 +107,15 @@ class Service:
         self.leases.read_reports()
         log.info("step %d: reward %s", body.step, body.metrics.get("reward"))
         return work.StepResponse(step=body.step)
+
+    def _check(self, signed: SignedEvaluation, step: int, owner: str) -> None:
+        """Raise HttpError 400 unless an evaluation is the owner's word on that step of this pool."""
+        try:
+            signed.check(self.uploads.pool, owner)
+        except IntegrityError as error:
+            raise HttpError(400, error.what, error.hint) from None
+        if signed.evaluation.step != step or signed.evaluation.config_hash != self.config.digest.hex():
+            raise HttpError(400, "the evaluation is of another step or pool configuration", "report it with its own")
 
     def location(self, key: str) -> str:
         """A pre-signed URL of an object. Raises ConfigError for anything but a content address."""

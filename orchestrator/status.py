@@ -51,7 +51,7 @@ def _view(service: Service, recent: int | None) -> run.RunRecord:
         usable_step=watch.usable_step(state),
         steps=config.train.steps,
         in_flight=in_flight,
-        rewards=[run.RewardEntry(step=one.step, reward=reward_of(one), heldout=one.heldout) for one in reports],
+        rewards=[reward_entry(one) for one in reports],
         reports=reports if recent is None else reports[-recent:],
         published=[run.PublishedEntry.model_validate(one, from_attributes=True) for one in pool.steps] if pool else [],
         nodes=participant_views.nodes(state, pool, beats, now) if pool else [],
@@ -83,6 +83,13 @@ def _reconciliation(service: Service) -> run.ReconciliationEntry | None:
     if indexer is None or indexer.reconciliation is None:
         return None
     return run.ReconciliationEntry(**vars(indexer.reconciliation), current=indexer.current)
+
+
+def reward_entry(report: run.ReportEntry) -> run.RewardEntry:
+    """What a report says of how good its step is."""
+    sets = report.evaluation.evaluation.results if report.evaluation else []
+    heldout = sets[0].average if sets else None
+    return run.RewardEntry(step=report.step, reward=reward_of(report), heldout=heldout, sets=sets)
 
 
 def reward_of(report: run.ReportEntry) -> float | None:

@@ -20,6 +20,7 @@ from protocol.api.uploads import (
     UploadResponse,
     UploadTicket,
 )
+from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner, UploadReceipt
 from storage.keys import object_key
 
@@ -48,6 +49,11 @@ class Uploads:
     ) -> None:
         self._db, self._watch, self._store, self._receipts = db, watch, store, receipts
         self._max_bytes, self._clock = max_bytes, clock
+
+    @property
+    def pool(self) -> PoolId:
+        """Whose uploads these are."""
+        return self._receipts.pool
 
     def ticket(self, address: str, body: UploadRequest) -> UploadResponse:
         """Leave to upload, or word that the bytes are there. Raises HttpError 403, 409, 413, 429."""

@@ -35,6 +35,36 @@ class TaskConfig(Document):
     problems: ProblemFilter | None = None
 
 
+class EvaluationSet(Document):
+    """Held-out problems of one task (the pool's own unless another is named), each tried `samples` times at the pool's
+    temperature unless another is given. A try counts for pass@k from a task reward of `solved` on."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")
+    task: TaskConfig | None = None
+    problems: int = Field(256, ge=1, le=1 << 20)
+    samples: int = Field(1, ge=1, le=1024)
+    temperature: float | None = Field(None, gt=0, le=10)
+    solved: float = Field(1.0, gt=0, le=1)
+
+
+class EvaluationConfig(Document):
+    """What is measured of the base model, of every `every`-th policy step (0: none between) and of the last one. The
+    first set is what a run's reward is judged by."""
+
+    every: int = Field(0, ge=0)
+    sets: tuple[EvaluationSet, ...] = Field((EvaluationSet(name="held-out"),), min_length=1, max_length=16)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len({one.name for one in self.sets}) < len(self.sets):
+            raise ValueError("two evaluation sets have one name")
+        return self
+
+    def due(self, step: int, last: int) -> bool:
+        """Whether policy step `step` of a run that ends at step `last` is measured."""
+        return step in (0, last) or (self.every > 0 and step % self.every == 0)
+
+
 TargetLengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=64)]
 
 
@@ -115,6 +145,7 @@ class PoolConfig(Document):
     work: WorkConfig = WorkConfig()
     checks: ChecksConfig = ChecksConfig()
     train: TrainConfig = TrainConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")
     def _trainable(self) -> "PoolConfig":

@@ -42,13 +42,13 @@ class ReceiptSigner:
     """A service's key and the pool that it serves."""
 
     def __init__(self, account: LocalAccount, pool: PoolId) -> None:
-        self._account, self._pool = account, pool
+        self._account, self.pool = account, pool
 
     def sign(self, node: str, sha256: str, size: int, time: int) -> UploadReceipt:
         """The receipt for a file; `sha256` in hex. The same values give the same signature."""
-        signature = eip712.sign(self._account, receipt_digest(self._pool, node, sha256, size, time))
+        signature = eip712.sign(self._account, receipt_digest(self.pool, node, sha256, size, time))
         return UploadReceipt(
-            pool=self._pool.pool,
+            pool=self.pool.pool,
             node=node,
             sha256=sha256,
             size=size,

@@ -60,6 +60,12 @@ def noise_key(work: Work, slot: int, sample: int) -> tuple[int, int, int]:
     return k0, k1, k2
 
 
-def heldout_problem(config_hash: bytes, index: int) -> int:
-    """Problem seed of held-out problem `index` of a pool."""
-    return words(tagged_hash("muster/heldout/1", config_hash, index), 1)[0]
+def heldout_problem(config_hash: bytes, number: int, index: int) -> int:
+    """Problem seed of problem `index` of a pool's held-out set `number`."""
+    return words(tagged_hash("muster/heldout/1", config_hash, number, index), 1)[0]
+
+
+def heldout_noise_key(config_hash: bytes, step: int, number: int, index: int, sample: int) -> tuple[int, int, int]:
+    """What keys the sampling noise of one try at a held-out problem with the weights of a policy step."""
+    k0, k1, k2 = words(tagged_hash("muster/heldout-noise/1", config_hash, step, number, index, sample), 3)
+    return k0, k1, k2

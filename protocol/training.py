@@ -163,4 +163,3 @@ class TrainConfig(Document):
     minibatches: int = Field(1, ge=1)
     algorithm: AlgorithmConfig = AlgorithmConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
-    heldout_problems: int = Field(256, ge=1)

@@ -1,7 +1,14 @@
 #!/usr/bin/env bash
-# The reference implementation that our proofs are compared with, built from source into build/peers.
+# What tests and benchmarks compare us with: the reference toploc, built from source, in build/peers; TRL in
+# build/peers-trl, beside our own torch and transformers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ -e build/peers/toploc ] && exit 0
-.venv/bin/python -m pip install --quiet ninja==1.13.2 --no-deps
-.venv/bin/python -m pip install --quiet --no-build-isolation --no-deps --no-binary toploc --target build/peers toploc==0.1.6
+pip=(.venv/bin/python -m pip install --quiet --no-deps)
+if [ ! -e build/peers/toploc ]; then
+  "${pip[@]}" ninja==1.13.2
+  "${pip[@]}" --no-build-isolation --no-binary toploc --target build/peers toploc==0.1.6
+fi
+if [ ! -e build/peers-trl/trl ]; then
+  "${pip[@]}" --target build/peers-trl trl==1.16.0 accelerate==1.15.0 datasets==5.2.0 dill==0.4.1 \
+    multiprocess==0.70.19 pandas==3.1.1 xxhash==4.1.0
+fi

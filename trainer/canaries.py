@@ -2,7 +2,7 @@
 
 Every file that the carrier node submits is a canary: with each policy step the owner publishes the root of a tree of
 sixteen salted leaves, which cover the carrier's next sixteen counters (docs/contracts.md). An opening accuses the seats
-that accepted the file, and frees the carrier.
+that accepted the file, and frees the carrier, whose key has to consent: the owner holds it.
 """
 
 import logging
@@ -71,25 +71,31 @@ class StepCanaries:
 
 @dataclass(frozen=True)
 class CanaryPlan:
-    """The canaries of every step of a pool. `carrier`: the node whose files are planted; none if empty."""
+    """The canaries of every step of a pool. `carrier`: the key of the node whose files are planted, if there is
+    one."""
 
     secret: bytes
     pool: int
-    carrier: str
+    carrier: LocalAccount | None
 
     @classmethod
-    def of(cls, owner: LocalAccount, pool: int, carrier: str) -> "CanaryPlan":
+    def of(cls, owner: LocalAccount, pool: int, carrier: LocalAccount | None) -> "CanaryPlan":
         """The secret follows from the owner's key: the same after a restart, and known to nobody else."""
         return cls(tagged_hash("muster/canary-secret/1", bytes(owner.key), pool), pool, carrier)
 
+    @property
+    def node(self) -> str:
+        """The carrier's address, empty without one."""
+        return str(self.carrier.address) if self.carrier else ""
+
     def tree(self, step: int, counter: int) -> StepCanaries:
         """The tree of a step that is published when the carrier's next file has this counter."""
-        planted = [(self.carrier, counter + place) for place in range(LEAVES if self.carrier else 0)]
+        planted = [(self.node, counter + place) for place in range(LEAVES if self.carrier else 0)]
         return StepCanaries(self.secret, self.pool, step, tuple(planted))
 
     def next_root(self, state: State, step: int) -> bytes:
         """The root to publish now with policy step `step`."""
-        account = state.accounts.get((self.pool, self.carrier))
+        account = state.accounts.get((self.pool, self.node))
         return self.tree(step, account.counter if account else 0).root
 
     def opening(self, state: State, sub: Submission) -> Planted | None:
@@ -140,15 +146,16 @@ class CanaryOpener:
             self._thread.join(timeout=30)
 
     def _run(self) -> None:
-        while not self._stop.wait(_POLL_SECONDS):
+        carrier = self._plan.carrier
+        while carrier and not self._stop.wait(_POLL_SECONDS):
             try:
                 state = self._client.state
-                for sub in to_open(state, self._plan.pool, self._plan.carrier, self._client.client.now()):
-                    self._open(state, sub)
+                for sub in to_open(state, self._plan.pool, self._plan.node, self._client.client.now()):
+                    self._open(state, sub, carrier)
             except MusterError as error:
                 log.info("canary: %s", error)
 
-    def _open(self, state: State, sub: Submission) -> None:
+    def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
         planted = self._plan.opening(state, sub)
         if planted is None:
             log.error("file %d of the carrier was not planted with step %d", sub.sequence, sub.step)
@@ -158,5 +165,5 @@ class CanaryOpener:
         data = self._open_object(object_key("rollouts", sub.sha256), self._limits.file_bytes)
         content, proof = inclusion(read(data, self._limits)[1], row)
         failing = FailingRollout(row, keccak(content), proof)
-        self._client.suite.canaries.open(sub, planted, failing, Code.REJECT_WEIGHTS).send()
+        self._client.suite.canaries.open(sub, planted, carrier, failing, Code.REJECT_WEIGHTS).send()
         log.info("opened file %d as a canary", sub.sequence)

@@ -22,14 +22,20 @@ _REMIND_SECONDS = 10.0
 
 
 class FileCollector:
-    """The files of the next step. `refused`: ids of accepted files that cannot be used; `late`: of those that came when
-    they were too old to be used."""
+    """The files of the next step, none of the node `carrier`'s. `refused`: ids of accepted files that cannot be used;
+    `late`: of those that came when they were too old to be used."""
 
     def __init__(
-        self, config: TrainerConfig, pool_config: PoolConfig, client: PoolClient, records: Records, loader: Loader
+        self,
+        config: TrainerConfig,
+        pool_config: PoolConfig,
+        client: PoolClient,
+        records: Records,
+        loader: Loader,
+        carrier: str,
     ) -> None:
         self._config, self._train = config, pool_config.train
-        self._client, self._records, self._loader = client, records, loader
+        self._client, self._records, self._loader, self._carrier = client, records, loader, carrier
         self.refused: set[str] = set()
         self.late: set[str] = set()
         self._overturned: set[str] = set()
@@ -68,7 +74,7 @@ class FileCollector:
             self._train.async_level,
             self._config.confirmations,
             {*consumed, *self.refused},
-            {self._config.carrier} if self._config.carrier else (),
+            {self._carrier} if self._carrier else (),
         )
         self._warn(inbox, overturned(state, pool, consumed))
         return list(inbox.files[: self._train.files_per_step])

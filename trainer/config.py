@@ -7,6 +7,7 @@ from pydantic import Field
 from protocol.documents import Document
 from runtime.process import KeyConfig, ProcessConfig
 from storage.settings import S3Settings
+from trainer.evaluation.process import EvaluationProcessConfig
 
 
 class ParallelConfig(Document):
@@ -21,10 +22,13 @@ class ParallelConfig(Document):
 
 
 class MemoryConfig(Document):
-    """What is traded for memory: `checkpoint_activations` computes activations a second time, `offload_optimizer` and
+    """What is traded for memory. `row_tokens`: tokens that a rank trains at once, packed; `head_chunk_mib`: logits that
+    exist at once. `checkpoint_activations` computes activations a second time, `offload_optimizer` and
     `offload_reference` keep the policy's and the base model's shards in the host's memory. `compile` trades the time
     of the first steps for faster ones."""
 
+    row_tokens: int = Field(8192, ge=1)
+    head_chunk_mib: int = Field(64, ge=1)
     checkpoint_activations: bool = False
     offload_optimizer: bool = False
     offload_reference: bool = False
@@ -34,9 +38,9 @@ class MemoryConfig(Document):
 class TrainerConfig(ProcessConfig):
     """`key` is the pool owner's: it signs manifests, publishes steps and opens canaries. `base` is the folder of policy
     step 0; without it the pool configuration's `model.source` is used (`seed` for the demo's own model).
-    `carrier`: a node of the owner's whose every file is a canary. `keep_exports`: policy folders kept on disk. An
-    accepted file that the bucket lacks for `missing_seconds` is skipped. docs/training.md explains `parallel` and
-    `memory`."""
+    `carrier`: the key of a node of the owner's whose every file is a canary, and consents to that when it is opened.
+    `keep_exports`: policy folders kept on disk. An accepted file that the bucket lacks for `missing_seconds` is
+    skipped. docs/training.md explains `parallel` and `memory`."""
 
     key: KeyConfig
     s3: S3Settings
@@ -44,7 +48,8 @@ class TrainerConfig(ProcessConfig):
     seed: int = Field(0, ge=0)
     heartbeat_seconds: float = Field(5.0, gt=0, le=60)
     keep_exports: int = Field(4, ge=2)
-    carrier: str = ""
+    carrier: KeyConfig | None = None
+    evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
     missing_seconds: float = Field(60.0, ge=0)
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()

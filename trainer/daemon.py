@@ -23,6 +23,7 @@ from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.collaborators import TrainerCollaborators
 from trainer.collector import Batch, FileCollector
 from trainer.config import TrainerConfig
+from trainer.evaluation.evaluations import Candidate, Evaluations
 from trainer.inbox import file_id
 from trainer.learner import Learner
 from trainer.loader import Loader
@@ -50,9 +51,12 @@ class Trainer:
         self.progress = TrainingProgress(self.home / "checkpoints", partial(self._make_learner, base), self.records)
         self.reports.catch_up()
         loader = Loader(pool, outside.bucket.get, base)
-        self.files = FileCollector(config, pool, outside.client, self.records, loader)
-        self.canaries = CanaryPlan.of(outside.account, config.pool, config.carrier)
+        self.canaries = CanaryPlan.of(outside.account, config.pool, outside.carrier)
+        self.files = FileCollector(config, pool, outside.client, self.records, loader, self.canaries.node)
         self.publisher = StepPublisher(outside.client, outside.bucket, outside.account, pool.model.dtype, self.canaries)
+        self.evaluations = Evaluations(
+            pool, outside.client.pool_id, outside.account, outside.evaluator, self.reports.evaluated
+        )
         self.stopping = threading.Event()
         self._phase = "starting"
 
@@ -69,23 +73,27 @@ class Trainer:
         opener = CanaryOpener(self.canaries, self.outside.client, self.outside.bucket.get, limits)
         beats.start()
         opener.start()
+        self.evaluations.start()
         try:
             return EXIT_DONE if self._train() else EXIT_STOPPED
         finally:
+            self.evaluations.stop()
             opener.stop()
             beats.stop()
             self.outside.client.close()
 
     def _train(self) -> bool:
         """Every step that is left; False if asked to stop first."""
+        for step in range(min(self.learner.step, len(self.progress.manifests))):
+            self._offer(step)
         self.publish_step()
-        self._hold_out()
         while self.learner.step < self.pool_config.train.steps:
             if self.stopping.is_set():
                 return False
             self._step()
-        self._hold_out()
         if self._until("confirming the last step", self._confirmed) is None:
+            return False
+        if self._until("measuring held-out reward", self._measured) is None:
             return False
         self.reports.flush(patience=60.0)
         self._phase = "finished"
@@ -139,7 +147,11 @@ class Trainer:
             record["timings"]["publish"] = round(time.monotonic() - started, 3)
         self.reports.add(step, record)
         self.reports.flush()
-        drop_old(sorted((self.home / "policies").glob("step-*")), self.config.keep_exports)
+        if step < len(self.progress.manifests):
+            self._offer(step)
+        pinned = self.evaluations.pinned
+        folders = [one for one in sorted((self.home / "policies").glob("step-*")) if one not in pinned]
+        drop_old(folders, self.config.keep_exports)
 
     def _upload(self, folder: Path, step: int) -> bytes:
         manifests = self.progress.manifests
@@ -158,18 +170,20 @@ class Trainer:
         self.publisher.ensure(manifests)
         pool, deep = client.pool(), client.state.head - self.config.confirmations
         done = pool and len(pool.steps) == len(manifests) and pool.steps[-1].block <= deep
-        return True if done and not unsettled(client.state, self.config.pool, self.config.carrier) else None
+        return True if done and not unsettled(client.state, self.config.pool, self.canaries.node) else None
 
-    def _hold_out(self) -> None:
-        """Mean task reward on held-out problems, before the first and after the last step; measured once."""
-        step = self.learner.step
-        due = step in (0, self.pool_config.train.steps) and self.reports.heldout(step) is None
-        if not due or self.stopping.is_set():
-            return
-        self._phase = "measuring held-out reward"
-        reward = self.outside.held_out_reward(self.pool_config, self._policy_folder(step), step)
-        log.info("held-out task reward at step %d: %.3f", step, reward)
-        self.reports.measured(step, reward)
+    def _offer(self, step: int) -> None:
+        """Have a published step measured, if the pool wants that."""
+        self.evaluations.offer(Candidate(step, self._policy_folder(step), self.progress.manifests[step]))
+
+    def _measured(self) -> bool | None:
+        """Whether every evaluation is done and kept."""
+        self._keep_evaluations()
+        return True if self.evaluations.idle else None
+
+    def _keep_evaluations(self) -> None:
+        for signed in self.evaluations.collect():
+            self.reports.evaluation(signed)
 
     def _until(self, what: str, attempt: Callable[[], T | None]) -> T | None:
         """Repeat `attempt` until it returns something; None if asked to stop first. Failures of chain, bucket or
@@ -185,6 +199,7 @@ class Trainer:
                     raise
                 except MusterError as error:
                     log.warning("%s; trying again", error)
+                self._keep_evaluations()
                 self.reports.flush()
                 self.stopping.wait(self.config.poll_seconds)
         return None

@@ -1,8 +1,7 @@
-"""GRPO on one device: from groups of rollouts to the next policy step, resumable to the bit."""
+"""One training step, blind to algorithm, model and number of ranks: from groups of rollouts to the next policy step."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,48 +11,25 @@ from torch import Tensor
 from protocol.training import TrainConfig
 from trainer.algorithms.advantages import ADVANTAGES
 from trainer.algorithms.composition import make_loss
-from trainer.algorithms.kl import k3
+from trainer.algorithms.importance import effective_share, rate_scale, weight_sums
 from trainer.algorithms.normalisers import MinibatchSize, make_normaliser
 from trainer.algorithms.selection import select
-from trainer.algorithms.tokens import TokenBatch, TokenLoss
-from trainer.batch import MicroBatch, micro_batches
+from trainer.algorithms.tokens import TokenBatch
+from trainer.batches.micro_batch import MicroBatch, micro_batch
+from trainer.batches.packing import plan_rows
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.optimizer import apply_update, build_optimizer
 from trainer.rollouts import Group, TrainRollout
 from trainer.state.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
-
-MICRO_BATCH_TOKENS = 8192
-
-
-@dataclass(frozen=True)
-class StepMetrics:
-    """One training step. Means are over output tokens, except the rewards' (over rollouts, dropped groups included).
-
-    `clip_low`, `clip_high`: shares of tokens on which the trust region's bounds acted; `kl`: estimate against the
-    policy before the step; `seconds`: wall time of the step.
-    """
-
-    step: int
-    loss: float
-    reward_mean: float
-    task_reward_mean: float
-    entropy: float
-    grad_norm: float
-    clip_low: float
-    clip_high: float
-    kl: float
-    groups_used: int
-    groups_dropped: int
-    rollouts: int
-    tokens: int
-    output_length_mean: float
-    learning_rate: float
-    seconds: float
+from trainer.step_metrics import StepMetrics, StepTotals
 
 
 class Learner:
-    """Holds a policy and its optimizer. `step` is the number of training steps taken: the policy step it stands at."""
+    """Holds a policy and its optimizer. `step` is the number of training steps taken: the policy step it stands at.
+
+    Every rank has one and is given the same groups.
+    """
 
     def __init__(
         self,
@@ -66,10 +42,11 @@ class Learner:
     ) -> None:
         self.config = config
         self.temperature = temperature
-        self.policy = Policy(folder, dtype, placement)
+        self.placement = placement or Placement()
+        self.policy = Policy(folder, dtype, self.placement)
         self.optimizer = build_optimizer(self.policy.model, config)
-        penalised = config.algorithm.kl.coefficient > 0
-        self.reference = Policy(folder, dtype, placement, frozen=True) if penalised else None
+        penalty = config.algorithm.kl.coefficient > 0
+        self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
         self.generator = torch.Generator().manual_seed(seed)
         self.loss = make_loss(config.algorithm)
         self.normaliser = make_normaliser(config.algorithm)
@@ -79,67 +56,37 @@ class Learner:
     def train_step(self, groups: Sequence[Group]) -> StepMetrics:
         """One step on the rollouts of `groups`, which may come from several policy steps.
 
-        ln p_old is recomputed with the trainer's own weights before the first update. Without any group that has
-        signal the weights stay as they are, and the step still counts.
+        ln p_old is that of the trainer's own weights before the first update. Without any group that has signal the
+        weights stay as they are, and the step still counts.
         """
         start = time.monotonic()
         selection = select(groups, ADVANTAGES[self.config.algorithm.advantage])
-        totals = _Totals()
-        old = self._old_logprobs(selection.samples)
-        norms: list[float] = []
-        rate = 0.0
-        parts = self._minibatches(len(selection.samples))
-        share = 1 / max(1, len(parts))
+        minibatches = [self._rows(selection.samples, part) for part in self._parts(len(selection.samples))]
+        share = 1 / max(1, len(minibatches))
         lengths = [len(rollout.output) for group in groups for rollout in group]
         size = MinibatchSize(sum(lengths) * share, len(lengths) * share)
-        for part in parts:
-            norms.append(self._update(selection.samples, part, size, old, totals))
-            rate = self.optimizer.param_groups[0]["lr"]
+        # The first update still sees the old policy: only later ones need a pass of their own for it.
+        old: list[list[Tensor | None]] = [[None] * len(rows) for rows in minibatches[:1]]
+        old += [self._old_logprobs(rows) for rows in minibatches[1:]]
+        totals = StepTotals(self.policy.device)
+        for rows, logps in zip(minibatches, old, strict=True):
+            self._update(rows, logps, size, totals)
         self.step += 1
-        rollouts = [rollout for group in groups for rollout in group]
-        count = max(1, len(rollouts))
-        tokens = max(1, totals.tokens)
-        return StepMetrics(
-            step=self.step,
-            loss=totals.loss / max(1, len(norms)),
-            reward_mean=sum(r.reward for r in rollouts) / count,
-            task_reward_mean=sum(r.task_reward for r in rollouts) / count,
-            entropy=totals.entropy / tokens,
-            grad_norm=max(norms, default=0.0),
-            clip_low=totals.clipped_low / tokens,
-            clip_high=totals.clipped_high / tokens,
-            kl=totals.kl / tokens,
-            groups_used=selection.used,
-            groups_dropped=selection.dropped,
-            rollouts=len(rollouts),
-            tokens=totals.tokens,
-            output_length_mean=sum(len(r.output) for r in rollouts) / count,
-            learning_rate=rate,
-            seconds=time.monotonic() - start,
-        )
+        return totals.metrics(self.step, groups, selection, self.placement.ranks, time.monotonic() - start)
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
         """Begin to write everything that a bit-exact resume needs, plus `extra` (JSON), to appear at `folder`."""
         state = LearnerState(self.step, self.updates, bytes(self.generator.get_state().tolist()).hex(), extra or {})
-        return start_checkpoint(folder, self.policy.model, [self.optimizer], state, self.policy.placement.ranks)
+        return start_checkpoint(folder, self.policy.model, [self.optimizer], state, self.placement.ranks)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
         """Restore what `start_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
-        state = read_checkpoint(folder, self.policy.model, [self.optimizer], self.policy.placement.ranks)
+        state = read_checkpoint(folder, self.policy.model, [self.optimizer], self.placement.ranks)
         self.step, self.updates = state.step, state.updates
         self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra
 
-    @torch.no_grad()
-    def _old_logprobs(self, samples: Sequence[TrainRollout]) -> dict[int, Tensor]:
-        out: dict[int, Tensor] = {}
-        for batch in micro_batches(samples, MICRO_BATCH_TOKENS, self.policy.device):
-            logp, _ = self.policy.logprobs(batch, self.temperature)
-            sizes = [len(samples[place].output) for place in batch.index]
-            out.update(zip(batch.index, torch.split(logp, sizes), strict=True))
-        return out
-
-    def _minibatches(self, count: int) -> list[list[int]]:
+    def _parts(self, count: int) -> list[list[int]]:
         """The samples' numbers, shuffled and cut into `config.minibatches` parts; empty parts are left out."""
         if count == 0:
             return []
@@ -147,50 +94,42 @@ class Learner:
         size = -(-count // self.config.minibatches)
         return [order[start : start + size] for start in range(0, count, size)]
 
+    def _rows(self, samples: Sequence[TrainRollout], part: list[int]) -> list[MicroBatch]:
+        """This rank's share of a minibatch, packed."""
+        ranks, policy = self.placement.ranks, self.policy
+        lengths = [samples[place].length for place in part]
+        capacity = self.placement.memory.row_tokens
+        plan = plan_rows(lengths, capacity, ranks.world, policy.work.of_sequence, policy.packs)
+        return [micro_batch(samples, [part[at] for at in row], policy.device) for row in plan[ranks.rank]]
+
+    @torch.no_grad()
+    def _old_logprobs(self, rows: Sequence[MicroBatch]) -> list[Tensor | None]:
+        return [self.policy.logprobs(row, self.temperature)[0] for row in rows]
+
     def _update(
-        self,
-        samples: Sequence[TrainRollout],
-        part: list[int],
-        size: MinibatchSize,
-        old: dict[int, Tensor],
-        totals: "_Totals",
-    ) -> float:
-        chosen = [samples[place] for place in part]
-        for micro_batch in micro_batches(chosen, MICRO_BATCH_TOKENS, self.policy.device):
-            batch = self._token_batch(micro_batch, chosen, torch.cat([old[part[place]] for place in micro_batch.index]))
+        self, rows: Sequence[MicroBatch], old: Sequence[Tensor | None], size: MinibatchSize, totals: StepTotals
+    ) -> None:
+        weights = torch.zeros(3, dtype=torch.float64, device=self.policy.device)
+        for row, logp_old in zip(rows, old, strict=True):
+            batch = self._token_batch(row, logp_old)
             made = self.loss(batch)
             loss = (self.normaliser(batch.sequence, size) * made.loss).sum()
-            totals.loss += float(loss.detach())
             loss.backward()  # type: ignore[no-untyped-call]
-            with torch.no_grad():
-                totals.add(batch, made)
-        norm = apply_update(self.policy.model, self.optimizer, self.config, self.updates)
+            totals.add(batch, made, loss)
+            if batch.sampled is not None:
+                weights += weight_sums(batch.old, batch.sampled, batch.sequence)
+        reference = self.config.optimizer.ess_reference
+        scale = 1.0 if reference is None else rate_scale(effective_share(self.placement.ranks.sum(weights)), reference)
+        norm = apply_update(self.policy.model, self.optimizer, self.config, self.updates, scale)
+        totals.updated(norm, self.optimizer.param_groups[0]["lr"])
         self.updates += 1
-        return norm
 
-    def _token_batch(self, batch: MicroBatch, chosen: list[TrainRollout], old: Tensor) -> TokenBatch:
-        logp, entropy = self.policy.logprobs(batch, self.temperature)
-        sampled = reference = None
-        if all(chosen[place].logprobs for place in batch.index):
-            sampled = torch.tensor([value for place in batch.index for value in chosen[place].logprobs]).to(old.device)
+    def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:
+        bonus = self.config.algorithm.entropy_coefficient > 0
+        logp, entropy = self.policy.logprobs(row, self.temperature, bonus)
+        reference = None
         if self.reference is not None:
             with torch.no_grad():
-                reference, _ = self.reference.logprobs(batch, self.temperature)
-        return TokenBatch(logp, old, sampled, batch.advantages, entropy, reference, batch.rows)
-
-
-@dataclass
-class _Totals:
-    tokens: int = 0
-    loss: float = 0.0
-    entropy: float = 0.0
-    clipped_low: float = 0.0
-    clipped_high: float = 0.0
-    kl: float = 0.0
-
-    def add(self, batch: TokenBatch, made: TokenLoss) -> None:
-        self.tokens += batch.logp.numel()
-        self.entropy += float(batch.entropy.sum())
-        self.clipped_low += float(made.clipped_low.sum())
-        self.clipped_high += float(made.clipped_high.sum())
-        self.kl += float(k3(batch.logp, batch.old).sum())
+                reference, _ = self.reference.logprobs(row, self.temperature)
+        known = logp.detach() if old is None else old
+        return TokenBatch(logp, known, row.sampled, row.advantages, entropy, reference, row.sequence)

@@ -34,15 +34,18 @@ def build_optimizer(model: Any, config: TrainConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=method.learning_rate, betas=(method.beta1, method.beta2), eps=method.epsilon)
 
 
-def apply_update(model: Any, optimizer: torch.optim.Optimizer, config: TrainConfig, update: int) -> float:
-    """Clip the gradients to `grad_clip`, take one optimizer step, clear them. Returns the norm before clipping.
+def apply_update(
+    model: Any, optimizer: torch.optim.Optimizer, config: TrainConfig, update: int, scale: float = 1.0
+) -> float:
+    """Clip the gradients to `grad_clip`, take one optimizer step at the schedule's rate times `scale`, clear them.
+    Returns the norm before clipping.
 
     A norm that is not finite leaves the weights as they are: one bad batch must not destroy a run.
     """
     norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.grad_clip))
     if math.isfinite(norm):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(config, update)
+            group["lr"] = scale * learning_rate(config, update)
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm

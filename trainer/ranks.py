@@ -1,22 +1,30 @@
 """The processes (ranks) that train one policy together: sums over them, values of the first one for all.
 
-Every rank calls the same methods in the same order; the group's time limit bounds each of them.
+Every rank calls the same methods in the same order; the group's time limit bounds each of them. Rank 0 may be busy
+elsewhere for hours between two commands: the others wait for its next one as long as it gives signs of life.
 """
 
 import os
 import pickle
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from protocol.errors import MusterError, first_line
 
 T = TypeVar("T")
+_SIGN_SECONDS = 1.0
+_POLL_SECONDS = 0.02
+_ALIVE = "muster/alive"
 
 
 class RanksLostError(MusterError):
@@ -45,6 +53,9 @@ class Ranks(Protocol):
     def barrier(self) -> None:
         """Wait until every rank is here."""
 
+    def command(self, value: T) -> T:
+        """As `broadcast`, for which the other ranks wait as long as rank 0 lives."""
+
     def close(self) -> None:
         """Leave the group; nothing else may be called afterwards."""
 
@@ -65,6 +76,9 @@ class OneRank:
     def barrier(self) -> None:
         pass
 
+    def command(self, value: T) -> T:
+        return value
+
     def close(self) -> None:
         pass
 
@@ -80,14 +94,10 @@ class DistributedRanks:
         limit = timedelta(seconds=seconds)
         self._limit = seconds
         with self._together("meeting the other ranks"):
-            if "WORLD_SIZE" in os.environ:
-                dist.init_process_group(backend, timeout=limit)
-            else:
-                alone = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=limit)  # type: ignore[attr-defined]
-                dist.init_process_group(backend, timeout=limit, store=alone, rank=0, world_size=1)
+            store, self.rank, self.world = _meet(limit)
+            dist.init_process_group(backend, timeout=limit, store=store, rank=self.rank, world_size=self.world)
             self.side_group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=limit)
-        self.rank: int = dist.get_rank()
-        self.world: int = dist.get_world_size()
+        self._calls = Calls(store, self.rank, seconds)
 
     def sum(self, value: Tensor) -> Tensor:
         total = value.detach().clone()
@@ -106,10 +116,16 @@ class DistributedRanks:
         return value if self.rank == 0 else cast(T, pickle.loads(buffer.numpy().tobytes()))
 
     def barrier(self) -> None:
-        with self._together("all ranks"):
+        with self._together("a meeting of all ranks"):
             dist.all_reduce(torch.zeros(1))
 
+    def command(self, value: T) -> T:
+        with self._together("the wait for rank 0's next command"):
+            self._calls.next()
+        return self.broadcast(value)
+
     def close(self) -> None:
+        self._calls.close()
         dist.destroy_process_group()
 
     @contextmanager
@@ -121,6 +137,52 @@ class DistributedRanks:
                 f"{what} failed within its {self._limit:.0f} s: {first_line(error)}",
                 "another rank died or hangs: its own log says why; start again to resume from the last checkpoint",
             ) from None
+
+
+class Calls:
+    """Rank 0 calls, the others wait to be called, by keys of the group's store."""
+
+    def __init__(self, store: Store, rank: int, seconds: float) -> None:
+        self._store, self._first, self._limit, self._number = store, rank == 0, seconds, 0
+        self._closing = threading.Event()
+        if self._first:
+            threading.Thread(target=self._live, args=(store,), daemon=True, name="signs of life").start()
+
+    def next(self) -> None:
+        """Call, or wait for the call. Raises RuntimeError if rank 0 has given no sign of life for too long."""
+        self._number += 1
+        key = f"muster/call/{self._number}"
+        if self._first:
+            self._store.set(key, "")
+            return
+        alive: bytes | str = ""
+        since = time.monotonic()
+        while not self._store.check([key]):  # `wait` would log every second that it waits
+            time.sleep(_POLL_SECONDS)
+            sign = self._store.get(_ALIVE) if self._store.check([_ALIVE]) else ""
+            if sign != alive:
+                alive, since = sign, time.monotonic()
+            elif time.monotonic() - since > self._limit:
+                raise RuntimeError("rank 0 gives no sign of life")
+
+    def close(self) -> None:
+        self._closing.set()
+
+    def _live(self, store: Store) -> None:
+        number = 0
+        while not self._closing.wait(_SIGN_SECONDS):
+            number += 1
+            with suppress(RuntimeError):  # the store ended with its process: nobody is left to be told
+                store.set(_ALIVE, str(number))
+
+
+def _meet(limit: timedelta) -> tuple[Store, int, int]:
+    """The group's store, this rank, and the number of ranks; a process alone makes a store of its own."""
+    if "WORLD_SIZE" not in os.environ:
+        return TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=limit), 0, 1
+    store, rank, world = next(rendezvous("env://", timeout=limit))
+    store.set_timeout(limit)
+    return store, rank, world
 
 
 def join_ranks(device: str, seconds: float, grouped: bool = False) -> Ranks:

@@ -1,20 +1,18 @@
 """The trainer's reports to the orchestrator: kept until they are taken, never in the way of training."""
 
-import json
 import logging
 import math
 import time
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
+from protocol.api.evaluation import SignedEvaluation
 from protocol.api.work import StepRequest
 from protocol.errors import MusterError
-from protocol.files import write_atomic
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError
-from trainer.learner import StepMetrics
 from trainer.state.records import Records
+from trainer.step_metrics import StepMetrics
 
 log = logging.getLogger("muster.trainer")
 METRICS = [field.name for field in fields(StepMetrics) if field.name not in ("step", "seconds")]
@@ -27,18 +25,20 @@ class Reports:
 
     def __init__(self, service: OrchestratorClient, records: Records) -> None:
         self.service, self.records = service, records
-        self._heldout_path = records.metrics_path.with_name("heldout.json")
-        self._heldout: dict[str, float] = _load(self._heldout_path)
+        self._evaluations = records.evaluations()
         self._waiting: dict[int, StepRequest] = {}
         self._next_try = 0.0
 
-    def heldout(self, step: int) -> float | None:
-        return self._heldout.get(str(step))
+    @property
+    def evaluated(self) -> set[int]:
+        """Policy steps whose evaluation is recorded."""
+        return set(self._evaluations)
 
-    def measured(self, step: int, reward: float) -> None:
-        """Keep a held-out reward and report its step again with it."""
-        self._heldout[str(step)] = reward
-        write_atomic(self._heldout_path, json.dumps(self._heldout).encode())
+    def evaluation(self, signed: SignedEvaluation) -> None:
+        """Keep an evaluation and report its step again with it."""
+        step = signed.evaluation.step
+        self.records.add_evaluation(signed)
+        self._evaluations[step] = signed
         known = {entry["step"]: entry for entry in self.records.metrics()}
         self.add(step, known.get(step, {}))
         self.flush()
@@ -53,14 +53,14 @@ class Reports:
             consumed=document.get("consumed", []),
             metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
             timings=document.get("timings", {}),
-            heldout=self.heldout(step),
+            evaluation=self._evaluations.get(step),
         )
 
     def catch_up(self) -> None:
         """After a restart: everything once more, since nobody knows what was confirmed."""
         for entry in self.records.metrics():
             self.add(entry["step"], entry)
-        if self.heldout(0) is not None:
+        if 0 in self._evaluations:
             self.add(0, {})
 
     def flush(self, patience: float = 0.0) -> None:
@@ -87,10 +87,3 @@ class Reports:
                 raise
             log.warning("the report of step %d is refused: %s", step, error.detail)
         del self._waiting[step]
-
-
-def _load(path: Path) -> dict[str, float]:
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError):
-        return {}

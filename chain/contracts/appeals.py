@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
 
 from chain.contracts.base import ContractCall
@@ -11,6 +12,8 @@ from chain.contracts.token import Params, TokenTaker
 from chain.records import Submission
 from chain.transactions import Receipt
 from protocol.encoding import encode_words
+
+CONSENT = "CarrierConsent(bytes32 leaf)"
 
 
 class Appeals(TokenTaker):
@@ -47,7 +50,7 @@ class FailingRollout:
 
 
 class Canaries(TokenTaker):
-    """Called by pool owners and by those whom an opening accuses."""
+    """Called by pool owners, for files whose nodes' keys they have."""
 
     name = "Canaries"
 
@@ -57,10 +60,11 @@ class Canaries(TokenTaker):
         return keccak(keccak(encode_words(salt, pool, step, node, counter)))
 
     def open(
-        self, submission: Submission, planted: Planted, rollout: FailingRollout, reason: int
+        self, submission: Submission, planted: Planted, carrier: LocalAccount, rollout: FailingRollout, reason: int
     ) -> ContractCall[Receipt]:
-        """Open a canary after settlement, within its challenge window, as the pool's owner. `reason`: the reject code
-        that an honest check gives. The deposit (accused bonds and jury fees) comes back if the opening stands."""
+        """Open a canary after settlement, within its challenge window, as the pool's owner. `carrier`: the key of the
+        file's node, which consents. `reason`: the reject code that an honest check gives. The deposit (accused bonds
+        and jury fees) comes back if the opening stands."""
         params = Params(self.client, self.deployment).values()
         terms = Court(self.client, self.deployment).terms_of(submission.pool)
         # The jurors of a dispute that the opening ends are paid, too.
@@ -71,10 +75,14 @@ class Canaries(TokenTaker):
             submission.pool,
             submission.sequence,
             submission.file_data,
-            (planted.salt, list(planted.proof)),
+            (planted.salt, list(planted.proof), self._consent(submission, planted, carrier)),
             (rollout.row, rollout.row_hash, list(rollout.proof)),
             int(reason),
         )
+
+    def _consent(self, submission: Submission, planted: Planted, carrier: LocalAccount) -> bytes:
+        at = submission.pool, submission.step, submission.node, submission.counter
+        return self.signed(carrier, "muster-canaries", CONSENT, self.leaf(planted.salt, *at))
 
     def conclude(self, submission: Submission) -> ContractCall[Receipt]:
         """Keeper: after the jury, or at once when nobody is accused."""

@@ -15,14 +15,17 @@ import {FileData, PoolTerms, Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
+import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
 /// @title Canaries
-contract Canaries is ICanaries, ReentrancyGuardTransient {
+contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
 
     /// @inheritdoc ICanaries
     uint256 public constant DEPTH = 4;
+    bytes32 public constant CONSENT_TYPEHASH = keccak256("CarrierConsent(bytes32 leaf)");
 
     IERC20 public immutable token;
     IParams public immutable params;
@@ -37,7 +40,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     /// Seats slashed in a lane, by pool << 32 | lane: one slash per seat and lane.
     mapping(uint256 id => mapping(uint256 seat => bool)) private _slashed;
 
-    constructor(Suite memory suite) {
+    constructor(Suite memory suite) EIP712("muster-canaries", "1") {
         SuiteLib.checkPlace(suite.canaries);
         token = IERC20(suite.token);
         params = IParams(suite.params);
@@ -65,16 +68,14 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
 
         Canary storage c = _canaries[_id(pool, sequence)];
         uint256 fees;
-        bool disputed;
-        (c.code, fees, disputed) = _take(pool, sequence, file);
+        (c.code, fees) = _take(pool, sequence, file);
         c.owner = msg.sender;
         c.reason = reason;
         c.slash = params.values().canarySlash;
         _accuse(c, pool, sequence);
         c.deposit = c.accused.length * c.slash + uint256(t.jury) * t.juryFee;
         emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit, block.timestamp);
-        // what is to be paid is not taken from its node without a jury, whoever is accused; nor is a dispute's jury
-        if (c.accused.length != 0 || Codes.isPaid(c.code) || disputed) _summon(c, pool, sequence, t.jury);
+        if (c.accused.length != 0) _summon(c, pool, sequence, t.jury);
         token.safeTransferFrom(msg.sender, address(this), c.deposit + fees);
         _send(address(juries), fees);
     }
@@ -110,6 +111,11 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc ICanaries
+    function consentDigest(bytes32 leaf) public view returns (bytes32) {
+        return _hashTypedDataV4(keccak256(abi.encode(CONSENT_TYPEHASH, leaf)));
+    }
+
+    /// @inheritdoc ICanaries
     function leafOf(bytes32 salt, uint256 pool, uint256 step, address node, uint256 counter)
         public
         pure
@@ -124,6 +130,9 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         if (planted.proof.length != DEPTH || !MerkleProof.verifyCalldata(planted.proof, root, leaf)) {
             revert NotPlanted();
         }
+        // by its key, never ERC-1271: nobody's file is of node 0, and no contract is asked what it consented to
+        (address signer,,) = ECDSA.tryRecoverCalldata(consentDigest(leaf), planted.consent);
+        if (signer != file.node) revert NoConsent();
     }
 
     function _checkRollout(
@@ -142,15 +151,14 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     /// @dev Takes the file from whoever has it: the committee's outcome, or a dispute, which ends.
     function _take(uint256 pool, uint256 sequence, FileData calldata file)
         private
-        returns (uint256 code, uint256 fees, bool disputed)
+        returns (uint256 code, uint256 fees)
     {
         IPools.Submission memory s = pools.submissionOf(pool, sequence);
         if (s.phase == IPools.Phase.Disputed) {
             bytes32 inner = pools.innerHash(pool, sequence, file);
             if (pools.digestOf(inner, file.node) != s.digest) revert NotThisFile();
             if (block.timestamp >= s.finalAt) revert WindowOver(s.finalAt);
-            (code, fees) = appeals.cancel(pool, sequence);
-            return (code, fees, true);
+            return appeals.cancel(pool, sequence);
         }
         code = pools.hold(pool, sequence, file); // reverts unless settled and within the window
         court.setOutcome(pool, sequence, Codes.DISPUTED);

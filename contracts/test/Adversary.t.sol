@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ICanaries} from "../src/interfaces/ICanaries.sol";
 import {ICourt} from "../src/interfaces/ICourt.sol";
 import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
+import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, PoolTerms, Receipt} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
@@ -55,34 +57,39 @@ contract AdversaryTest is Planting {
 
     // ---- Owners with their service
 
-    /// An owner that hides a planted file from the committee cannot call it a canary to keep its pay: a jury judges.
-    function test_hiddenFileIsNoCanaryUnlessAJurySaysSo() public {
+    /// An owner that hides a worker's file from the committee cannot call it a canary to keep its pay.
+    function test_hiddenFileIsNoCanaryWithoutItsNodesConsent() public {
         address[] memory who = new address[](1);
         who[0] = node;
         _plantStep(who);
         uint256 s = _submit();
         _voteAll(s / 16, Codes.UNAVAILABLE);
+        uint256 snapshot = vm.snapshot();
+        FileData memory f = files[pool][s];
+        ICanaries.Planted memory p = _opening(f);
+        p.consent = "";
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        vm.expectRevert(ICanaries.NoConsent.selector);
+        vm.prank(owner);
+        canaries.open(pool, s, f, p, r, 3);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        vm.revertTo(snapshot); // a carrier gives its pay up; the seats that could not get its file lose a fee, no bond
         uint256 before = token.balanceOf(owner) + 100_000e9;
         _openCanary(s);
-        uint256 trial = canaries.canaryOf(pool, s).trial;
-        assertGt(trial, 0);
-        uint256 snapshot = vm.snapshot();
-        _juryVotes(trial, Codes.ACCEPT);
-        canaries.conclude(pool, s, files[pool][s]);
-        assertEq(before - token.balanceOf(owner), 5 * 5e8);
-        _passWindow();
-        assertEq(_claim(s), PAY);
-        vm.revertTo(snapshot); // hidden from the jury too
-        _juryVotes(trial, Codes.UNAVAILABLE);
-        canaries.conclude(pool, s, files[pool][s]);
-        _passWindow();
-        assertEq(_claim(s), PAY);
-        vm.revertTo(snapshot); // a true one
-        _juryVotes(trial, Codes.REJECT_WEIGHTS);
-        canaries.conclude(pool, s, files[pool][s]);
+        assertEq(canaries.canaryOf(pool, s).trial, 0);
+        canaries.conclude(pool, s, f);
+        assertEq(before, token.balanceOf(owner));
         assertEq(_code(s), Codes.CANARY);
         assertEq(pools.poolOf(pool).free, BUDGET - FEES);
         assertEq(stakes.stakeOf(node), STAKE);
+        _passWindow();
+        _closeAll(s / 16, 0);
+        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(seats.seatOf(drawn[i]).bond, BOND);
+            assertEq(token.balanceOf(seats.ownerOf(drawn[i])), 0);
+        }
     }
 
     /// A receipt that was good at the submission is good until the lane's last chance, whatever happens to the key.
@@ -202,7 +209,7 @@ contract AdversaryTest is Planting {
         assertEq(stakes.stakeOf(node), STAKE - 1e9);
         assertEq(stakes.nodeOf(node).pool, second);
         assertEq(pools.accountOf(second, node).limit, (STAKE - 1e9) * 4 / 1e6);
-        vm.expectRevert();
+        vm.expectRevert(abi.encodeWithSelector(IStakes.InPool.selector, second));
         vm.prank(operator);
         stakes.withdraw(node, 1);
     }

@@ -366,7 +366,7 @@ contract AttacksTest is Planting {
         uint256 s = pools.poolOf(pool).sequence - 1; // counter 16: only 0 to 15 are planted
         _voteAll(s / 16, Codes.ACCEPT);
         FileData memory f = files[pool][s];
-        ICanaries.Planted memory p = ICanaries.Planted(_salt(1, 0), _proof(_leaves(1), 0));
+        ICanaries.Planted memory p = _openingAt(f, 0);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
         vm.expectRevert(ICanaries.NotPlanted.selector);
         vm.prank(owner);
@@ -396,10 +396,12 @@ contract AttacksTest is Planting {
         _voteAll(0, Codes.ACCEPT);
         _refusesDepth(0, 0);
         _refusesDepth(1, 5);
-        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(files[pool][2]), new bytes32[](0));
+        FileData memory f = files[pool][2];
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        ICanaries.Planted memory p = ICanaries.Planted(_salt(3, 0), _repeat(side, 4), _consent(f, _salt(3, 0)));
         _give(owner, address(canaries), 100_000e9);
         vm.prank(owner);
-        canaries.open(pool, 2, files[pool][2], ICanaries.Planted(_salt(3, 0), _repeat(side, 4)), r, 3);
+        canaries.open(pool, 2, f, p, r, 3);
         assertEq(canaries.canaryOf(pool, 2).accused.length, 3);
     }
 
@@ -414,7 +416,8 @@ contract AttacksTest is Planting {
 
     function _refusesDepth(uint256 s, uint256 depth) private {
         FileData memory f = files[pool][s];
-        ICanaries.Planted memory p = ICanaries.Planted(_salt(f.step, 0), _repeat(keccak256("side"), depth));
+        bytes32 salt = _salt(f.step, 0);
+        ICanaries.Planted memory p = ICanaries.Planted(salt, _repeat(keccak256("side"), depth), _consent(f, salt));
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
         vm.expectRevert(ICanaries.NotPlanted.selector);
         vm.prank(owner);

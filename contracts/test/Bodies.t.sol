@@ -5,11 +5,19 @@ import {IAppeals} from "../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../src/interfaces/ICanaries.sol";
 import {ICourt} from "../src/interfaces/ICourt.sol";
 import {IJuries} from "../src/interfaces/IJuries.sol";
+import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {IVoting} from "../src/interfaces/IVoting.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
+
+/// @notice A node's account with code that acknowledges every signature.
+contract Agreeable {
+    function isValidSignature(bytes32, bytes calldata) external pure returns (bytes4) {
+        return Agreeable.isValidSignature.selector;
+    }
+}
 
 /// @notice Committees and juries have the size they were promised with, silence is replaced, missing files blame
 /// nobody who is not to blame, and canaries come first.
@@ -298,8 +306,9 @@ contract BodiesTest is Planting {
         _attest(0);
         _blocks(2);
         (uint256[] memory before,,,) = court.committeeOf(pool, 0, 0);
+        uint256 spare = BOND - seats.minBond();
         vm.prank(address(court));
-        seats.penalise(before[1], BOND / 2 + 1, SINK); // still in this epoch's set
+        seats.penalise(before[1], spare + 1, SINK); // still in this epoch's set
         assertEq(seats.countAt(FAMILY, seats.currentEpoch()), SEATS);
         (uint256[] memory after_,,,) = court.committeeOf(pool, 0, 0);
         assertEq(after_.length, 3);
@@ -308,7 +317,7 @@ contract BodiesTest is Planting {
             assertTrue(after_[i] != before[1]);
         }
         vm.prank(address(court));
-        seats.penalise(before[0], BOND / 2, SINK); // half of it is still enough
+        seats.penalise(before[0], spare, SINK); // what is left is still enough
         (uint256[] memory same,,,) = court.committeeOf(pool, 0, 0);
         assertEq(same, after_);
     }
@@ -329,6 +338,54 @@ contract BodiesTest is Planting {
         assertEq(next, 16);
         (, uint256 end,) = pools.laneOf(pool, 1);
         assertEq(end, height + 2);
+    }
+
+    /// A second jury that says that it cannot get a file ends an acceptance, the first jury's too; it does not bring a
+    /// captured committee's reject back: the work is paid by its receipt, and those who rejected it pay.
+    function test_secondJuryThatCannotGetAFileRestoresNoReject() public {
+        uint256 s = _twiceJudged(Codes.REJECT_WEIGHTS, Codes.ACCEPT, Codes.UNAVAILABLE);
+        assertEq(_code(s), Codes.UNAVAILABLE);
+        assertEq(stakes.stakeOf(node), STAKE);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_loss(_committee()[i]), 50e9);
+        }
+        _passWindow();
+        assertEq(_claim(s), PAY);
+    }
+
+    /// Nor does it end a first jury's reject: whoever appealed it has to show the file.
+    function test_secondJuryThatCannotGetAFileLeavesTheFirstOnesReject() public {
+        uint256 s = _twiceJudged(Codes.ACCEPT, Codes.REJECT_WEIGHTS, Codes.UNAVAILABLE);
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_loss(_committee()[i]), 50e9);
+        }
+    }
+
+    /// @dev What a committee, a jury of five and one of seven say of one file, in a pool of its own.
+    function _twiceJudged(uint256 committee, uint256 first, uint256 second) private returns (uint256 s) {
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _openSeats(18 - seats.opened());
+        _nextEpoch();
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _wait(30 days);
+        pool = _createPool(t);
+        vm.prank(operator);
+        pools.join(pool, node);
+        _step();
+        s = _submit();
+        _voteAll(0, committee);
+        _juryVotes(_dispute(stranger, s), first);
+        _conclude(s);
+        _give(operator, address(appeals), 10_000e9);
+        vm.prank(operator);
+        appeals.appeal(pool, s);
+        _juryVotes(appeals.disputeOf(pool, s).appealTrial, second);
+        _conclude(s);
     }
 
     // ---- Canaries
@@ -415,8 +472,7 @@ contract BodiesTest is Planting {
         _juryVotes(trial, Codes.REJECT_WEIGHTS);
         _passWindow();
         FileData memory f = files[pool][s];
-        uint256 place = _place(f);
-        ICanaries.Planted memory p = ICanaries.Planted(_salt(f.step, place), _proof(_leaves(f.step), place));
+        ICanaries.Planted memory p = _opening(f);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
         uint256 until = pools.submissionOf(pool, s).finalAt;
         vm.expectRevert(abi.encodeWithSelector(ICanaries.WindowOver.selector, until));
@@ -506,39 +562,122 @@ contract BodiesTest is Planting {
         juries.replace(1);
     }
 
-    /// A captured committee rejects honest work; its worker disputes; an opened canary that accuses nobody must not end
-    /// the dispute without any jury.
+    /// A captured committee rejects honest work; its worker disputes; no canary that the owner opens ends the dispute.
     function test_canaryDoesNotTakeAWrongedWorkersJury() public {
+        uint256 sequence = _plant();
+        _voteAll(sequence / 16, Codes.REJECT_WEIGHTS);
+        uint256 trial = _dispute(stranger, sequence);
+        uint256 free = pools.poolOf(pool).free;
+        _refusesToOpen(sequence, "");
+        assertEq(pools.poolOf(pool).free, free); // the pay stays reserved for the worker
+        _juryVotes(trial, Codes.ACCEPT);
+        _passWindow();
+        _conclude(sequence);
+        assertEq(_code(sequence), Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(sequence), PAY);
+    }
+
+    /// Only the key of the file's own node makes it a canary, for this file, on this chain, to this contract.
+    function test_nobodysWorkIsACanaryWithoutItsNodesConsent() public {
+        uint256 s = _plant();
+        uint256 other = _submit(); // planted as well
+        _voteAll(s / 16, Codes.ACCEPT);
+        FileData memory f = files[pool][s];
+        bytes32 leaf = canaries.leafOf(_opening(f).salt, pool, f.step, node, f.counter);
+        bytes32 digest = canaries.consentDigest(leaf);
+        _refusesToOpen(s, "");
+        _refusesToOpen(s, _sign(key("owner"), digest));
+        _refusesToOpen(s, _sign(key("operator"), digest));
+        _refusesToOpen(s, _opening(files[pool][other]).consent);
+        _refusesToOpen(s, _sign(key("node"), leaf));
+        _refusesToOpen(s, _sign(key("node"), _digestAt(leaf, block.chainid + 1, address(canaries))));
+        _refusesToOpen(s, _sign(key("node"), _digestAt(leaf, block.chainid, address(appeals))));
+        assertEq(digest, _digestAt(leaf, block.chainid, address(canaries)));
+        _openCanary(s);
+        assertEq(canaries.canaryOf(pool, s).accused.length, 3);
+    }
+
+    /// A contract is not asked: one that acknowledges every signature would give its operator's work away.
+    function test_aContractsConsentIsNone() public {
+        vm.etch(node, type(Agreeable).runtimeCode);
+        uint256 s = _plant();
+        _voteAll(s / 16, Codes.ACCEPT);
+        _refusesToOpen(s, "");
+        _openCanary(s); // its key's is, whatever code the account has
+        assertEq(canaries.canaryOf(pool, s).accused.length, 3);
+    }
+
+    /// The consent is to one file of the node's, wherever a reorganisation puts it, and also once the node has left.
+    function test_aCarriersConsentOutlastsItsMembershipAndAReorganisation() public {
+        address early = _register(operator, "early", STAKE);
+        vm.prank(operator);
+        pools.join(pool, early);
         address[] memory who = new address[](1);
         who[0] = node;
         _plantStep(who);
-        uint256 sequence = _submit();
-        _voteAll(sequence / 16, Codes.REJECT_WEIGHTS);
-        _dispute(stranger, sequence);
-        uint256 free = pools.poolOf(pool).free;
-        _openCanary(sequence);
-        uint256 trial = canaries.canaryOf(pool, sequence).trial;
-        assertNotEq(trial, 0);
-        _juryVotes(trial, Codes.ACCEPT);
-        canaries.conclude(pool, sequence, files[pool][sequence]);
-        assertEq(_code(sequence), Codes.ACCEPT);
-        assertEq(pools.poolOf(pool).free, free); // the pay stays reserved for the worker
-        _passWindow();
-        assertEq(_claim(sequence), PAY);
+        uint256 snapshot = vm.snapshot();
+        uint256 s = _submit();
+        ICanaries.Planted memory p = _opening(files[pool][s]);
+        vm.revertTo(snapshot);
+        _submitFrom(early, 1_000);
+        assertEq(_submit(), s + 1);
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _voteAll(s / 16, Codes.ACCEPT);
+        FileData memory f = files[pool][s + 1];
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        _give(owner, address(canaries), 100_000e9);
+        vm.prank(owner);
+        canaries.open(pool, s + 1, f, p, r, 3);
+        assertEq(canaries.canaryOf(pool, s + 1).accused.length, 3);
+    }
+
+    /// Nobody's bond and nobody else's pay depend on a canary that no seat accepted: no jury judges it.
+    function test_canaryThatNobodyAcceptedNeedsNoJury() public {
+        uint256 s = _plant();
+        _voteAll(s / 16, Codes.REJECT_WEIGHTS);
+        uint256 trial = _dispute(stranger, s);
+        uint256 before = token.balanceOf(owner) + 100_000e9;
+        _openCanary(s);
+        assertEq(canaries.canaryOf(pool, s).trial, 0);
+        assertEq(token.balanceOf(stranger), 10_000e9);
+        assertTrue(juries.caseOf(trial).concluded);
+        canaries.conclude(pool, s, files[pool][s]);
+        assertEq(_code(s), Codes.CANARY);
+        assertEq(token.balanceOf(owner), before);
+        assertEq(stakes.stakeOf(node), STAKE);
+        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_loss(drawn[i]), 0);
+        }
+    }
+
+    function _refusesToOpen(uint256 s, bytes memory consent) private {
+        FileData memory f = files[pool][s];
+        ICanaries.Planted memory p = _opening(f);
+        p.consent = consent;
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        vm.expectRevert(ICanaries.NoConsent.selector);
+        vm.prank(owner);
+        canaries.open(pool, s, f, p, r, 3);
+    }
+
+    function _digestAt(bytes32 leaf, uint256 chain, address place) private pure returns (bytes32) {
+        bytes32 domain = keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
+        domain = keccak256(abi.encode(domain, keccak256("muster-canaries"), keccak256("1"), chain, place));
+        bytes32 consent = keccak256(abi.encode(keccak256("CarrierConsent(bytes32 leaf)"), leaf));
+        return keccak256(abi.encodePacked(bytes2(0x1901), domain, consent));
     }
 
     /// Who rejects honest work pays, when a jury says so, what the work would have earned: an owner whose seats take it
     /// for nothing gains nothing on average, however dear it is.
     function test_wrongRejectionCostsWhatTheWorkEarns() public {
-        PoolTerms memory t = defaultTerms();
-        t.maxUnits = 300_000;
-        pool = _createPool(t);
-        address worker = _register(operator, "worker of dear files", STAKE);
-        vm.prank(operator);
-        pools.join(pool, worker);
-        _step();
-        uint256 sequence = _submitFrom(worker, 300_000);
-        uint256 pay = 300_000 * 1e6;
+        IParams.Values memory v = defaultValues();
+        v.overturnPenalty = 10e9;
+        _govern(v);
+        uint256 sequence = _submitFrom(node, 99_999);
+        uint256 pay = 99_999 * 1e6;
         _voteAll(0, Codes.REJECT_WEIGHTS);
         uint256[] memory members = _committee();
         uint256 trial = _dispute(operator, sequence);

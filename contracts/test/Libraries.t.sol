@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {AccountSlot} from "../src/libraries/AccountSlot.sol";
+import {Audit} from "../src/libraries/Audit.sol";
 import {Checkpoint} from "../src/libraries/Checkpoint.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {Epochs} from "../src/libraries/Epochs.sol";
@@ -87,7 +88,20 @@ contract LibrariesTest is PRBTest {
         require(Epochs.hashOf(9_000) == 0, "unknown without EIP-2935");
         vm.etch(Epochs.HISTORY, address(new History()).code);
         require(Epochs.hashOf(9_000) == keccak256(abi.encode(uint256(9_000))), "history");
+        require(Epochs.hashOf(10_000) == 0, "the block that is being made");
         require(Epochs.hashOf(10_001) == 0, "future");
+    }
+
+    /// The sixteen bits of a row are below the rate, or the row is not in the sample.
+    function test_rowWhoseBitsAreTheRateIsNotInTheSample() public pure {
+        bytes32 seed = keccak256("seed");
+        uint256 always = uint256(keccak256(abi.encode(Audit.ONE_TAG, seed, uint256(5)))) % 32;
+        for (uint256 row = 0; row < 32; ++row) {
+            if (row == always) continue;
+            uint256 bits = uint16(uint256(keccak256(abi.encode(Audit.TAG, seed, uint256(5), row))));
+            require(!Audit.sampled(seed, 5, 32, bits, row), "at the rate");
+            require(Audit.sampled(seed, 5, 32, bits + 1, row), "below the rate");
+        }
     }
 
     function _outcome(uint256 a, uint256 b, uint256 c) private pure returns (uint256) {

@@ -115,6 +115,11 @@ contract RefusalsTest is Planting {
         _new(name, abi.encode(s));
     }
 
+    function makeMisplacedSeats() external {
+        Suite memory s;
+        _new("Seats", abi.encode(s, 10, 5, 100));
+    }
+
     function test_constructors() public {
         address me = address(this);
         _no(me, me, abi.encodeCall(this.makeParams, (0, 1, 1 days)), _bounds("minWindow"));
@@ -133,6 +138,14 @@ contract RefusalsTest is Planting {
         for (uint256 i = 0; i < 6; ++i) {
             _no(me, me, abi.encodeCall(this.makeMisplaced, (names[i])), SuiteLib.WrongAddress.selector);
         }
+        _no(me, me, abi.encodeCall(this.makeMisplacedSeats, ()), SuiteLib.WrongAddress.selector);
+    }
+
+    function test_everyBoundOfAConstructorIsAllowed() public {
+        this.makeParams(1, 1, 1);
+        this.makeParams(1 days, 60, 90 days);
+        this.makeSeats(1, 1, 2);
+        this.makeSeats(type(uint56).max, type(uint56).max, 2000);
     }
 
     function _badTerms(PoolTerms memory t, string memory field) internal {
@@ -843,7 +856,7 @@ contract RefusalsTest is Planting {
         address c = address(canaries);
         uint256 s = _submit();
         FileData memory f = files[pool][s];
-        ICanaries.Planted memory p = ICanaries.Planted(_salt(1, 0), _proof(_leaves(1), 0));
+        ICanaries.Planted memory p = _openingAt(f, 0);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
         _no(stranger, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 3)), ICanaries.NotPoolOwner.selector);
         _no(owner, c, abi.encodeCall(canaries.open, (pool, s, f, p, r, 1)), ICanaries.BadReason.selector);

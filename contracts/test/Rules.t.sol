@@ -93,29 +93,29 @@ contract RulesTest is Network {
         _submit(); // still above the least stake
     }
 
-    function test_payOfAFileIsBoundedByTheBondsThatJudgeIt() public {
+    function test_payOfALaneIsBoundedByTheBondsThatJudgeIt() public {
         PoolTerms memory t = defaultTerms();
-        t.rate = 1e7; // 100,000 units: 1,000 tokens, as much as two bonds of 500 at least
+        // sixteen files of 100,000 units: 1,600 tokens, as much as two bonds of 800 at least
         _createPool(t);
         t.maxUnits += 1;
         _give(owner, address(pools), 1);
-        vm.expectRevert(abi.encodeWithSelector(IPools.PayAboveBonds.selector, 100_001 * 1e7, BOND));
+        vm.expectRevert(abi.encodeWithSelector(IPools.PayAboveBonds.selector, 16 * 100_001 * 1e6, 1_600e9));
         vm.prank(owner);
         pools.createPool(t, 0);
     }
 
     /// A captured majority that is overturned pays at least what the file would have earned.
     function test_overturnedMajorityPaysWhatTheFileWouldHaveEarned() public {
-        PoolTerms memory t = defaultTerms();
-        t.rate = 5e6;
-        _move(t);
-        uint256 s = _submitFrom(node, 80_000); // 400 tokens
+        IParams.Values memory v = defaultValues();
+        v.overturnPenalty = 1e9;
+        _govern(v);
+        uint256 s = _submitFrom(node, 80_000); // 80 tokens
         _vote(0, 0, _three(_all(1), _all(1), _all(3)));
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
         _conclude(s);
         uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
-        assertEq(BOND - seats.seatOf(drawn[0]).bond, 200e9);
-        assertEq(BOND - seats.seatOf(drawn[1]).bond, 200e9);
+        assertEq(BOND - seats.seatOf(drawn[0]).bond, 40e9);
+        assertEq(BOND - seats.seatOf(drawn[1]).bond, 40e9);
         assertEq(seats.seatOf(drawn[2]).bond, BOND);
     }
 

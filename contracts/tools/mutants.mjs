@@ -1,17 +1,19 @@
 // Mutation testing: changes contracts/src in one place, runs the quick tests, and counts what they notice.
-//   node contracts/tools/mutants.mjs [--count 300] [--seed muster] [--critical] [--jobs 2] [--only FILE] [--list]
-// A random sample of all mutants, and with --critical every one in money and authorisation code besides. A mutant counts
-// as killed when a test fails or runs out of time; one that does not compile is drawn again. Works in scratch copies, and
-// goes on where it was interrupted. Writes benchmarks/results/mutants.json {mutants, killed, survivors, …}.
-import { execFileSync, spawn } from "node:child_process";
+//   node contracts/tools/mutants.mjs [--count 300] [--seed muster] [--critical] [--only FILE] [--again] [--list]
+// A random sample of all mutants, and with --critical every one in money and authorisation code besides; one that does
+// not compile is drawn again. A mutant counts as killed when a test fails or runs out of time. All are built at once, each
+// behind a switch (weave.mjs). Goes on where it was interrupted: while the contracts stay as they are, a kill stands as
+// long as its test exists, and survivors are judged again when the tests change (--again judges everything).
+// Writes benchmarks/results/mutants.json {mutants, killed, equivalent, survivors, ...}; equivalent.json says which mutants
+// change nothing that can be observed, and why.
 import { createHash } from "node:crypto";
-import { appendFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { forge } from "./forge.mjs";
-import { mutants, sources, trees } from "./mutate.mjs";
+import { mutants } from "./mutate.mjs";
+import { Scratch, analyse, sourcePaths, testText } from "./scratch.mjs";
+import { modifiers, weave } from "./weave.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const { values: options } = parseArgs({
@@ -19,124 +21,133 @@ const { values: options } = parseArgs({
     count: { type: "string", default: "300" },
     seed: { type: "string", default: "muster" },
     critical: { type: "boolean", default: false },
-    jobs: { type: "string", default: "1" },
     only: { type: "string", default: "" },
+    again: { type: "boolean", default: false },
     list: { type: "boolean", default: false },
   },
 });
-const SECONDS = 600;
-const STAGES = [["--no-match-contract", "Invariant|GasTest"], ["--match-contract", "Invariant"]];
-
+const SECONDS = 1800;
+// The fastest first: most mutants never reach the second. GasTest measures what only the optimised build shows.
+const STAGES = [
+  ["--no-match-contract", "Invariant|Reach|GasTest", "--no-match-path", "contracts/test/{fuzz,economy}/*"],
+  ["--match-path", "contracts/test/{fuzz,economy}/*"],
+  ["--match-contract", "Reach|Invariant"],
+];
 const digest = (text) => createHash("sha256").update(text).digest("hex");
-const name = (m) => `${m.file}:${m.line} ${m.operator} at ${m.start}`;
 
-function all() {
-  const found = trees(root);
-  return sources(root)
-    .filter((path) => path.includes(options.only))
-    .flatMap((path) => mutants(path, found[path], readFileSync(join(root, path), "utf8")));
-}
+const sources = Object.fromEntries(sourcePaths(root).map((path) => [path, readFileSync(join(root, path), "utf8")]));
+const { trees } = analyse(root, sources);
+const found = Object.entries(sources).flatMap(([path, source]) => mutants(path, trees[path], source));
+const numbers = new Map(found.map((m, number) => [m.name, number]));
+const known = modifiers(trees, sources);
+
+const woven = (list, always = null) =>
+  Object.fromEntries(Object.entries(sources).map(([path, source]) => [path, weave(source, list.filter((m) => m.file === path), numbers, known, always)]));
+const texts = (weft) => Object.fromEntries(Object.entries(weft).map(([path, { text }]) => [path, text]));
 
 // The order of a lottery that anyone can repeat; critical ones all come, the others until the sample is full.
-function draw(found) {
-  const order = [...found].sort((a, b) => (digest(options.seed + name(a)) < digest(options.seed + name(b)) ? -1 : 1));
+function draw(invalid) {
+  const order = found
+    .filter((m) => m.file.includes(options.only) && !invalid.has(m.name))
+    .sort((a, b) => (digest(options.seed + a.name) < digest(options.seed + b.name) ? -1 : 1));
   const sample = order.slice(0, Number(options.count));
   return options.critical ? [...sample, ...order.slice(Number(options.count)).filter((m) => m.critical)] : sample;
 }
 
-// A copy of the tree that keeps its own build from run to run.
-function scratch(job) {
-  const folder = join(tmpdir(), `muster-mutants-${digest(root).slice(0, 8)}-${job}`);
-  const source = (path) => !/contracts\/(out|cache)(\/|$)/.test(path);
-  mkdirSync(folder, { recursive: true });
-  for (const part of ["src", "test"]) rmSync(join(folder, "contracts", part), { recursive: true, force: true });
-  cpSync(join(root, "contracts"), join(folder, "contracts"), { recursive: true, filter: source, preserveTimestamps: true });
-  cpSync(join(root, "foundry.toml"), join(folder, "foundry.toml"));
-  if (!existsSync(join(folder, "node_modules"))) {
-    cpSync(join(root, "node_modules"), join(folder, "node_modules"), { recursive: true, verbatimSymlinks: true });
-  }
-  return folder;
-}
-
-// What a run of forge's tests says: "passed", "failed", "invalid" (it does not compile) or "time".
-function test(folder, args) {
-  return new Promise((resolve) => {
-    const child = spawn(forge(root), ["test", "--dynamic-test-linking", ...args], {
-      cwd: folder,
-      env: { ...process.env, FOUNDRY_PROFILE: "lite" },
-      stdio: ["ignore", "pipe", "pipe"],
-      detached: true,
+// The sample, and which of it must be built by themselves because solc does not take them behind a switch.
+function prepare() {
+  const invalid = new Set();
+  const alone = new Set();
+  for (;;) {
+    const chosen = draw(invalid);
+    const weft = woven(chosen.filter((m) => !alone.has(m.name)));
+    const { errors } = analyse(root, texts(weft));
+    if (!errors.length) return { chosen, alone };
+    const guilty = errors.flatMap(({ file, start, end, message }) => {
+      const near = (weft[file]?.places ?? []).filter((one) => one.start <= end && start <= one.end);
+      const [narrowest] = near.sort((a, b) => a.end - a.start - (b.end - b.start));
+      if (!narrowest) throw new Error(`the woven sources do not compile: ${message}`);
+      return narrowest.names;
     });
-    let output = "";
-    child.stdout.on("data", (data) => (output += data));
-    child.stderr.on("data", (data) => (output += data));
-    const timer = setTimeout(() => process.kill(-child.pid, "SIGKILL"), SECONDS * 1000);
-    child.on("close", (code) => {
-      clearTimeout(timer);
-      if (code === null) resolve("time");
-      else if (/Compiler run failed|Encountered invalid solc|Compilation failed/i.test(output)) resolve("invalid");
-      else resolve(code === 0 ? "passed" : "failed");
-    });
-  });
-}
-
-async function judge(folder, mutant) {
-  const file = join(folder, mutant.file);
-  const bytes = readFileSync(join(root, mutant.file));
-  writeFileSync(file, Buffer.concat([bytes.subarray(0, mutant.start), Buffer.from(mutant.text), bytes.subarray(mutant.end)]));
-  try {
-    for (const stage of STAGES) {
-      const said = await test(folder, ["--fail-fast", ...stage]);
-      if (said !== "passed") return said === "invalid" ? said : "killed";
+    for (const name of new Set(guilty)) {
+      const mutant = found.find((m) => m.name === name);
+      (analyse(root, texts(woven([mutant], name))).errors.length ? invalid : alone).add(name);
     }
-    return "survived";
-  } finally {
-    writeFileSync(file, bytes);
   }
 }
 
-const found = all();
-const chosen = draw(found);
+// Outcomes so far: a kill whose test is gone, and a survivor of other tests, are forgotten.
+const tests = testText(root);
+const journal = join(root, "contracts", "cache", `mutants-${digest(Object.values(sources).join("\0")).slice(0, 12)}.jsonl`);
+function remembered() {
+  const lines = existsSync(journal) && !options.again ? readFileSync(journal, "utf8").trim().split("\n").filter(Boolean) : [];
+  const stands = (one) => (one.outcome === "killed" ? tests.includes(`function ${one.by}(`) : one.tests === digest(tests));
+  return new Map(lines.map((line) => JSON.parse(line)).filter(stands).map((one) => [one.name, one]));
+}
+
+function note(done, mutant, verdict, total) {
+  const one = { name: mutant.name, ...verdict, tests: digest(tests) };
+  done.set(mutant.name, one);
+  appendFileSync(journal, JSON.stringify(one) + "\n");
+  const change = verdict.outcome === "survived" ? `: ${mutant.original} -> ${mutant.text}` : ` by ${verdict.by}`;
+  console.log(`${done.size}/${total} ${verdict.outcome} ${mutant.critical ? "critical " : ""}${mutant.name}${change}`);
+}
+
+async function judge(chosen, alone, done) {
+  const open = chosen.filter((m) => !done.has(m.name));
+  if (!open.length) return;
+  const scratch = new Scratch(root, SECONDS);
+  const together = chosen.filter((m) => !alone.has(m.name));
+  const built = await scratch.build(texts(woven(together)));
+  if (built !== "built") throw new Error(`the woven contracts do not build:\n${built.slice(-3000)}`);
+  const { outcome, by } = await scratch.test(STAGES);
+  if (outcome !== "survived") throw new Error(`with every switch off the tests must pass, but ${by} failed`);
+  for (const mutant of open.filter((m) => !alone.has(m.name))) {
+    note(done, mutant, await scratch.judge(numbers.get(mutant.name), STAGES), chosen.length);
+  }
+  for (const mutant of open.filter((m) => alone.has(m.name))) {
+    const said = await scratch.build(texts(woven([...together, mutant], mutant.name)));
+    if (said !== "built") throw new Error(`${mutant.name} does not build:\n${said.slice(-3000)}`);
+    note(done, mutant, await scratch.test(STAGES), chosen.length);
+  }
+}
+
+function report(chosen, done) {
+  const equivalents = JSON.parse(readFileSync(join(root, "contracts", "tools", "equivalent.json"), "utf8"));
+  const code = (m) => sources[m.file].split("\n")[m.line - 1].trim();
+  const reason = (m) => equivalents.find((one) => one.file === m.file && one.operator === m.operator && one.original === m.original && one.code === code(m))?.reason;
+  const shown = (m) => ({ file: m.file, line: m.line, operator: m.operator, original: m.original, text: m.text, critical: m.critical, reason: reason(m) ?? "" });
+  const standing = chosen.filter((m) => done.get(m.name).outcome === "survived");
+  const [equivalent, survivors] = [standing.filter(reason), standing.filter((m) => !reason(m))];
+  const critical = chosen.filter((m) => m.critical);
+  const result = {
+    mutants: chosen.length,
+    killed: chosen.length - standing.length,
+    timeouts: chosen.filter((m) => done.get(m.name).outcome === "time").length,
+    equivalent: equivalent.length,
+    critical: critical.length,
+    critical_killed: critical.filter((m) => !standing.includes(m)).length,
+    critical_equivalent: critical.filter((m) => equivalent.includes(m)).length,
+    seed: options.seed,
+    survivors: survivors.map(shown),
+    equivalents: equivalent.map(shown),
+  };
+  console.log(JSON.stringify({ ...result, survivors: survivors.length, equivalents: equivalent.length }));
+  const whole = !options.only && options.count === "300" && !options.critical;
+  if (whole) {
+    mkdirSync(join(root, "benchmarks", "results"), { recursive: true });
+    writeFileSync(join(root, "benchmarks", "results", "mutants.json"), JSON.stringify(result, null, 2) + "\n");
+  }
+  return result.killed >= 0.95 * result.mutants && !survivors.some((m) => m.critical);
+}
+
+const { chosen, alone } = prepare();
 if (options.list) {
-  for (const m of chosen) console.log(`${name(m)}${m.critical ? " critical" : ""}: ${m.original} -> ${m.text}`);
+  for (const m of chosen) console.log(`${m.name}${m.critical ? " critical" : ""}${alone.has(m.name) ? " alone" : ""}: ${m.original} -> ${m.text}`);
   process.exit(0);
 }
-console.log(`${found.length} mutants, ${chosen.length} drawn`);
-const state = digest(sources(root).map((path) => readFileSync(join(root, path), "utf8")).join("\0") + tests());
-const journal = join(root, "contracts", "cache", `mutants-${state.slice(0, 12)}.jsonl`);
+console.log(`${found.length} mutants, ${chosen.length} drawn, ${alone.size} built by themselves`);
 mkdirSync(dirname(journal), { recursive: true });
-const done = new Map(existsSync(journal) ? readFileSync(journal, "utf8").trim().split("\n").filter(Boolean).map((line) => JSON.parse(line)).map((one) => [one.name, one.outcome]) : []);
-
-function tests() {
-  return execFileSync("git", ["ls-files", "-s", "contracts/test", "foundry.toml"], { cwd: root, encoding: "utf8" });
-}
-
-const queue = chosen.filter((m) => !done.has(name(m)));
-async function work(job) {
-  const folder = scratch(job);
-  if ((await test(folder, STAGES[0])) !== "passed") throw new Error("the tests fail on the unchanged contracts");
-  for (let mutant = queue.shift(); mutant; mutant = queue.shift()) {
-    const outcome = await judge(folder, mutant);
-    done.set(name(mutant), outcome);
-    appendFileSync(journal, JSON.stringify({ name: name(mutant), outcome }) + "\n");
-    if (outcome === "survived") console.log(`SURVIVED ${name(mutant)}: ${mutant.original} -> ${mutant.text}`);
-    if (done.size % 20 === 0) console.log(`${done.size} of ${chosen.length}`);
-  }
-}
-await Promise.all(Array.from({ length: Number(options.jobs) }, (_, job) => work(job)));
-
-const judged = chosen.filter((m) => done.get(name(m)) !== "invalid");
-const survivors = judged.filter((m) => done.get(name(m)) === "survived");
-const critical = judged.filter((m) => m.critical);
-const result = {
-  mutants: judged.length,
-  killed: judged.length - survivors.length,
-  critical: critical.length,
-  critical_killed: critical.filter((m) => done.get(name(m)) === "killed").length,
-  seed: options.seed,
-  survivors: survivors.map(({ file, line, operator, original, text, critical: money }) => ({ file, line, operator, original, text, critical: money })),
-};
-mkdirSync(join(root, "benchmarks", "results"), { recursive: true });
-writeFileSync(join(root, "benchmarks", "results", "mutants.json"), JSON.stringify(result, null, 2) + "\n");
-console.log(JSON.stringify({ ...result, survivors: survivors.length }));
-process.exit(result.killed >= 0.95 * result.mutants && result.critical === result.critical_killed ? 0 : 1);
+const done = remembered();
+await judge(chosen, alone, done);
+process.exit(report(chosen, done) ? 0 : 1);

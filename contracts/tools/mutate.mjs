@@ -1,9 +1,6 @@
 // Where and how contracts/src can be mutated: pure, from solc's syntax trees.
-// A mutant is {file, line, start, end, operator, original, text, critical}: `text` replaces the bytes start..end.
-import { readFileSync, readdirSync } from "node:fs";
-import { createRequire } from "node:module";
-import { join } from "node:path";
-
+// A mutant is {name, file, line, start, end, shape, operator, original, text, cast, critical}: `text` replaces the bytes
+// start..end, a whole "expression", "statement" or "modifier". `cast` is the type that a constant had among its operands.
 const SWAPS = {
   "<": ["<=", ">"], "<=": ["<", ">"], ">": [">=", "<"], ">=": [">", "<"], "==": ["!="], "!=": ["=="],
   "+": ["-"], "-": ["+"], "*": ["/"], "/": ["*"], "%": ["*"], "&&": ["||"], "||": ["&&"],
@@ -14,88 +11,90 @@ const SWAPS = {
 const CRITICAL =
   /msg\.sender|owner|operator|\bonly[A-Z]|nonReentrant|transfer|burn|mint|permit|allowance|balance|stake|bond|deposit|fee|grains|escrow|reward|slash|forfeit|refund|earn|paid|pay|claim|units|rate|leverage|frozen|freeze|ballot|signature|recover/i;
 
-export function sources(root) {
-  const src = join(root, "contracts", "src");
-  return readdirSync(src, { recursive: true })
-    .filter((name) => name.endsWith(".sol") && !name.startsWith("interfaces"))
-    .map((name) => `contracts/src/${name}`)
-    .sort();
-}
-
-// Syntax trees of all sources by path; imports are resolved as foundry.toml's remappings do.
-export function trees(root) {
-  const solc = createRequire(join(root, "package.json"))("solc");
-  const read = (path) => {
-    const file = path.startsWith("@openzeppelin/") ? join("node_modules", path) : path;
-    return { contents: readFileSync(join(root, file), "utf8") };
-  };
-  const input = {
-    language: "Solidity",
-    sources: Object.fromEntries(sources(root).map((path) => [path, { content: read(path).contents }])),
-    settings: { viaIR: true, outputSelection: { "*": { "": ["ast"] } } },
-  };
-  const output = JSON.parse(solc.compile(JSON.stringify(input), { import: read }));
-  const errors = (output.errors ?? []).filter((one) => one.severity === "error");
-  if (errors.length) throw new Error(errors.map((one) => one.formattedMessage).join("\n"));
-  return Object.fromEntries(sources(root).map((path) => [path, output.sources[path].ast]));
-}
-
+const SKIPPED = new Set(["InlineAssembly", "EventDefinition", "ErrorDefinition"]);
 const guard = (body) => body.nodeType === "RevertStatement" || (body.statements ?? [])[0]?.nodeType === "RevertStatement";
+const rational = (node) => /^t_rational_/.test(node.typeDescriptions?.typeIdentifier ?? "");
+
+export function span(node) {
+  const [start, length] = node.src.split(":").map(Number);
+  return [start, start + length];
+}
+
+// The type that a constant takes beside the other operand or inside a conversion; the count of a shift keeps its own.
+function castOf(parent, node) {
+  const target = parent?.kind === "typeConversion" ? (parent.typeDescriptions.typeString ?? "") : "";
+  if (/^address/.test(target)) return "uint160";
+  if (/^bytes\d+$/.test(target)) return `uint${8 * Number(target.slice(5))}`;
+  if (parent?.nodeType !== "BinaryOperation" || rational(parent)) return "";
+  if (/^(<<|>>)$/.test(parent.operator) && parent.rightExpression === node) return "";
+  const type = parent.commonType?.typeString ?? "";
+  return /^u?int\d+$/.test(type) ? type : "";
+}
+
+// The mutations of one node: [operator, start, end, text, place of the operator], the text that replaces start..end.
+function swaps(node, bytes) {
+  const [left, right] = node.nodeType === "Assignment" ? [node.leftHandSide, node.rightHandSide] : [node.leftExpression, node.rightExpression];
+  const at = span(left)[1] + bytes.subarray(span(left)[1], span(right)[0]).indexOf(node.operator);
+  return (SWAPS[node.operator] ?? []).map((swap) => [`${node.operator} to ${swap}`, at, at + node.operator.length, swap, at]);
+}
+
+function changes(node, bytes) {
+  const [start, end] = span(node);
+  const text = bytes.subarray(start, end).toString();
+  const type = node.nodeType;
+  if (type === "BinaryOperation" || type === "Assignment") return swaps(node, bytes);
+  if (type === "UnaryOperation" && node.operator === "!") return [["drop !", start, start + 1, "", start]];
+  if (type === "Literal" && node.kind === "number" && /^\d[\d_]*$/.test(text) && !node.subdenomination) {
+    return [["number + 1", start, end, String(BigInt(text.replaceAll("_", "")) + 1n), start]];
+  }
+  if (type === "FunctionCall" && /^(min|max)$/.test(node.expression?.memberName ?? "")) {
+    const at = span(node.expression)[1] - 3;
+    return [["min to max", at, at + 3, node.expression.memberName === "min" ? "max" : "min", at]];
+  }
+  return [];
+}
 
 // Every mutant of one file, in order of its place.
 export function mutants(path, ast, source) {
   const bytes = Buffer.from(source);
   const cut = (start, end) => bytes.subarray(start, end).toString();
-  const span = (node) => {
-    const [start, length] = node.src.split(":").map(Number);
-    return [start, start + length];
-  };
   const found = [];
-  const add = (operator, start, end, text, context) => {
-    const original = cut(start, end);
-    const line = cut(0, start).split("\n").length;
-    const [from, to] = span(context);
-    found.push({ file: path, line, start, end, operator, original, text, critical: CRITICAL.test(cut(from, to)) });
+  const add = (shape, operator, [start, end], text, context, { at = start, cast = "" } = {}) => {
+    const line = cut(0, at).split("\n").length;
+    const name = `${path}:${line} ${operator} at ${at}`;
+    const critical = CRITICAL.test(cut(...span(context)));
+    found.push({ name, file: path, line, start, end, shape, operator, original: cut(start, end), text, cast, critical });
   };
-  const between = (left, right, operator) => {
-    const start = span(left)[1];
-    return start + bytes.subarray(start, span(right)[0]).indexOf(operator);
+  const conditions = (node) => {
+    // A guard that always reverts is found by any test at all: it would only flatter the figures.
+    if (!guard(node.trueBody)) add("expression", "if true", span(node.condition), "true", node);
+    add("expression", "if false", span(node.condition), "false", node);
   };
-  const visit = (node, statement) => {
-    if (Array.isArray(node)) return node.forEach((one) => visit(one, statement));
-    if (node === null || typeof node !== "object") return;
+  const statements = (node) => {
+    const [start, end] = span(node);
+    if (cut(end, end + 1) !== ";") return;
+    add("statement", node.nodeType === "EmitStatement" ? "drop event" : "drop statement", [start, end + 1], "{}", node);
+  };
+  // `statement` is the innermost around the node, `whole` the largest constant expression.
+  const visit = (node, parent, statement, whole) => {
+    if (Array.isArray(node)) return node.forEach((one) => visit(one, parent, statement, whole));
+    if (node === null || typeof node !== "object" || SKIPPED.has(node.nodeType)) return;
     const type = node.nodeType ?? "";
-    if (type === "InlineAssembly" || type === "EventDefinition" || type === "ErrorDefinition") return;
     const inside = /Statement$/.test(type) || type === "Return" ? node : statement;
-    if ((type === "BinaryOperation" || type === "Assignment") && inside) {
-      const [left, right] = type === "Assignment" ? [node.leftHandSide, node.rightHandSide] : [node.leftExpression, node.rightExpression];
-      const at = between(left, right, node.operator);
-      for (const swap of SWAPS[node.operator] ?? []) add(`${node.operator} to ${swap}`, at, at + node.operator.length, swap, inside);
+    const constant = rational(node) ? (whole ?? { node, cast: castOf(parent, node) }) : undefined;
+    if (inside) {
+      const [from, to] = span(constant?.node ?? (type === "" ? inside : node));
+      for (const [operator, start, end, text, at] of type ? changes(node, bytes) : []) {
+        add("expression", operator, [from, to], cut(from, start) + text + cut(end, to), inside, { at, cast: constant?.cast });
+      }
     }
-    if (type === "UnaryOperation" && node.operator === "!" && inside) add("drop !", span(node)[0], span(node)[0] + 1, "", inside);
-    if (type === "IfStatement") {
-      const [start, end] = span(node.condition);
-      // A guard that always reverts is found by any test at all: it would only flatter the figures.
-      if (!guard(node.trueBody)) add("if true", start, end, "true", node);
-      add("if false", start, end, "false", node);
-    }
-    if (type === "ExpressionStatement" || type === "EmitStatement") {
-      const [start, end] = span(node);
-      const whole = cut(start, end + 1).endsWith(";") ? end + 1 : end;
-      add(type === "EmitStatement" ? "drop event" : "drop statement", start, whole, "{}", node);
-    }
-    if (type === "ModifierInvocation" && node.kind === "modifierInvocation") add("drop modifier", ...span(node), "", node);
-    if (type === "Literal" && node.kind === "number" && inside && /^\d+$/.test(node.value)) {
-      add("number + 1", ...span(node), String(BigInt(node.value) + 1n), inside);
-    }
-    if (type === "FunctionCall" && inside && /^(min|max)$/.test(node.expression?.memberName ?? "")) {
-      const [, end] = span(node.expression);
-      add("min to max", end - 3, end, node.expression.memberName === "min" ? "max" : "min", inside);
-    }
+    if (type === "IfStatement") conditions(node);
+    if ((type === "ExpressionStatement" && parent?.nodeType !== "ForStatement") || type === "EmitStatement") statements(node);
+    if (type === "ModifierInvocation" && node.kind === "modifierInvocation") add("modifier", "drop modifier", span(node), "", node);
     for (const [key, value] of Object.entries(node)) {
-      if (key !== "typeDescriptions" && key !== "typeName") visit(value, inside);
+      if (key !== "typeDescriptions" && key !== "typeName") visit(value, type ? node : parent, inside, constant);
     }
   };
-  visit(ast, null);
+  visit(ast, null, null, undefined);
   return found;
 }

@@ -39,12 +39,26 @@ function reportTiles(summary) {
 const tiles = (record, summary) => (summary ? reportTiles(summary) : liveTiles(record)).map(([text, value, tone]) =>
   el("div", {class: "tile"}, el("b", {class: tone}, value), el("span", {}, text)));
 
+const SET_KINDS = ["green", "violet", "amber", "red", "grey"];
+const setNames = ({rewards}) => [...new Set(rewards.flatMap(one => one.sets.map(set => set.name)))];
+
 function rewards(record, summary, width) {
   const last = Math.max(summary ? summary.steps : record.steps, most(record.rewards.map(one => one.step)));
-  const points = name => record.rewards.filter(one => one[name] != null).map(one => [one.step, one[name]]);
-  const series = [{label: "trained on", kind: "blue", points: points("reward"), joined: true},
-    {label: "held-out problems", kind: "green", points: points("heldout")}];
+  const trained = record.rewards.filter(one => one.reward != null).map(one => [one.step, one.reward]);
+  const measured = name => record.rewards.flatMap(one => one.sets.filter(set => set.name === name)
+    .map(set => [one.step, set.average]));
+  const series = [{label: "trained on", kind: "blue", points: trained, joined: true},
+    ...setNames(record).map((name, i) => ({label: `held out: ${name}`, kind: SET_KINDS[i % SET_KINDS.length],
+      points: measured(name)}))];
   return curves("Task reward per policy step", series, last, width);
+}
+
+function evaluations({rewards}) {
+  const rows = rewards.flatMap(({step, sets}) => sets.map(set => [step, set.name, `${set.problems} × ${set.samples}`,
+    `${decimals(set.average)} ± ${decimals(set.error)}`,
+    Object.entries(set.passed).map(([k, share]) => `pass@${k} ${decimals(share)}`).join(" · "), set.length.toFixed(1)]));
+  return rows.length ? table([["step", "n"], ["set"], ["problems × tries", "n"], ["average", "n"], ["solved", "wrap"],
+    ["tokens", "n"]], rows.reverse(), "") : null;
 }
 
 function waits({waits, time}) {

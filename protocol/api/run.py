@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, Strict
 
 from protocol.api.base import Amount, Metrics, ResponseBody, Rows, at_most
+from protocol.api.evaluation import SetResult
 from protocol.api.work import StepRequest
 
 
@@ -74,11 +75,13 @@ class RunStatus(ResponseBody):
 
 
 class RewardEntry(ResponseBody):
-    """The mean task reward of the files a step was trained on, and of the held-out problems where measured."""
+    """The mean task reward of the files a step was trained on, and what was measured of it: `heldout` is the average of
+    the first set, `sets` has all."""
 
     step: int
     reward: float | None
     heldout: float | None
+    sets: Rows[SetResult] = Field(default_factory=list)
 
 
 class ReportEntry(StepRequest):

@@ -18,6 +18,7 @@ from protocol.api.base import (
     Text,
     UnixTime,
 )
+from protocol.api.evaluation import SignedEvaluation
 
 MAX_WAITS = 16
 SlotId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -81,14 +82,14 @@ class HeartbeatResponse(ResponseBody):
 
 
 class StepRequest(RequestBody):
-    """The trainer's report on the making of policy step `step`; timings in seconds, `heldout` a mean reward."""
+    """The trainer's report on the making of policy step `step`; timings in seconds."""
 
     MAX_BYTES: ClassVar[int] = 1 << 20
     step: StepNumber
     consumed: Rows[Sequence] = Field(default_factory=list, max_length=16384)
     metrics: Metrics = Field(default_factory=dict)
     timings: Metrics = Field(default_factory=dict)
-    heldout: float | None = None
+    evaluation: SignedEvaluation | None = None
 
     @field_validator("consumed")
     @classmethod

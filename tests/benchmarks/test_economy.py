@@ -73,9 +73,9 @@ def test_a_name_tells_what_is_not_honest() -> None:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_the_largest_file_earns_what_a_majority_has_bonded(network: str) -> None:
+def test_a_lane_of_the_largest_files_earns_what_a_majority_has_bonded(network: str) -> None:
     fixed, rules, sizes = setting(network)
-    assert sizes[1] * rules[0] == 2 * fixed[4]
+    assert 16 * sizes[1] * rules[0] == 2 * fixed[4]
     assert sizes[0] < sizes[1] == rules[-1]
     plan = draw_plan(random.Random(1), sizes, 8)
     types = [case_types()]

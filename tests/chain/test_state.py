@@ -190,7 +190,10 @@ def test_a_canary_that_the_committee_accepted(game: Game) -> None:
     opening = planting.opening(node.address, 1)
     assert opening is not None
     failing = FailingRollout(0, keccak(row), [])
-    game.suite.canaries.open(sub, opening, failing, Code.REJECT_WEIGHTS).send()
+    with pytest.raises(ContractError) as strangers:
+        game.suite.canaries.open(sub, opening, game.owner, failing, Code.REJECT_WEIGHTS).send()
+    assert strangers.value.name == "NoConsent"
+    game.suite.canaries.open(sub, opening, node, failing, Code.REJECT_WEIGHTS).send()
     state = compare(game)
     canary = state.canaries[game.pool, sub.sequence]
     assert sorted(canary.accused) == sorted(state.lanes[game.pool, 0].round.seats)

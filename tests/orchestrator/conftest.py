@@ -18,6 +18,7 @@ from orchestrator.guard import NonceStore, RequestGuard
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
+from protocol.api.evaluation import Evaluation, SetResult, sign_evaluation
 from protocol.api.uploads import UploadTicket
 from protocol.config import ModelConfig, PoolConfig, TaskConfig
 from protocol.http.signing import Realm, sign_request
@@ -92,6 +93,15 @@ class Desk:
     def post(self, key: LocalAccount, path: str, payload: Any) -> Any:
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         return self.http.post(path, content=body, headers=self.sign(key, path, body))
+
+    def evaluation(self, step: int, average: float, signer: LocalAccount = OWNER, **changes: Any) -> dict[str, Any]:
+        """A signed evaluation of a step on one held-out set, as it is sent."""
+        sums = SetResult(
+            name="sums", problems=4, samples=2, average=average, error=0.1, passed={"1": 0.5}, length=3.0, seconds=1.0
+        )
+        fields: dict[str, Any] = {"manifest": "ab" * 32, "config_hash": self.service.config.digest.hex()} | changes
+        made = Evaluation(step=step, results=[sums], time=self.now, **fields)
+        return sign_evaluation(signer, POOL, made).model_dump(mode="json")
 
     def follow(self, *moves: Callable[[], Any]) -> None:
         for move in moves:

@@ -62,7 +62,8 @@ def evil(desk: Desk) -> Desk:
     wait = {"what": EVIL, "since": desk.now - 5}
     beat = {"role": "worker", "name": EVIL, "engine": EVIL, "phase": EVIL, "waits": [wait]}
     assert desk.post(NODE, "/v1/heartbeats", beat).status_code == 200
-    assert desk.post(OWNER, "/v1/steps", {"step": 1, "metrics": {"reward": 0.5}, "heldout": 0.625}).status_code == 200
+    report = {"step": 1, "metrics": {"reward": 0.5}, "evaluation": desk.evaluation(1, 0.625)}
+    assert desk.post(OWNER, "/v1/steps", report).status_code == 200
     return desk
 
 

@@ -36,9 +36,10 @@ def run(desk: Desk) -> RunRecord:
     chain.emit("Appeals", "Disputed", pool=1, sequence=bad, disputer=CHEAT.address, trial=1, deposit=9)
     desk.follow()
     desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": EVIL, "engine": EVIL})
-    desk.post(OWNER, "/v1/steps", {"step": 0, "heldout": 0.25})
+    desk.post(OWNER, "/v1/steps", {"step": 0, "evaluation": desk.evaluation(0, 0.25)})
     timings = {"wait": 3.0, "train": 1.0}
-    report = {"step": 1, "consumed": files, "metrics": {"reward": 0.5}, "timings": timings, "heldout": 0.75}
+    report = {"step": 1, "consumed": files, "metrics": {"reward": 0.5}, "timings": timings}
+    report["evaluation"] = desk.evaluation(1, 0.75)
     assert desk.post(OWNER, "/v1/steps", report).status_code == 200
     return RunRecord.model_validate_json(record(desk.service).model_dump_json())
 
@@ -109,6 +110,9 @@ def test_the_report_is_self_contained_and_escaped(run: RunRecord) -> None:
         "step 0: 2 accepted",
         "step 1: train, 1.0 s",
         "trained on, step 1: 0.500",
+        "held out: sums, step 1: 0.750",
+        "0.750 ± 0.100",
+        "pass@1 0.500",
     ):
         assert words in content.page
     assert "<h2>Disputes and canaries</h2>" in text

@@ -1,5 +1,7 @@
 """Slots, heartbeats and the trainer's reports, asked for over HTTP."""
 
+from typing import Any
+
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER
 from tests.orchestrator.conftest import Desk, is_error
@@ -59,14 +61,37 @@ def test_budget_pause_and_close(desk: Desk) -> None:
 
 
 def test_the_trainers_reports(desk: Desk) -> None:
-    report = {"step": 1, "consumed": [0, 1], "metrics": {"reward": 0.5}, "timings": {"train": 1.5}, "heldout": None}
+    report = {"step": 1, "consumed": [0, 1], "metrics": {"reward": 0.5}, "timings": {"train": 1.5}, "evaluation": None}
     assert is_error(desk.post(NODE, "/v1/steps", report), 403, "not the owner")
-    assert desk.post(OWNER, "/v1/steps", {"step": 0, "heldout": 0.25}).json() == {"step": 0}
+    measured = desk.evaluation(0, 0.25)
+    assert desk.post(OWNER, "/v1/steps", {"step": 0, "evaluation": measured}).json() == {"step": 0}
     assert desk.post(OWNER, "/v1/steps", report).json() == {"step": 1}
     assert desk.post(OWNER, "/v1/steps", report).json() == {"step": 1}
     assert is_error(desk.post(OWNER, "/v1/steps", {**report, "consumed": [3, 3]}), 422, "consumed")
     rewards = desk.http.get("/v1/dashboard").json()["rewards"]
-    assert rewards == [{"step": 0, "reward": None, "heldout": 0.25}, {"step": 1, "reward": 0.5, "heldout": None}]
+    sets = measured["evaluation"]["results"]
+    assert rewards == [
+        {"step": 0, "reward": None, "heldout": 0.25, "sets": sets},
+        {"step": 1, "reward": 0.5, "heldout": None, "sets": []},
+    ]
+
+
+def test_an_evaluation_is_the_owners_word_on_that_step_of_that_pool(desk: Desk) -> None:
+    def sent(step: int, evaluation: dict[str, Any]) -> Any:
+        return desk.post(OWNER, "/v1/steps", {"step": step, "evaluation": evaluation})
+
+    assert is_error(sent(0, desk.evaluation(0, 0.25, NODE)), 400, f"signed by {NODE.address}")
+    assert is_error(sent(1, desk.evaluation(0, 0.25)), 400, "of another step")
+    assert is_error(sent(0, desk.evaluation(0, 0.25, config_hash="cd" * 32)), 400, "another step or pool configuration")
+    changed = desk.evaluation(0, 0.25)
+    changed["evaluation"]["results"][0]["average"] = 0.75
+    assert is_error(sent(0, changed), 400, "the evaluation is signed by")
+    assert is_error(sent(0, desk.evaluation(0, 0.25) | {"signature": "0x" + "00" * 65}), 400, "signature")
+    assert desk.http.get("/v1/dashboard").json()["rewards"] == []
+    kept = desk.evaluation(0, 0.25)
+    assert sent(0, kept).status_code == 200
+    shown = desk.http.get("/v1/record").json()["reports"][0]["evaluation"]
+    assert shown == kept, "anybody can check the signature of what is shown"
 
 
 def test_what_was_trained_on_is_known_by_its_file(desk: Desk) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     ["pytest", "transformers.models.qwen2.modeling_qwen2", "engines.loading", "trainer.learner"]
@@ -29,13 +31,11 @@ def outcomes(
     world: int, work: Callable[..., Any], *args: Any, seconds: float = 60.0, patience: float = 120.0
 ) -> list[tuple[bool, Any]]:
     """For each rank (False, its result) or (True, what went wrong), at the latest after `patience` seconds."""
-    from demo.ports import claim_port  # not in every rank: it is slow to import
-
-    port = claim_port("a test", 0)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # ours, as with torch's launcher
     ends, processes = [], []
     for rank in range(world):
         ours, theirs = _CONTEXT.Pipe()
-        environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
+        environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": store.port}
         process = _CONTEXT.Process(target=_rank, args=(theirs, environment, seconds, work, args), daemon=True)
         process.start()
         theirs.close()
@@ -67,7 +67,8 @@ def _rank(
     from engines.loading import set_threads
     from trainer.ranks import join_ranks
 
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in environment.items()}}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    os.environ |= {name: str(value) for name, value in environment.items()}
     set_threads(1)
     torch.manual_seed(0)
     try:

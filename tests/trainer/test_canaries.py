@@ -1,6 +1,8 @@
 """Canaries: when they are opened, how an opening is found again, and what their trees give away."""
 
+import eth_account
 import pytest
+from eth_account.signers.local import LocalAccount
 from eth_utils.address import to_checksum_address
 
 from chain.contracts.appeals import Canaries
@@ -12,7 +14,8 @@ from tests import openings
 from tests.chain.game import terms
 from trainer.canaries import LEAVES, CanaryPlan, StepCanaries, to_open, unsettled
 
-CARRIER = "0x" + "Aa" * 20
+KEY: LocalAccount = eth_account.Account.from_key(b"\7" * 32)
+CARRIER = str(KEY.address)
 
 
 def file(sequence: int, **changes: object) -> Submission:
@@ -61,7 +64,7 @@ def test_a_run_waits_for_votes_and_not_for_what_is_final() -> None:
 
 
 def test_the_opening_of_a_published_file_is_found_again_from_its_steps_root() -> None:
-    plan, first = CanaryPlan(b"\5" * 32, 1, CARRIER), 7
+    plan, first = CanaryPlan(b"\5" * 32, 1, KEY), 7
     state = state_of(*(file(sequence, step=3, counter=sequence) for sequence in range(first - 1, first + 17)))
     steps = [Step(number, bytes(32), bytes(32), 5, 5, 0, "") for number in range(3)]
     steps.append(Step(3, bytes(32), plan.tree(3, first).root, 5, 5, 0, ""))
@@ -75,12 +78,12 @@ def test_the_opening_of_a_published_file_is_found_again_from_its_steps_root() ->
 
 
 def test_a_step_commits_to_the_carriers_next_files_and_to_nothing_without_a_carrier() -> None:
-    state, plan = state_of(), CanaryPlan(b"\5" * 32, 1, CARRIER)
+    state, plan = state_of(), CanaryPlan(b"\5" * 32, 1, KEY)
     assert plan.next_root(state, 3) == plan.tree(3, 0).root
     state.accounts[1, CARRIER].counter = 4
     assert plan.next_root(state, 3) == plan.tree(3, 4).root != plan.tree(3, 0).root
     assert plan.tree(3, 4).planted == tuple((CARRIER, 4 + place) for place in range(LEAVES))
-    assert CanaryPlan(b"\5" * 32, 1, "").tree(3, 4) == StepCanaries(b"\5" * 32, 1, 3, ())
+    assert CanaryPlan(b"\5" * 32, 1, None).tree(3, 4) == StepCanaries(b"\5" * 32, 1, 3, ())
 
 
 # ---- The tree

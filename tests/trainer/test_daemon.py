@@ -15,6 +15,7 @@ from eth_account import Account
 from chain.records import Pool, Step, Submission
 from chain.state import State
 from demo.pool import DEMO_TASK
+from protocol.api.evaluation import SetResult
 from protocol.api.work import HeartbeatRequest, StepRequest
 from protocol.config import PoolConfig, WorkConfig
 from protocol.errors import IntegrityError, UnreachableError
@@ -46,7 +47,7 @@ CONFIG = PoolConfig(
     model=tiny_model_config(),
     task=DEMO_TASK,
     work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=32),
-    train=TrainConfig(steps=3, files_per_step=2, heldout_problems=1),
+    train=TrainConfig(steps=3, files_per_step=2),
 )
 TERMS = terms()
 FILES = 8
@@ -164,6 +165,17 @@ class PoolInMemory:
         pass
 
 
+class QuarterSolver:
+    """Measures without a model."""
+
+    def __call__(self, pool: PoolConfig, folder: Path, step: int) -> list[SetResult]:
+        assert (folder / "config.json").is_file()
+        return [SetResult(name="held-out", problems=4, samples=1, average=0.25, error=0.0, length=3.0, seconds=0.0)]
+
+    def stop(self) -> None:
+        pass
+
+
 class MortalTrainer(Trainer):
     """May be killed before and after a checkpoint."""
 
@@ -185,7 +197,7 @@ def start(world: TrainersWorld, **changes: object) -> Trainer:
         base=world.base, seed=5, poll_seconds=0.001, heartbeat_seconds=1,
     )  # fmt: skip
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
-    outside = TrainerCollaborators(**fakes, held_out_reward=lambda pool, folder, step: 0.25)
+    outside = TrainerCollaborators(**fakes, carrier=None, evaluator=QuarterSolver())
     return MortalTrainer(world, config.model_copy(update=changes), outside)
 
 
@@ -210,7 +222,13 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
         2: [2, 3],
         3: [4, 5],
     }
-    assert [world.reports[step].heldout for step in range(4)] == [0.25, None, None, 0.25]
+    measured = [world.reports[step].evaluation for step in range(4)]
+    assert [signed and signed.evaluation.results[0].average for signed in measured] == [0.25, None, None, 0.25]
+    for step, signed in enumerate(measured):
+        if signed:
+            signed.check(PoolId(31337, POOLS, 1), OWNER.address)
+            assert bytes.fromhex(signed.evaluation.manifest) == world.steps[step]
+            assert made.records.evaluations()[step] == signed
     assert set(world.reports[1].timings) == {"wait", "train", "publish"}
     assert len(set(world.steps)) == 4, "every step has other weights"
     metrics = made.records.metrics()

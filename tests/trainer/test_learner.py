@@ -1,20 +1,21 @@
 """The learner: its step against plain autograd, bit-exact resume, damaged checkpoints, export."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engines.loading import set_threads
+from engines.loading import load_model, set_threads
 from protocol.errors import IntegrityError
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.training import AdamWConfig, AlgorithmConfig, KlConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.trainer.helpers import small_model, some_groups
+from trainer.config import MemoryConfig
 from trainer.learner import Learner
 from trainer.model.policy import Policy
+from trainer.model.sharding import Placement
 from trainer.optimizer import learning_rate
 from trainer.rollouts import Group
 from trainer.state.checkpoint import checkpoint_path, checkpoints
@@ -62,7 +63,7 @@ def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
     groups = some_groups(5, count=2)
     learner = Learner(base, config, 0.8)
     metrics = learner.train_step(groups)
-    model: Any = Policy(base).model
+    model: Any = load_model(base, "float32").requires_grad_(True)
     total: Any = torch.zeros(())
     group = groups[0]
     mean = sum(r.reward for r in group) / len(group)
@@ -80,12 +81,11 @@ def test_the_gradient_is_that_of_the_slow_sum(base: Path) -> None:
     assert metrics.kl == pytest.approx(0.0, abs=1e-6)
 
 
-def test_micro_batching_does_not_change_the_step(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_another_size_do_not_change_the_step(base: Path) -> None:
     groups = some_groups(8)
     whole = Learner(base, CONFIG, 1.0, seed=1)
     whole.train_step(groups)
-    monkeypatch.setattr("trainer.learner.MICRO_BATCH_TOKENS", 16)
-    pieces = Learner(base, CONFIG, 1.0, seed=1)
+    pieces = Learner(base, CONFIG, 1.0, placement=Placement(memory=MemoryConfig(row_tokens=16)), seed=1)
     pieces.train_step(groups)
     for name, value in weights(whole).items():
         assert torch.allclose(value, weights(pieces)[name], atol=2e-4), name
@@ -105,16 +105,8 @@ def test_training_raises_the_probability_of_what_was_rewarded(base: Path) -> Non
 
 def _logp(policy: Policy, group: Group) -> float:
     """Mean ln p of rewarded minus unrewarded outputs."""
-    from trainer.batch import micro_batches
-
-    sign = {True: 1.0, False: -1.0}
-    rows = [replace(r, advantage=sign[r.reward > 0] / len(r.output)) for r in group]
-    total = 0.0
-    with torch.no_grad():
-        for batch in micro_batches(rows, 4096, policy.device):
-            logp, _ = policy.logprobs(batch, 1.0)
-            total += float((logp * batch.advantages).sum())
-    return total
+    logps = policy.sample_logprobs(group, 1.0)
+    return sum(float(logp.mean()) * (1 if one.reward > 0 else -1) for one, logp in zip(group, logps, strict=True))
 
 
 def test_a_step_without_signal_changes_nothing_but_counts(base: Path) -> None:

@@ -28,6 +28,35 @@ def lose_rank_1(ranks: Ranks, how: signal.Signals) -> tuple[str, float]:
     return str(caught.value), time.monotonic() - start
 
 
+def commanded(ranks: Ranks, idle: float) -> list[str]:
+    """Rank 0 is elsewhere for longer than the others' limit, before each of two commands."""
+    heard = []
+    for number in range(2):
+        if ranks.rank == 0:
+            time.sleep(idle)
+        heard.append(ranks.command(f"command {number} of rank {ranks.rank}"))
+    return heard
+
+
+def fall_silent(ranks: Ranks) -> str:
+    if ranks.rank == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    with pytest.raises(RanksLostError) as caught:
+        ranks.command("")
+    return str(caught.value)
+
+
+def test_ranks_wait_for_a_command_as_long_as_rank_0_lives() -> None:
+    heard = ["command 0 of rank 0", "command 1 of rank 0"]
+    assert on_ranks(3, commanded, 2.5, seconds=2.0) == [heard] * 3
+
+
+def test_ranks_do_not_wait_for_a_rank_0_that_gives_no_sign_of_life() -> None:
+    _, (failed, message) = outcomes(2, fall_silent, seconds=2.0, patience=6.0)
+    assert not failed, message
+    assert message.startswith("the wait for rank 0's next command failed within its 2 s")
+
+
 def test_a_process_alone_is_a_rank_of_one() -> None:
     ranks = join_ranks("cpu", 1.0)
     assert (ranks.rank, ranks.world) == (0, 1)

@@ -21,7 +21,7 @@ def kl_loss(batch: TokenBatch, weights: Tensor | float, config: KlConfig) -> Ten
     k3's mean is KL(π ‖ π_ref), yet differentiating it through ln π alone forgets that the samples depend on π as well:
     what results, (1 − π_ref/π)·∇ln π, is in the mean the gradient of KL(π_ref ‖ π). Weighted by r = π / π_old (and by
     π_old / π_sampled, in `weights`) the mean over the samples is KL(π ‖ π_ref) for any π, and so is its gradient:
-    at r = 1 that is (ln π − ln π_ref)·∇ln π.
+    at r = 1 that is (ln π − ln π_ref)·∇ln π (DeepSeek-V3.2, 2512.02556).
     """
     if batch.reference is None:
         raise ValueError("a KL penalty needs the base model's log-probs")

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -10,9 +11,12 @@ from torch import Tensor, nn
 from engines.loading import load_model, torch_dtype
 from protocol.folders import write_folder
 from protocol.models.tokenizer import TOKENIZER_FILES
-from trainer.batch import MicroBatch
-from trainer.losses import token_logprobs
+from trainer.batches.micro_batch import MicroBatch, micro_batch
+from trainer.batches.work import WorkEstimate
+from trainer.model.attention import install_attention
+from trainer.model.head import HeadTask, install_head
 from trainer.model.sharding import Placement, whole
+from trainer.rollouts import TrainRollout
 
 EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "vocab.json", "merges.txt")
 
@@ -20,8 +24,8 @@ EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json"
 class Policy:
     """fp32 master weights of a Hugging Face folder, held as `placement` says; computes in `dtype`, exports in `dtype`.
 
-    `frozen`: a reference that is never trained. Raises IntegrityError if the folder holds no usable causal language
-    model.
+    `frozen`: a reference that is never trained. `packs`: whether a row may hold several sequences. Raises
+    IntegrityError if the folder holds no usable causal language model, ConfigError if its head cannot be trained.
     """
 
     def __init__(
@@ -32,15 +36,27 @@ class Policy:
         memory = self.placement.memory
         model = load_model(folder, "float32")
         _without_dropout(model)
+        self.work = WorkEstimate.of(model)
+        self.packs = install_attention(model)
+        self.head = install_head(model, memory.head_chunk_mib << 20)
         model.requires_grad_(not frozen).train(not frozen)
         offload = memory.offload_reference if frozen else memory.offload_optimizer
         self.model = self.placement.place(model, self.dtype, offload)
 
-    def logprobs(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
-        """ln p and entropy of a micro-batch's output tokens, [N] float32 each, at the sampling temperature."""
+    def logprobs(self, row: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
+        """ln p and entropy of a packed row's output tokens, [N] float32 each, at the sampling temperature."""
+        self.head.task = HeadTask(row.rows, row.targets, temperature, entropy_gradient)
+        packing = {"position_ids": row.layout.positions, "packed": row.layout} if self.packs else {}
         with self._precision():
-            logits = self.model(input_ids=batch.tokens, use_cache=False).logits
-        return token_logprobs(logits[batch.rows, batch.columns], batch.targets, temperature)
+            answer = self.model(input_ids=row.tokens, use_cache=False, **packing)
+        logp, entropy = answer.logits[0].unbind(-1)
+        return logp, entropy
+
+    @torch.no_grad()
+    def sample_logprobs(self, samples: Sequence[TrainRollout], temperature: float) -> list[Tensor]:
+        """ln p of the output tokens of every sample, float32, computed by this rank alone in one row each."""
+        rows = (micro_batch(samples, [place], self.device) for place in range(len(samples)))
+        return [self.logprobs(row, temperature)[0] for row in rows]
 
     def export(self, folder: Path) -> Path:
         """Write a complete Hugging Face folder (weights in `dtype`, config, tokenizer) atomically to `folder`: rank 0

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chain.records import Submission
+from protocol.api.evaluation import SignedEvaluation
 from protocol.files import write_atomic
 from trainer.inbox import file_id
 
 if TYPE_CHECKING:  # the demo reads these logs without PyTorch
-    from trainer.learner import StepMetrics
+    from trainer.step_metrics import StepMetrics
 
 
 class Records:
-    """`metrics.jsonl`: metrics and timings of a step; `trained.jsonl`: every consumed file with its step."""
+    """`metrics.jsonl`: metrics and timings of a step; `trained.jsonl`: every consumed file with its step;
+    `evaluations.jsonl`: every signed evaluation."""
 
     def __init__(self, folder: Path) -> None:
         self.metrics_path, self.trained_path = folder / "metrics.jsonl", folder / "trained.jsonl"
+        self.evaluations_path = folder / "evaluations.jsonl"
 
     def write(self, document: dict[str, Any], files: list[dict[str, Any]]) -> None:
         """Append a step's records unless they are there; `files` before `document`, whose presence means all is."""
@@ -27,6 +30,15 @@ class Records:
         _append(self.trained_path, [entry for entry in files if (step, entry["sha256"]) not in known])
         if all(entry["step"] != step for entry in self.metrics()):
             _append(self.metrics_path, [document])
+
+    def add_evaluation(self, signed: SignedEvaluation) -> None:
+        """Append an evaluation; each step has one."""
+        _append(self.evaluations_path, [signed.model_dump(mode="json")])
+
+    def evaluations(self) -> dict[int, SignedEvaluation]:
+        """Every evaluation so far, by policy step."""
+        found = map(SignedEvaluation.model_validate, read_records(self.evaluations_path))
+        return {one.evaluation.step: one for one in found}
 
     def metrics(self) -> list[dict[str, Any]]:
         return read_records(self.metrics_path)

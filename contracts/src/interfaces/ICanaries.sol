@@ -6,8 +6,9 @@ import {FileData} from "../libraries/Types.sol";
 /// @title ICanaries
 /// @notice Files that a pool owner planted to fail, so that validators who do not look lose money. The owner commits
 /// to them with each step, before its seed is known, and opens them after the votes, whoever disputes them meanwhile.
-/// An opening that accuses anybody is a claim that a jury without the owner's seats judges, always: nobody has to watch
-/// for false ones, and a false one costs the owner the bonds it put at stake.
+/// Only a file whose own node consents can be opened: what it would have earned is its to give up, and nobody else's work
+/// can be called a canary. An opening that accuses anybody is a claim that a jury without the owner's seats judges,
+/// always: nobody has to watch for false ones, and a false one costs the owner the bonds it put at stake.
 interface ICanaries {
     struct Planted {
         /// Secret until the opening, so that nobody can guess a step's leaves.
@@ -15,6 +16,10 @@ interface ICanaries {
         /// Exactly DEPTH hashes: inclusion in the step's canary root of
         /// keccak256(keccak256(abi.encode(salt, pool, step, node, counter))), pairs sorted.
         bytes32[] proof;
+        /// The signature of the file's node, its carrier: of CarrierConsent(bytes32 leaf), domain {name "muster-canaries",
+        /// version "1", chainId, Canaries}. The leaf names pool, step, node and counter, so it is good for one file, as
+        /// long as the file can be opened.
+        bytes consent;
     }
 
     struct Rollout {
@@ -36,7 +41,7 @@ interface ICanaries {
         /// Reject reason that the owner claims.
         uint256 reason;
         uint256[] accused;
-        /// The jury, or 0 when nobody is accused and nothing was to be paid.
+        /// The jury, or 0 when nobody is accused.
         uint256 trial;
         bool concluded;
     }
@@ -61,6 +66,7 @@ interface ICanaries {
     error WindowOver(uint256 time);
     error NotPoolOwner();
     error NotPlanted();
+    error NoConsent();
     error NotInFile();
     error NotInSample();
     error BadReason();
@@ -85,6 +91,8 @@ interface ICanaries {
 
     /// @notice Depth of every step's tree of leaves: 16 leaves, padded with random ones.
     function DEPTH() external view returns (uint256);
+    /// @notice What a file's node signs so that its pool's owner may open it.
+    function consentDigest(bytes32 leaf) external view returns (bytes32);
     /// @notice The leaf of a planted file.
     function leafOf(bytes32 salt, uint256 pool, uint256 step, address node, uint256 counter)
         external

@@ -144,7 +144,7 @@ interface IPools {
     error NodeIsFrozen();
     /// @notice The node has `most` files under way: it waits until some are settled, or final.
     error TooManyUnsettled(uint256 most);
-    /// @notice The largest file would earn more than the bonds of a committee's majority.
+    /// @notice A lane of the largest files would earn more than the bonds of a committee's majority.
     error PayAboveBonds(uint256 pay, uint256 bonds);
     /// @notice The caller expected counter `expected`, the account is at `actual`.
     error CounterMismatch(uint256 expected, uint256 actual);

@@ -20,7 +20,8 @@ abstract contract Budgets is PoolBase {
         if (params.paused()) revert Paused();
         uint256 unbonding = params.checkTerms(terms);
         if (budget > PoolSlot.MAX_FREE) revert AmountTooLarge();
-        uint256 pay = uint256(terms.maxUnits) * terms.rate;
+        // the same seats may judge all of a lane's files wrongly
+        uint256 pay = 16 * uint256(terms.maxUnits) * terms.rate;
         uint256 bonds = (terms.committee / 2 + 1) * seats.minBond();
         if (pay > bonds) revert PayAboveBonds(pay, bonds);
 

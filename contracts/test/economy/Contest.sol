@@ -31,7 +31,8 @@ abstract contract Contest is Lane {
             (, bool standing) = _standing(count - 1);
             if (standing) opened = count - 1;
         }
-        for (uint256 i = plan.files; plan.canary != 0 && i < count && opened == 16; ++i) {
+        // only its own nodes would consent, to a false canary as to a true one
+        for (uint256 i = 0; plan.canary != 0 && i < plan.files && opened == 16; ++i) {
             (uint256 code, bool open) = _standing(i);
             bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
             if (!open || accepted != (plan.canary == OPENS_ACCEPTED)) continue;
@@ -40,11 +41,10 @@ abstract contract Contest is Lane {
         if (opened == 16) return;
         uint256 sequence = lane * 16 + opened;
         FileData memory f = files[pool][sequence];
-        uint256 place = _place(f);
         (,,, bytes32 seed,) = court.decisionOf(pool, sequence);
         uint256 row;
         while (!Audit.sampled(seed, sequence, plan.rows, rules.auditRate, row)) ++row;
-        ICanaries.Planted memory p = ICanaries.Planted(_salt(f.step, place), _proof(_leaves(f.step), place));
+        ICanaries.Planted memory p = _opening(f);
         ICanaries.Rollout memory r = ICanaries.Rollout(row, _rowHash(f), new bytes32[](0));
         vm.prank(owner);
         canaries.open(pool, sequence, f, p, r, Codes.REJECT_WEIGHTS);
@@ -72,17 +72,18 @@ abstract contract Contest is Lane {
         }
     }
 
-    /// @dev Wronged workers dispute, and the honest owner what was unavailable to the committee, for it has the bytes.
+    /// @dev Wronged workers dispute; of what was unavailable to the committee the honest owner disputes only what it can
+    /// see to be forged, for it has the bytes: a receipt pays the rest, and a jury would cost more than that.
     function _disputer(uint256 i, uint256 code, bool watched, bool attacked) private view returns (address) {
-        bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
-        bool judge = code == Codes.UNAVAILABLE && !plan.owner;
         if (i >= plan.files) {
-            if (!accepted) return _truth(i) == Codes.ACCEPT && (judge || !Codes.isPaid(code)) ? everybody : address(0);
-            return plan.dispute == DISPUTES_HONEST && !attacked ? coalition : address(0);
+            if (!Codes.isPaid(code)) return _truth(i) == Codes.ACCEPT ? everybody : address(0);
+            bool accepted = Codes.kind(code) == Codes.KIND_ACCEPT;
+            return accepted && plan.dispute == DISPUTES_HONEST && !attacked ? coalition : address(0);
         }
         if (!Codes.isPaid(code) || _truth(i) == Codes.ACCEPT) return address(0);
         if (plan.dispute == DISPUTES_OWN) return coalition;
-        return watched || judge ? everybody : address(0);
+        bool owners = code == Codes.UNAVAILABLE && !plan.owner;
+        return watched || owners ? everybody : address(0);
     }
 
     /// @return code Its outcome. @return open Whether it can be disputed.

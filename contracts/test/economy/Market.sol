@@ -131,6 +131,7 @@ abstract contract Market is Planting {
     function _newNode(address op, uint256 files) private returns (address n) {
         string memory name = string.concat("node ", _text(++_nodes));
         n = account(name);
+        nodeKeys[n] = key(name);
         bytes memory consent = _sign(key(name), stakes.consentDigest(n, op, clock + 60));
         vm.prank(op);
         stakes.registerNode(n, _stakeFor(files), clock + 60, consent);
@@ -167,7 +168,7 @@ abstract contract Market is Planting {
         if (coalitionNode != before) _leftStake += stakes.stakeOf(before);
         honestNode = _restored(honestNode, everybody, plan.others);
         address[] memory who = new address[](plant ? 1 : 0);
-        if (plant) who[0] = honestNode;
+        if (plant) who[0] = plan.canary == 0 ? honestNode : coalitionNode;
         _plantStep(who);
     }
 

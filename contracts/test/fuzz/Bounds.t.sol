@@ -112,7 +112,7 @@ contract BoundsTest is Network {
 
     /// Bonds: what is penalised, topped up and withdrawn is what moves, to the grain.
     function testFuzz_bondsMoveToTheGrain(uint56 first, uint56 second) public {
-        uint256 a = first % (BOND / 2 + 1);
+        uint256 a = first % (BOND - seats.minBond() + 1);
         vm.prank(address(court));
         assertEq(seats.penalise(1, a, SINK), a);
         assertEq(seats.seatOf(1).bond, BOND - a);
@@ -125,7 +125,7 @@ contract BoundsTest is Network {
         assertEq(taken, second < BOND ? second : BOND);
         assertEq(token.balanceOf(address(this)), taken / 20);
         assertEq(token.balanceOf(SINK), a + taken - taken / 20);
-        bool live = BOND - taken >= BOND / 2;
+        bool live = BOND - taken >= seats.minBond();
         assertEq(seats.seatOf(1).activeFrom != 0, live);
         if (!live) return;
         vm.prank(_seatOwner(1));

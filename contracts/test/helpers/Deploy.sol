@@ -47,7 +47,7 @@ contract Deployer is PRBTest {
     }
 
     function _setting() internal view virtual returns (Setting memory) {
-        return Setting(1, 1, 30 days, BOND, BOND / 2, EPOCH, defaultValues());
+        return Setting(1, 1, 30 days, BOND, BOND * 4 / 5, EPOCH, defaultValues());
     }
 
     function _at(uint256 nonce) internal view returns (address) {

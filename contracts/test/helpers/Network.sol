@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IParams} from "../../src/interfaces/IParams.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
@@ -20,6 +21,8 @@ contract Network is Deployer {
     uint256 internal height = 1_000;
     /// The file at each pool's place, as its event said.
     mapping(uint256 pool => mapping(uint256 sequence => FileData)) internal files;
+    /// The private keys of registered nodes.
+    mapping(address node => uint256) internal nodeKeys;
 
     address internal owner = account("owner");
     address internal operator = account("operator");
@@ -59,6 +62,13 @@ contract Network is Deployer {
 
     function _nextEpoch() internal {
         _blocks(EPOCH - height % EPOCH);
+    }
+
+    /// @dev Penalties, as soon as they hold.
+    function _govern(IParams.Values memory v) internal {
+        params.set(v);
+        _wait(params.unbonding());
+        _nextEpoch();
     }
 
     // ---- Accounts
@@ -125,6 +135,7 @@ contract Network is Deployer {
 
     function _register(address op, string memory nodeName, uint256 amount) internal returns (address n) {
         n = account(nodeName);
+        nodeKeys[n] = key(nodeName);
         _give(op, address(stakes), amount);
         bytes memory consent = _sign(key(nodeName), stakes.consentDigest(n, op, clock + 60));
         vm.prank(op);

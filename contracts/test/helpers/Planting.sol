@@ -80,11 +80,26 @@ contract Planting is Network {
         return _place(f) < 16;
     }
 
+    /// @dev What the owner has of a file that it planted, if its carrier's key is the owner's.
+    function _opening(FileData memory f) internal view returns (ICanaries.Planted memory) {
+        return _openingAt(f, _place(f));
+    }
+
+    /// @dev The same for a leaf elsewhere in its step's tree.
+    function _openingAt(FileData memory f, uint256 place) internal view returns (ICanaries.Planted memory) {
+        bytes32 salt = _salt(f.step, place);
+        return ICanaries.Planted(salt, _proof(_leaves(f.step), place), _consent(f, salt));
+    }
+
+    function _consent(FileData memory f, bytes32 salt) internal view returns (bytes memory) {
+        bytes32 leaf = canaries.leafOf(salt, pool, f.step, f.node, f.counter);
+        return _sign(nodeKeys[f.node], canaries.consentDigest(leaf));
+    }
+
     /// @dev Files of the tests have a one-leaf tree: root = keccak256(rowHash).
     function _openCanary(uint256 sequence) internal {
         FileData memory f = files[pool][sequence];
-        uint256 place = _place(f);
-        ICanaries.Planted memory p = ICanaries.Planted(_salt(f.step, place), _proof(_leaves(f.step), place));
+        ICanaries.Planted memory p = _opening(f);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
         _give(owner, address(canaries), 100_000e9);
         vm.prank(owner);

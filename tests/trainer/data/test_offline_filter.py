@@ -14,6 +14,7 @@ from protocol.tasks.environment import Environment
 from tests.cli.muster import Muster
 from tests.trainer.helpers import small_model
 from tests.trainer.solver import Solver
+from tests.validator import tiny
 from trainer.data.offline_filter import FilterPlan, FilterReport, run_filter
 from trainer.tiny_model import tiny_model_config
 
@@ -27,8 +28,8 @@ PLAN = FilterPlan(CANDIDATES)
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model") / "base")
+def base() -> Path:
+    return tiny.model_folder()
 
 
 def solver(base: Path) -> Solver:

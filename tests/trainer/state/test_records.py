@@ -1,9 +1,9 @@
 """Records and reports: written once, whole after a kill, delivered without stopping anybody."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from protocol.api.evaluation import Evaluation, SetResult, SignedEvaluation
 from protocol.api.work import StepRequest
 from protocol.errors import UnreachableError
 from runtime.signed_client import ServiceError
@@ -83,11 +83,17 @@ def test_a_report_that_is_refused_for_good_does_not_hold_up_the_next(tmp_path: P
     assert [one.step for one in service.taken] == [2]
 
 
-def test_held_out_rewards_are_kept_even_when_zero(tmp_path: Path) -> None:
+def test_evaluations_are_kept_even_when_nothing_was_solved(tmp_path: Path) -> None:
     service = ReportTaker()
     made = reports(tmp_path, service)
-    assert made.heldout(0) is None
-    made.measured(0, 0.0)
-    assert reports(tmp_path, service).heldout(0) == 0.0
-    assert json.loads((tmp_path / "heldout.json").read_text()) == {"0": 0.0}
-    assert service.taken[-1].heldout == 0.0
+    assert made.evaluated == set()
+    result = SetResult(name="held-out", problems=2, samples=1, average=0.0, error=0.0, length=1.0, seconds=0.0)
+    evaluation = Evaluation(step=0, manifest="ab" * 32, config_hash="cd" * 32, time=1.0, results=[result])
+    signed = SignedEvaluation(evaluation=evaluation, signature="0x" + "00" * 65)
+    made.evaluation(signed)
+    assert service.taken[-1].evaluation == signed
+    again = reports(tmp_path, service)
+    assert again.evaluated == {0}
+    again.catch_up()
+    again.flush()
+    assert service.taken[-1].evaluation == signed

@@ -1,0 +1,70 @@
+"""Held-out evaluation: the sets of a pool's configuration, tried with the weights of a policy step.
+
+Anyone can repeat it: problems follow from the configuration, sampling noise from configuration and step.
+"""
+
+import math
+import time
+from pathlib import Path
+
+from engines.base import Engine
+from protocol.api.evaluation import SetResult
+from protocol.budgets import all_targets
+from protocol.config import EvaluationSet, PoolConfig
+from protocol.seeds import heldout_noise_key, heldout_problem
+from protocol.tasks.environment import Environment
+from trainer.evaluation.attempts import Attempt, ScoredAttempt, score_attempts
+from trainer.evaluation.estimators import average, pass_at, reported_ks, standard_error
+
+BATCH = 64
+
+
+def evaluate(engine: Engine, config: PoolConfig, folder: Path, step: int, batch: int = BATCH) -> list[SetResult]:
+    """The results of every set with the weights in `folder`, those of policy step `step`. Raises ConfigError for an
+    unknown task, IntegrityError if the folder is not a usable model."""
+    engine.load(folder)
+    return [_measure(engine, config, folder, step, number, batch) for number in range(len(config.evaluation.sets))]
+
+
+def held_out_reward(engine: Engine, config: PoolConfig, folder: Path, step: int) -> float:
+    """The average of the pool's first held-out set."""
+    engine.load(folder)
+    return _measure(engine, config, folder, step, 0, BATCH).average
+
+
+def _measure(engine: Engine, config: PoolConfig, folder: Path, step: int, number: int, batch: int) -> SetResult:
+    asked, started = config.evaluation.sets[number], time.monotonic()
+    own = config.model_copy(update={"task": asked.task or config.task})
+    attempts = _attempts(config, asked, step, number)
+    done = list(score_attempts(engine, Environment.of(own, folder), attempts, batch, asked.temperature))
+    return _result(asked, done, time.monotonic() - started)
+
+
+def _attempts(config: PoolConfig, asked: EvaluationSet, step: int, number: int) -> list[Attempt]:
+    """Problem by problem; problems take the pool's target lengths in turn."""
+    targets = all_targets(config.work) or (0,)
+    return [
+        Attempt(
+            heldout_problem(config.digest, number, index),
+            targets[index % len(targets)],
+            heldout_noise_key(config.digest, step, number, index, sample),
+        )
+        for index in range(asked.problems)
+        for sample in range(asked.samples)
+    ]
+
+
+def _result(asked: EvaluationSet, done: list[ScoredAttempt], seconds: float) -> SetResult:
+    k = asked.samples
+    rewards = [[one.score.task_reward for one in done[start : start + k]] for start in range(0, len(done), k)]
+    solved = [sum(reward >= asked.solved for reward in tries) for tries in rewards]
+    return SetResult(
+        name=asked.name,
+        problems=asked.problems,
+        samples=k,
+        average=average(rewards),
+        error=standard_error(rewards),
+        passed={str(few): pass_at(few, k, solved) for few in reported_ks(k)},
+        length=math.fsum(one.length for one in done) / len(done),
+        seconds=round(seconds, 3),
+    )

@@ -1,0 +1,143 @@
+"""Attention inside each sequence of a packed row, in any Hugging Face model that calls attention by its interface.
+
+No mask is built and no product between two sequences is computed. On a GPU in half precision it is one variable-length
+kernel; elsewhere sequences of like length share a call of torch's scaled_dot_product_attention.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from trainer.batches.layout import AttentionGroups, PackedLayout
+
+NAME = "muster_packed"
+_KINDS = frozenset({"full_attention", "sliding_attention"})
+
+
+def install_attention(model: Any) -> bool:
+    """Let a model see several sequences in one row, if it can; returns whether it does.
+
+    One that cannot gets one sequence at a time: recurrent layers, sinks, chunks and capped scores, and models that
+    transformers cannot give another attention, would let packed sequences see one another.
+    """
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or _KINDS)
+    able = getattr(model, "_supports_attention_backend", False) and getattr(model, "_supports_sdpa", False)
+    odd = getattr(model, "_is_stateful", False) or getattr(config, "attn_logit_softcapping", None)
+    if not able or odd or not kinds <= _KINDS:
+        return False
+    _register()
+    model.set_attn_implementation(NAME)
+    return True
+
+
+def _register() -> None:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    AttentionInterface.register(NAME, packed_attention)
+    AttentionMaskInterface.register(NAME, lambda *_, **__: None)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def packed_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    packed: PackedLayout | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention interface. query: [1, H, L, D]; key, value: [1, K, L, D] with H a multiple of K.
+
+    Returns [1, L, H, D]. Without `packed`, rows [B, H, L, D] are one sequence each. Causal; `sliding_window` counts the
+    token itself. Dropout is not applied: log-probabilities must be those of the policy that generated.
+    """
+    if packed is None:
+        return _causal(query, key, value, scaling, sliding_window).transpose(1, 2).contiguous(), None
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
+        return _variable_length(q, k, v, packed, scaling, sliding_window).unsqueeze(0), None
+    return _by_groups(q, k, v, packed.groups, scaling, sliding_window).unsqueeze(0), None
+
+
+def _by_groups(
+    q: Tensor, k: Tensor, v: Tensor, groups: AttentionGroups, scaling: float | None, window: int | None
+) -> Tensor:
+    """[L, heads, D] each → [L, H, D], a call for each group of like lengths."""
+    if groups.padded:
+        q, k, v = (_Pad.apply(tensor, groups) for tensor in (q, k, v))  # type: ignore[no-untyped-call]
+    done = []
+    parts = (torch.split(tensor, groups.sizes) for tensor in (q, k, v))
+    for shape, *part in zip(groups.shapes, *parts, strict=True):
+        own_q, own_k, own_v = (tensor.view(*shape, *tensor.shape[1:]).transpose(1, 2) for tensor in part)
+        done.append(_causal(own_q, own_k, own_v, scaling, window).transpose(1, 2).flatten(0, 1))
+    out = done[0] if len(done) == 1 else torch.cat(done)
+    return cast(Tensor, _Unpad.apply(out, groups)) if groups.padded else out  # type: ignore[no-untyped-call]
+
+
+def _causal(q: Tensor, k: Tensor, v: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    """[B, H, T, D] and [B, K, T, D] → [B, H, T, D]."""
+    length = q.shape[2]
+    mask = None
+    if window is not None and window < length:
+        back = torch.arange(length, device=q.device)
+        back = back[:, None] - back[None, :]
+        mask = (back >= 0) & (back < window)
+    return scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def _variable_length(
+    q: Tensor, k: Tensor, v: Tensor, packed: PackedLayout, scaling: float | None, window: int | None
+) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    out = varlen_attn(
+        q.contiguous(),
+        k.contiguous(),
+        v.contiguous(),
+        packed.bounds,
+        packed.bounds,
+        packed.longest,
+        packed.longest,
+        scale=scaling,
+        window_size=(-1 if window is None else window - 1, 0),
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+    assert isinstance(out, Tensor)
+    return out
+
+
+class _Pad(torch.autograd.Function):
+    """[L, heads, D] → [P, heads, D]. No gradient comes back from padding: only padding attends to it."""
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor, groups: AttentionGroups) -> Tensor:
+        ctx.groups = groups
+        return packed.index_select(0, groups.take)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.index_select(0, ctx.groups.places), None
+
+
+class _Unpad(torch.autograd.Function):
+    """[P, heads, D] → [L, heads, D]; padding gets a gradient of zero."""
+
+    @staticmethod
+    def forward(ctx: Any, padded: Tensor, groups: AttentionGroups) -> Tensor:
+        ctx.groups = groups
+        return padded.index_select(0, groups.places)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        groups: AttentionGroups = ctx.groups
+        out = grad.new_zeros((groups.take.numel(), *grad.shape[1:]))
+        return out.index_copy_(0, groups.places, grad), None

@@ -1,0 +1,155 @@
+"""An output head that answers with log-probabilities and entropies instead of logits, in chunks.
+
+The logits of a batch, [N, vocabulary] in float32, would be the largest tensor of a training step by far. Here only one
+chunk's exist at a time, in the forward pass and again in the backward pass, which computes them anew.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from protocol.errors import ConfigError
+
+CHUNK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class HeadTask:
+    """What the head is asked about the row it sees next.
+
+    rows: [N] int64, which hidden states. targets: [N] int64, the token that each of them predicts. temperature divides
+    the logits. entropy_gradient: whether the entropy is part of the loss.
+    """
+
+    rows: Tensor
+    targets: Tensor
+    temperature: float = 1.0
+    entropy_gradient: bool = True
+
+
+class ChunkedHead(nn.Linear):
+    """In the place of a model's output projection, with its parameters under their names, tied or not.
+
+    `task` must be set before each forward pass of the model, whose `logits` are then [1, N, 2] float32: ln p of the
+    target and the entropy (nats) of softmax(logits / temperature). Logits take about `chunk_bytes`, whatever N is.
+    """
+
+    task: HeadTask | None = None
+    chunk_bytes: int = CHUNK_BYTES
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden: [1, L, d]."""
+        if self.task is None or hidden.shape[0] != 1:
+            raise RuntimeError("the output head needs its task and one packed row of hidden states")
+        task = self.task
+        rows = max(1, self.chunk_bytes // (4 * self.weight.shape[0]))
+        chosen = hidden[0].index_select(0, task.rows)
+        if torch.is_autocast_enabled(chosen.device.type):
+            chosen = chosen.to(torch.get_autocast_dtype(chosen.device.type))
+        scale = 1.0 / task.temperature
+        chunked: Any = _Chunked.apply
+        logp, entropy = chunked(chosen, self.weight, self.bias, task.targets, scale, rows)
+        return torch.stack([logp, entropy if task.entropy_gradient else entropy.detach()], dim=-1).unsqueeze(0)
+
+
+def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:
+    """Replace a model's output projection. Raises ConfigError if it is none that we know."""
+    old = model.get_output_embeddings()
+    if not isinstance(old, nn.Linear):
+        raise ConfigError(
+            f"the model's output head is a {type(old).__name__}, not a linear projection", "train another model"
+        )
+    head = ChunkedHead(old.in_features, old.out_features, bias=False, device="meta")
+    head.weight, head.bias = old.weight, old.bias
+    head.chunk_bytes = chunk_bytes
+    head.train(old.training)
+    model.set_output_embeddings(head)
+    return head
+
+
+class _Chunked(torch.autograd.Function):
+    """(hidden [N, d], weight [V, d], bias [V] or None, targets [N]) → ln p [N], entropy [N]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, scale: float, rows: int
+    ) -> tuple[Tensor, Tensor]:
+        weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+        exact = torch.promote_types(hidden.dtype, torch.float32)
+        logp, entropy, total = (hidden.new_empty(hidden.shape[0], dtype=exact) for _ in range(3))
+        for at in _slices(hidden.shape[0], rows):
+            logs = _logits(hidden[at], weight_cast, bias_cast, scale, exact)
+            total[at] = torch.logsumexp(logs, dim=-1)
+            logs.sub_(total[at].unsqueeze(-1))
+            logp[at] = logs.gather(-1, targets[at].unsqueeze(-1)).squeeze(-1)
+            entropy[at] = -torch.linalg.vecdot(torch.exp(logs), logs)
+        ctx.save_for_backward(hidden, weight, bias, targets, total, entropy)
+        ctx.scale, ctx.rows = scale, rows
+        ctx.set_materialize_grads(False)
+        return logp, entropy
+
+    @staticmethod
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> Any:
+        hidden, weight, bias, targets, total, entropy = ctx.saved_tensors
+        weight_cast, bias_cast = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+        grad_hidden = torch.zeros_like(hidden)
+        grad_weight = torch.zeros_like(weight, dtype=total.dtype)
+        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=total.dtype)
+        for at in _slices(hidden.shape[0], ctx.rows):
+            logs = _logits(hidden[at], weight_cast, bias_cast, ctx.scale, total.dtype)
+            logs.sub_(total[at].unsqueeze(-1))
+            grad = _logits_gradient(logs, targets[at], entropy[at], _part(grad_logp, at), _part(grad_entropy, at))
+            grad.mul_(ctx.scale)
+            if grad_bias is not None:
+                grad_bias += grad.sum(0)
+            narrow = grad.to(hidden.dtype)
+            grad_hidden[at] = narrow @ weight_cast
+            _accumulate(grad_weight, narrow, hidden[at])
+        return (
+            grad_hidden,
+            grad_weight.to(weight.dtype),
+            None if grad_bias is None else grad_bias.to(bias.dtype),
+            None,
+            None,
+            None,
+        )
+
+
+def _slices(count: int, rows: int) -> list[slice]:
+    return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
+
+
+def _part(grad: Tensor | None, at: slice) -> Tensor | None:
+    return None if grad is None else grad[at]
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, scale: float, exact: torch.dtype) -> Tensor:
+    logits = nn.functional.linear(hidden, weight, bias).to(exact)
+    return logits if scale == 1.0 else logits.mul_(scale)
+
+
+def _logits_gradient(
+    logs: Tensor, targets: Tensor, entropy: Tensor, grad_logp: Tensor | None, grad_entropy: Tensor | None
+) -> Tensor:
+    """[C, V], by the scaled logits z, given ln p of every token (overwritten).
+
+    d ln p_y / dz = 1_y − p and dH / dz = −p (ln p + H).
+    """
+    probability = torch.exp(logs)
+    by_target = torch.zeros_like(entropy) if grad_logp is None else grad_logp
+    if grad_entropy is None:
+        grad = probability.mul_(-by_target.unsqueeze(-1))
+    else:
+        constant = by_target + grad_entropy * entropy
+        grad = logs.mul_(-grad_entropy.unsqueeze(-1)).sub_(constant.unsqueeze(-1)).mul_(probability)
+    return grad.scatter_add_(-1, targets.unsqueeze(-1), by_target.unsqueeze(-1))
+
+
+def _accumulate(total: Tensor, grad: Tensor, hidden: Tensor) -> None:
+    """total [V, d] += gradᵀ hidden, in the precision of `total`."""
+    if grad.dtype == total.dtype:
+        total.addmm_(grad.T, hidden)
+    else:
+        total += grad.T @ hidden
