@@ -35,7 +35,8 @@ from tests.chain.game import terms
 from tests.trainer.helpers import small_model
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
-from trainer.daemon import EXIT_DONE, Trainer
+from trainer.daemon import Trainer
+from trainer.exits import EXIT_DONE
 from trainer.state.checkpoint import checkpoints
 from trainer.tiny_model import tiny_model_config
 
@@ -183,10 +184,11 @@ class MortalTrainer(Trainer):
         super().__init__(config, outside)
         self._world = world
 
-    def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> None:
+    def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
         self._world.act()
-        super().checkpoint(record, files)
+        done = super().checkpoint(record, files)
         self._world.act()
+        return done
 
 
 def start(world: TrainersWorld, **changes: object) -> Trainer:
@@ -233,6 +235,14 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     assert len(set(world.steps)) == 4, "every step has other weights"
     metrics = made.records.metrics()
     assert [one["groups_used"] for one in metrics] == [4, 4, 4]
+    assert [one["staleness"] for one in metrics] == [{"0": 2}, {"1": 2}, {"2": 2}]
+    assert all(one["rewards_by_task"] == {DEMO_TASK.name: 0.5} for one in metrics)
+    assert [(one["node"], one["engine"]) for one in metrics[0]["mismatches"]] == [(NODE, "test")]
+    assert all(0 <= one["idle_share"] < 1 for one in metrics)
+    assert "muster_trainer_step 3.0" in (tmp_path / "metrics.prom").read_text()
+    told = world.reports[3].metrics
+    assert told["staleness_mean"] == 2.0
+    assert told["mismatch"] == metrics[2]["mismatch"]
 
 
 def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> None:
