@@ -214,4 +214,26 @@ contract EdgesTest is Network {
         pools.finalize(pool, s, _ref(s));
         assertEq(pools.accountOf(pool, node).limit, limit);
     }
+
+    /// One before the end of what its field holds, everything still goes on (Corners has the end itself).
+    function test_lastIdsAndCountsAreUsable() public {
+        bytes32 account_ = keccak256(abi.encode(node, keccak256(abi.encode(pool, uint256(4)))));
+        bytes32 pool_ = keccak256(abi.encode(pool, uint256(1)));
+        uint256 a = uint256(vm.load(address(pools), account_));
+        uint256 p = uint256(vm.load(address(pools), pool_));
+        vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 2) << 160)));
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 28) - 2) << 128) | (height << 156)));
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        vm.prank(node);
+        assertEq(pools.submit(uint32(pool), _work(0, (1 << 22) - 2, w)), (1 << 28) - 2);
+        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 212) | (((uint256(1) << 20) - 2) << 212)));
+        vm.prank(owner);
+        pools.publishStep(pool, (1 << 20) - 2, 0, 0);
+        assertEq(pools.poolOf(pool).steps, (1 << 20) - 1);
+        vm.store(address(pools), bytes32(uint256(0)), bytes32(uint256(type(uint24).max - 1)));
+        assertEq(_createPool(defaultTerms()), type(uint24).max);
+        vm.store(address(seats), bytes32(uint256(3)), bytes32(uint256(65534)));
+        _openSeats(1);
+        assertEq(seats.opened(), 65535);
+    }
 }
