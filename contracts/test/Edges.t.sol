@@ -4,9 +4,10 @@ pragma solidity 0.8.37;
 import {IJuries} from "../src/interfaces/IJuries.sol";
 import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
+import {ISeats} from "../src/interfaces/ISeats.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {PoolTerms} from "../src/libraries/Types.sol";
+import {PoolTerms, Work} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
 /// @notice The last second, the last grain, and what a view says of a thing half done.
@@ -235,5 +236,37 @@ contract EdgesTest is Network {
         vm.store(address(seats), bytes32(uint256(3)), bytes32(uint256(65534)));
         _openSeats(1);
         assertEq(seats.opened(), 65535);
+    }
+
+    function test_sixteenFilesFitOneCall() public {
+        Work[] memory works = new Work[](16);
+        for (uint256 i = 0; i < 16; ++i) {
+            works[i] = _work(0, i, Draft(keccak256(abi.encode(i)), keccak256("f"), 1, 1));
+        }
+        vm.prank(node);
+        (uint256 first, uint256 last) = pools.submitMany(pool, works);
+        assertEq(first, 0);
+        assertEq(last, 15);
+        assertEq(pools.accountOf(pool, node).counter, 16);
+    }
+
+    function test_onlyTheSuiteMovesBonds() public {
+        bytes[] memory calls = new bytes[](4);
+        calls[0] = abi.encodeCall(seats.freeze, (1));
+        calls[1] = abi.encodeCall(seats.release, (1));
+        calls[2] = abi.encodeCall(seats.collect, (1, 2e9, stranger));
+        calls[3] = abi.encodeCall(seats.penalise, (1, 2e9, stranger));
+        address[4] memory suite = [address(court), address(juries), address(appeals), address(canaries)];
+        for (uint256 i = 0; i < calls.length; ++i) {
+            vm.prank(_seatOwner(1));
+            (bool ok, bytes memory answer) = address(seats).call(calls[i]);
+            assertFalse(ok);
+            assertEq(bytes32(bytes4(answer)), bytes32(ISeats.NotCourt.selector));
+            vm.prank(suite[i]);
+            (ok,) = address(seats).call(calls[i]);
+            assertTrue(ok);
+        }
+        assertEq(seats.seatOf(1).bond, BOND - 4e9);
+        assertEq(token.balanceOf(stranger), 2e9 / 20 + 2e9);
     }
 }
