@@ -43,7 +43,7 @@ class Learner:
         self.config = config
         self.temperature = temperature
         self.placement = placement or Placement()
-        self.policy = Policy(folder, dtype, self.placement)
+        self.policy = Policy(folder, dtype, self.placement, lora=config.lora)
         self.optimizers = build_optimizers(self.policy.model, config)
         penalty = config.algorithm.kl.coefficient > 0
         self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
