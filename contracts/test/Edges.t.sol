@@ -269,4 +269,20 @@ contract EdgesTest is Network {
         assertEq(seats.seatOf(1).bond, BOND - 4e9);
         assertEq(token.balanceOf(stranger), 2e9 / 20 + 2e9);
     }
+
+    function test_secondRoundsDecisionIsItsOwnMembers() public {
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(1), _all(3), _all(11)));
+        _vote(0, 1, _three(_all(4), _all(4), _all(1)));
+        (uint256 round, uint256[] memory members, uint256[] memory votes, bytes32 seed, uint256 code) =
+            court.decisionOf(pool, s);
+        assertEq(round, 1);
+        assertEq(code, Codes.REJECT_SAMPLING);
+        assertEq(uint256(seed), uint256(court.roundOf(pool, 0, 1).seed));
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(members[i], court.roundOf(pool, 0, 1).seats[i]);
+            assertEq(votes[i], i == 2 ? 1 : 4);
+        }
+        assertEq(court.roundOf(pool, 0, 0).codes, Codes.UNDECIDED); // the first round's outcome stays what it was
+    }
 }

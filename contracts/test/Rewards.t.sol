@@ -53,7 +53,7 @@ contract RewardsTest is Network {
     function _appealed() private returns (uint256 s, uint256 trial, uint256 appealTrial) {
         PoolTerms memory t = defaultTerms();
         t.appealJury = 7;
-        _openSeats(10);
+        _openSeats(7); // as many as such a pool needs: 18
         _nextEpoch();
         vm.prank(operator);
         pools.leavePool(pool, node);
@@ -109,5 +109,40 @@ contract RewardsTest is Network {
         assertEq(token.balanceOf(stranger) - disputers, appeals.depositOf(pool, 0));
         assertEq(token.balanceOf(operator) - appellants, appeals.depositOf(pool, 1));
         assertEq(token.balanceOf(address(appeals)), 0);
+    }
+
+    function test_secondJuryHasNobodyOfTheFirstNorOfTheCommittee() public {
+        (, uint256 trial, uint256 appealTrial) = _appealed();
+        uint256[] memory members = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory jurors = juries.seatsOf(trial);
+        uint256[] memory seconds_ = juries.seatsOf(appealTrial);
+        uint256 met;
+        for (uint256 i = 0; i < members.length; ++i) {
+            met |= 1 << members[i];
+        }
+        for (uint256 i = 0; i < jurors.length; ++i) {
+            met |= 1 << jurors[i];
+        }
+        for (uint256 i = 0; i < seconds_.length; ++i) {
+            assertEq(met & (1 << seconds_[i]), 0);
+            met |= 1 << seconds_[i];
+        }
+        assertEq(seconds_.length, 7);
+    }
+
+    /// Five who were right share what there is, and no grain more.
+    function test_juryIsPaidOutOfWhatThereIs() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.ACCEPT);
+        vm.prank(address(appeals));
+        assertEq(juries.conclude(trial, Codes.ACCEPT, 1e9 + 4), 1e9);
+        token.mint(address(juries), 1e9);
+        for (uint256 i = 0; i < 5; ++i) {
+            uint256 seat = juries.seatsOf(trial)[i];
+            juries.closeJuror(trial, i);
+            assertEq(token.balanceOf(_seatOwner(seat)), 2e8);
+        }
     }
 }
