@@ -285,4 +285,15 @@ contract EdgesTest is Network {
         }
         assertEq(court.roundOf(pool, 0, 0).codes, Codes.UNDECIDED); // the first round's outcome stays what it was
     }
+
+    function test_newPoolIsEmpty() public {
+        IPools.Pool memory p = pools.poolOf(_createPool(defaultTerms()));
+        assertEq(p.owner, owner);
+        assertEq(p.free, BUDGET);
+        assertEq(p.steps, 0);
+        assertEq(p.sequence, 0);
+        assertEq(p.laneStart, 0);
+        assertEq(p.seedBlock, 0);
+        assertEq(p.settleAt, 0);
+    }
 }
