@@ -83,4 +83,42 @@ contract EventsTest is Planting {
         }
         assertEq(named, 1);
     }
+
+    /// What a pool holds follows from what came in and went out.
+    function test_budgetsComeAndGoWithEvents() public {
+        _give(stranger, address(pools), 7e9);
+        vm.expectEmit(address(pools));
+        emit IPools.PoolFunded(pool, stranger, 7e9);
+        vm.prank(stranger);
+        pools.fund(pool, 7e9);
+        vm.expectEmit(address(pools));
+        emit IPools.StatusSet(pool, IPools.Status.Closing);
+        vm.prank(owner);
+        pools.closePool(pool);
+        _wait(30 days);
+        vm.expectEmit(address(pools));
+        emit IPools.StatusSet(pool, IPools.Status.Settled);
+        vm.expectEmit(address(pools));
+        emit IPools.LeftoverTaken(pool, owner, BUDGET + 7e9);
+        vm.prank(owner);
+        pools.settlePool(pool);
+        _give(owner, address(pools), 5e9);
+        vm.expectEmit(address(pools));
+        emit IPools.PoolFunded(pool + 1, owner, 5e9);
+        vm.prank(owner);
+        pools.createPool(defaultTerms(), 5e9);
+    }
+
+    function test_feesAreAnnouncedPaidAndBurnt() public {
+        _submit();
+        _vote(0, 0, _three(_all(1), _all(1), _all(3)));
+        _passWindow();
+        uint256[] memory members = court.roundOf(pool, 0, 0).seats;
+        vm.expectEmit(address(pools));
+        emit IPools.FeePaid(pool, _seatOwner(members[0]), FEE, 0);
+        court.closeMember(pool, 0, 0, 0);
+        vm.expectEmit(address(pools));
+        emit IPools.FeePaid(pool, _seatOwner(members[2]), 0, FEE);
+        court.closeMember(pool, 0, 0, 2);
+    }
 }
