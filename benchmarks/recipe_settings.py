@@ -7,7 +7,7 @@ from benchmarks.learning import demo_config
 from protocol.config import PoolConfig, WorkConfig
 from protocol.training import TrainConfig
 
-SEEDS = (1, 7, 42)
+SEEDS = (7, 1, 42)
 ASYNCHRONY = (0, 1, 2, 4, 8)
 BUDGETS = (4, 22)
 """Tokens: what the base model spends on an answer without and with a thought."""
