@@ -19,7 +19,7 @@ from trainer.batches.micro_batch import MicroBatch, micro_batch
 from trainer.batches.packing import plan_rows
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.optimizer import apply_update, build_optimizer
+from trainer.optimizer import apply_update, build_optimizers
 from trainer.rollouts import Group, TrainRollout
 from trainer.state.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
 from trainer.step_metrics import StepMetrics, StepTotals
@@ -44,7 +44,7 @@ class Learner:
         self.temperature = temperature
         self.placement = placement or Placement()
         self.policy = Policy(folder, dtype, self.placement)
-        self.optimizer = build_optimizer(self.policy.model, config)
+        self.optimizers = build_optimizers(self.policy.model, config)
         penalty = config.algorithm.kl.coefficient > 0
         self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
         self.generator = torch.Generator().manual_seed(seed)
@@ -78,11 +78,11 @@ class Learner:
     def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
         """Begin to write everything that a bit-exact resume needs, plus `extra` (JSON), to appear at `folder`."""
         state = LearnerState(self.step, self.updates, bytes(self.generator.get_state().tolist()).hex(), extra or {})
-        return start_checkpoint(folder, self.policy.model, [self.optimizer], state, self.placement.ranks)
+        return start_checkpoint(folder, self.policy.model, self.optimizers, state, self.placement.ranks)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
         """Restore what `start_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
-        state = read_checkpoint(folder, self.policy.model, [self.optimizer], self.placement.ranks)
+        state = read_checkpoint(folder, self.policy.model, self.optimizers, self.placement.ranks)
         self.step, self.updates = state.step, state.updates
         self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra
@@ -121,8 +121,7 @@ class Learner:
                 weights += weight_sums(batch.old, batch.sampled, batch.sequence)
         reference = self.config.optimizer.ess_reference
         scale = 1.0 if reference is None else rate_scale(effective_share(self.placement.ranks.sum(weights)), reference)
-        norm = apply_update(self.policy.model, self.optimizer, self.config, self.updates, scale)
-        totals.updated(norm, self.optimizer.param_groups[0]["lr"])
+        totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates, scale))
         self.updates += 1
 
     def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:

@@ -1,5 +1,6 @@
 """What a training step says about itself: sums over tokens on every rank, then one record."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -81,7 +82,7 @@ class StepTotals:
             reward_mean=sum(one.reward for one in rollouts) / count,
             task_reward_mean=sum(one.task_reward for one in rollouts) / count,
             entropy=entropy / each,
-            grad_norm=max(self.norms, default=0.0),
+            grad_norm=math.nan if any(map(math.isnan, self.norms)) else max(self.norms, default=0.0),
             clip_low=low / each,
             clip_high=high / each,
             kl=kl / each,
