@@ -14,8 +14,8 @@ _RATES = OptimizerConfig(method=AdamWConfig(learning_rate=2e-5), schedule=Schedu
 
 
 class SftConfig(DaemonConfig):
-    """`model`: a folder or Hugging Face id; `data`: a file of conversations, one JSON object a line; `out`: the folder to
-    write; `home` keeps checkpoints and `metrics.jsonl`.
+    """`model`: a folder or Hugging Face id; `data`: a file of conversations, one JSON object a line; `out`: the folder
+    to write; `home` keeps checkpoints and `metrics.jsonl`.
 
     Every update learns from `batch` conversations, in an order that `seed` decides anew each epoch; there are `updates`
     of them, or as many as `epochs` take. Conversations of more than `max_tokens` are left out. `heldout` of the
@@ -46,4 +46,3 @@ class SftConfig(DaemonConfig):
         if (self.epochs is None) == (self.updates is None):
             raise ValueError("set either `epochs` or `updates`")
         return self
-

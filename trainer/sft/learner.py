@@ -11,7 +11,6 @@ from protocol.training import OptimizerConfig, TrainConfig
 from trainer.batches.micro_batch import MicroBatch
 from trainer.batches.packing import plan_rows
 from trainer.model.policy import Policy
-from trainer.model.sharding import Placement
 from trainer.optimizer import apply_update, build_optimizers
 from trainer.sft.examples import Example
 from trainer.sft.rows import packed_row
