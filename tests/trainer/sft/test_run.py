@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import load_file
 
 from protocol.errors import ConfigError
 from protocol.folders import file_digests
 from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
+from tests.trainer.crew import on_ranks
 from tests.trainer.helpers import small_model
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
 from trainer.guards import UnstableError
 from trainer.model.policy import Policy
-from trainer.model.sharding import Placement
+from trainer.model.sharding import Placement, make_placement
+from trainer.ranks import Ranks
 from trainer.sft.config import SftConfig
 from trainer.sft.examples import Example
 from trainer.sft.learner import ImitationLearner
@@ -154,3 +157,18 @@ def test_the_loss_is_that_of_the_plain_model_over_learned_tokens(base: Path) -> 
     assert learner.loss(examples) == pytest.approx(sum(lost) / 3, abs=1e-5)
     assert learner.update(examples).loss == pytest.approx(sum(lost) / 3, abs=1e-5)
     assert math.isfinite(learner.loss(examples))
+
+
+def fine_tuned(ranks: Ranks, settings: SftConfig) -> int:
+    return SftRun(settings, make_placement(settings.parallel, settings.memory, "cpu", ranks)).run()
+
+
+def test_two_ranks_learn_what_one_process_learns(base: Path, data: Path, tmp_path: Path) -> None:
+    alone = config(base, data, tmp_path / "alone")
+    together = config(base, data, tmp_path / "together")
+    assert SftRun(alone, Placement()).run() == EXIT_DONE
+    assert on_ranks(2, fine_tuned, together) == [EXIT_DONE, EXIT_DONE]
+    losses = [[line["loss"] for line in records(tmp_path / home)] for home in ("alone", "together")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    mine, theirs = (load_file(one.out / "model.safetensors") for one in (alone, together))
+    assert max(float((mine[name] - theirs[name]).abs().max()) for name in mine) < 1e-4
