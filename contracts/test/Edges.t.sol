@@ -296,4 +296,30 @@ contract EdgesTest is Network {
         assertEq(p.seedBlock, 0);
         assertEq(p.settleAt, 0);
     }
+
+    /// The first file of each of two pools: another node's, with another outcome and another dispute.
+    function test_poolsSideBySideShareNothing() public {
+        uint256 one = pool;
+        _submit();
+        _voteAll(0, Codes.ACCEPT);
+        address second = _register(operator, "second", STAKE);
+        pool = _createPool(defaultTerms());
+        vm.prank(operator);
+        pools.join(pool, second);
+        _step();
+        assertEq(_submitFrom(second, 500), 0);
+        assertEq(pools.submissionOf(pool, 0).units, 500);
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        assertEq(_code(0), Codes.REJECT_WEIGHTS);
+        _dispute(operator, 0);
+        assertEq(appeals.disputeOf(one, 0).disputer, address(0));
+        assertEq(court.roundOf(one, 0, 0).codes, Codes.ACCEPT);
+        assertEq(court.roundOf(pool, 0, 0).codes, Codes.DISPUTED);
+        pool = one;
+        assertEq(_code(0), Codes.ACCEPT);
+        assertEq(pools.submissionOf(one, 0).earned, 1_000);
+        assertEq(pools.accountOf(one, second).counter, 0);
+        _passWindow();
+        assertEq(_claim(0), 1e9);
+    }
 }
