@@ -15,12 +15,7 @@ contract EventsTest is Planting {
     function test_settlementNamesEachFilesOutcome() public {
         uint256 s = _submit();
         _draw(0, 0);
-        for (uint256 i = 0; i < 3; ++i) {
-            _commit(0, 0, i, _all(1));
-        }
-        for (uint256 i = 0; i < 3; ++i) {
-            _reveal(0, 0, i, _all(1));
-        }
+        _acceptAll();
         FileRef[] memory refs = _refs(0);
         vm.expectEmit(address(court));
         emit ICourt.LaneSettled(pool, 0, 0, Codes.ACCEPT);
@@ -120,5 +115,34 @@ contract EventsTest is Planting {
         vm.expectEmit(address(pools));
         emit IPools.FeePaid(pool, _seatOwner(members[2]), 0, FEE);
         court.closeMember(pool, 0, 0, 2);
+    }
+
+    function test_bodiesAreAnnouncedWithTheirSeeds() public {
+        uint256 s = _submit();
+        _attest(0);
+        uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
+        _blocks(seedBlock + 1 - height);
+        (uint256[] memory members,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
+        vm.expectEmit(address(court));
+        emit ICourt.CommitteeDrawn(pool, 0, 0, seedBlock, seed, members);
+        court.draw(pool, 0, 0);
+        _acceptAll();
+        court.settle(pool, 0, 0, _refs(0));
+        uint256 trial = _dispute(stranger, s);
+        _blocks(3);
+        (members,, seed,) = juries.juryOf(trial);
+        vm.expectEmit(address(juries));
+        emit IJuries.JuryDrawn(trial, height - 1, seed, members);
+        juries.draw(trial);
+    }
+
+    /// @dev All votes of lane 0's drawn committee.
+    function _acceptAll() private {
+        for (uint256 i = 0; i < 3; ++i) {
+            _commit(0, 0, i, _all(1));
+        }
+        for (uint256 i = 0; i < 3; ++i) {
+            _reveal(0, 0, i, _all(1));
+        }
     }
 }

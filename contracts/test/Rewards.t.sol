@@ -51,6 +51,11 @@ contract RewardsTest is Network {
 
     /// @dev A pool with appeals, in which a first jury overturned an accepted file and its operator appealed.
     function _appealed() private returns (uint256 s, uint256 trial, uint256 appealTrial) {
+        (s, trial, appealTrial) = _appeal();
+        _juryVotes(appealTrial, Codes.ACCEPT);
+    }
+
+    function _appeal() private returns (uint256 s, uint256 trial, uint256 appealTrial) {
         PoolTerms memory t = defaultTerms();
         t.appealJury = 7;
         _openSeats(7); // as many as such a pool needs: 18
@@ -71,7 +76,6 @@ contract RewardsTest is Network {
         vm.prank(operator);
         appeals.appeal(pool, s);
         appealTrial = appeals.disputeOf(pool, s).appealTrial;
-        _juryVotes(appealTrial, Codes.ACCEPT);
     }
 
     /// The seven who were right are paid out of what the five and the disputer lose, and so are the appellant's fifth and
@@ -144,5 +148,24 @@ contract RewardsTest is Network {
             juries.closeJuror(trial, i);
             assertEq(token.balanceOf(_seatOwner(seat)), 2e8);
         }
+    }
+
+    /// Two second juries in a row stay silent: the first one's verdict stands, and the appellant has its deposit back.
+    function test_verdictStandsWhenNoSecondJuryJudges() public {
+        _openSeats(14);
+        (uint256 s,, uint256 appealTrial) = _appeal();
+        uint256 before = token.balanceOf(operator) + appeals.depositOf(pool, 1);
+        for (uint256 i = 0; i < 2; ++i) {
+            _juryVotes(appealTrial, 0);
+            _wait(60);
+            _conclude(s);
+            if (i == 0) appealTrial = appeals.disputeOf(pool, s).appealTrial;
+        }
+        assertTrue(appeals.disputeOf(pool, s).resolved);
+        assertEq(_code(s), Codes.REJECT_SAMPLING);
+        assertEq(token.balanceOf(operator), before);
+        assertEq(token.balanceOf(stranger), 10_000e9 + appeals.depositOf(pool, 0));
+        assertEq(token.balanceOf(address(appeals)), 0);
+        assertEq(stakes.stakeOf(node), 0);
     }
 }
