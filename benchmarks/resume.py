@@ -32,6 +32,7 @@ Progress = Callable[[str], None]
 CHANGES = ((2, 1), (2, 4), (1, 2), (4, 2))
 KILLS_PER_RUN = 5
 RUN_SECONDS = 900.0
+MOMENT_SECONDS = 2.0
 
 
 def run(quick: bool, progress: Progress, count: int = 0) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def run(quick: bool, progress: Progress, count: int = 0) -> dict[str, Any]:
         steady = home / "steady"
         seconds = finish(start(steady, 2))
         progress(f"an uninterrupted run of {STEPS} steps took {seconds:.0f} s")
-        found = kill_all(home, steady, wanted, seconds, progress)
+        found = kill_all(home, steady, wanted, progress)
         alone = home / "alone"
         finish(start(alone, 1))
         changes = CHANGES[:1] if quick else CHANGES
@@ -52,13 +53,13 @@ def run(quick: bool, progress: Progress, count: int = 0) -> dict[str, Any]:
     return {**found, "steps": STEPS, "ranks": errors}
 
 
-def kill_all(home: Path, steady: Path, wanted: int, seconds: float, progress: Progress) -> dict[str, Any]:
+def kill_all(home: Path, steady: Path, wanted: int, progress: Progress) -> dict[str, Any]:
     """Runs with up to five kills each, until `wanted` ranks were killed."""
     dice, kills, runs, equal, repeated = random.Random(1), 0, 0, 0, 0
     while kills < wanted:
         killed = home / f"killed-{runs}"
         quota = min(KILLS_PER_RUN, wanted - kills)
-        done = killed_run(killed, quota, seconds, dice, progress)
+        done = killed_run(killed, quota, dice, progress)
         kills, runs = kills + done, runs + 1
         same = file_digests(export_path(killed, STEPS)) == file_digests(export_path(steady, STEPS))
         equal += same
@@ -71,27 +72,33 @@ def kill_all(home: Path, steady: Path, wanted: int, seconds: float, progress: Pr
     return {"kills": kills, "runs": runs, "bit_equal": equal == runs, "repeated": repeated}
 
 
-def killed_run(home: Path, quota: int, seconds: float, dice: random.Random, progress: Progress) -> int:
+def killed_run(home: Path, quota: int, dice: random.Random, progress: Progress) -> int:
     """One run, killed up to `quota` times while it is on its way; returns how often."""
     done = 0
     while done < quota:
         process = start(home, 2)
-        ended = time.monotonic() + dice.uniform(0.0, seconds)
-        while process.poll() is None and time.monotonic() < ended:
-            time.sleep(0.02)
-        ranks = [] if process.poll() is not None else psutil.Process(process.pid).children()
-        if process.poll() == EXIT_DONE:
+        victims = wait_for_a_moment(process, home, dice)
+        if not victims:
             break
-        if ranks:
-            os.kill(dice.choice(ranks).pid, signal.SIGKILL)
-            done += 1
-        else:
-            process.kill()  # before it had any ranks; not counted
+        os.kill(dice.choice(victims).pid, signal.SIGKILL)
+        done += 1
         process.wait(RUN_SECONDS)
-        steps = len(Records(home).metrics())
-        progress(f"{home.name}: kill {done} after {steps} steps")
+        progress(f"{home.name}: kill {done} after {len(Records(home).metrics())} steps")
     finish(start(home, 2))
     return done
+
+
+def wait_for_a_moment(process: "subprocess.Popen[bytes]", home: Path, dice: random.Random) -> list[psutil.Process]:
+    """Let a trainer start, or take one to three more steps, and then go on for a part of another; its ranks, none if it
+    has finished."""
+    goal = len(Records(home).metrics()) + dice.randint(0, 3)
+    launcher, deadline = psutil.Process(process.pid), time.monotonic() + RUN_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if len(launcher.children()) == 2 and len(Records(home).metrics()) >= goal:
+            time.sleep(dice.uniform(0.0, MOMENT_SECONDS))
+            return [] if process.poll() is not None else launcher.children()
+        time.sleep(0.02)
+    return []
 
 
 def resumed_error(home: Path, alone: Path, first: int, second: int) -> float:

@@ -39,6 +39,7 @@ from trainer.config import GuardConfig, TrainerConfig
 from trainer.daemon import Trainer
 from trainer.exits import EXIT_DONE, EXIT_UNSTABLE
 from trainer.guards import UnstableError
+from trainer.model.sharding import Placement
 from trainer.state.checkpoint import checkpoints
 from trainer.step_metrics import StepMetrics
 from trainer.tiny_model import tiny_model_config
@@ -184,8 +185,10 @@ class QuarterSolver:
 class MortalTrainer(Trainer):
     """May be killed before and after a checkpoint."""
 
-    def __init__(self, world: TrainersWorld, config: TrainerConfig, outside: TrainerCollaborators) -> None:
-        super().__init__(config, outside)
+    def __init__(
+        self, world: TrainersWorld, config: TrainerConfig, outside: TrainerCollaborators, placement: Placement | None
+    ) -> None:
+        super().__init__(config, outside, placement)
         self._world = world
 
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
@@ -195,16 +198,21 @@ class MortalTrainer(Trainer):
         return done
 
 
-def start(world: TrainersWorld, **changes: object) -> Trainer:
-    """A trainer in a world."""
-    config = TrainerConfig(
-        home=world.home, deployment=Path(), rpc=("http://127.0.0.1:1",), pool=1, orchestrator="", cache=Path(),
+def config_of(base: Path, home: Path) -> TrainerConfig:
+    """Of a trainer in a world with these folders."""
+    return TrainerConfig(
+        home=home, deployment=Path(), rpc=("http://127.0.0.1:1",), pool=1, orchestrator="", cache=Path(),
         key=KeyConfig(keystore=Path()), s3=S3Settings(endpoint="http://127.0.0.1:1", bucket="pool", credentials=Path()),
-        base=world.base, seed=5, poll_seconds=0.001, heartbeat_seconds=1,
+        base=base, seed=5, poll_seconds=0.001, heartbeat_seconds=1,
     )  # fmt: skip
+
+
+def start(world: TrainersWorld, placement: Placement | None = None, **changes: object) -> Trainer:
+    """A trainer in a world."""
+    config = config_of(world.base, world.home).model_copy(update=changes)
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
     outside = TrainerCollaborators(**fakes, carrier=None, evaluator=QuarterSolver())
-    return MortalTrainer(world, config.model_copy(update=changes), outside)
+    return MortalTrainer(world, config, outside, placement)
 
 
 def vars_of(score: Any) -> tuple[float, float, float]:
