@@ -1,7 +1,6 @@
-"""The records of the projected state: plain data, filled by `chain.reducers` from events only.
+"""The records of the projected state: plain data, filled by `chain.reducers` from events only (juries: `chain.judging`).
 
-Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's. Who
-judges is in `chain.judging`.
+Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's.
 """
 
 from dataclasses import dataclass, field, fields
@@ -136,8 +135,8 @@ class Pool:
     @property
     def escrow(self) -> int:
         """What Pools should hold for it, in grains."""
-        spent = self.claimed + self.fees_paid + self.fees_burnt + self.forfeited + self.leftover
-        return self.funded + self.from_stakes - spent
+        burnt = self.fees_burnt + self.forfeited
+        return self.funded + self.from_stakes - self.claimed - self.fees_paid - burnt - self.leftover
 
 
 @dataclass
