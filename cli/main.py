@@ -19,6 +19,7 @@ from cli.commands import (
     pool,
     run,
     status,
+    trainer,
     validator,
     verify,
 )
@@ -46,7 +47,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(validator.app, name="validator")
 app.add_typer(pool.app, name="pool")
 app.add_typer(governance.app, name="governance")
-run.register(app, validator.app)
+run.register(app, {"trainer": trainer.app, "validator": validator.app})
 
 
 def main() -> None:
