@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from demo.services.process import die_with_parent
 from protocol.errors import MusterError
+from runtime.process import die_with_parent
 
 log = logging.getLogger("muster.supervisor")
 _MAX_BACKOFF = 10.0

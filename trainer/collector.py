@@ -36,7 +36,7 @@ class FileCollector:
     ) -> None:
         self._config, self._train = config, pool_config.train
         self._client, self._records, self._loader, self._carrier = client, records, loader, carrier
-        self.refused: set[str] = set()
+        self.refused: set[str] = set(config.exclude)
         self.late: set[str] = set()
         self._overturned: set[str] = set()
         self._missing: dict[str, float] = {}

@@ -45,12 +45,24 @@ class ComputeConfig(BaseModel):
     memory: MemoryConfig = MemoryConfig()
 
 
+class GuardConfig(Document):
+    """When a step counts as unstable and is not published: a gradient norm of more than `norm_factor` times the median
+    of the last `norm_window` steps, an entropy (nats) below `entropy_share` of the last steps' or below
+    `entropy_floor`, and anything that is not a number."""
+
+    norm_factor: float = Field(50.0, gt=1)
+    norm_window: int = Field(20, ge=5)
+    entropy_share: float = Field(0.1, ge=0, lt=1)
+    entropy_floor: float = Field(0.0, ge=0)
+
+
 class TrainerConfig(ProcessConfig):
     """`key` is the pool owner's: it signs manifests, publishes steps and opens canaries. `base` is the folder of policy
     step 0; without it the pool configuration's `model.source` is used (`seed` for the demo's own model).
     `carrier`: the key of a node of the owner's whose every file is a canary, and consents to that when it is opened.
     `keep_exports`: policy folders kept on disk. An accepted file that the bucket lacks for `missing_seconds` is
-    skipped. docs/training.md explains `parallel` and `memory`."""
+    skipped, and so are those whose SHA-256 `exclude` names. docs/training.md explains `guards`, `parallel` and
+    `memory`."""
 
     key: KeyConfig
     s3: S3Settings
@@ -61,5 +73,7 @@ class TrainerConfig(ProcessConfig):
     carrier: KeyConfig | None = None
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
     missing_seconds: float = Field(60.0, ge=0)
+    exclude: tuple[str, ...] = ()
+    guards: GuardConfig = GuardConfig()
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()

@@ -1,7 +1,7 @@
 """The trainer's process: consumes accepted files, takes GRPO steps, publishes every policy step; survives kills.
 
-Order of a step: train → checkpoint → records → upload → chain → report. Whatever a kill interrupts is done again from
-the checkpoint: training is bit-exact, everything after it idempotent.
+Order of a step: train → guards → checkpoint and export → records → upload → chain → report. Whatever a kill interrupts
+is done again from the checkpoint: training is bit-exact, everything after it idempotent.
 """
 
 import logging
@@ -24,31 +24,38 @@ from trainer.collaborators import TrainerCollaborators
 from trainer.collector import Batch, FileCollector
 from trainer.config import TrainerConfig
 from trainer.evaluation.evaluations import Candidate, Evaluations
+from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, EXIT_WRONG
+from trainer.followers import lead
+from trainer.guards import UnstableError, check_step
 from trainer.inbox import file_id
 from trainer.learner import Learner
 from trainer.loader import Loader
 from trainer.model.sharding import Placement
 from trainer.publisher import StepPublisher
+from trainer.ranks import RanksLostError
 from trainer.reports import Reports
 from trainer.state.progress import TrainingProgress
 from trainer.state.records import Records, file_record, step_record
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
-EXIT_DONE, EXIT_STOPPED = 0, 4
+_DISK_RETRY_SECONDS = 15.0
 
 
 class Trainer:
-    """One pool's training run. `run` returns 0 when the last step is published, 4 when stopped before."""
+    """One pool's training run, on rank 0. `run` returns one of the codes of trainer/exits.py."""
 
-    def __init__(self, config: TrainerConfig, outside: TrainerCollaborators) -> None:
+    def __init__(
+        self, config: TrainerConfig, outside: TrainerCollaborators, placement: Placement | None = None
+    ) -> None:
         self.config, self.outside = config, outside
         self.pool_config = pool = outside.client.pool_config()
         self.home = outside.client.home
         self.records = Records(self.home)
         self.reports = Reports(outside.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.task, config.seed)
-        self.progress = TrainingProgress(self.home / "checkpoints", partial(self._make_learner, base), self.records)
+        self.group = lead(config, pool, base, placement or Placement(device=config.engine.device))
+        self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
         loader = Loader(pool, outside.bucket.get, base)
         self.canaries = CanaryPlan.of(outside.account, config.pool, outside.carrier)
@@ -74,13 +81,23 @@ class Trainer:
         beats.start()
         opener.start()
         self.evaluations.start()
+        code = EXIT_LOST
         try:
-            return EXIT_DONE if self._train() else EXIT_STOPPED
+            code = EXIT_DONE if self._train() else EXIT_STOPPED
+        except RanksLostError as error:
+            log.error("%s", error)
+        except UnstableError as error:
+            code = self._stop_unstable(error)
+        except MusterError:
+            code = EXIT_WRONG
+            raise
         finally:
+            self.group.end(code)
             self.evaluations.stop()
             opener.stop()
             beats.stop()
             self.outside.client.close()
+        return code
 
     def _train(self) -> bool:
         """Every step that is left; False if asked to stop first."""
@@ -100,10 +117,15 @@ class Trainer:
         log.info("the run is over at policy step %d", self.learner.step)
         return True
 
-    def _make_learner(self, base: Path) -> Learner:
-        pool, config = self.pool_config, self.config
-        placement = Placement(device=config.engine.device)
-        return Learner(base, pool.train, pool.work.temperature, pool.model.dtype, placement, config.seed)
+    def _stop_unstable(self, error: UnstableError) -> int:
+        """Say so in the log and on the dashboard, where it stays as the last thing heard of the trainer."""
+        log.error("%s", error)
+        self._phase = f"stopped: {error.what}"
+        try:
+            self.outside.orchestrator.heartbeat(self._beat())
+        except MusterError as failure:
+            log.warning("%s", failure)
+        return EXIT_UNSTABLE
 
     def _step(self) -> None:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step
@@ -114,10 +136,12 @@ class Trainer:
         groups, files = batch
         waited = time.monotonic() - started
         self._phase = f"training step {self.learner.step + 1}"
-        metrics = self.learner.train_step(groups)
+        metrics = self.group.train_step(groups)
+        check_step(self.config.guards, metrics, self.records.metrics())
         self.progress.consumed |= {file_id(sub) for sub in files}
         record, entries = step_record(metrics, files, waited), [file_record(metrics.step, sub) for sub in files]
-        self.checkpoint(record, entries)
+        if not self.checkpoint(record, entries):
+            return
         self.records.write(record, entries)
         self.publish_step()
         log.info(
@@ -125,9 +149,16 @@ class Trainer:
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
         )  # fmt: skip
 
-    def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> None:
-        """Save the weights with the records of their step: a kill after this loses neither."""
-        self.progress.keep(record, files)
+    def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
+        """Save the weights with the records of their step, so that a kill after this loses neither, and export them.
+        A disk that is full is waited for; False if asked to stop meanwhile."""
+        step = self.learner.step
+
+        def attempt() -> bool:
+            self.progress.keep(record, files, lambda: self.group.export(self._policy_folder(step)))
+            return True
+
+        return bool(self._until(f"writing the checkpoint of step {step}", attempt, _DISK_RETRY_SECONDS))
 
     def _next_batch(self) -> Batch | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed)
@@ -141,7 +172,7 @@ class Trainer:
         self._phase = f"publishing step {step}"
         folder = self._policy_folder(step)
         if not folder.is_dir():
-            self.learner.policy.export(folder)
+            self.group.export(folder)
         self._until(self._phase, partial(self._upload, folder, step))
         if record:
             record["timings"]["publish"] = round(time.monotonic() - started, 3)
@@ -185,9 +216,9 @@ class Trainer:
         for signed in self.evaluations.collect():
             self.reports.evaluation(signed)
 
-    def _until(self, what: str, attempt: Callable[[], T | None]) -> T | None:
-        """Repeat `attempt` until it returns something; None if asked to stop first. Failures of chain, bucket or
-        service that may be temporary are logged and retried."""
+    def _until(self, what: str, attempt: Callable[[], T | None], pause: float = 0.0) -> T | None:
+        """Repeat `attempt` until it returns something; None if asked to stop first. Failures of chain, bucket, service
+        or disk that may be temporary are logged and retried, after at least `pause` seconds."""
         self._phase = what
         with WAITS.on(what):
             while not self.stopping.is_set():
@@ -195,13 +226,13 @@ class Trainer:
                     result = attempt()
                     if result is not None:
                         return result
-                except (ConfigError, IntegrityError):
+                except (ConfigError, IntegrityError, RanksLostError):
                     raise
                 except MusterError as error:
                     log.warning("%s; trying again", error)
                 self._keep_evaluations()
                 self.reports.flush()
-                self.stopping.wait(self.config.poll_seconds)
+                self.stopping.wait(max(pause, self.config.poll_seconds))
         return None
 
     def _beat(self) -> HeartbeatRequest:

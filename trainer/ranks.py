@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -53,8 +53,11 @@ class Ranks(Protocol):
     def barrier(self) -> None:
         """Wait until every rank is here."""
 
-    def command(self, value: T) -> T:
+    def command(self, value: Any = None) -> Any:
         """As `broadcast`, for which the other ranks wait as long as rank 0 lives."""
+
+    def hurry(self, seconds: float) -> None:
+        """From now on wait for a command only `seconds` without a sign of life. May be called from another thread."""
 
     def close(self) -> None:
         """Leave the group; nothing else may be called afterwards."""
@@ -76,8 +79,11 @@ class OneRank:
     def barrier(self) -> None:
         pass
 
-    def command(self, value: T) -> T:
+    def command(self, value: Any = None) -> Any:
         return value
+
+    def hurry(self, seconds: float) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -119,10 +125,13 @@ class DistributedRanks:
         with self._together("a meeting of all ranks"):
             dist.all_reduce(torch.zeros(1))
 
-    def command(self, value: T) -> T:
+    def command(self, value: Any = None) -> Any:
         with self._together("the wait for rank 0's next command"):
             self._calls.next()
         return self.broadcast(value)
+
+    def hurry(self, seconds: float) -> None:
+        self._calls.limit = seconds
 
     def close(self) -> None:
         self._calls.close()
@@ -143,7 +152,8 @@ class Calls:
     """Rank 0 calls, the others wait to be called, by keys of the group's store."""
 
     def __init__(self, store: Store, rank: int, seconds: float) -> None:
-        self._store, self._first, self._limit, self._number = store, rank == 0, seconds, 0
+        self._store, self._first, self._number = store, rank == 0, 0
+        self.limit = seconds
         self._closing = threading.Event()
         if self._first:
             threading.Thread(target=self._live, args=(store,), daemon=True, name="signs of life").start()
@@ -162,7 +172,7 @@ class Calls:
             sign = self._store.get(_ALIVE) if self._store.check([_ALIVE]) else ""
             if sign != alive:
                 alive, since = sign, time.monotonic()
-            elif time.monotonic() - since > self._limit:
+            elif time.monotonic() - since > self.limit:
                 raise RuntimeError("rank 0 gives no sign of life")
 
     def close(self) -> None:

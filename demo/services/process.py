@@ -1,7 +1,5 @@
-"""What every service process needs: to die with its parent, to claim its port, to end with one clear line."""
+"""What every service process needs: to claim its port, to end with one clear line."""
 
-import ctypes
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +10,6 @@ from demo.ports import is_free
 from protocol.errors import ConfigError, MusterError
 from protocol.waits import wait_for
 from runtime.logs import start_logging
-
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
-
-
-def die_with_parent() -> None:
-    """Ask the kernel (Linux) to kill us when our parent ends, however it ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def claim(port: int, what: str) -> None:

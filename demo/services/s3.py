@@ -11,8 +11,9 @@ import time
 import warnings
 from pathlib import Path
 
-from demo.services.process import claim, die_with_parent, lock_folder, run_service
+from demo.services.process import claim, lock_folder, run_service
 from protocol.errors import ConfigError
+from runtime.process import die_with_parent
 
 
 def main() -> int:

@@ -35,7 +35,8 @@ from tests.chain.game import terms
 from tests.trainer.helpers import small_model
 from trainer.collaborators import TrainerCollaborators
 from trainer.config import TrainerConfig
-from trainer.daemon import EXIT_DONE, Trainer
+from trainer.daemon import Trainer
+from trainer.exits import EXIT_DONE
 from trainer.state.checkpoint import checkpoints
 from trainer.tiny_model import tiny_model_config
 
@@ -183,10 +184,11 @@ class MortalTrainer(Trainer):
         super().__init__(config, outside)
         self._world = world
 
-    def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> None:
+    def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
         self._world.act()
-        super().checkpoint(record, files)
+        done = super().checkpoint(record, files)
         self._world.act()
+        return done
 
 
 def start(world: TrainersWorld, **changes: object) -> Trainer:

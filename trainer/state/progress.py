@@ -7,6 +7,7 @@ from typing import Any
 
 from protocol.errors import IntegrityError
 from protocol.folders import drop_old, remove_leftovers
+from trainer.commands import LearnerGroup
 from trainer.learner import Learner
 from trainer.state.checkpoint import checkpoint_path, checkpoints
 from trainer.state.records import Records
@@ -16,25 +17,29 @@ _KEPT_CHECKPOINTS = 3
 
 
 class TrainingProgress:
-    """Starts from the newest intact checkpoint in `folder`, or from a fresh learner at policy step 0.
+    """Starts from the newest intact checkpoint in `folder`, or with the fresh learners of `group` at policy step 0.
 
     `consumed`: ids of the files trained on. `manifests`: digests of the policy steps published so far. `document`: the
     record of the learner's own step, empty for step 0: a restart must not report that step as empty.
     """
 
-    def __init__(self, folder: Path, make_learner: Callable[[], Learner], records: Records) -> None:
-        self._folder, self._records = folder, records
+    def __init__(self, folder: Path, group: LearnerGroup, records: Records) -> None:
+        self._folder, self._group, self._records = folder, group, records
         self.consumed: set[str] = set()
         self.manifests: list[bytes] = []
         self.document: dict[str, Any] = {}
         remove_leftovers(folder)
-        self.learner = make_learner()
         found = checkpoints(folder)
         if found and not any(map(self._resume, reversed(found))):
-            self.learner = make_learner()  # a damaged checkpoint may have left some of its weights
+            group.renew()  # a damaged checkpoint may have left some of its weights
 
-    def keep(self, document: dict[str, Any], files: list[dict[str, Any]]) -> None:
-        """Write the checkpoint of the step just trained, with its lines for the records."""
+    @property
+    def learner(self) -> Learner:
+        return self._group.learner
+
+    def keep(self, document: dict[str, Any], files: list[dict[str, Any]], meanwhile: Callable[[], None]) -> None:
+        """Write the checkpoint of the step just trained, with its lines for the records, and do something else
+        meanwhile. Raises MusterError if the checkpoint cannot be written; it may be tried again."""
         self.document = document
         extra = {
             "consumed": sorted(self.consumed),
@@ -42,12 +47,16 @@ class TrainingProgress:
             "document": document,
             "files": files,
         }
-        self.learner.start_checkpoint(checkpoint_path(self._folder, self.learner.step), extra).wait()
+        self._group.start_checkpoint(checkpoint_path(self._folder, self.learner.step), extra)
+        try:
+            meanwhile()
+        finally:
+            self._group.finish_checkpoint()
         drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
 
     def _resume(self, path: Path) -> bool:
         try:
-            extra = self.learner.load_checkpoint(path)
+            extra = self._group.load_checkpoint(path)
         except IntegrityError as error:
             log.warning("%s", error)
             return False
