@@ -4,6 +4,7 @@ import contextlib
 import re
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -34,17 +35,19 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> tuple[float, bool]:
     return matrix_flops(device, dtype), False
 
 
-def matrix_flops(device: torch.device, dtype: torch.dtype, size: int = 0) -> float:
-    """The best of a few products of square matrices, in operations a second."""
+def matrix_flops(
+    device: torch.device, dtype: torch.dtype, size: int = 0, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """The best of a few products of square matrices, in operations a second of `clock`."""
     size = size or (8192 if device.type == "cuda" else 1024)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     best = 0.0
     for _ in range(6):
         _wait(device)
-        start = time.perf_counter()
+        start = clock()
         left @ right
         _wait(device)
-        best = max(best, 2.0 * size**3 / (time.perf_counter() - start))
+        best = max(best, 2.0 * size**3 / (clock() - start))
     return best
 
 
