@@ -2,7 +2,7 @@
 
 A benchmark is a module of this package with `run(quick: bool, progress: Callable[[str], None]) -> dict`. Without a
 name all of them run, each in a process of its own. A full run is kept in benchmarks/results/<name>.json. Further
-parameters of a benchmark's `run` (resume, jobs, count, seed) are options for it alone.
+parameters of a benchmark's `run` (resume, jobs, count, seed, only) are options for it alone.
 """
 
 import argparse
@@ -54,10 +54,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument("--count", type=int, metavar="N", help="attacks: submissions per row; the result is not kept")
     parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
+    parser.add_argument("--only", metavar="TEXT", help="recipe: settings whose name contains it")
     options = parser.parse_args(arguments)
     if min(options.jobs or 1, options.count or 1) < 1:
         parser.error("--jobs and --count are at least 1")
-    extra = {name: value for name in ("resume", "jobs", "count", "seed") if (value := getattr(options, name))}
+    extra = {name: value for name in ("resume", "jobs", "count", "seed", "only") if (value := getattr(options, name))}
     wrong = sorted(set(options.names) - set(known))
     if wrong:
         parser.error(f"no benchmark {wrong[0]!r}; choose of {', '.join(known)}")

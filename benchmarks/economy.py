@@ -41,15 +41,16 @@ CHOICES = {
     "jurors on others' files": VOTE,
     "disputes": {"nothing": 0, "honest work": 1, "own fraud": 2},
     "appeals": {"no": 0, "yes": 1},
-    "false canary": {"none": 0, "on an accepted file": 1, "on a file not accepted": 2, "where none accepted": 3},
+    "false canary": {"none": 0, "accepted by most": 1, "not accepted by most": 2, "accepted by none": 3},
     "owner's service": {"attests": 0, "attests its own files only": 1, "rotates its key": 2, "pauses the pool": 3},
 }
 """By name and label what Market.sol's `Strategy` holds, in its order; the first label is the honest one."""
 KNOWN = (
     {"owner": 1, "votes on others' files": VOTE["reject"], "jurors on others' files": VOTE["reject"]},
-    {"owner": 1, "votes on others' files": VOTE["unavailable"], "votes so": 2, "false canary": 3},
-    {"owner": 1, "votes on others' files": VOTE["reject"], "votes so": 2, "false canary": 3},
-    {"owner": 1, "jurors on others' files": VOTE["reject"], "false canary": 1},
+    {"owner": 1, "votes on others' files": VOTE["unavailable"], "votes so": 2},
+    {"votes on others' files": VOTE["unavailable"]},
+    {"owner": 1, "votes on own files": VOTE["reject"], "jurors on own files": VOTE["reject"], "false canary": 2},
+    {"owner": 1, "jurors on own files": VOTE["reject"], "false canary": 1},
     {"votes on own files": VOTE["accept"], "jurors on own files": VOTE["accept"], "forged rows": ROWS},
     {"votes on own files": VOTE["unavailable"], "jurors on own files": VOTE["accept"], "forged rows": ROWS},
     {"votes on own files": VOTE["accept"], "forged rows": ROWS, "upload": 1},

@@ -1,14 +1,16 @@
-"""Warm-up, generation and GRPO in one process, without chain or storage: shows that the recipe learns.
+"""Warm-up, generation and training in one process, without chain or storage: shows that the recipe learns.
 
 `python -m benchmarks learning [--seed S] [--quick]`. Work is assigned as on chain, with stand-ins for block hashes and
 nodes; rollouts of step k come from the weights of step k − async_level. Keys: seed, steps, seconds, reward_first and
-reward_last (held-out task reward before and after), rewards (of each step). A quick run has two steps.
+reward_last (held-out task reward before and after), length_error_first and length_error_last (tokens off the target
+where the pool has targets, else null), rewards (of each step), files (that each step generated). A quick run has two
+steps.
 """
 
 import itertools
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from engines.loading import set_threads
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
+from protocol.rollouts.schema import Rollout
 from protocol.seeds import Work
 from protocol.training import TrainConfig
 from trainer.basemodel import base_model
@@ -39,53 +42,100 @@ def demo_config(steps: int = 30) -> PoolConfig:
     return PoolConfig(name="demo", model=tiny_model_config(), task=DEMO_TASK, train=TrainConfig(steps=steps))
 
 
-def file_groups(producer: Producer, work: Work) -> list[Group]:
-    """The groups of one file, as a worker makes them."""
+class OfflineWork:
+    """Files as workers make them, of a pool that no chain has. `load` chooses the policy."""
+
+    def __init__(self, config: PoolConfig) -> None:
+        self.config = config
+        self.producer = Producer(config, make_engine("transformers", max_batch=128))
+
+    def load(self, folder: Path) -> None:
+        self.producer.load(folder)
+
+    def rows(self, step: int, policy_step: int, file: int) -> tuple[Rollout, ...]:
+        """The rollouts of a file for training step `step` under the loaded policy, which is that of `policy_step`."""
+        seed_of_step = tagged_hash("muster/offline/1", 0, step)
+        work = Work(WorkId(PoolId(0, NODES[0], 0), NODES[file % 2], policy_step, file), seed_of_step, bytes(32))
+        return self.producer.make(work).rollouts
+
+    def length_error(self, folder: Path, step: int) -> float | None:
+        """Mean tokens off the target over a step's worth of fresh files; None without targets."""
+        self.load(folder)
+        rows = [row for file in range(self.config.train.files_per_step) for row in self.rows(step, step, file)]
+        errors = [abs(len(row.output_tokens) - row.target_length) for row in rows if row.target_length]
+        return sum(errors) / len(errors) if errors else None
+
+
+def groups_of(rows: Sequence[Rollout]) -> list[Group]:
     groups = []
-    for _, members in itertools.groupby(producer.make(work).rollouts, key=lambda row: row.slot):
+    for _, members in itertools.groupby(rows, key=lambda row: row.slot):
         made = (TrainRollout(r.prompt_tokens, r.output_tokens, r.reward, r.task_reward, r.logprobs) for r in members)
         groups.append(tuple(made))
     return groups
 
 
-def learn(seed: int, config: PoolConfig, cache: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
-    """Train for `config.train.steps` steps; returns first and last held-out reward and the rewards of each step."""
+def has_signal(group: Group) -> bool:
+    return len({rollout.reward for rollout in group}) > 1
+
+
+def batch_of(work: OfflineWork, step: int, policy_step: int, most_files: int | None) -> tuple[list[Group], int]:
+    """The groups of a training step, and how many files they came from.
+
+    With `most_files` groups without signal are dropped and generation goes on until the batch is full, within that many
+    files; without it the batch is `files_per_step` files as they come.
+    """
+    shape, fixed = work.config.work, work.config.train.files_per_step
+    wanted = fixed * shape.problems_per_file
+    groups: list[Group] = []
+    for file in range(most_files or fixed):
+        made = groups_of(work.rows(step, policy_step, file))
+        groups += [group for group in made if has_signal(group)] if most_files else made
+        if len(groups) >= wanted:
+            return groups[:wanted], file + 1
+    return groups, most_files or fixed
+
+
+def learn(
+    seed: int, config: PoolConfig, cache: Path | None, say: Callable[[str], None], most_files: int | None = None
+) -> dict[str, Any]:
+    """Train for `config.train.steps` steps from the base model of `seed`; `most_files` as in `batch_of`."""
     set_threads(1)
     start = time.monotonic()
     base = base_model(config.model, config.task, seed, cache, say)
     learner = Learner(base, config.train, config.work.temperature, config.model.dtype, seed=seed)
-    producer = Producer(config, make_engine("transformers", max_batch=128))
-    first = held_out_reward(producer.engine, config, base, 0)
+    work = OfflineWork(config)
+    engine = work.producer.engine
+    first, error_first = held_out_reward(engine, config, base, 0), work.length_error(base, 0)
     say(f"held-out task reward before: {first:.3f}")
-    rewards = []
+    rewards, files = [], []
     with tempfile.TemporaryDirectory(prefix="muster-offline-") as temporary:
         steps = [base]
         for step in range(config.train.steps):
             stale = max(0, step - config.train.async_level)
             begun = time.monotonic()
-            groups: list[Group] = []
-            producer.load(steps[stale])
-            for file in range(config.train.files_per_step):
-                seed_of_step = tagged_hash("muster/offline/1", 0, step)
-                # Of a pool that no chain has.
-                work = Work(WorkId(PoolId(0, NODES[0], 0), NODES[file % 2], stale, file), seed_of_step, bytes(32))
-                groups += file_groups(producer, work)
+            work.load(steps[stale])
+            groups, count = batch_of(work, step, stale, most_files)
             generated = time.monotonic() - begun
             metrics = learner.train_step(groups)
             steps.append(learner.policy.export(Path(temporary) / f"step-{step + 1}"))
             rewards.append(metrics.task_reward_mean)
+            files.append(count)
             say(
                 f"step {metrics.step}: reward {metrics.reward_mean:.3f}, entropy {metrics.entropy:.3f}, gradient "
                 f"{metrics.grad_norm:.3f}, groups {metrics.groups_used}, tokens {metrics.tokens}, "
                 f"generated in {generated:.2f} s, trained in {metrics.seconds:.2f} s"
             )
-        last = held_out_reward(producer.engine, config, steps[-1], config.train.steps)
+        last = held_out_reward(engine, config, steps[-1], config.train.steps)
+        error_last = work.length_error(steps[-1], config.train.steps)
     say(f"held-out task reward after: {last:.3f}")
     return {
         "seed": seed,
         "steps": config.train.steps,
         "reward_first": first,
         "reward_last": last,
+        "length_error_first": error_first,
+        "length_error_last": error_last,
         "rewards": rewards,
+        "files": files,
         "seconds": round(time.monotonic() - start, 1),
     }

@@ -3,10 +3,12 @@
 `python -m benchmarks trainer [--quick]`; TRL comes from `make peers`. Each case is a process of its own, the two in
 turn (benchmarks/trainer_case.py, benchmarks/trainer_trl.py). Both with activation checkpointing, which is TRL's
 default; its trainer is given our rollouts and is otherwise left alone. Processor seconds of one thread, which other
-work on the machine disturbs less than time. Keys: tokens_ratio (tokens per second, ours over TRL's, medians), memory_ratio (peak of
-resident memory, ours over TRL's), packing_waste (share of eight ranks' time spent waiting, by estimated work), mfu (of
-our step, over what plain matrix products reach), `runs`, `memory` (peaks at several sizes of row and of head chunk) and
-`gpu` (empty without one). A quick run has one problem and one step.
+work on the machine disturbs less than time.
+
+Keys: tokens_ratio (tokens per second, ours over TRL's, medians), memory_ratio (peak of resident memory, ours over
+TRL's), packing_waste (share of eight ranks' time spent waiting, by estimated work), mfu (of our step, over what plain
+matrix products reach), `runs`, `memory` (peaks at several sizes of row and of head chunk) and `gpu` (empty without
+one). A quick run has one problem and one step.
 """
 
 import json

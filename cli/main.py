@@ -17,6 +17,7 @@ from cli.commands import (
     keys,
     node,
     pool,
+    report,
     run,
     status,
     trainer,
@@ -47,6 +48,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(validator.app, name="validator")
 app.add_typer(pool.app, name="pool")
 app.add_typer(governance.app, name="governance")
+app.add_typer(report.app, name="run")
 run.register(app, {"trainer": trainer.app, "validator": validator.app})
 
 

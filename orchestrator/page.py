@@ -30,9 +30,9 @@ def live_page() -> tuple[str, str]:
     return _page("null", policy), policy + "; frame-ancestors 'none'"
 
 
-def report_page(summary: RunSummary, record: RunRecord) -> str:
-    """The report of a run, readable offline; `summary` was built from `record`."""
-    parts = {"summary": summary.model_dump(mode="json"), "record": record.model_dump(mode="json")}
+def report_page(summary: RunSummary | None, record: RunRecord) -> str:
+    """The report of a run, readable offline; `summary` was built from `record`, or is None where nobody summed up."""
+    parts = {"summary": summary and summary.model_dump(mode="json"), "record": record.model_dump(mode="json")}
     run = json.dumps(parts, allow_nan=False)
     # Only "<" can end a script element or begin a comment in it; everything beyond ASCII is escaped by `dumps`.
     return _page(run.replace("<", "\\u003c"), _policy("connect-src 'none'"))

@@ -3,16 +3,20 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.page import report_page
 from orchestrator.summary import Agreement, RunSummary, Safeguards, build_summary
 from protocol.api.endpoints import RECORD
 from protocol.api.run import RunRecord
-from protocol.errors import MusterError
+from protocol.errors import ConfigError, MusterError, first_problem
 from protocol.files import explained
 from protocol.waits import wait_for
 from runtime.signed_client import ClientLimits, SignedClient
 
+D = TypeVar("D", bound=BaseModel)
 FOLLOW_SECONDS = 3.0
 
 
@@ -45,6 +49,21 @@ def save_results(
         for name, text in documents.items():
             (folder / name).write_text(text, encoding="utf-8")
     return summary
+
+
+def read_results(folder: Path) -> tuple[RunSummary, RunRecord]:
+    """What `save_results` wrote into a folder. Raises ConfigError if it is not there or not of this version."""
+    return _read(folder / "summary.json", RunSummary), _read(folder / "record.json", RunRecord)
+
+
+def _read(path: Path, kind: type[D]) -> D:
+    with explained(f"read {path}", "name the folder of a run that was finished"):
+        data = path.read_bytes()
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        field, problem = first_problem(error.errors())
+        raise ConfigError(f"{path}: `{field}`: {problem}", "use the version of muster that wrote it") from None
 
 
 def fetch_record(url: str, block: int = 0, timeout: float = 60.0) -> RunRecord:

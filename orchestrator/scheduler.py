@@ -120,7 +120,7 @@ def _place(rule: Rule, supply: Supply, node: Requester, step: int, now: float) -
     if count.leased >= supply.affordable:
         return Wait(5.0, "the pool's free budget covers no further file")
     # Behind this many useful files, a file would be too old when its turn comes.
-    room = rule.files_per_step * (rule.async_level + 1 - max(0, (supply.published or 0) - step))
+    room = rule.room(max(0, (supply.published or 0) - step))
     free = _whole(min(room, count.needed) - count.expected)
     # An accepted file that the trainer cannot use must not hold a place forever, or the run could never end.
     still = count.expected <= count.accepted and now - supply.changed >= rule.stall_seconds

@@ -64,6 +64,7 @@ class Service:
             parts.lease_seconds,
             parts.lease_limit,
             stall_seconds=parts.stall_seconds,
+            max_files=train.max_files,
         )
         self.leases = Leases(parts.db, parts.watch, rule, shape.rows * shape.max_new_tokens, parts.clock)
         self.uploads = parts.uploads

@@ -11,9 +11,10 @@ from protocol.api.run import InFlightEntry
 
 @dataclass(frozen=True)
 class Rule:
-    """A pool's limits. Seconds: `lease_seconds` is the life of a lease without heartbeats, `lease_limit` its longest
-    life with them; a node that was told to wait counts as waiting for `ask_window`; when training has stood still for
-    `stall_seconds`, accepted files are taken to be useless to it. `ahead`: leases per node at a time."""
+    """A pool's limits. A step takes `files_per_step` files, with an online filter up to `max_files`. Seconds:
+    `lease_seconds` is the life of a lease without heartbeats, `lease_limit` its longest life with them; a node that was
+    told to wait counts as waiting for `ask_window`; when training has stood still for `stall_seconds`, accepted files
+    are taken to be useless to it. `ahead`: leases per node at a time."""
 
     files_per_step: int
     async_level: int
@@ -23,10 +24,22 @@ class Rule:
     ask_window: float = 5.0
     stall_seconds: float = 60.0
     ahead: int = 2
+    max_files: int = 0
+
+    @property
+    def most_files(self) -> int:
+        """The most files that a step takes."""
+        return max(self.files_per_step, self.max_files)
+
+    def room(self, behind: int) -> int:
+        """How many useful files of a policy step so far behind the newest may be in flight: the next step may take the
+        most, those after it take the usual number."""
+        left = self.async_level - behind
+        return self.most_files + self.files_per_step * left if left >= 0 else 0
 
     @property
     def capacity(self) -> int:
-        return self.files_per_step * (self.async_level + 1)
+        return self.room(0)
 
 
 @dataclass(frozen=True)
@@ -86,8 +99,8 @@ def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:
 def in_flight(rule: Rule, supply: Supply, now: float) -> InFlightEntry:
     """Count what is in flight.
 
-    The trainer's reports may lag behind the chain: step k was made of k × files_per_step files altogether, and those
-    that no report names yet are taken to be the oldest accepted ones.
+    The trainer's reports may lag behind the chain: files that no report names yet are taken to be the oldest accepted
+    ones.
     """
     published = supply.published or 0
     oldest = oldest_step(rule, supply)
@@ -96,16 +109,24 @@ def in_flight(rule: Rule, supply: Supply, now: float) -> InFlightEntry:
         (f for f in supply.files if f.status is Status.ACCEPTED and f.sequence not in supply.consumed),
         key=lambda f: f.sequence,
     )
-    unnamed = max(0, published * rule.files_per_step - len(supply.consumed))
+    unnamed = _unnamed(rule, supply)
     fresh = [f for f in accepted[unnamed:] if f.step >= oldest]
     pending = [f.node for f in supply.files if f.status is Status.PENDING and f.step >= oldest]
     leased = [lease for lease in live_leases(supply.leases, now) if lease.step >= oldest]
     coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, supply.pace, lease.node)]
-    needed = max(0, rule.steps - made) * rule.files_per_step
+    needed = max(0, rule.steps - made) * rule.most_files
     expected = len(fresh) + sum(supply.pace.share(node) for node in pending + coming)
     return InFlightEntry(
         leased=len(leased), pending=len(pending), accepted=len(fresh), needed=needed, expected=expected
     )
+
+
+def _unnamed(rule: Rule, supply: Supply) -> int:
+    """How many files the published steps were made of that no report names."""
+    published = supply.published or 0
+    if rule.most_files == rule.files_per_step:
+        return max(0, published * rule.files_per_step - len(supply.consumed))
+    return max(0, published - supply.trained) * rule.files_per_step
 
 
 def _patience(rule: Rule, pace: Pace, node: str) -> float:

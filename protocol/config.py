@@ -158,6 +158,13 @@ class PoolConfig(Document):
             raise ValueError("train.minibatches exceeds the rollouts of a step")
         return self
 
+    @model_validator(mode="after")
+    def _filter_can_be_full(self) -> Self:
+        chosen, most = self.train.filter, self.train.max_files * self.work.problems_per_file
+        if chosen is not None and chosen.groups > most:
+            raise ValueError(f"train.filter.groups is {chosen.groups}, but max_files hold {most} groups at most")
+        return self
+
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))
 

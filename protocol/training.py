@@ -151,15 +151,36 @@ class OptimizerConfig(Document):
     ess_reference: float | None = Field(None, gt=0, le=1)
 
 
+class OnlineFilter(Document):
+    """A step takes files until they hold `groups` groups with signal (rewards that differ), and never more than
+    `max_files`: a task that is solved, or hopeless, cannot hold a run up."""
+
+    groups: int = Field(ge=1)
+    max_files: int = Field(ge=1)
+
+
 class TrainConfig(Document):
     """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner.
 
-    A step trains `files_per_step` files, none older than `async_level` steps, in `minibatches` updates.
+    A step trains `files_per_step` files, none older than `async_level` steps, in `minibatches` updates. With a `filter`
+    it trains as many as hold enough signal, and `files_per_step` is how many that is expected to be.
     """
 
     steps: int = Field(30, ge=1)
     files_per_step: int = Field(4, ge=1)
     async_level: int = Field(2, ge=0, le=16)
     minibatches: int = Field(1, ge=1)
+    filter: OnlineFilter | None = None
     algorithm: AlgorithmConfig = AlgorithmConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
+
+    @model_validator(mode="after")
+    def _filter_has_room(self) -> "TrainConfig":
+        if self.filter is not None and self.filter.max_files < self.files_per_step:
+            raise ValueError(f"filter.max_files must be at least files_per_step, {self.files_per_step}")
+        return self
+
+    @property
+    def max_files(self) -> int:
+        """The most files of a step."""
+        return self.filter.max_files if self.filter is not None else self.files_per_step

@@ -10,9 +10,12 @@ from protocol.errors import IntegrityError, MusterError
 from protocol.rollouts.schema import MalformedFile
 from runtime.pool_client import PoolClient
 from storage.keys import MissingObjectError
+from trainer.algorithms.advantages import ADVANTAGES
+from trainer.algorithms.selection import signals
 from trainer.config import TrainerConfig
 from trainer.inbox import Inbox, file_id, look, overturned
 from trainer.loader import Loader
+from trainer.metrics.idle import Awaited
 from trainer.rollouts import Group
 from trainer.state.records import Records
 
@@ -41,32 +44,28 @@ class FileCollector:
         self._overturned: set[str] = set()
         self._missing: dict[str, float] = {}
         self._groups: dict[str, list[Group]] = {}
+        self._inbox, self._ever = Inbox((), ()), False
         self._next_reminder = time.monotonic() + _REMIND_SECONDS
 
     def batch(self, step: int, consumed: Collection[str]) -> Batch | None:
-        """Groups and files for making policy step `step`, None while there are too few."""
-        files = self.due(step, consumed)
-        for sub in files:
-            if file_id(sub) not in self._groups:
-                self._load(sub)
-        there = [sub for sub in files if file_id(sub) in self._groups]
-        if len(there) < self._train.files_per_step:
-            self._remind(len(there))
-            return None
-        groups = [group for sub in files for group in self._groups[file_id(sub)]]
-        self._groups.clear()
-        return groups, files
-
-    def due(self, step: int, consumed: Collection[str]) -> list[Submission]:
-        """The files to train step `step` on, as many as are there.
+        """Groups and files for making policy step `step`, None while there are too few.
 
         A step that was trained before a kill, but whose checkpoint is gone, takes the files its record names.
         """
+        recorded = self._recorded(step)
+        files = recorded or self.due(step, consumed)
+        for sub in files:
+            if file_id(sub) not in self._groups:
+                self._load(sub)
+        chosen = self._chosen(files, len(recorded))
+        if chosen is None:
+            return None
+        loaded = [self._groups.pop(file_id(sub)) for sub in chosen]
+        return [group for groups in loaded for group in groups], chosen
+
+    def due(self, step: int, consumed: Collection[str]) -> list[Submission]:
+        """The files that step `step` may be trained on, as many as are there and a step takes at most."""
         state, pool = self._client.refresh(), self._config.pool
-        recorded = self._records.trained_in(step)
-        if recorded:
-            by_id = {file_id(sub): sub for sub in state.submissions_of(pool)}
-            return [by_id[entry["sha256"]] for entry in recorded if entry["sha256"] in by_id]
         inbox = look(
             state,
             pool,
@@ -77,12 +76,50 @@ class FileCollector:
             {self._carrier} if self._carrier else (),
         )
         self._warn(inbox, overturned(state, pool, consumed))
-        return list(inbox.files[: self._train.files_per_step])
+        self._inbox, self._ever = inbox, bool(state.submissions_of(pool))
+        return list(inbox.files[: self._train.max_files])
+
+    @property
+    def awaited(self) -> Awaited:
+        """What the next step waits for, as of the last look."""
+        due = self._inbox.files[: self._train.max_files]
+        ready = sum(file_id(sub) in self._groups for sub in due)
+        wanted = max(self._train.files_per_step, ready + 1) if self._train.filter else self._train.files_per_step
+        return Awaited(wanted, ready, len(due) - ready, self._inbox.confirming, self._inbox.judging, self._ever)
+
+    def _recorded(self, step: int) -> list[Submission]:
+        """The files that a step was trained on before a kill, if there are records of it."""
+        entries = self._records.trained_in(step)
+        if not entries:
+            return []
+        by_id = {file_id(sub): sub for sub in self._client.refresh().submissions_of(self._config.pool)}
+        return [by_id[entry["sha256"]] for entry in entries if entry["sha256"] in by_id]
+
+    def _chosen(self, files: list[Submission], recorded: int) -> list[Submission] | None:
+        """The files of a full batch: the first ones, no one left out that may still come from the bucket. `recorded`:
+        how many the step is known to have (0: unknown)."""
+        chosen: list[Submission] = []
+        for sub in files:
+            if file_id(sub) not in self._groups:
+                break
+            chosen.append(sub)
+            if len(chosen) == recorded or (not recorded and self._full(chosen)):
+                return chosen
+        self._remind(len(chosen))
+        return None
+
+    def _full(self, files: list[Submission]) -> bool:
+        chosen = self._train.filter
+        if chosen is None or len(files) >= chosen.max_files:
+            return len(files) >= self._train.max_files
+        groups = (group for sub in files for group in self._groups[file_id(sub)])
+        return signals(groups, ADVANTAGES[self._train.algorithm.advantage]) >= chosen.groups
 
     def _remind(self, there: int) -> None:
         if time.monotonic() >= self._next_reminder:
             self._next_reminder = time.monotonic() + _REMIND_SECONDS
-            log.info("%d of %d accepted files for the next step are there", there, self._train.files_per_step)
+            wanted = f"up to {self._train.max_files}" if self._train.filter else str(self._train.max_files)
+            log.info("%d of %s accepted files for the next step are there", there, wanted)
 
     def _load(self, sub: Submission) -> None:
         """Read a file; one that cannot be used is skipped, and so is one that stays absent."""

@@ -8,6 +8,7 @@ from protocol.documents import Document
 from runtime.process import EngineConfig, KeyConfig, ProcessConfig
 from storage.settings import S3Settings
 from trainer.evaluation.process import EvaluationProcessConfig
+from trainer.metrics.config import MetricsConfig
 
 
 class ParallelConfig(Document):
@@ -71,6 +72,7 @@ class TrainerConfig(ProcessConfig):
     heartbeat_seconds: float = Field(5.0, gt=0, le=60)
     keep_exports: int = Field(4, ge=2)
     carrier: KeyConfig | None = None
+    metrics: MetricsConfig = MetricsConfig()
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
     missing_seconds: float = Field(60.0, ge=0)
     exclude: tuple[str, ...] = ()

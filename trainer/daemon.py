@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from chain.records import Submission
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError, IntegrityError, MusterError
 from protocol.folders import drop_old
@@ -30,12 +31,18 @@ from trainer.guards import UnstableError, check_step
 from trainer.inbox import file_id
 from trainer.learner import Learner
 from trainer.loader import Loader
+from trainer.metrics.batch_facts import batch_facts
+from trainer.metrics.idle import IdleClock
+from trainer.metrics.peak import peak_flops, throughput
+from trainer.metrics.sinks import MetricsSinks
 from trainer.model.sharding import Placement
 from trainer.publisher import StepPublisher
 from trainer.ranks import RanksLostError
 from trainer.reports import Reports
+from trainer.rollouts import Group
 from trainer.state.progress import TrainingProgress
 from trainer.state.records import Records, file_record, step_record
+from trainer.step_metrics import StepMetrics
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
@@ -64,6 +71,8 @@ class Trainer:
         self.evaluations = Evaluations(
             pool, outside.client.pool_id, outside.account, outside.evaluator, self.reports.evaluated
         )
+        self.sinks = MetricsSinks(config.metrics.sinks(self.home, f"{pool.name}-{config.pool}"))
+        self.idle = IdleClock()
         self.stopping = threading.Event()
         self._phase = "starting"
 
@@ -81,6 +90,7 @@ class Trainer:
         beats.start()
         opener.start()
         self.evaluations.start()
+        self.sinks.start()
         code = EXIT_LOST
         try:
             code = EXIT_DONE if self._train() else EXIT_STOPPED
@@ -96,6 +106,7 @@ class Trainer:
             self.evaluations.stop()
             opener.stop()
             beats.stop()
+            self.sinks.close()
             self.outside.client.close()
         return code
 
@@ -130,24 +141,38 @@ class Trainer:
     def _step(self) -> None:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step
         what = f"waiting for {wanted} accepted files for step {self.learner.step + 1}"
+        self.idle.begin()
         batch = self._until(what, self._next_batch)
         if batch is None:
             return
+        self.idle.end()
         groups, files = batch
         waited = time.monotonic() - started
         self._phase = f"training step {self.learner.step + 1}"
         metrics = self.group.train_step(groups)
         check_step(self.config.guards, metrics, self.records.metrics())
         self.progress.consumed |= {file_id(sub) for sub in files}
-        record, entries = step_record(metrics, files, waited), [file_record(metrics.step, sub) for sub in files]
+        record = step_record(metrics, files, waited) | self._facts(metrics, groups, files)
+        entries = [file_record(metrics.step, sub) for sub in files]
         if not self.checkpoint(record, entries):
             return
         self.records.write(record, entries)
         self.publish_step()
+        self.sinks.write(record)
         log.info(
             "step %d: reward %.3f, %d groups used, %d without signal, waited %.1f s, trained %.1f s",
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
         )  # fmt: skip
+
+    def _facts(self, metrics: StepMetrics, groups: list[Group], files: list[Submission]) -> dict[str, Any]:
+        """What the record of a step says besides the learner's own metrics."""
+        peak = peak_flops(self.learner.placement, self.config.metrics.peak_tflops)
+        return (
+            {"dropped_share": metrics.groups_dropped / max(1, len(groups))}
+            | batch_facts(self.pool_config.task.name, groups, [sub.step for sub in files], metrics.step)
+            | throughput(metrics.trained_tokens, metrics.flops, metrics.seconds, peak)
+            | self.idle.record()
+        )
 
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
         """Save the weights with the records of their step, so that a kill after this loses neither, and export them.
@@ -163,6 +188,7 @@ class Trainer:
     def _next_batch(self) -> Batch | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed)
         if batch is None:
+            self.idle.tick(self.files.awaited.cause)
             self.publisher.ensure(self.progress.manifests)
         return batch
 

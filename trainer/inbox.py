@@ -9,10 +9,13 @@ from chain.state import State
 
 @dataclass(frozen=True)
 class Inbox:
-    """`files`: usable now, oldest policy step first. `stale`: accepted, never used, and too old for any later step."""
+    """`files`: usable now, oldest policy step first. `stale`: accepted, never used, and too old for any later step.
+    How many are on their way: `confirming` are accepted, not deep enough or disputed; `judging` have no verdict."""
 
     files: tuple[Submission, ...]
     stale: tuple[Submission, ...]
+    confirming: int = 0
+    judging: int = 0
 
 
 def file_id(submission: Submission) -> str:
@@ -36,14 +39,21 @@ def look(
     """
     files: list[Submission] = []
     stale: list[Submission] = []
-    seen = set(consumed)
+    seen, confirming, oldest = set(consumed), 0, step - async_level
     for sub in sorted(state.accepted(pool), key=lambda s: (s.step, s.sequence)):
         deep = sub.decided_block + confirmations <= state.head
-        if file_id(sub) in seen or sub.node in excluded or sub.disputed or not deep:
+        if file_id(sub) in seen or sub.node in excluded:
+            continue
+        if sub.disputed or not deep:
+            confirming += sub.step >= oldest
             continue
         seen.add(file_id(sub))
-        (stale if sub.step < step - async_level else files).append(sub)
-    return Inbox(tuple(files), tuple(stale))
+        (stale if sub.step < oldest else files).append(sub)
+    judging = sum(
+        sub.status is Status.PENDING and sub.step >= oldest and sub.node not in excluded
+        for sub in state.submissions_of(pool)
+    )
+    return Inbox(tuple(files), tuple(stale), confirming, judging)
 
 
 def overturned(state: State, pool: int, consumed: Collection[str]) -> list[Submission]:

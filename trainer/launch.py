@@ -1,6 +1,7 @@
 """Several ranks on this machine: started together by torch's elastic launcher, ended together, started again together.
 
-Under torchrun, which several machines need, each process is a rank already and nothing here is used.
+Under torchrun, which several machines need, each process is a rank already and nothing here is used. Whoever reaches
+torchrun's ports can run code in every rank: between such machines there must be a network of their own.
 """
 
 import logging
@@ -10,6 +11,9 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -17,6 +21,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from trainer.config import ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, FINAL_EXITS
+from trainer.meeting import LOOPBACK, loopback_store, meeting_environment
 
 log = logging.getLogger("muster.trainer")
 _MEETING_SECONDS = 120
@@ -65,15 +70,21 @@ class Launcher:
 
     def _attempt(self) -> int:
         """One life of all ranks; the exit code that says why it ended."""
+        store = loopback_store(timedelta(seconds=_MEETING_SECONDS))
+        os.environ |= meeting_environment(store)
+        with TemporaryDirectory(prefix="muster-ranks-") as folder:
+            return self._launch(Path(folder) / "agents")
+
+    def _launch(self, rendezvous: Path) -> int:
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
             nproc_per_node=self._parallel.ranks,
             run_id=uuid.uuid4().hex,
             rdzv_backend="c10d",
-            rdzv_endpoint="127.0.0.1:0",
-            rdzv_configs={"timeout": _MEETING_SECONDS},
-            local_addr="127.0.0.1",
+            rdzv_endpoint=str(rendezvous),
+            rdzv_configs={"timeout": _MEETING_SECONDS, "store_type": "file"},
+            local_addr=LOOPBACK,
             max_restarts=0,  # it would restart after a deliberate end too
             monitor_interval=0.2,
             shutdown_timeout=_FINISH_SECONDS,

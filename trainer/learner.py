@@ -19,7 +19,7 @@ from trainer.batches.micro_batch import MicroBatch, micro_batch
 from trainer.batches.packing import plan_rows
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
-from trainer.optimizer import apply_update, build_optimizer
+from trainer.optimizer import apply_update, build_optimizers
 from trainer.rollouts import Group, TrainRollout
 from trainer.state.checkpoint import LearnerState, PendingCheckpoint, read_checkpoint, start_checkpoint
 from trainer.step_metrics import StepMetrics, StepTotals
@@ -44,7 +44,7 @@ class Learner:
         self.temperature = temperature
         self.placement = placement or Placement()
         self.policy = Policy(folder, dtype, self.placement)
-        self.optimizer = build_optimizer(self.policy.model, config)
+        self.optimizers = build_optimizers(self.policy.model, config)
         penalty = config.algorithm.kl.coefficient > 0
         self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
         self.generator = torch.Generator().manual_seed(seed)
@@ -68,20 +68,21 @@ class Learner:
         # The first update still sees the old policy: only later ones need a pass of their own for it.
         old: list[list[Tensor | None]] = [[None] * len(rows) for rows in minibatches[:1]]
         old += [self._old_logprobs(rows) for rows in minibatches[1:]]
-        totals = StepTotals(self.policy.device)
+        totals = StepTotals(len(selection.samples), self.policy.device)
         for rows, logps in zip(minibatches, old, strict=True):
             self._update(rows, logps, size, totals)
         self.step += 1
-        return totals.metrics(self.step, groups, selection, self.placement.ranks, time.monotonic() - start)
+        ranks, flops = self.placement.ranks, self.policy.work.training(one.length for one in selection.samples)
+        return totals.metrics(self.step, groups, selection, ranks, flops, time.monotonic() - start)
 
     def start_checkpoint(self, folder: Path, extra: dict[str, Any] | None = None) -> PendingCheckpoint:
         """Begin to write everything that a bit-exact resume needs, plus `extra` (JSON), to appear at `folder`."""
         state = LearnerState(self.step, self.updates, bytes(self.generator.get_state().tolist()).hex(), extra or {})
-        return start_checkpoint(folder, self.policy.model, [self.optimizer], state, self.placement.ranks)
+        return start_checkpoint(folder, self.policy.model, self.optimizers, state, self.placement.ranks)
 
     def load_checkpoint(self, folder: Path) -> dict[str, Any]:
         """Restore what `start_checkpoint` wrote; returns its `extra`. Raises IntegrityError on a damaged checkpoint."""
-        state = read_checkpoint(folder, self.policy.model, [self.optimizer], self.placement.ranks)
+        state = read_checkpoint(folder, self.policy.model, self.optimizers, self.placement.ranks)
         self.step, self.updates = state.step, state.updates
         self.generator.set_state(torch.tensor(list(bytes.fromhex(state.generator)), dtype=torch.uint8))
         return state.extra
@@ -115,13 +116,12 @@ class Learner:
             made = self.loss(batch)
             loss = (self.normaliser(batch.sequence, size) * made.loss).sum()
             loss.backward()  # type: ignore[no-untyped-call]
-            totals.add(batch, made, loss)
+            totals.add(row.places, batch, made, loss)
             if batch.sampled is not None:
                 weights += weight_sums(batch.old, batch.sampled, batch.sequence)
         reference = self.config.optimizer.ess_reference
         scale = 1.0 if reference is None else rate_scale(effective_share(self.placement.ranks.sum(weights)), reference)
-        norm = apply_update(self.policy.model, self.optimizer, self.config, self.updates, scale)
-        totals.updated(norm, self.optimizer.param_groups[0]["lr"])
+        totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates, scale))
         self.updates += 1
 
     def _token_batch(self, row: MicroBatch, old: Tensor | None) -> TokenBatch:

@@ -10,7 +10,7 @@ from protocol.rollouts.schema import Limits, MalformedFile
 from protocol.tasks.environment import Environment
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
-from trainer.rollouts import Group, TrainRollout
+from trainer.rollouts import Group, Source, TrainRollout
 
 
 class Loader:
@@ -34,13 +34,22 @@ class Loader:
         # A token that the embedding lacks would not be an error of one file but the end of the process.
         if any(max(one.output_tokens) >= self._environment.vocabulary for one in rollouts):
             raise MalformedFile(f"a token outside the vocabulary of {self._environment.vocabulary}")
-        out = []
+        out, source = [], Source(submission.node, header.engine, submission.step)
         for _, members in groupby(rollouts, key=lambda rollout: rollout.slot):
             group = []
             for one in members:
                 score = self._environment.score(one.problem_seed, one.target_length, one.output_tokens)
                 prompt = self._environment.prompt(one.problem_seed, one.target_length)
-                tokens, logprobs = tuple(one.output_tokens), tuple(one.logprobs)
-                group.append(TrainRollout(prompt, tokens, score.reward, score.task_reward, logprobs))
+                group.append(
+                    TrainRollout(
+                        prompt,
+                        tuple(one.output_tokens),
+                        score.reward,
+                        score.task_reward,
+                        tuple(one.logprobs),
+                        target=one.target_length,
+                        source=source,
+                    )
+                )
             out.append(tuple(group))
         return out

@@ -1,12 +1,16 @@
-"""AdamW, its learning-rate schedule, and the clipping of gradients."""
+"""AdamW and Muon, their learning-rate schedule, and the clipping of gradients."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from protocol.errors import ConfigError
 from protocol.training import TrainConfig
+from trainer.model.sharding import model_blocks, whole
+from trainer.muon import GatheredMuon
 
 
 def learning_rate(config: TrainConfig, update: int) -> float:
@@ -21,31 +25,63 @@ def learning_rate(config: TrainConfig, update: int) -> float:
     return config.optimizer.method.learning_rate * rising * share
 
 
-def build_optimizer(model: Any, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only; norms and biases are not decayed."""
+def build_optimizers(model: Any, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """AdamW, or Muon for the blocks' matrices and AdamW for the rest. Only matrices are decayed: norms and biases are
+    not. Call it once the model is where it will be trained. Raises ConfigError."""
     method = config.optimizer.method
-    if method.name != "adamw":
-        raise ConfigError(f"optimizer {method.name} is not built yet", "choose adamw")
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    made: list[torch.optim.Optimizer] = []
+    if method.name == "muon":
+        matrices = _block_matrices(model)
+        _check_in_place(matrices)
+        settings: dict[str, Any] = {
+            "lr": method.learning_rate,
+            "weight_decay": method.weight_decay,
+            "momentum": method.momentum,
+            "adjust_lr_fn": "match_rms_adamw",
+        }
+        sharded = any(isinstance(one, DTensor) for one in matrices)
+        muon = GatheredMuon if sharded else torch.optim.Muon
+        made.append(muon(matrices, **settings))
+        chosen = set(map(id, matrices))
+        parameters = [one for one in parameters if id(one) not in chosen]
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": method.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [one for one in parameters if one.ndim >= 2], "weight_decay": method.weight_decay},
+        {"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=method.learning_rate, betas=(method.beta1, method.beta2), eps=method.epsilon)
+    betas = (method.beta1, method.beta2)
+    made.append(torch.optim.AdamW(groups, lr=method.learning_rate, betas=betas, eps=method.epsilon))
+    return made
 
 
 def apply_update(
-    model: Any, optimizer: torch.optim.Optimizer, config: TrainConfig, update: int, scale: float = 1.0
-) -> float:
-    """Clip the gradients to `grad_clip`, take one optimizer step at the schedule's rate times `scale`, clear them.
-    Returns the norm before clipping.
+    model: Any, optimizers: Sequence[torch.optim.Optimizer], config: TrainConfig, update: int, scale: float = 1.0
+) -> tuple[float, float]:
+    """Clip the gradients, summed over all ranks, to `grad_clip`, take one step and clear them; `scale` multiplies the
+    learning rate. Returns the norm before clipping and the learning rate.
 
-    A norm that is not finite leaves the weights as they are: one bad batch must not destroy a run.
+    A norm that is not finite leaves the weights as they are: what follows must not be made worse before a guard looks.
     """
-    norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.grad_clip))
-    if math.isfinite(norm):
-        for group in optimizer.param_groups:
-            group["lr"] = scale * learning_rate(config, update)
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return norm
+    norm = float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.grad_clip)))
+    rate = scale * learning_rate(config, update)
+    for optimizer in optimizers:
+        if math.isfinite(norm):
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return norm, rate
+
+
+def _block_matrices(model: Any) -> list[torch.nn.Parameter]:
+    found = {id(one): one for block in model_blocks(model) for one in block.parameters()}
+    return [one for one in found.values() if one.requires_grad and one.ndim == 2]
+
+
+def _check_in_place(matrices: Sequence[torch.Tensor]) -> None:
+    for one in matrices:
+        if isinstance(one, DTensor) and one.device.type != one.device_mesh.device_type:
+            raise ConfigError(
+                "optimizer muon cannot gather matrices that `memory.offload_optimizer` keeps in the host's memory",
+                "switch that off, or train a pool with adamw",
+            )

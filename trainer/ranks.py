@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
-from torch.distributed.rendezvous import rendezvous
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from protocol.errors import MusterError, first_line
+from trainer.meeting import meet
 
 T = TypeVar("T")
 _SIGN_SECONDS = 1.0
@@ -100,7 +100,7 @@ class DistributedRanks:
         limit = timedelta(seconds=seconds)
         self._limit = seconds
         with self._together("meeting the other ranks"):
-            store, self.rank, self.world = _meet(limit)
+            store, self.rank, self.world = meet(limit)
             dist.init_process_group(backend, timeout=limit, store=store, rank=self.rank, world_size=self.world)
             self.side_group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=limit)
         self._calls = Calls(store, self.rank, seconds)
@@ -184,15 +184,6 @@ class Calls:
             number += 1
             with suppress(RuntimeError):  # the store ended with its process: nobody is left to be told
                 store.set(_ALIVE, str(number))
-
-
-def _meet(limit: timedelta) -> tuple[Store, int, int]:
-    """The group's store, this rank, and the number of ranks; a process alone makes a store of its own."""
-    if "WORLD_SIZE" not in os.environ:
-        return TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=limit), 0, 1
-    store, rank, world = next(rendezvous("env://", timeout=limit))
-    store.set_timeout(limit)
-    return store, rank, world
 
 
 def join_ranks(device: str, seconds: float, grouped: bool = False) -> Ranks:

@@ -3,7 +3,6 @@
 import logging
 import math
 import time
-from dataclasses import fields
 from typing import Any
 
 from protocol.api.evaluation import SignedEvaluation
@@ -11,11 +10,11 @@ from protocol.api.work import StepRequest
 from protocol.errors import MusterError
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.signed_client import ServiceError
+from trainer.metrics.catalogue import SCALARS, samples
 from trainer.state.records import Records
-from trainer.step_metrics import StepMetrics
 
 log = logging.getLogger("muster.trainer")
-METRICS = [field.name for field in fields(StepMetrics) if field.name not in ("step", "seconds")]
+_REPORTED = {*SCALARS, "idle_seconds", "files"} - {"step"}
 _RETRY_SECONDS = 5.0
 _PASSING = frozenset({401, 403, 404, 408, 425, 429})
 
@@ -45,7 +44,7 @@ class Reports:
 
     def add(self, step: int, document: dict[str, Any]) -> None:
         """Report a step as its record says; a metric that is no number is left out."""
-        metrics = {name: document[name] for name in METRICS if name in document}
+        metrics = {one.path: one.value for one in samples(document) if one.name in _REPORTED}
         if document:
             metrics["reward"] = document["task_reward_mean"]
         self._waiting[step] = StepRequest(

@@ -4,11 +4,21 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Source:
+    """Who made a rollout: a node, with an engine (its build) and the weights of a policy step."""
+
+    node: str
+    engine: str
+    policy_step: int
+
+
+@dataclass(frozen=True)
 class TrainRollout:
     """One completion: `output` includes EOS; `reward` is the trainer's own (float32), never the file's.
 
     `advantage` is known once its group is complete. `logprobs`: ln p of each output token under the policy that
-    generated it, or empty where unknown.
+    generated it, or empty where unknown. `target`: the length that was asked for (0: none). `source`: None where it
+    does not matter.
     """
 
     prompt: tuple[int, ...]
@@ -17,6 +27,8 @@ class TrainRollout:
     task_reward: float = 0.0
     logprobs: tuple[float, ...] = ()
     advantage: float = 0.0
+    target: int = 0
+    source: Source | None = None
 
     @property
     def length(self) -> int:

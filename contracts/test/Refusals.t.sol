@@ -874,7 +874,8 @@ contract RefusalsTest is Planting {
         assertEq(canaries.canaryOf(pool, s).accused.length, 2);
         uint256 accused = canaries.canaryOf(pool, s).accused[0];
         assertEq(seats.seatOf(accused).frozen, 2); // by the canary, and by its lane until it is closed
-        _no(stranger, c, abi.encodeCall(canaries.conclude, (pool, s, f)), ICanaries.NotYet.selector);
+        bytes memory notYet = abi.encodeWithSelector(ICanaries.NotYet.selector, 0); // nobody can say when
+        _no(stranger, c, abi.encodeCall(canaries.conclude, (pool, s, f)), notYet);
         uint256 trial = canaries.canaryOf(pool, s).trial;
         _juryVotes(trial, 3);
         canaries.conclude(pool, s, f);

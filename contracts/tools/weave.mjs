@@ -12,35 +12,35 @@ export const ON = "e";
 
 const on = (number) => `uint256(0x${OFF}${TAIL}${number.toString(16).padStart(6, "0")}) >= ${LIMIT}`;
 
-// The text of every modifier's definition by the id of its syntax tree, and where the function around an invocation ends.
+// Every modifier's definition by the id of its syntax tree, and which one each invocation means, by "path:start".
 export function modifiers(trees, sources) {
   const definitions = new Map();
-  const ends = new Map();
+  const invocations = new Map();
   const visit = (node, path) => {
     if (Array.isArray(node)) return node.forEach((one) => visit(one, path));
     if (node === null || typeof node !== "object") return;
     const cut = (one) => Buffer.from(sources[path]).subarray(...span(one)).toString();
     if (node.nodeType === "ModifierDefinition" && node.body) {
-      definitions.set(node.id, { parameters: cut(node.parameters) || "()", body: cut(node.body) });
+      definitions.set(node.id, { path, end: span(node)[1], parameters: cut(node.parameters) || "()", body: cut(node.body) });
     }
-    for (const one of node.nodeType === "FunctionDefinition" ? node.modifiers : []) {
-      ends.set(`${path}:${span(one)[0]}`, { end: span(node)[1], definition: one.modifierName.referencedDeclaration });
-    }
+    if (node.nodeType === "ModifierInvocation") invocations.set(`${path}:${span(node)[0]}`, node.modifierName.referencedDeclaration);
     Object.values(node).forEach((one) => visit(one, path));
   };
   for (const [path, tree] of Object.entries(trees)) visit(tree, path);
-  return { definitions, ends };
+  return (mutant) => definitions.get(invocations.get(`${mutant.file}:${mutant.start}`));
 }
 
 // One source with its mutants behind their switches, `always` applied instead of switched; and where each came to lie.
-export function weave(source, mutants, numbers, { definitions, ends }, always = null) {
+// A modifier is dropped by invoking a copy of it, which stands behind its definition.
+export function weave(path, source, mutants, numbers, definitionOf, always = null) {
   const bytes = Buffer.from(source);
   const places = [];
-  const edits = mutants.map((m) => ({ ...m, number: numbers.get(m.name), always: m.name === always }));
-  for (const m of edits.filter((one) => one.shape === "modifier" && !one.always)) {
-    const { end, definition } = ends.get(`${m.file}:${m.start}`);
-    const named = definitions.get(definition);
-    if (named) edits.push({ ...m, shape: "copy", start: end, end, named });
+  const edits = [];
+  for (const m of mutants) {
+    const edit = { ...m, number: numbers.get(m.name), always: m.name === always };
+    const named = m.shape === "modifier" && !edit.always ? definitionOf(m) : undefined;
+    if (m.file === path) edits.push(edit);
+    if (named?.path === path) edits.push({ ...edit, shape: "copy", start: named.end, end: named.end, named });
   }
   edits.sort((a, b) => a.start - b.start || b.end - a.end);
   let text = "";

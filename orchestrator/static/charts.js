@@ -20,18 +20,22 @@ function roundTicks(end, smallest = 1, count = 8) {
   return Array.from({length: Math.floor(end / stride) + 1}, (_, i) => stride * i);
 }
 
+// Three significant figures of the chart's span, so that small values differ.
+const tick = (value, span) => span < 0.1 && value ? value.toExponential(0)
+  : value.toFixed(span < 20 ? 2 : 0);
+
 function horizontals(y, low, high, width, whole) {
   const values = whole ? roundTicks(high, 1, 4) : [0, 1, 2, 3, 4].map(i => low + (high - low) * i / 4);
   return values.flatMap(value => [
     draw("line", {class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value)}),
-    label(LEFT - 8, y(value) + 4, "end", whole ? value : value.toFixed(2))]);
+    label(LEFT - 8, y(value) + 4, "end", whole ? value : tick(value, high - low))]);
 }
 
-// series: {label, kind: CSS class, points: [x, y], joined: a line, not only dots}; x runs from 0 to `last`, y over 0 to 1
-// and whatever lies outside.
-function curves(name, series, last, width, height = 260) {
+// series: {label, kind: CSS class, points: [x, y], joined: a line, not only dots}; x runs from 0 to `last`, y over 0 to
+// `top` and whatever lies outside.
+function curves(name, series, last, width, height = 260, top = 1) {
   const values = series.flatMap(one => one.points.map(point => point[1]));
-  const low = Math.min(0, least(values)), high = Math.max(1, most(values));
+  const low = Math.min(0, least(values)), high = Math.max(top, most(values)) || 1;
   const x = scale(0, Math.max(last, 1), LEFT, width - RIGHT), y = scale(low, high, height - BOTTOM, TOP);
   const parts = [...horizontals(y, low, high, width),
     ...roundTicks(last).map(tick => label(x(tick), height - 8, "middle", tick))];
@@ -40,7 +44,7 @@ function curves(name, series, last, width, height = 260) {
     if (joined && points.length > 1) parts.push(draw("polyline", {class: `line ${kind}`, points: path}));
     for (const [px, py] of points)
       parts.push(titled("circle", {class: `fill ${kind}`, cx: x(px), cy: y(py), r: joined ? 2.5 : 5},
-        `${what}, step ${px}: ${decimals(py)}`));
+        `${what}, step ${px}: ${figure(py)}`));
   }
   return [chart(width, height, name, parts), legend(series.map(one => [one.label, one.kind]))];
 }

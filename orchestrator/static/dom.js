@@ -39,6 +39,7 @@ function tokens(grains) {
 const least = values => values.reduce((a, b) => Math.min(a, b), Infinity);
 const most = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
 const decimals = value => value == null ? "–" : value.toFixed(3);
+const figure = value => value && Math.abs(value) < .01 ? value.toExponential(1) : decimals(value);
 const file = sequence => `#${sequence}`;
 
 function ago(time, now) {

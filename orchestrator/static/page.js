@@ -1,6 +1,6 @@
 // Shows the run that is embedded in the page (a report), or else the service's, again and again.
-const SECTIONS = {tiles, rewards, evaluations, waits, outcomes, timeline: steps, cheaters, nodes, submissions, slashes, validators,
-  disputes, ledger, escrow};
+const SECTIONS = {tiles, rewards, evaluations, training, waits, outcomes, timeline: steps, cheaters, nodes, submissions,
+  slashes, validators, disputes, ledger, escrow};
 let shown = null;
 
 function show(record, summary) {

@@ -61,6 +61,33 @@ function evaluations({rewards}) {
     ["tokens", "n"]], rows.reverse(), "") : null;
 }
 
+// [title, [metric of a step's report, what it is], …]; those that nobody reported are left out.
+const TRAINING = [["Entropy (nats)", ["entropy", "entropy"]],
+  ["Gradient norm", ["grad_norm", "before clipping"]],
+  ["Clipped tokens (share)", ["clip_low", "lower bound"], ["clip_high", "upper bound"]],
+  ["Mismatch and movement (KL)", ["mismatch", "workers to trainer"], ["kl", "within the step"]],
+  ["Length", ["length_error", "mean distance from target"], ["output_length_mean", "mean output tokens"]],
+  ["Groups without signal (share)", ["dropped_share", "dropped"]],
+  ["Staleness (policy steps)", ["staleness_mean", "mean over files"]],
+  ["Trainer waiting (share)", ["idle_share", "waiting"], ["mfu", "model FLOPs utilisation"]],
+  ["Waiting (seconds) for", ["idle_seconds/starting", "a first file"], ["idle_seconds/generating", "files"],
+    ["idle_seconds/judging", "verdicts"], ["idle_seconds/confirming", "blocks"], ["idle_seconds/fetching", "the bucket"]],
+  ["Tokens per second", ["tokens_per_second", "trained"]]];
+const LINE_KINDS = ["blue", "green", "amber", "violet", "red"];
+
+function training({reports, steps}, summary, width) {
+  const told = name => reports.filter(one => one.metrics[name] != null).map(one => [one.step, one.metrics[name]]);
+  const last = Math.max(summary ? summary.steps : steps, most(reports.map(one => one.step)));
+  const each = Math.max(260, Math.floor(width / 3) - 16), figures = [];
+  for (const [title, ...metrics] of TRAINING) {
+    const series = metrics.map(([name, label], i) => ({label, kind: LINE_KINDS[i], points: told(name), joined: true}))
+      .filter(one => one.points.length);
+    if (series.length) figures.push(el("figure", {}, el("figcaption", {}, title),
+      ...curves(title, series, last, each, 160, 0)));
+  }
+  return figures.length ? el("div", {class: "figures"}, ...figures) : null;
+}
+
 function waits({waits, time}) {
   return table([["who", "wrap"], ["for", "wrap"], ["since"]],
     waits.map(one => [address(one.who), one.what, ago(one.since, time)]), "nothing");

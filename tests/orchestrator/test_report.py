@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from html import escape
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from orchestrator.status import record
 from orchestrator.summary import build_summary
 from protocol.api.run import ReconciliationEntry, RunRecord
 from protocol.verdict import Code
+from tests.cli.muster import Muster
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, VOTER
 from tests.orchestrator.conftest import Desk
 from tests.orchestrator.rendering import Tags, shown
@@ -38,7 +40,8 @@ def run(desk: Desk) -> RunRecord:
     desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": EVIL, "engine": EVIL})
     desk.post(OWNER, "/v1/steps", {"step": 0, "evaluation": desk.evaluation(0, 0.25)})
     timings = {"wait": 3.0, "train": 1.0}
-    report = {"step": 1, "consumed": files, "metrics": {"reward": 0.5}, "timings": timings}
+    metrics = {"reward": 0.5, "entropy": 0.625, "idle_seconds/judging": 3.0, "mismatch": 0.00004}
+    report = {"step": 1, "consumed": files, "metrics": metrics, "timings": timings}
     report["evaluation"] = desk.evaluation(1, 0.75)
     assert desk.post(OWNER, "/v1/steps", report).status_code == 200
     return RunRecord.model_validate_json(record(desk.service).model_dump_json())
@@ -113,6 +116,9 @@ def test_the_report_is_self_contained_and_escaped(run: RunRecord) -> None:
         "held out: sums, step 1: 0.750",
         "0.750 ± 0.100",
         "pass@1 0.500",
+        "entropy, step 1: 0.625",
+        "verdicts, step 1: 3.000",
+        "workers to trainer, step 1: 4.0e-5",
     ):
         assert words in content.page
     assert "<h2>Disputes and canaries</h2>" in text
@@ -174,3 +180,23 @@ def test_tokens_are_exact(run: RunRecord) -> None:
     calls = ("tokens('123456789012345678901')", "tokens(-1)", "tokens(0)", "tokens('-1000000000')")
     values = shown(report_page(build_summary(run, seed=1, seconds=1), run), *calls).values
     assert values == ["123,456,789,012.345678901", "−0.000000001", "0", "−1"]
+
+
+def test_a_finished_run_can_be_drawn_again_from_its_folder(run: RunRecord, tmp_path: Path) -> None:
+    summary = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
+    (tmp_path / "summary.json").write_text(summary.model_dump_json(indent=2))
+    (tmp_path / "record.json").write_text(run.model_dump_json(indent=1))
+    muster, page = Muster(tmp_path), tmp_path / "again.html"
+    assert muster.ok("run", "report", "--run", tmp_path, "--out", page, "--json").json["step"] == 1
+    assert page.read_text() == report_page(summary, run)
+    assert "one source is needed" in muster.refused("run", "report", "--out", page)
+    assert "summary.json" in muster.refused("run", "report", "--run", tmp_path / "none", "--out", page)
+    (tmp_path / "record.json").write_text('{"name": 3}')
+    assert "use the version of muster that wrote it" in muster.refused("run", "report", "--run", tmp_path)
+
+
+def test_a_record_alone_is_drawn_without_a_summary(run: RunRecord) -> None:
+    content = shown(report_page(None, run))
+    assert content.title == "test · muster"
+    assert "held out: sums, step 1: 0.750" in content.page
+    assert "policy step" in content.page

@@ -250,6 +250,44 @@ class SimulatedRun:
             self.published += 1
 
 
+class FilteredRun(SimulatedRun):
+    """Steps take as many files as they need for a full batch: `takes` says how many, in turn."""
+
+    def __init__(self, rule: Rule, takes: list[int]) -> None:
+        super().__init__(rule)
+        self.takes = takes
+
+    def train(self) -> None:
+        oldest = self.published - self.rule.async_level
+        take = self.takes[self.published % len(self.takes)]
+        ready = [
+            one.sequence
+            for one in self.files
+            if one.status is Status.ACCEPTED and one.sequence not in self.consumed and one.step >= oldest
+        ]
+        if len(ready) >= take and self.published < self.rule.steps:
+            self.consumed.update(ready[:take])
+            self.published += 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(usual=st.integers(1, 4), level=st.integers(0, 3), data=st.data())
+def test_a_run_with_an_online_filter_finishes_without_a_stall(usual: int, level: int, data: st.DataObject) -> None:
+    most = data.draw(st.integers(usual, 4 * usual))
+    takes = data.draw(st.lists(st.integers(1, most), min_size=1, max_size=6))
+    world = FilteredRun(Rule(usual, level, 6, stall_seconds=1e9, max_files=most), takes)
+    for _ in range(6 * most * (level + 2)):
+        if world.published == 6:
+            break
+        world.now += 1.0
+        for name in ("0xa", "0xb", "0xc"):
+            world.ask(name)
+            world.submit(name)
+            world.settle(True)
+        world.train()
+    assert world.published == 6
+
+
 names = st.sampled_from(["0xa", "0xb", "0xc"])
 actions = st.one_of(
     st.tuples(st.just("ask"), names),

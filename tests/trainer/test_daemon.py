@@ -235,6 +235,14 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     assert len(set(world.steps)) == 4, "every step has other weights"
     metrics = made.records.metrics()
     assert [one["groups_used"] for one in metrics] == [4, 4, 4]
+    assert [one["staleness"] for one in metrics] == [{"0": 2}, {"1": 2}, {"2": 2}]
+    assert all(one["rewards_by_task"] == {DEMO_TASK.name: 0.5} for one in metrics)
+    assert [(one["node"], one["engine"]) for one in metrics[0]["mismatches"]] == [(NODE, "test")]
+    assert all(0 <= one["idle_share"] < 1 for one in metrics)
+    assert "muster_trainer_step 3.0" in (tmp_path / "metrics.prom").read_text()
+    told = world.reports[3].metrics
+    assert told["staleness_mean"] == 2.0
+    assert told["mismatch"] == metrics[2]["mismatch"]
 
 
 def test_a_kill_at_any_action_changes_nothing(base: Path, tmp_path: Path) -> None:

@@ -112,3 +112,25 @@ def _wait_for(ready: Callable[[], bool]) -> None:
     while not ready():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_a_stranger_on_the_network_finds_nothing_of_the_ranks_to_talk_to(tmp_path: Path) -> None:
+    """Torch's stores take anybody's pickles, so none of a run on one machine may listen beyond the machine."""
+    process = launch(
+        tmp_path,
+        """
+from trainer.ranks import join_ranks
+ranks = join_ranks("cpu", 60)
+(home / f"ready-{rank}").write_text("")
+while not (home / "seen").exists():
+    time.sleep(0.05)
+ranks.close()
+""",
+    )
+    _wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+    launcher = psutil.Process(process.pid)
+    connections = [one for each in (launcher, *launcher.children(recursive=True)) for one in each.net_connections()]
+    listening = {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN}
+    (tmp_path / "seen").write_text("")
+    assert process.wait(60) == 0
+    assert listening == {"127.0.0.1"}

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainer.algorithms.advantages import Advantage, group_advantages
 from trainer.rollouts import Group, TrainRollout
@@ -23,10 +24,19 @@ def select(groups: Iterable[Group], advantage: Advantage) -> Selection:
     samples: list[TrainRollout] = []
     used = dropped = 0
     for group in groups:
-        values = group_advantages(np.asarray([one.reward for one in group], dtype=np.float64), advantage)
+        values = _advantages(group, advantage)
         if not values.any():
             dropped += 1
             continue
         used += 1
         samples += [replace(one, advantage=float(value)) for one, value in zip(group, values, strict=True)]
     return Selection(tuple(samples), used, dropped)
+
+
+def signals(groups: Iterable[Group], advantage: Advantage) -> int:
+    """How many groups have a signal."""
+    return sum(bool(_advantages(group, advantage).any()) for group in groups)
+
+
+def _advantages(group: Group, advantage: Advantage) -> NDArray[np.float64]:
+    return group_advantages(np.asarray([one.reward for one in group], dtype=np.float64), advantage)

@@ -51,7 +51,8 @@ class ChunkedHead(nn.Linear):
         scale = 1.0 / task.temperature
         chunked: Any = _Chunked.apply
         logp, entropy = chunked(chosen, self.weight, self.bias, task.targets, scale, rows)
-        return torch.stack([logp, entropy if task.entropy_gradient else entropy.detach()], dim=-1).unsqueeze(0)
+        entropy = entropy if task.entropy_gradient else entropy.detach()
+        return torch.stack([logp.unsqueeze(0), entropy.unsqueeze(0)], dim=-1)  # no view: FSDP's hooks hang on it
 
 
 def install_head(model: Any, chunk_bytes: int = CHUNK_BYTES) -> ChunkedHead:

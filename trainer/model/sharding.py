@@ -77,9 +77,9 @@ def make_placement(
 
 
 def model_blocks(model: Any) -> list[nn.Module]:
-    """The repeated layers of a Hugging Face model: what it says must not be split."""
+    """The repeated layers of a Hugging Face model, sharded or not: what it says must not be split."""
     names = set(model._no_split_modules or ())
-    return [module for module in model.modules() if type(module).__name__ in names]
+    return [module for module in model.modules() if type(module).__name__.removeprefix("FSDP") in names]
 
 
 def whole(value: Tensor) -> Tensor:

@@ -34,15 +34,17 @@ def drift(learner: Learner) -> None:
     """One optimizer step on made-up gradients that do not depend on the number of ranks."""
     for parameter in learner.policy.model.parameters():
         parameter.grad = torch.sin(3 * parameter.detach()).to(parameter.dtype)
-    learner.optimizer.step()
-    learner.optimizer.zero_grad()
+    for optimizer in learner.optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
     learner.step += 1
 
 
 def state_of(learner: Learner) -> list[torch.Tensor]:
     """Weights and moments, whole."""
     parameters = list(learner.policy.model.parameters())
-    moments = [learner.optimizer.state[one][name] for one in parameters for name in ("exp_avg", "exp_avg_sq")]
+    (adamw,) = learner.optimizers
+    moments = [adamw.state[one][name] for one in parameters for name in ("exp_avg", "exp_avg_sq")]
     return [whole(value.detach()).clone() for value in (*parameters, *moments)]
 
 

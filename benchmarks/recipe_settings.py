@@ -1,0 +1,63 @@
+"""What the recipe is tried with: every setting changes the demo's configuration in one respect."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.learning import demo_config
+from protocol.config import PoolConfig, WorkConfig
+from protocol.training import TrainConfig
+
+SEEDS = (1, 7, 42)
+ASYNCHRONY = (0, 1, 2, 4, 8)
+BUDGETS = (4, 22)
+"""Tokens: what the base model spends on an answer without and with a thought."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`most_files`: files that a step may generate to fill itself with groups that have a signal; None: it takes what
+    comes. `measure`: what its first and last figures are."""
+
+    name: str
+    config: PoolConfig
+    most_files: int | None = None
+    measure: str = "reward"
+
+
+def settings(quick: bool) -> list[Setting]:
+    """All of them, the most wanted first, so that a run that is cut short has them."""
+    steps = 2 if quick else 30
+    made = [Setting(f"asynchrony {level}", _trained(steps, async_level=level)) for level in (0, 2, 8, 1, 4)]
+    # Several updates a step, or no ratio leaves 1 and every loss is the same policy gradient.
+    made += [
+        Setting(f"loss {name}", _trained(steps, minibatches=8, algorithm=algorithm))
+        for name, algorithm in _LOSSES.items()
+    ]
+    made.append(Setting("filter on", _trained(steps), most_files=12))
+    # Stale rollouts taken at face value, and steps large enough to leave the trust region.
+    stale = {"async_level": 4, "minibatches": 8, "optimizer": {"method": {"name": "adamw", "learning_rate": 1e-3}}}
+    made += [
+        Setting(f"clip {name}", _trained(steps, **stale, algorithm={"loss": loss, "importance_cap": 0}))
+        for name, loss in {"two-sided": {"name": "grpo"}, "one-sided": {"name": "grpo", "delta": None}}.items()
+    ]
+    longer = _trained(2 if quick else 40)
+    budgets = WorkConfig(targets=BUDGETS, length_alpha=0.05)
+    made.append(Setting("budgets", longer.model_copy(update={"work": budgets}), measure="length_error"))
+    return made
+
+
+_LOSSES: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "gspo": {"loss": {"name": "gspo"}, "normaliser": "sequences"},
+    "cispo": {"loss": {"name": "cispo"}},
+    "dppo": {"loss": {"name": "dppo"}},
+    "grpo as published": {
+        "loss": {"name": "grpo", "delta": None},
+        "advantage": "normalised",
+        "normaliser": "sequences",
+    },
+}
+
+
+def _trained(steps: int, **changes: Any) -> PoolConfig:
+    return demo_config().model_copy(update={"train": TrainConfig.model_validate({"steps": steps, **changes})})

@@ -1,0 +1,242 @@
+"""Metrics reach every sink that is configured; no sink holds up or ends training."""
+
+import json
+import logging
+import socket
+import sys
+import threading
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ValidationError
+
+from protocol.errors import ConfigError
+from protocol.waits import wait_for
+from trainer.metrics.catalogue import HELP, LABELLED, SCALARS, MetricSample, samples
+from trainer.metrics.config import MetricsConfig
+from trainer.metrics.prometheus import PrometheusSink
+from trainer.metrics.sinks import MetricsSinks
+from trainer.metrics.trackers import TensorBoardSink, WandbSink
+
+RECORD: dict[str, Any] = {
+    "step": 3,
+    "task_reward_mean": 0.5,
+    "grad_norm": 0.25,
+    "mfu": None,
+    "rewards_by_task": {"reasoning_gym/chain_sum": 0.5},
+    "mismatches": [
+        {"node": "0xAA", "engine": 'v"llm 1', "staleness": 2, "tokens": 7, "kl": 0.001, "absolute": 0.01},
+        {"node": "0xBB", "engine": "hf 5", "staleness": 0, "tokens": 9, "kl": 0.002, "absolute": 0.02},
+    ],
+    "staleness": {"0": 1, "2": 3},
+    "idle": {"judging": 4.5},
+    "timings": {"wait": 4.5, "train": 0.5},
+}
+
+
+class ListSink:
+    """Keeps what it is given, fails as told, waits at a gate."""
+
+    def __init__(self, name: str = "list") -> None:
+        self.name = name
+        self.taken: list[int] = []
+        self.failure: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.closed = False
+
+    def write(self, step: int, numbers: Sequence[MetricSample]) -> None:
+        self.gate.wait(20)
+        if self.failure:
+            raise self.failure
+        self.taken.append(step)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_every_number_of_a_record_has_a_name_and_help() -> None:
+    numbers = list(samples(RECORD))
+    assert {one.name for one in numbers} <= HELP.keys()
+    assert all(set(one.labels) == set(LABELLED[one.name][1]) for one in numbers if one.labels)
+    assert {one.path: one.value for one in numbers} == {
+        "step": 3.0,
+        "task_reward_mean": 0.5,
+        "grad_norm": 0.25,
+        "task_reward/reasoning_gym/chain_sum": 0.5,
+        'mismatch_kl/0xAA/v"llm 1/2': 0.001,
+        'mismatch_absolute/0xAA/v"llm 1/2': 0.01,
+        "mismatch_kl/0xBB/hf 5/0": 0.002,
+        "mismatch_absolute/0xBB/hf 5/0": 0.02,
+        "files/0": 1.0,
+        "files/2": 3.0,
+        "idle_seconds/judging": 4.5,
+        "phase_seconds/wait": 4.5,
+        "phase_seconds/train": 0.5,
+    }
+    assert not SCALARS.keys() & LABELLED.keys()
+
+
+def test_prometheus_reads_what_is_written(tmp_path: Path) -> None:
+    sink = PrometheusSink(tmp_path / "metrics.prom")
+    sink.write(3, list(samples(RECORD)))
+    families = list(text_string_to_metric_families((tmp_path / "metrics.prom").read_text()))
+    found = {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
+    assert found["muster_trainer_task_reward_mean",] == 0.5
+    assert found["muster_trainer_idle_seconds", ("cause", "judging")] == 4.5
+    node = (("engine", 'v"llm 1'), ("node", "0xAA"), ("staleness", "2"))
+    assert found[("muster_trainer_mismatch_kl", *node)] == 0.001
+    assert all(family.documentation for family in families)
+
+
+def test_prometheus_scrapes_the_newest_step(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    sink = PrometheusSink(tmp_path / "metrics.prom", f"127.0.0.1:{port}")
+    try:
+        for step in (3, 4):
+            sink.write(step, list(samples(RECORD | {"step": step})))
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+        assert "muster_trainer_step 4.0" in text
+        with pytest.raises(ConfigError, match=f"`metrics.listen` 127.0.0.1:{port}: .*in use"):
+            PrometheusSink(tmp_path / "other.prom", f"127.0.0.1:{port}")
+    finally:
+        sink.close()
+
+
+@pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:", "127.0.0.1:99999", "no.such.host.invalid:9000"])
+def test_an_address_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, listen: str) -> None:
+    with pytest.raises(ConfigError, match=r"metrics\.listen"):
+        PrometheusSink(tmp_path / "metrics.prom", listen)
+
+
+def test_every_sink_gets_every_record(tmp_path: Path) -> None:
+    first, second = ListSink("first"), ListSink("second")
+    made = MetricsSinks([first, second])
+    made.start()
+    for step in range(10):
+        made.write({"step": step})
+    made.close()
+    assert first.taken == second.taken == list(range(10))
+    assert first.closed
+    assert second.closed
+
+
+def test_a_failing_sink_is_said_once_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    bad, good = ListSink("bad"), ListSink("good")
+    bad.failure = RuntimeError("no network")
+    made = MetricsSinks([bad, good])
+    with caplog.at_level(logging.INFO):
+        made.start()
+        for step in range(30):
+            made.write({"step": step})
+        made.close()
+    assert good.taken == list(range(30))
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "metrics sink bad fails: no network",
+        "metrics sink bad failed 20 times in a row: given up until restart",
+    ]
+
+
+def test_a_sink_that_recovers_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    sink = ListSink("sink")
+    made = MetricsSinks([sink])
+    with caplog.at_level(logging.INFO):
+        made.start()
+        sink.failure = OSError("disk full")
+        made.write({"step": 1})
+        wait_for("the failure", lambda: "disk full" in caplog.text or None, 10, poll=0.01)
+        sink.failure = None
+        made.write({"step": 2})
+        made.close()
+    assert sink.taken == [2]
+    assert "metrics sink sink works again" in caplog.text
+
+
+def test_a_sink_that_hangs_costs_old_records_and_no_time(caplog: pytest.LogCaptureFixture) -> None:
+    sink = ListSink("slow")
+    sink.gate.clear()
+    made = MetricsSinks([sink], waiting=4)
+    made.start()
+    for step in range(100):
+        made.write({"step": step})
+    assert made.dropped >= 95
+    sink.gate.set()
+    made.close()
+    assert sink.taken[-1] == 99, "the newest are kept"
+    assert len(sink.taken) + made.dropped >= 100
+    assert caplog.text.count("the oldest are dropped") == 1
+
+
+def test_a_sink_that_never_returns_does_not_hold_up_the_end() -> None:
+    sink = ListSink("stuck")
+    sink.gate.clear()
+    made = MetricsSinks([sink])
+    made.start()
+    made.write({"step": 1})
+    made.close(patience=0.1)
+    sink.gate.set()
+
+
+@pytest.mark.parametrize(("package", "make"), [("torch.utils.tensorboard", TensorBoardSink), ("wandb", WandbSink)])
+def test_a_tracker_that_is_not_installed_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, make: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=r"not installed; pip install (tensorboard|wandb)"):
+        make(tmp_path) if make is TensorBoardSink else make("project", "run", tmp_path)
+
+
+def test_trackers_get_numbers_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scalars: list[tuple[str, float, int]] = []
+    writer = SimpleNamespace(add_scalar=lambda *given: scalars.append(given), flush=lambda: None, close=lambda: None)
+    board, tracker = ModuleType("torch.utils.tensorboard"), ModuleType("wandb")
+    board.SummaryWriter = lambda log_dir: writer  # type: ignore[attr-defined]
+    logged: dict[int, dict[str, float]] = {}
+    started: dict[str, Any] = {}
+
+    def init(**options: Any) -> Any:
+        started.update(options)
+        return SimpleNamespace(log=lambda numbers, step: logged.update({step: numbers}), finish=lambda: None)
+
+    tracker.init = init  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    monkeypatch.setitem(sys.modules, "wandb", tracker)
+    text = json.dumps({"tensorboard": str(tmp_path / "events"), "wandb": {"project": "sums", "mode": "offline"}})
+    sinks = MetricsConfig.model_validate_json(text).sinks(tmp_path, "pool-1")
+    assert [sink.name for sink in sinks] == ["prometheus", "tensorboard", "wandb"]
+    for sink in sinks:
+        sink.write(3, list(samples(RECORD)))
+        sink.close()
+    assert ("idle_seconds/judging", 4.5, 3) in scalars
+    assert logged[3]["task_reward_mean"] == 0.5
+    assert (started["project"], started["id"], started["mode"], started["resume"]) == (
+        "sums",
+        "pool-1",
+        "offline",
+        "allow",
+    )
+
+
+def test_wandb_that_does_not_start_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = ModuleType("wandb")
+
+    def init(**options: Any) -> Any:
+        raise RuntimeError("api_key not configured")
+
+    tracker.init = init  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", tracker)
+    with pytest.raises(ConfigError, match="wandb does not start: api_key not configured"):
+        WandbSink("sums", "pool-1", tmp_path)
+
+
+def test_unknown_settings_are_refused() -> None:
+    with pytest.raises(ValidationError, match="mlflow"):
+        MetricsConfig.model_validate({"mlflow": "x"})

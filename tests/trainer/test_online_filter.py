@@ -1,0 +1,132 @@
+"""A step takes files until it holds enough signal: as few as that takes, never more than its bound, the same after a
+kill."""
+
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from chain.records import Pool, Submission
+from chain.state import State
+from protocol.config import PoolConfig, WorkConfig
+from protocol.training import OnlineFilter, TrainConfig
+from protocol.verdict import Code
+from storage.keys import MissingObjectError
+from tests.chain.game import terms
+from tests.trainer.test_daemon import CONFIG
+from trainer.collector import FileCollector
+from trainer.inbox import file_id
+from trainer.metrics.idle import Awaited
+from trainer.rollouts import Group, TrainRollout
+from trainer.state.records import Records, file_record
+
+NODE = "0x" + "11" * 20
+SIGNAL: Group = (TrainRollout((1,), (2,), 1.0), TrainRollout((1,), (2,), 0.0))
+NONE: Group = (TrainRollout((1,), (2,), 1.0), TrainRollout((1,), (2,), 1.0))
+
+
+class Shelves:
+    """Chain and bucket: file n has `signals[n]` groups with signal of two; None: the bucket lacks it."""
+
+    def __init__(self, *signals: int | None) -> None:
+        self.signals = list(signals)
+
+    def refresh(self) -> State:
+        state = State(head=100)
+        files = [self.file(number) for number in range(len(self.signals))]
+        state.pools[1] = Pool(1, NODE, bytes(32), terms(), 0, 0, sequences=[one.sequence for one in files])
+        state.submissions = {(1, one.sequence): one for one in files}
+        return state
+
+    def file(self, number: int) -> Submission:
+        digest = sha256(bytes([number])).digest()
+        accepted = int(Code.ACCEPT)
+        return Submission(1, number, NODE, 0, number, 5, 4, digest, digest, 5, 0, "", code=accepted, decided_block=9)
+
+    def groups(self, submission: Submission) -> list[Group]:
+        signals = self.signals[submission.sequence]
+        if signals is None:
+            raise MissingObjectError("not there")
+        return [SIGNAL] * signals + [NONE] * (2 - signals)
+
+
+def collector(shelves: Shelves, home: Path, chosen: OnlineFilter | None, missing: float = 60.0) -> FileCollector:
+    train = TrainConfig(files_per_step=2, filter=chosen)
+    config: Any = SimpleNamespace(pool=1, confirmations=2, missing_seconds=missing, exclude=())
+    outside: Any = shelves
+    return FileCollector(config, CONFIG.model_copy(update={"train": train}), outside, Records(home), outside, "")
+
+
+def taken(made: FileCollector, consumed: set[str] | None = None) -> list[int] | None:
+    batch = made.batch(1, consumed or set())
+    return None if batch is None else [sub.sequence for sub in batch[1]]
+
+
+WANTED = OnlineFilter(groups=4, max_files=5)
+
+
+@pytest.mark.parametrize(
+    ("signals", "files"),
+    [
+        ((2, 2, 2), [0, 1]),
+        ((2, 1, 0, 1, 2), [0, 1, 2, 3]),
+        ((0, 0, 0, 0, 0, 2, 2), [0, 1, 2, 3, 4]),
+        ((2, 1, 0), None),
+        ((), None),
+    ],
+)
+def test_files_are_taken_until_the_batch_is_full_or_its_bound_is_reached(
+    tmp_path: Path, signals: tuple[int, ...], files: list[int] | None
+) -> None:
+    assert taken(collector(Shelves(*signals), tmp_path, WANTED)) == files
+
+
+def test_groups_without_signal_come_along_so_that_their_share_is_known(tmp_path: Path) -> None:
+    batch = collector(Shelves(2, 0, 2), tmp_path, WANTED).batch(1, set())
+    assert batch is not None
+    assert [group == SIGNAL for group in batch[0]] == [True, True, False, False, True, True]
+
+
+def test_without_a_filter_a_step_takes_its_number_of_files(tmp_path: Path) -> None:
+    assert taken(collector(Shelves(0, 0, 2, 2), tmp_path, None)) == [0, 1]
+
+
+def test_a_file_that_the_bucket_lacks_is_waited_for_and_then_passed_over(tmp_path: Path) -> None:
+    shelves = Shelves(2, None, 2)
+    patient = collector(shelves, tmp_path, WANTED)
+    assert taken(patient) is None
+    assert patient.awaited == Awaited(wanted=3, ready=2, fetching=1, confirming=0, judging=0)
+    assert patient.awaited.cause == "fetching"
+    shelves.signals[1] = 2
+    assert taken(patient) == [0, 1]
+    hasty = collector(Shelves(2, None, 2), tmp_path, WANTED, missing=0.0)
+    assert taken(hasty) is None
+    assert taken(hasty) == [0, 2]
+
+
+def test_the_next_step_takes_what_was_left(tmp_path: Path) -> None:
+    shelves = Shelves(2, 2, 2, 2)
+    made = collector(shelves, tmp_path, WANTED)
+    assert taken(made) == [0, 1]
+    assert taken(made, {file_id(shelves.file(number)) for number in (0, 1)}) == [2, 3]
+
+
+def test_a_step_that_was_trained_before_a_kill_takes_the_files_of_its_record(tmp_path: Path) -> None:
+    shelves = Shelves(2, 2, 2, 2)
+    entries = [file_record(1, shelves.file(number)) for number in (0, 1, 2)]
+    Records(tmp_path).write({"step": 1}, entries)
+    assert taken(collector(shelves, tmp_path, WANTED)) == [0, 1, 2]
+
+
+def test_a_bound_below_the_usual_number_is_refused() -> None:
+    with pytest.raises(ValidationError, match="max_files must be at least files_per_step, 4"):
+        TrainConfig(files_per_step=4, filter=OnlineFilter(groups=4, max_files=3))
+
+
+def test_a_batch_that_can_never_be_full_is_refused_when_the_pool_is_made() -> None:
+    train = TrainConfig(files_per_step=2, filter=OnlineFilter(groups=9, max_files=2))
+    with pytest.raises(ValidationError, match="groups is 9, but max_files hold 8 groups at most"):
+        PoolConfig(name="x", model=CONFIG.model, task=CONFIG.task, work=WorkConfig(problems_per_file=4), train=train)
