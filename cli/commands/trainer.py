@@ -42,7 +42,7 @@ def bench(
 
 def _lines(report: "BenchReport") -> str:
     gib = 1 << 30
-    peak = f"{report.peak_flops / 1e12:.1f} TFLOP/s" + (", measured" if report.peak_measured else "")
+    peak = f"{report.peak_flops / 1e9:,.0f} GFLOP/s" + (", measured" if report.peak_measured else "")
     fit = f"{report.row_tokens_fit}" if report.row_tokens_fit else "unknown"
     return fields(
         {

@@ -26,7 +26,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 def test_a_machine_is_measured_without_chain_or_key(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     config, pool, model = files
     arguments = ["trainer", "bench", "--config", str(config), "--pool-config", str(pool), "--weights", str(model)]
-    done = Muster(tmp_path / "home").run(*arguments, "--rows", "2", "--steps", "1", "--json")
+    done = Muster(tmp_path / "home").run(*arguments, "--rows", "2", "--steps", "1", "--json", timeout=240)
     assert done.code == 0, done.err
     assert done.json["row_tokens"] == 256
     assert done.json["tokens_per_second"] > 0

@@ -23,9 +23,9 @@ def run_bench(
     compute, pool = load_document(config, ComputeConfig), load_document(pool_config, PoolConfig)
     for name, value in torch_environment(compute.engine.threads).items():
         os.environ.setdefault(name, value)  # before torch is imported
-    from trainer.launch import Launcher, launched
+    if compute.parallel.ranks > 1 and "WORLD_SIZE" not in os.environ:
+        from trainer.launch import Launcher
 
-    if compute.parallel.ranks > 1 and not launched():
         sys.exit(Launcher(compute.parallel.model_copy(update={"max_restarts": 0}), sys.orig_argv[1:]).run())
     from engines.loading import set_threads
     from trainer.basemodel import base_model
