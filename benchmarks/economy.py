@@ -121,7 +121,7 @@ def draw_plan(source: random.Random, units: tuple[int, int], lanes: int, known: 
     """Random choices, three in four honest, but for the `known` ones; `units`: of the shipped and the largest file."""
     files = source.choice((1, 3, 4, 16))
     plan = {"seed": source.getrandbits(40), "lanes": lanes, "seats": source.randint(5, 45), "files": files}
-    plan |= {"others": min(16 - files, round(files * 7 / 3)), "rows": ROWS}
+    plan |= {"others": source.choice((min(16 - files, round(files * 7 / 3)), 16 - files)), "rows": ROWS}
     plan["units"] = source.choice((*units, units[1] // 10))
     for name, options in CHOICES.items():
         honest, *others = options.values()

@@ -29,7 +29,9 @@ from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.tasks.environment import Environment
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
+from trainer.batches.micro_batch import micro_batch
 from trainer.learner import Learner
+from trainer.model.policy import Policy
 from trainer.rollouts import Group, TrainRollout
 from validator.context import SubmissionFacts
 from validator.pipeline import judge
@@ -42,7 +44,9 @@ CONFIG = PoolConfig(
     work=WorkConfig(problems_per_file=4, samples_per_problem=5, max_new_tokens=48, max_prompt_tokens=160),
 )
 TRAIN = TrainConfig(optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
+TRAIN = TrainConfig(optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
 ROLLOUTS = 200
+PACKED = 16  # sequences in one row of the trainer
 
 
 class Node:
@@ -155,15 +159,24 @@ def _crosswise(nodes: Sequence[Node], folder: Path, files: int, say: Callable[[s
 
 def train(base: Path, files: Sequence[Produced]) -> tuple[Path, float]:
     """One training step on rollouts of all files; returns the exported folder beside `base`, and the largest distance
-    of the trainer's log-probs before the step from those that the files state, in nats."""
+    of the trainer's log-probs before the step, packed as it packs, from those that the files state, in nats."""
     learner = Learner(base, TRAIN, CONFIG.work.temperature)
     groups = [group for made in files for group in _groups(made)]
-    samples = [rollout for group in groups for rollout in group]
-    old = learner.policy.sample_logprobs(samples, learner.temperature)
-    stated = [torch.tensor(rollout.logprobs) for rollout in samples]
-    error = max(float((ours - theirs).abs().max()) for ours, theirs in zip(old, stated, strict=True))
+    error = _error(learner.policy, [rollout for group in groups for rollout in group])
     learner.train_step(groups)
     return learner.policy.export(base.with_name("trained")), error
+
+
+@torch.no_grad()
+def _error(policy: Policy, samples: Sequence[TrainRollout]) -> float:
+    together, error = PACKED if policy.packs else 1, 0.0
+    for start in range(0, len(samples), together):
+        row = micro_batch(samples, range(start, min(start + together, len(samples))), policy.device)
+        logp, _ = policy.logprobs(row, CONFIG.work.temperature)
+        if row.sampled is None:
+            raise ValueError("a file without log-probs")
+        error = max(error, float((logp - row.sampled).abs().max()))
+    return error
 
 
 def _groups(made: Produced) -> list[Group]:

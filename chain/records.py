@@ -96,8 +96,8 @@ class Step:
 @dataclass
 class Pool:
     """`status` is none, open, paused, closing, settled or understaffed. `service`: the key that attests uploads and
-    signs their receipts, at `service_url` (unchecked); the one before it still may until `previous_until`. `escrow`:
-    the tokens that Pools should hold for it."""
+    signs their receipts, at `service_url` (unchecked); the one before it still may until `previous_until`.
+    `forfeited`: grains of slashed nodes' pay that were burnt. `escrow`: the tokens that Pools should hold for it."""
 
     pool: int
     owner: str
@@ -114,6 +114,7 @@ class Pool:
     claimed: int = 0
     fees_paid: int = 0
     fees_burnt: int = 0
+    forfeited: int = 0
     leftover: int = 0
     from_stakes: int = 0
     steps: list[Step] = field(default_factory=list)
@@ -135,7 +136,8 @@ class Pool:
 
     @property
     def escrow(self) -> int:
-        return self.funded + self.from_stakes - self.claimed - self.fees_paid - self.fees_burnt - self.leftover
+        spent = self.claimed + self.fees_paid + self.fees_burnt + self.forfeited + self.leftover
+        return self.funded + self.from_stakes - spent
 
 
 @dataclass

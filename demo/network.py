@@ -100,14 +100,14 @@ class Network:
         name = f"validator-{spec.name}"
         values = self._client_settings(pool, name) | {
             "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)],
-            "engine": {"name": spec.engine, "dtype": "float32", "threads": 1, "batch": spec.batch},
+            "engine": {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": spec.batch},
         }
         self._start_role(name, "validator", values, torch=True, attack=spec.attack)
 
     def start_worker(self, pool: int, spec: NodeSpec) -> None:
         name = f"worker-{spec.name}"
         values = self._client_settings(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
-        values["engine"] = {"name": spec.engine, "dtype": "float32", "threads": 1}
+        values["engine"] = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1}
         values["claim_seconds"] = 5
         self._start_role(name, "worker", values, torch=True, attack=spec.attack, final_exits=frozenset({0, EJECTED}))
 

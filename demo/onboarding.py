@@ -80,7 +80,7 @@ class Onboarding:
         suite = self.suite("owner")
         blocks = suite.seats.epoch_blocks()
         suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
-        pool = suite.pools.create_pool(pool_terms(config), BUDGET).send()
+        pool = suite.pools.create_pool(pool_terms(config, self.plan.patience), BUDGET).send()
         suite.court.set_service(pool, self.ring["service"].address).send()
         suite.court.announce_service(pool, self.plan.http_url).send()
         each(lambda name: self._join(pool, name), self.plan.members)

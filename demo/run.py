@@ -15,8 +15,7 @@ from demo.disputer import Disputer, DodgingValidator
 from demo.monitor import RunMonitor
 from demo.network import Network
 from demo.onboarding import Onboarding
-from demo.plan import POOL, DemoPlan, Options, make_plan
-from demo.pool import pool_config
+from demo.plan import POOL, DemoPlan
 from demo.progress import ProgressPrinter, Stop
 from demo.results import Outcome, write_results
 from demo.settlement import settle_accounts
@@ -28,18 +27,17 @@ EPOCH_BLOCKS = 24
 
 
 class Demo:
-    """One run."""
+    """One run. `keep`: leave the network up afterwards; `chaos`: seconds between kills on purpose, 0 for none."""
 
-    def __init__(self, options: Options) -> None:
-        self.options, self.stop, self.progress = options, Stop(), ProgressPrinter()
+    def __init__(self, plan: DemoPlan, config: PoolConfig, keep: bool = False, chaos: float = 0.0) -> None:
+        self.plan, self.config, self.keep, self.chaos = plan, config, keep, chaos
+        self.stop, self.progress = Stop(), ProgressPrinter()
         self.say = self.progress.say
-        self.plan = make_plan(options)
         if all(node.engine != "vllm" for node in self.plan.nodes):
             self.say("vLLM is not installed here: workers and validators use transformers")
         self.ring = KeyRing(self.plan.root / "keys")
         self.network = Network(self.plan, self.ring, self.progress.notice, self.stop)
         self.onboarding = Onboarding(self.plan, self.ring)
-        self.config: PoolConfig = pool_config(options.seed, options.steps)
 
     def run(self) -> Outcome:
         """The whole story; leaves the network up afterwards only with `keep`."""
@@ -48,7 +46,7 @@ class Demo:
             monitor = self.follow()
             settle_accounts(monitor, self.onboarding.client("deployer").now, self.network.check, self.say)
             outcome = write_results(self.plan, self.ring, self.progress, monitor.state)
-            if self.options.keep:
+            if self.keep:
                 self._hold()
             return outcome
         finally:
@@ -59,16 +57,25 @@ class Demo:
         """Services, contracts, participants, and every role. The trainer comes last: nodes must have joined before
         step 0."""
         self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
+        self.start_services()
+        base = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
+        self.network.supervisor.start(base)
+        self.open_pool()
+        self.network.start_trainer(POOL, wait_for_folder(base, self.network.check, self.say))
+
+    def start_services(self) -> None:
+        """Chain and object storage, which are up some seconds later."""
         self.network.start_chain()
         self.network.start_storage()
         self.network.config_path.write_bytes(self.config.canonical())
-        base = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))
-        self.network.supervisor.start(base)
+
+    def open_pool(self) -> None:
+        """On a fresh chain: contracts, participants, the pool, and every role but the trainer."""
         self._make_keys()
         self.network.wait_services()
         self._deploy()
         self.network.publish_config(self.config)
-        self._start_workers_and_validators()
+        self.start_nodes()
         self.onboarding.give_tokens()
         self.onboarding.bond_and_register()
         seats = sum(v.seats for v in self.plan.validators)
@@ -76,7 +83,6 @@ class Demo:
         self._create_pool()
         self.network.start_orchestrator(POOL)
         self.say(f"dashboard: {self.plan.http_url}/")
-        self.network.start_trainer(POOL, wait_for_folder(base, self.network.check, self.say))
 
     def _make_keys(self) -> None:
         for name in names(self.plan):
@@ -96,8 +102,8 @@ class Demo:
             raise MusterError(f"the pool got number {pool} on a fresh chain", "start again")
         self.say(f"pool {pool} escrowed its budget and named its service's key, all nodes joined")
 
-    def _start_workers_and_validators(self) -> None:
-        """They load their engines while the pool is being made, and wait for it."""
+    def start_nodes(self) -> None:
+        """Validators and workers. They load their engines while the pool is being made, and wait for it."""
         for validator in self.plan.validators:
             self.network.start_validator(POOL, validator)
         for node in self.plan.nodes:
@@ -107,7 +113,7 @@ class Demo:
         """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
         monitor = self._new_monitor()
         people = [kind(self.onboarding, self.say) for kind in (Disputer, DodgingValidator, Absentee)]
-        chaos = Chaos(self.network.supervisor, self.options.chaos, self.say) if self.options.chaos else None
+        chaos = Chaos(self.network.supervisor, self.chaos, self.say) if self.chaos else None
         moved, seen = time.monotonic(), (0, 0)
         while not self.network.supervisor.children["trainer"].finished:
             self.network.check()
@@ -119,8 +125,10 @@ class Demo:
             now_seen = (len(monitor.metrics()), len(monitor.state.submissions))
             if now_seen != seen:
                 moved, seen = time.monotonic(), now_seen
-            if time.monotonic() - moved > STALL_SECONDS:
-                raise MusterError(f"nothing moved for {STALL_SECONDS:.0f} s", f"see {self.plan.root / 'logs'}")
+            if time.monotonic() - moved > STALL_SECONDS * self.plan.patience:
+                raise MusterError(
+                    f"nothing moved for {time.monotonic() - moved:.0f} s", f"see {self.plan.root / 'logs'}"
+                )
             time.sleep(0.5)
         self.say("training is over")
         return monitor

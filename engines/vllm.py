@@ -23,7 +23,7 @@ from engines.base import (
 )
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
-from engines.runtime import prepare_vllm, vllm_installed
+from engines.runtime import ordinary_recursion, prepare_vllm, vllm_installed
 from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
 from protocol.errors import IntegrityError, MusterError, first_line
 
@@ -81,7 +81,8 @@ class VllmEngine:
                 raise IntegrityError(f"{weights} is another kind of model", "restart the worker to change models")
             self._llm.collective_rpc("muster_reload", args=(str(weights),))
             return
-        self._llm = self._start(weights, config)
+        with ordinary_recursion():
+            self._llm = self._start(weights, config)
         self._config, self._shapes = config, shapes
 
     def _start(self, weights: Path, config: dict[str, Any]) -> Any:

@@ -27,7 +27,6 @@ def escrow(state: State, pool_id: int) -> EscrowEntry:
         fees += _committee_share(pool, sub)
     unpaid -= pool.claimed
     owed_fees = fees - pool.fees_paid - pool.fees_burnt
-    held = pool.funded + pool.from_stakes - pool.claimed - pool.fees_paid - pool.fees_burnt - pool.leftover
     return EscrowEntry(
         funded=pool.funded,
         recovered=pool.from_stakes,
@@ -36,10 +35,10 @@ def escrow(state: State, pool_id: int) -> EscrowEntry:
         owed_fees=owed_fees,
         claimed=pool.claimed,
         fees=pool.fees_paid,
-        burnt=pool.fees_burnt,
+        burnt=pool.fees_burnt + pool.forfeited,
         refunded=pool.leftover,
-        free=held - reserved - unpaid - owed_fees,
-        held=held,
+        free=pool.escrow - reserved - unpaid - owed_fees,
+        held=pool.escrow,
     )
 
 

@@ -74,7 +74,7 @@ def _sent(state: State, address: str) -> dict[str, int]:
 def _unmatched_payments(state: State, transferred: dict[str, int]) -> list[str]:
     """What the pools contract says it paid against what the token says it moved."""
     paid = paid_out(state, "claim", "fee", "leftover")
-    burnt = sum(pool.fees_burnt for pool in state.pools.values())
+    burnt = sum(pool.fees_burnt + pool.forfeited for pool in state.pools.values())
     if burnt:
         paid[SINK] = paid.get(SINK, 0) + burnt
     return [

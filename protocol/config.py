@@ -15,15 +15,32 @@ from protocol.problems import ProblemFilter
 from protocol.training import TrainConfig
 
 
+class ChatTurn(Document):
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
 class ModelConfig(Document):
-    """Which model: a Hugging Face id or a local folder; weights travel by manifest, not by this name."""
+    """Which model: a Hugging Face id or a local folder; weights travel by manifest, not by this name.
+
+    `turns` come before the question in the chat template's conversation: a system prompt, worked examples.
+    """
 
     source: str
     license: str = "unknown"
     dtype: Literal["float32", "bfloat16"] = "float32"
     prompt_template: str = "{question}"
     chat_template: bool = False
+    turns: tuple[ChatTurn, ...] = ()
     answer_after: str = ""
+
+    @model_validator(mode="after")
+    def _turns_need_a_template(self) -> Self:
+        if self.turns and not self.chat_template:
+            raise ValueError("turns are rendered by the chat template; set chat_template to true, or leave them out")
+        return self
 
 
 class TaskConfig(Document):

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from protocol.documents import Document
@@ -46,16 +47,14 @@ class ProblemFilter(Document):
     def _canonical(self) -> Self:
         if self.lowest > self.highest:
             raise ValueError("`lowest` is above `highest`")
-        if not kept_candidates(self.candidates, self.kept):
+        if not _kept(self.candidates, self.kept).size:
             raise ValueError("no candidate is kept")
-        if _encoded(self.candidates, kept_candidates(self.candidates, self.kept)) != self.kept:
-            raise ValueError(f"`kept` is not the base64 of {self.candidates} bits")
         return self
 
     @property
     def places(self) -> Places:
         """The kept candidates, ascending."""
-        return kept_candidates(self.candidates, self.kept)
+        return tuple(_kept(self.candidates, self.kept).tolist())
 
 
 def candidate_seed(candidate: int) -> int:
@@ -67,13 +66,13 @@ def problem_seed(chosen: ProblemFilter | None, draw: int) -> int:
     """The problem that the 64-bit number `draw` stands for: itself, or with a filter one of the kept candidates."""
     if chosen is None:
         return draw
-    places = chosen.places
-    return candidate_seed(places[draw % len(places)])
+    places = _kept(chosen.candidates, chosen.kept)
+    return candidate_seed(int(places[draw % len(places)]))
 
 
-@lru_cache(maxsize=8)
-def kept_candidates(candidates: int, kept: str) -> Places:
-    """The candidates whose bit is set. Raises ValueError if `kept` is not base64 of the right length."""
+@lru_cache(maxsize=8)  # of 16 MiB at most: the documents are strangers'
+def _kept(candidates: int, kept: str) -> NDArray[np.uint32]:
+    """The candidates whose bit is set, ascending. Raises ValueError unless `kept` is the base64 of one bit for each."""
     try:
         data = base64.b64decode(kept, validate=True)
     except (binascii.Error, ValueError):
@@ -81,7 +80,9 @@ def kept_candidates(candidates: int, kept: str) -> Places:
     if len(data) != -(-candidates // 8):
         raise ValueError(f"`kept` holds {len(data)} bytes, {candidates} candidates take {-(-candidates // 8)}")
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))[:candidates]
-    return tuple(int(place) for place in np.flatnonzero(bits))
+    if base64.b64encode(np.packbits(bits).tobytes()).decode("ascii") != kept:
+        raise ValueError(f"`kept` is not the base64 of {candidates} bits")
+    return np.flatnonzero(bits).astype(np.uint32)
 
 
 def _encoded(candidates: int, kept: Places) -> str:

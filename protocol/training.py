@@ -159,6 +159,14 @@ class OnlineFilter(Document):
     max_files: int = Field(ge=1)
 
 
+class LoraConfig(Document):
+    """LoRA (2106.09685): low-rank additions of `rank` to the projections of the blocks, scaled by `alpha` / `rank`, are
+    trained, and nothing else. Published weights contain them."""
+
+    rank: int = Field(16, ge=1, le=1024)
+    alpha: float = Field(32.0, gt=0)
+
+
 class TrainConfig(Document):
     """GRPO as in INTELLECT-2 (two-sided clipping, asynchrony), sized by the pool owner.
 
@@ -171,6 +179,7 @@ class TrainConfig(Document):
     async_level: int = Field(2, ge=0, le=16)
     minibatches: int = Field(1, ge=1)
     filter: OnlineFilter | None = None
+    lora: LoraConfig | None = None
     algorithm: AlgorithmConfig = AlgorithmConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
 

@@ -150,10 +150,19 @@ class CanaryOpener:
         while carrier and not self._stop.wait(_POLL_SECONDS):
             try:
                 state = self._client.state
-                for sub in to_open(state, self._plan.pool, self._plan.node, self._client.client.now()):
-                    self._open(state, sub, carrier)
+                due = to_open(state, self._plan.pool, self._plan.node, self._client.client.now())
             except MusterError as error:
-                log.info("canary: %s", error)
+                log.info("canaries: %s", error)
+                continue
+            for sub in due:
+                self._try(state, sub, carrier)
+
+    def _try(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
+        """Open a file; one that cannot be opened does not keep the others from it."""
+        try:
+            self._open(state, sub, carrier)
+        except MusterError as error:
+            log.info("canary %d: %s", sub.sequence, error)
 
     def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
         planted = self._plan.opening(state, sub)

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from chain.records import Submission
 from protocol.config import PoolConfig
@@ -19,9 +20,20 @@ from trainer.metrics.idle import Awaited
 from trainer.rollouts import Group
 from trainer.state.records import Records
 
-Batch = tuple[list[Group], list[Submission]]
 log = logging.getLogger("muster.trainer")
 _REMIND_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The files of a step, and the groups of each."""
+
+    files: list[Submission]
+    groups_of: list[list[Group]]
+
+    @property
+    def groups(self) -> list[Group]:
+        return [group for groups in self.groups_of for group in groups]
 
 
 class FileCollector:
@@ -48,20 +60,21 @@ class FileCollector:
         self._next_reminder = time.monotonic() + _REMIND_SECONDS
 
     def batch(self, step: int, consumed: Collection[str]) -> Batch | None:
-        """Groups and files for making policy step `step`, None while there are too few.
+        """What policy step `step` is made of, None while there are too few files.
 
         A step that was trained before a kill, but whose checkpoint is gone, takes the files its record names.
         """
         recorded = self._recorded(step)
         files = recorded or self.due(step, consumed)
+        due = {file_id(sub) for sub in files}
+        self._groups = {known: groups for known, groups in self._groups.items() if known in due}
         for sub in files:
             if file_id(sub) not in self._groups:
                 self._load(sub)
         chosen = self._chosen(files, len(recorded))
         if chosen is None:
             return None
-        loaded = [self._groups.pop(file_id(sub)) for sub in chosen]
-        return [group for groups in loaded for group in groups], chosen
+        return Batch(chosen, [self._groups.pop(file_id(sub)) for sub in chosen])
 
     def due(self, step: int, consumed: Collection[str]) -> list[Submission]:
         """The files that step `step` may be trained on, as many as are there and a step takes at most."""
@@ -128,11 +141,12 @@ class FileCollector:
         except MissingObjectError as error:
             since = self._missing.setdefault(file_id(sub), time.monotonic())
             if time.monotonic() - since >= self._config.missing_seconds:
-                self._refuse(sub, error)
+                self.refuse(sub, error)
         except (MalformedFile, IntegrityError) as error:
-            self._refuse(sub, error)
+            self.refuse(sub, error)
 
-    def _refuse(self, sub: Submission, error: MusterError) -> None:
+    def refuse(self, sub: Submission, error: MusterError) -> None:
+        """Never train on an accepted file, and say why."""
         self.refused.add(file_id(sub))
         log.warning("accepted file %d of %s is not trained on: %s", sub.sequence, sub.node, error.what)
 

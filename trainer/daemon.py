@@ -146,11 +146,11 @@ class Trainer:
         if batch is None:
             return
         self.idle.end()
-        groups, files = batch
-        waited = time.monotonic() - started
+        files, groups, waited = batch.files, batch.groups, time.monotonic() - started
         self._phase = f"training step {self.learner.step + 1}"
-        metrics = self.group.train_step(groups)
-        check_step(self.config.guards, metrics, self.records.metrics())
+        metrics = self._trained(batch)
+        if metrics is None:
+            return
         self.progress.consumed |= {file_id(sub) for sub in files}
         record = step_record(metrics, files, waited) | self._facts(metrics, groups, files)
         entries = [file_record(metrics.step, sub) for sub in files]
@@ -163,6 +163,35 @@ class Trainer:
             "step %d: reward %.3f, %d groups used, %d without signal, waited %.1f s, trained %.1f s",
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
         )  # fmt: skip
+
+    def _trained(self, batch: Batch) -> StepMetrics | None:
+        """Train a step. None if some of its files made it unstable: those are refused, and the learners are where they
+        were. Raises UnstableError if it cannot be put down to at most half of the files."""
+        step = self.learner.step
+        metrics = self.group.train_step(batch.groups)
+        try:
+            check_step(self.config.guards, metrics, self.records.metrics())
+        except UnstableError as error:
+            blamed = self._unstable_alone(batch, step)
+            if not 0 < len(blamed) <= len(batch.files) / 2:
+                raise
+            for sub in blamed:
+                self.files.refuse(sub, error)
+            return None
+        return metrics
+
+    def _unstable_alone(self, batch: Batch, step: int) -> list[Submission]:
+        """The files that make policy step `step` unstable without the others. A mean is never further out than all its
+        parts: where strangers' files did it, they are among these."""
+        earlier, blamed = self.records.metrics(), []
+        for sub, groups in zip(batch.files, batch.groups_of, strict=True):
+            self.progress.rewind(step)
+            try:
+                check_step(self.config.guards, self.group.train_step(groups), earlier)
+            except UnstableError:
+                blamed.append(sub)
+        self.progress.rewind(step)
+        return blamed
 
     def _facts(self, metrics: StepMetrics, groups: list[Group], files: list[Submission]) -> dict[str, Any]:
         """What the record of a step says besides the learner's own metrics."""

@@ -1,4 +1,6 @@
-"""Signs that training has become unstable, looked for before a step is published: nobody should generate with it."""
+"""Signs that training has become unstable, looked for before a step is published: nobody should generate with it.
+
+A file that does it alone is left out (`trainer/daemon.py`), so that no stranger can stop a pool."""
 
 import math
 import statistics

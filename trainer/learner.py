@@ -43,7 +43,7 @@ class Learner:
         self.config = config
         self.temperature = temperature
         self.placement = placement or Placement()
-        self.policy = Policy(folder, dtype, self.placement)
+        self.policy = Policy(folder, dtype, self.placement, lora=config.lora)
         self.optimizers = build_optimizers(self.policy.model, config)
         penalty = config.algorithm.kl.coefficient > 0
         self.reference = Policy(folder, dtype, self.placement, frozen=True) if penalty else None
@@ -111,6 +111,7 @@ class Learner:
         self, rows: Sequence[MicroBatch], old: Sequence[Tensor | None], size: MinibatchSize, totals: StepTotals
     ) -> None:
         weights = torch.zeros(3, dtype=torch.float64, device=self.policy.device)
+        cap = self.config.algorithm.importance_cap or 1.0
         for row, logp_old in zip(rows, old, strict=True):
             batch = self._token_batch(row, logp_old)
             made = self.loss(batch)
@@ -118,7 +119,7 @@ class Learner:
             loss.backward()  # type: ignore[no-untyped-call]
             totals.add(row.places, batch, made, loss)
             if batch.sampled is not None:
-                weights += weight_sums(batch.old, batch.sampled, batch.sequence)
+                weights += weight_sums(batch.old, batch.sampled, batch.sequence, cap)
         reference = self.config.optimizer.ess_reference
         scale = 1.0 if reference is None else rate_scale(effective_share(self.placement.ranks.sum(weights)), reference)
         totals.updated(*apply_update(self.policy.model, self.optimizers, self.config, self.updates, scale))

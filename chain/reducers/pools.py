@@ -177,6 +177,7 @@ def _file_finalized(state: State, event: Event) -> None:
 def _file_forfeited(state: State, event: Event) -> None:
     sub, account = submission_of(state, event), account_of(state, event)
     sub.forfeited, sub.finalized, sub.cumulative = True, True, 0
+    state.pools[sub.pool].forfeited += event.args["amount"]
     account.units_earned -= sub.units
     if sub.is_paid:
         account.units_awarded -= sub.units

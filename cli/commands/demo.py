@@ -17,8 +17,10 @@ def demo(
     chaos: Annotated[float, typer.Option(help="kill -9 every process once, one every so many seconds; 0: never.")] = 0,
 ) -> None:
     """A real run with stakes, proofs, verdicts and pay: chain, S3, twelve seats, workers (one cheats), a trainer."""
-    from demo.plan import Options
+    from demo.plan import Options, make_plan
+    from demo.pool import pool_config
     from demo.run import Demo
 
-    outcome = Demo(Options(seed, steps, runs.resolve(), keep, chain_port, s3_port, http_port, chaos)).run()
+    plan = make_plan(Options(seed, steps, runs.resolve(), chain_port, s3_port, http_port))
+    outcome = Demo(plan, pool_config(seed, steps), keep, chaos).run()
     raise typer.Exit(0 if outcome.good else 1)

@@ -51,12 +51,13 @@ def judging_seats(state: State, pool: Pool) -> dict[str, Any]:
 
 
 def money(state: State, pool: Pool) -> dict[str, int]:
-    """Where the pool's grains are and went. `owed`: accepted and not claimed; `pending`: reserved for unjudged units
-    (pay only, fees come on top)."""
+    """Where the pool's grains are and went. `forfeited`: slashed nodes' burnt pay. `owed`: accepted
+    and not claimed; `pending`: reserved for unjudged units (pay only, fees come on top)."""
     accounts = [a for (of, _), a in state.accounts.items() if of == pool.pool]
     rate = pool.terms.rate
     return {
-        **picked(pool, "escrow", "funded", "claimed", "fees_paid", "fees_burnt", "from_stakes", "leftover"),
+        **picked(pool, "escrow", "funded", "claimed", "fees_paid", "fees_burnt"),
+        **picked(pool, "forfeited", "from_stakes", "leftover"),
         "owed": sum(a.units_earned - a.units_spent for a in accounts) * rate,
         "pending": sum(a.units_pending for a in accounts) * rate,
     }

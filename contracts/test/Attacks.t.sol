@@ -749,8 +749,10 @@ contract AttacksTest is Planting {
         vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, since));
         pools.claim(pool, node, b, inner);
         assertEq(_claim(a), PAY);
+        uint256 burnt = token.balanceOf(SINK);
         pools.forfeit(pool, b, files[pool][b]);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 2 * FEES);
+        assertEq(token.balanceOf(SINK) - burnt, PAY);
+        assertEq(pools.poolOf(pool).free, BUDGET - 2 * PAY - 2 * FEES); // the owner has none of it back
         IPools.Account memory acc = pools.accountOf(pool, node);
         assertEq(acc.earned, acc.spent);
         FileData memory data = files[pool][a];

@@ -568,7 +568,7 @@ contract AvailabilityTest is Planting {
         assertEq(_claim(s), PAY);
     }
 
-    function test_forfeitReturnsPayAndFeesOfWhatWasUnavailable() public {
+    function test_forfeitBurnsThePayAndReturnsTheFeesOfWhatWasUnavailable() public {
         uint256 bad = _submit();
         _blocks(4);
         uint256 s = _submit();
@@ -576,11 +576,13 @@ contract AvailabilityTest is Planting {
         _voteAll(1, Codes.UNAVAILABLE); // vests after the reject
         _passWindow();
         pools.finalize(pool, bad, _ref(bad));
+        uint256 burnt = token.balanceOf(SINK);
         pools.forfeit(pool, s, files[pool][s]);
+        assertEq(token.balanceOf(SINK) - burnt, PAY);
         _closeAll(0, 0);
         _closeAll(1, 0);
-        assertEq(pools.poolOf(pool).free, BUDGET - 3 * (FEE / 4));
-        assertEq(token.balanceOf(address(pools)), BUDGET - 3 * (FEE / 4));
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 3 * (FEE / 4));
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - 3 * (FEE / 4));
     }
 
     // ---- Rule 3: receipts outlast what the owner does

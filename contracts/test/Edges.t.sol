@@ -2,9 +2,12 @@
 pragma solidity 0.8.37;
 
 import {IJuries} from "../src/interfaces/IJuries.sol";
+import {IParams} from "../src/interfaces/IParams.sol";
+import {IPools} from "../src/interfaces/IPools.sol";
+import {ISeats} from "../src/interfaces/ISeats.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {PoolTerms} from "../src/libraries/Types.sol";
+import {PoolTerms, Work} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
 /// @notice The last second, the last grain, and what a view says of a thing half done.
@@ -120,5 +123,166 @@ contract EdgesTest is Network {
         assertEq(pools.submissionOf(pool, s).earned, 1_000);
         assertEq(pools.submissionOf(pool, s).submittedAt, 0);
         assertEq(pools.submissionOf(pool, s).finalAt, clock + 3600);
+    }
+
+    function test_nobodyElseRunsAPool() public {
+        bytes[] memory calls = new bytes[](6);
+        calls[0] = abi.encodeCall(pools.publishStep, (pool, 1, keccak256("manifest"), bytes32(0)));
+        calls[1] = abi.encodeCall(pools.pausePool, (pool));
+        calls[2] = abi.encodeCall(pools.removeNode, (pool, node));
+        calls[3] = abi.encodeCall(pools.resumePool, (pool));
+        calls[4] = abi.encodeCall(pools.closePool, (pool));
+        calls[5] = abi.encodeCall(pools.settlePool, (pool));
+        for (uint256 i = 0; i < calls.length; ++i) {
+            if (i == 5) _wait(30 days);
+            vm.prank(operator);
+            (bool ok, bytes memory answer) = address(pools).call(calls[i]);
+            assertFalse(ok);
+            assertEq(bytes32(bytes4(answer)), bytes32(IPools.NotOwner.selector));
+            vm.prank(owner); // the same call, a moment later
+            (ok,) = address(pools).call(calls[i]);
+            assertTrue(ok);
+        }
+    }
+
+    /// Problems follow from the hash of the block after a step's, so who joins before that block can still know none.
+    function test_stepsSeedIsTheNextBlocks() public {
+        vm.prank(owner);
+        pools.publishStep(pool, 1, keccak256("manifest"), bytes32(0));
+        assertEq(pools.poolOf(pool).seedBlock, height + 1);
+        assertEq(_joinAs("early"), 1);
+        _blocks(1);
+        assertEq(_joinAs("late"), 2);
+    }
+
+    /// @dev Joins as a new node; the first step that it may work for.
+    function _joinAs(string memory name) private returns (uint256) {
+        address made = _register(operator, name, STAKE);
+        vm.prank(operator);
+        pools.join(pool, made);
+        return pools.accountOf(pool, made).joinedStep;
+    }
+
+    function _checkTerms(PoolTerms memory t, string memory field) private {
+        vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, field));
+        params.checkTerms(t);
+    }
+
+    function test_everyWindowHasItsBounds() public {
+        string[7] memory names = [
+            "commitWindow",
+            "revealWindow",
+            "challengeWindow",
+            "appealWindow",
+            "juryCommitWindow",
+            "juryRevealWindow",
+            "receiptWindow"
+        ];
+        uint32[2] memory out = [uint32(0), 30 days + 1];
+        for (uint256 i = 0; i < 14; ++i) {
+            PoolTerms memory t = defaultTerms();
+            uint32 window = out[i % 2];
+            if (i / 2 == 0) t.commitWindow = window;
+            else if (i / 2 == 1) t.revealWindow = window;
+            else if (i / 2 == 2) t.challengeWindow = window;
+            else if (i / 2 == 3) t.appealWindow = window;
+            else if (i / 2 == 4) t.juryCommitWindow = window;
+            else if (i / 2 == 5) t.juryRevealWindow = window;
+            else t.receiptWindow = window;
+            _checkTerms(t, names[i / 2]);
+        }
+    }
+
+    function test_caseKeepsItsVerdict() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 trial = _dispute(operator, s);
+        _juryVotes(trial, Codes.MALFORMED);
+        assertEq(juries.caseOf(trial).code, Codes.NONE);
+        _conclude(s);
+        assertEq(juries.caseOf(trial).code, Codes.MALFORMED);
+        assertTrue(juries.caseOf(trial).concluded);
+    }
+
+    /// What a node may do follows from events alone, also when a penalty lowered its limit.
+    function test_lowerLimitIsAnnounced() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.MALFORMED);
+        _passWindow();
+        uint256 limit = (STAKE - FEES - 1e9) * 4 / 1e6;
+        vm.expectEmit(true, true, true, true, address(pools));
+        emit IPools.LimitSet(pool, node, limit);
+        pools.finalize(pool, s, _ref(s));
+        assertEq(pools.accountOf(pool, node).limit, limit);
+    }
+
+    /// One before the end of what its field holds, everything still goes on (Corners has the end itself).
+    function test_lastIdsAndCountsAreUsable() public {
+        bytes32 account_ = keccak256(abi.encode(node, keccak256(abi.encode(pool, uint256(4)))));
+        bytes32 pool_ = keccak256(abi.encode(pool, uint256(1)));
+        uint256 a = uint256(vm.load(address(pools), account_));
+        uint256 p = uint256(vm.load(address(pools), pool_));
+        vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 2) << 160)));
+        vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 28) - 2) << 128) | (height << 156)));
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        vm.prank(node);
+        assertEq(pools.submit(uint32(pool), _work(0, (1 << 22) - 2, w)), (1 << 28) - 2);
+        vm.store(address(pools), pool_, bytes32(p & ~(uint256(1) << 212) | (((uint256(1) << 20) - 2) << 212)));
+        vm.prank(owner);
+        pools.publishStep(pool, (1 << 20) - 2, 0, 0);
+        assertEq(pools.poolOf(pool).steps, (1 << 20) - 1);
+        vm.store(address(pools), bytes32(uint256(0)), bytes32(uint256(type(uint24).max - 1)));
+        assertEq(_createPool(defaultTerms()), type(uint24).max);
+        vm.store(address(seats), bytes32(uint256(3)), bytes32(uint256(65534)));
+        _openSeats(1);
+        assertEq(seats.opened(), 65535);
+    }
+
+    function test_sixteenFilesFitOneCall() public {
+        Work[] memory works = new Work[](16);
+        for (uint256 i = 0; i < 16; ++i) {
+            works[i] = _work(0, i, Draft(keccak256(abi.encode(i)), keccak256("f"), 1, 1));
+        }
+        vm.prank(node);
+        (uint256 first, uint256 last) = pools.submitMany(pool, works);
+        assertEq(first, 0);
+        assertEq(last, 15);
+        assertEq(pools.accountOf(pool, node).counter, 16);
+    }
+
+    function test_onlyTheSuiteMovesBonds() public {
+        bytes[] memory calls = new bytes[](4);
+        calls[0] = abi.encodeCall(seats.freeze, (1));
+        calls[1] = abi.encodeCall(seats.release, (1));
+        calls[2] = abi.encodeCall(seats.collect, (1, 2e9, stranger));
+        calls[3] = abi.encodeCall(seats.penalise, (1, 2e9, stranger));
+        address[4] memory suite = [address(court), address(juries), address(appeals), address(canaries)];
+        for (uint256 i = 0; i < calls.length; ++i) {
+            vm.prank(_seatOwner(1));
+            (bool ok, bytes memory answer) = address(seats).call(calls[i]);
+            assertFalse(ok);
+            assertEq(bytes32(bytes4(answer)), bytes32(ISeats.NotCourt.selector));
+            vm.prank(suite[i]);
+            (ok,) = address(seats).call(calls[i]);
+            assertTrue(ok);
+        }
+        assertEq(seats.seatOf(1).bond, BOND - 4e9);
+        assertEq(token.balanceOf(stranger), 2e9 / 20 + 2e9);
+    }
+
+    function test_secondRoundsDecisionIsItsOwnMembers() public {
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(1), _all(3), _all(11)));
+        _vote(0, 1, _three(_all(4), _all(4), _all(1)));
+        (uint256 round, uint256[] memory members, uint256[] memory votes, bytes32 seed, uint256 code) =
+            court.decisionOf(pool, s);
+        assertEq(round, 1);
+        assertEq(code, Codes.REJECT_SAMPLING);
+        assertEq(uint256(seed), uint256(court.roundOf(pool, 0, 1).seed));
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(members[i], court.roundOf(pool, 0, 1).seats[i]);
+            assertEq(votes[i], i == 2 ? 1 : 4);
+        }
+        assertEq(court.roundOf(pool, 0, 0).codes, Codes.UNDECIDED); // the first round's outcome stays what it was
     }
 }

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../src/libraries/Codes.sol";
+import {PoolTerms} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
 /// @notice What who wins a dispute earns: a fifth of the penalties, of what the jury leaves, and at most its own stake.
@@ -44,5 +45,104 @@ contract RewardsTest is Network {
         (uint256 reward, uint256 burnt) = _overturned(50e9);
         assertEq(reward, appeals.depositOf(pool, 0)); // less than a fifth
         assertEq(burnt, 150e9 - JURY - reward);
+    }
+
+    // ---- Two juries
+
+    /// @dev A pool with appeals, in which a first jury overturned an accepted file and its operator appealed.
+    function _appealed() private returns (uint256 s, uint256 trial, uint256 appealTrial) {
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _openSeats(7); // as many as such a pool needs: 18
+        _nextEpoch();
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _wait(20_000);
+        pool = _createPool(t);
+        vm.prank(operator);
+        pools.join(pool, node);
+        _step();
+        s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.REJECT_SAMPLING);
+        _conclude(s);
+        _give(operator, address(appeals), 10_000e9);
+        vm.prank(operator);
+        appeals.appeal(pool, s);
+        appealTrial = appeals.disputeOf(pool, s).appealTrial;
+        _juryVotes(appealTrial, Codes.ACCEPT);
+    }
+
+    /// The seven who were right are paid out of what the five and the disputer lose, and so are the appellant's fifth and
+    /// the delay.
+    function test_wrongJurysPenaltiesPayTheRightOne() public {
+        (uint256 s, uint256 trial, uint256 appealTrial) = _appealed();
+        uint256 lost = 5 * 2e9 + appeals.depositOf(pool, 0);
+        uint256 before = token.balanceOf(operator) + appeals.depositOf(pool, 1);
+        uint256 burnt = token.balanceOf(SINK);
+        _conclude(s);
+        assertEq(token.balanceOf(address(juries)), 7 * 5e8);
+        assertEq(token.balanceOf(operator) - before, 2e9 + 5e9);
+        assertEq(token.balanceOf(stranger), 10_000e9 - appeals.depositOf(pool, 0));
+        assertEq(token.balanceOf(SINK) - burnt, lost - 7 * 5e8 - 2e9 - 5e9);
+        assertEq(token.balanceOf(address(appeals)), 0);
+        for (uint256 i = 0; i < 7; ++i) {
+            uint256 seat = juries.seatsOf(appealTrial)[i];
+            juries.closeJuror(appealTrial, i);
+            assertEq(token.balanceOf(_seatOwner(seat)), 5e8);
+        }
+        for (uint256 i = 0; i < 5; ++i) {
+            assertEq(seats.seatOf(juries.seatsOf(trial)[i]).bond, BOND - 2e9);
+        }
+    }
+
+    /// Who cancels a dispute owes every juror that revealed, in both juries; both deposits go back.
+    function test_cancelledAppealGivesBothDepositsBack() public {
+        (uint256 s,,) = _appealed();
+        uint256 disputers = token.balanceOf(stranger);
+        uint256 appellants = token.balanceOf(operator);
+        vm.prank(address(canaries));
+        (uint256 code, uint256 used) = appeals.cancel(pool, s);
+        assertEq(code, Codes.ACCEPT);
+        assertEq(used, (5 + 7) * 5e8);
+        assertEq(token.balanceOf(stranger) - disputers, appeals.depositOf(pool, 0));
+        assertEq(token.balanceOf(operator) - appellants, appeals.depositOf(pool, 1));
+        assertEq(token.balanceOf(address(appeals)), 0);
+    }
+
+    function test_secondJuryHasNobodyOfTheFirstNorOfTheCommittee() public {
+        (, uint256 trial, uint256 appealTrial) = _appealed();
+        uint256[] memory members = court.roundOf(pool, 0, 0).seats;
+        uint256[] memory jurors = juries.seatsOf(trial);
+        uint256[] memory seconds_ = juries.seatsOf(appealTrial);
+        uint256 met;
+        for (uint256 i = 0; i < members.length; ++i) {
+            met |= 1 << members[i];
+        }
+        for (uint256 i = 0; i < jurors.length; ++i) {
+            met |= 1 << jurors[i];
+        }
+        for (uint256 i = 0; i < seconds_.length; ++i) {
+            assertEq(met & (1 << seconds_[i]), 0);
+            met |= 1 << seconds_[i];
+        }
+        assertEq(seconds_.length, 7);
+    }
+
+    /// Five who were right share what there is, and no grain more.
+    function test_juryIsPaidOutOfWhatThereIs() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.ACCEPT);
+        vm.prank(address(appeals));
+        assertEq(juries.conclude(trial, Codes.ACCEPT, 1e9 + 4), 1e9);
+        token.mint(address(juries), 1e9);
+        for (uint256 i = 0; i < 5; ++i) {
+            uint256 seat = juries.seatsOf(trial)[i];
+            juries.closeJuror(trial, i);
+            assertEq(token.balanceOf(_seatOwner(seat)), 2e8);
+        }
     }
 }

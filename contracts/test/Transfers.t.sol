@@ -160,4 +160,19 @@ contract TransfersTest is Planting {
         _closeAll(0, 0);
         _ended(STAKE);
     }
+
+    /// A jury that cannot tell leaves the committee's reject, whose slash owes nobody a reward.
+    function test_canaryThatNobodyCanJudgeOwesNoReward() public {
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(1), _all(3), _all(3)));
+        _openCanary(s);
+        uint256 trial = canaries.canaryOf(pool, s).trial;
+        _juryVotes(trial, Codes.UNAVAILABLE);
+        canaries.conclude(pool, s, files[pool][s]);
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        _closeJurors(trial);
+        _passWindow();
+        _closeAll(0, 0);
+        _ended(0);
+    }
 }

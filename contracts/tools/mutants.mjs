@@ -1,9 +1,11 @@
 // Mutation testing: changes contracts/src in one place, runs the quick tests, and counts what they notice.
-//   node contracts/tools/mutants.mjs [--count 300] [--seed muster] [--critical] [--only FILE] [--again] [--list]
+//   node contracts/tools/mutants.mjs [--count 300] [--seed muster] [--critical] [--only FILE] [--quick] [--again]
+//     [--list]
 // A random sample of all mutants, and with --critical every one in money and authorisation code besides; one that does
 // not compile is drawn again. A mutant counts as killed when a test fails or runs out of time. All are built at once, each
 // behind a switch (weave.mjs). Goes on where it was interrupted: while the contracts stay as they are, a kill stands as
-// long as its test exists, and survivors are judged again when the tests change (--again judges everything).
+// long as its test exists, and survivors are judged again when the tests change (--again judges everything). Without the
+// invariants (--quick), what only they would notice counts as a survivor.
 // Writes benchmarks/results/mutants.json {mutants, killed, equivalent, survivors, ...}; equivalent.json says which mutants
 // change nothing that can be observed, and why.
 import { createHash } from "node:crypto";
@@ -22,19 +24,21 @@ const { values: options } = parseArgs({
     seed: { type: "string", default: "muster" },
     critical: { type: "boolean", default: false },
     only: { type: "string", default: "" },
+    quick: { type: "boolean", default: false },
     again: { type: "boolean", default: false },
     list: { type: "boolean", default: false },
   },
 });
 const SECONDS = 1800;
-// The fastest first: most mutants never reach the second, and what survives both waits for the invariants until all are
-// through. GasTest measures what only the optimised build shows.
-const OTHERS = "Invariant|Reach|GasTest";
-const QUICK = [
-  ["--no-match-contract", OTHERS, "--no-match-test", "testFuzz"],
-  ["--no-match-contract", OTHERS, "--match-test", "testFuzz"],
+// One pass after the other, over what survived the one before: all tests of single cases, the most telling first; then
+// those of random cases; then the invariants. GasTest measures what only the optimised build shows.
+const FIRST = "FlowTest|RefusalsTest";
+const LAST = "Invariant|Reach|GasTest";
+const PASSES = [
+  [["--match-contract", FIRST], ["--no-match-contract", `${FIRST}|${LAST}`, "--no-match-test", "testFuzz"]],
+  [["--no-match-contract", LAST, "--match-test", "testFuzz"]],
+  [["--match-contract", "Reach|Invariant"]],
 ];
-const SLOW = [["--match-contract", "Reach|Invariant"]];
 const digest = (text) => createHash("sha256").update(text).digest("hex");
 
 const sources = Object.fromEntries(sourcePaths(root).map((path) => [path, readFileSync(join(root, path), "utf8")]));
@@ -102,20 +106,28 @@ async function judge(chosen, alone, done) {
     const said = await scratch.build(texts(woven(list, always)));
     if (said !== "built") throw new Error(`the woven contracts do not build:\n${said.slice(-3000)}`);
   };
+  const passed = async (stages) => {
+    const { outcome, by } = await scratch.test(stages);
+    if (outcome !== "survived") throw new Error(`with every switch off the tests must pass, but ${by} failed`);
+  };
   const together = chosen.filter((m) => !alone.has(m.name));
+  const passes = options.quick ? PASSES.slice(0, -1) : PASSES;
   await build(together);
-  const { outcome, by } = await scratch.test([...QUICK, ...SLOW]);
-  if (outcome !== "survived") throw new Error(`with every switch off the tests must pass, but ${by} failed`);
-  const standing = [];
-  for (const mutant of open.filter((m) => !alone.has(m.name))) {
-    const verdict = await scratch.judge(numbers.get(mutant.name), QUICK);
-    if (verdict.outcome === "survived") standing.push(mutant);
-    note(mutant, verdict.outcome === "survived" ? { ...verdict, outcome: "standing" } : verdict);
+  let standing = open.filter((m) => !alone.has(m.name));
+  for (const [index, stages] of passes.entries()) {
+    if (standing.length) await passed(stages);
+    const survivors = [];
+    for (const mutant of standing) {
+      const verdict = await scratch.judge(numbers.get(mutant.name), stages);
+      const last = index === passes.length - 1 || verdict.outcome !== "survived";
+      note(mutant, last ? verdict : { ...verdict, outcome: "standing" });
+      if (!last) survivors.push(mutant);
+    }
+    standing = survivors;
   }
-  for (const mutant of standing) note(mutant, await scratch.judge(numbers.get(mutant.name), SLOW));
   for (const mutant of open.filter((m) => alone.has(m.name))) {
     await build([...together, mutant], mutant.name);
-    note(mutant, await scratch.test([...QUICK, ...SLOW]));
+    note(mutant, await scratch.test(passes.flat()));
   }
 }
 

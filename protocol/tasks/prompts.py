@@ -47,12 +47,12 @@ def prompt_tokens(tokenizer: Tokenizer, model: ModelConfig, problem: Problem, ta
     gets those that the tokenizer puts before every text. Raises ConfigError where the chat template fails."""
     text = prompt_text(model, problem, target_length)
     if model.chat_template:
-        return tuple(tokenizer.encode(_chat(tokenizer, text), add_special_tokens=False))
+        return tuple(tokenizer.encode(_chat(tokenizer, model, text), add_special_tokens=False))
     return tuple(tokenizer.encode(text))
 
 
-def _chat(tokenizer: Tokenizer, text: str) -> str:
-    turns = [{"role": "user", "content": text}]
+def _chat(tokenizer: Tokenizer, model: ModelConfig, text: str) -> str:
+    turns = [turn.model_dump() for turn in model.turns] + [{"role": "user", "content": text}]
     try:
         return tokenizer.apply_chat_template(
             turns, add_generation_prompt=True, tokenize=False, strftime_now=TEMPLATE_DAY.strftime

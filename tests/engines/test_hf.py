@@ -264,3 +264,10 @@ def test_broken_weights_are_named(tmp_path: Path) -> None:
     engine.load(save_broken(tmp_path / "nan", save_tiny(tmp_path / "good")))
     with pytest.raises(MusterError, match=r"not finite|NaN"):
         engine.generate([Request((2,), (1, 2, 3), 3)], SAMPLING)
+
+
+def test_a_hostile_model_that_cannot_be_run_is_one_clear_error(tmp_path: Path) -> None:
+    """Else whoever owns a pool ends the process of every worker that looks at it."""
+    save_tiny(tmp_path / "model", vocab=3)
+    with pytest.raises(IntegrityError, match="the model cannot be run"):
+        load_model(tmp_path / "model", "float32")

@@ -107,9 +107,12 @@ def test_a_slashed_node_keeps_what_vested_before_and_loses_the_rest() -> None:
     assert row.vested == 1000
     assert row.locked == 1000
     assert row.slashed == 5000
+    before = escrow(replay(chain.events), 1)
     chain.emit("Pools", "FileForfeited", pool=1, node=CHEAT.address, sequence=late, amount=1000)
     row = rows(replay(chain.events), 1, 1000 + chain.head)[0]
     assert (row.earned, row.vested, row.locked) == (1000, 1000, 0)
+    after = escrow(replay(chain.events), 1)
+    assert (after.held, after.burnt, after.free) == (before.held - 1000, 1000, before.free)
 
 
 def test_validators_fees_are_rows_of_their_own() -> None:

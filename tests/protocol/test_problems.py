@@ -1,6 +1,7 @@
 """Filtered problems: everybody draws the same ones, an owner can leave out but not put in, one way to write it."""
 
 import base64
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 
 from protocol.config import PoolConfig
 from protocol.identity import PoolId, WorkId
-from protocol.problems import ProblemFilter, candidate_seed, problem_seed
+from protocol.problems import MAX_CANDIDATES, ProblemFilter, candidate_seed, problem_seed
 from protocol.seeds import Work, assignments
 from tests.validator.world import CONFIG
 
@@ -72,3 +73,14 @@ def encoded(*values: int) -> str:
 def test_a_filter_has_one_way_to_be_written(fields: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         ProblemFilter.model_validate(fields)
+
+
+def test_a_strangers_largest_filter_takes_little_memory() -> None:
+    """Validators keep those of several pools."""
+    kept = base64.b64encode(b"\xff" * (MAX_CANDIDATES // 8)).decode()
+    tracemalloc.start()
+    try:
+        ProblemFilter(candidates=MAX_CANDIDATES, kept=kept)
+        assert tracemalloc.get_traced_memory()[0] < 32 << 20
+    finally:
+        tracemalloc.stop()

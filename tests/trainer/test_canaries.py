@@ -1,5 +1,8 @@
 """Canaries: when they are opened, how an opening is found again, and what their trees give away."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import eth_account
 import pytest
 from eth_account.signers.local import LocalAccount
@@ -9,10 +12,13 @@ from chain.contracts.appeals import Canaries
 from chain.judging import Canary
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
+from protocol.errors import MusterError
+from protocol.rollouts.schema import Limits
 from protocol.verdict import Code
+from protocol.waits import wait_for
 from tests import openings
 from tests.chain.game import terms
-from trainer.canaries import LEAVES, CanaryPlan, StepCanaries, to_open, unsettled
+from trainer.canaries import LEAVES, CanaryOpener, CanaryPlan, StepCanaries, to_open, unsettled
 
 KEY: LocalAccount = eth_account.Account.from_key(b"\7" * 32)
 CARRIER = str(KEY.address)
@@ -136,3 +142,24 @@ def test_too_many_or_repeated_canaries_are_refused() -> None:
         tree(planted=tuple((NODE, i) for i in range(17)))
     with pytest.raises(ValueError, match="different"):
         tree(planted=((NODE, 1), (NODE, 1)))
+
+
+class LameOpener(CanaryOpener):
+    """Cannot open file 0."""
+
+    tried: tuple[int, ...] = ()
+
+    def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
+        self.tried += (sub.sequence,)
+        if sub.sequence == 0:
+            raise MusterError("its bytes are gone")
+
+
+def test_a_file_that_cannot_be_opened_does_not_keep_the_next_from_it() -> None:
+    state = state_of(file(0, **DECIDED), file(1, **DECIDED))
+    client: Any = SimpleNamespace(state=state, client=SimpleNamespace(now=lambda: 115))
+    opener = LameOpener(CanaryPlan(bytes(32), 1, KEY), client, lambda key, limit: b"", Limits(1, 1, 1, 1))
+    opener.start()
+    wait_for("two tries", lambda: len(opener.tried) >= 2 or None, 20)
+    opener.stop()
+    assert opener.tried[:2] == (0, 1)

@@ -4,6 +4,7 @@ Chain, bucket and service are kept in memory; files, learner, checkpoints and re
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,14 +35,18 @@ from storage.settings import S3Settings
 from tests.chain.game import terms
 from tests.trainer.helpers import small_model
 from trainer.collaborators import TrainerCollaborators
-from trainer.config import TrainerConfig
+from trainer.config import GuardConfig, TrainerConfig
 from trainer.daemon import Trainer
-from trainer.exits import EXIT_DONE
+from trainer.exits import EXIT_DONE, EXIT_UNSTABLE
+from trainer.guards import UnstableError
+from trainer.model.sharding import Placement
 from trainer.state.checkpoint import checkpoints
+from trainer.step_metrics import StepMetrics
 from trainer.tiny_model import tiny_model_config
 
 OWNER = Account.from_key(b"\x07" * 32)
 NODE = Account.from_key(b"\x08" * 32).address
+STRANGER = Account.from_key(b"\x09" * 32).address
 POOLS = "0x" + "00" * 19 + "99"
 CONFIG = PoolConfig(
     name="test",
@@ -70,7 +75,7 @@ class TrainersWorld:
         self.reports: dict[int, StepRequest] = {}
         self.fuse: int | None = None
         self.outages = 0
-        self.files = [self._file(number) for number in range(FILES)]
+        self.files = [self.make_file(number) for number in range(FILES)]
         self.head = 1000
 
     def act(self) -> None:
@@ -117,7 +122,7 @@ class TrainersWorld:
     def heartbeat(self, beat: HeartbeatRequest) -> None:
         pass
 
-    def _file(self, number: int) -> Submission:
+    def make_file(self, number: int, node: str = NODE) -> Submission:
         book, tokenizer = Environment.of(CONFIG, self.base), load_tokenizer(self.base)
         rows = []
         for slot in range(2):
@@ -131,13 +136,13 @@ class TrainersWorld:
                         slot, sample, seed, 0, book.prompt(seed, 0), output, 0, logs, *vars_of(score), (b"p" * 258,)
                     )
                 )
-        work = Work(WorkId(PoolId(31337, POOLS, 1), NODE, 0, number), bytes(32), bytes(32))
+        work = Work(WorkId(PoolId(31337, POOLS, 1), node, 0, number), bytes(32), bytes(32))
         header = RolloutHeader(work, "test", "float32", "cpu")
         data = write(header, rows)
         digest = hashlib.sha256(data).digest()
         self.objects[f"rollouts/{digest.hex()}.parquet"] = data
         return Submission(
-            1, number, NODE, 0, number, 20, 4, digest, digest, 5, 0, "", code=int(Code.ACCEPT), decided_block=9
+            1, number, node, 0, number, 20, 4, digest, digest, 5, 0, "", code=int(Code.ACCEPT), decided_block=9
         )
 
 
@@ -180,8 +185,10 @@ class QuarterSolver:
 class MortalTrainer(Trainer):
     """May be killed before and after a checkpoint."""
 
-    def __init__(self, world: TrainersWorld, config: TrainerConfig, outside: TrainerCollaborators) -> None:
-        super().__init__(config, outside)
+    def __init__(
+        self, world: TrainersWorld, config: TrainerConfig, outside: TrainerCollaborators, placement: Placement | None
+    ) -> None:
+        super().__init__(config, outside, placement)
         self._world = world
 
     def checkpoint(self, record: dict[str, Any], files: list[dict[str, Any]]) -> bool:
@@ -191,16 +198,21 @@ class MortalTrainer(Trainer):
         return done
 
 
-def start(world: TrainersWorld, **changes: object) -> Trainer:
-    """A trainer in a world."""
-    config = TrainerConfig(
-        home=world.home, deployment=Path(), rpc=("http://127.0.0.1:1",), pool=1, orchestrator="", cache=Path(),
+def config_of(base: Path, home: Path) -> TrainerConfig:
+    """Of a trainer in a world with these folders."""
+    return TrainerConfig(
+        home=home, deployment=Path(), rpc=("http://127.0.0.1:1",), pool=1, orchestrator="", cache=Path(),
         key=KeyConfig(keystore=Path()), s3=S3Settings(endpoint="http://127.0.0.1:1", bucket="pool", credentials=Path()),
-        base=world.base, seed=5, poll_seconds=0.001, heartbeat_seconds=1,
+        base=base, seed=5, poll_seconds=0.001, heartbeat_seconds=1,
     )  # fmt: skip
+
+
+def start(world: TrainersWorld, placement: Placement | None = None, **changes: object) -> Trainer:
+    """A trainer in a world."""
+    config = config_of(world.base, world.home).model_copy(update=changes)
     fakes: Any = {"client": PoolInMemory(world), "bucket": world, "orchestrator": world, "account": OWNER}
     outside = TrainerCollaborators(**fakes, carrier=None, evaluator=QuarterSolver())
-    return MortalTrainer(world, config.model_copy(update=changes), outside)
+    return MortalTrainer(world, config, outside, placement)
 
 
 def vars_of(score: Any) -> tuple[float, float, float]:
@@ -328,3 +340,57 @@ def test_an_outage_is_waited_out(base: Path, tmp_path: Path) -> None:
     assert made.run() == EXIT_DONE
     assert world.outages == 0
     assert world.sent == [0, 1, 2, 3]
+
+
+def unstable_with(node: str) -> Callable[..., None]:
+    """A guard that every step with a file of this node trips; any step, if it is empty."""
+
+    def check(guards: GuardConfig, metrics: StepMetrics, earlier: object) -> None:
+        if not node or any(one.node == node for one in metrics.mismatches):
+            raise UnstableError(f"step {metrics.step} is unstable")
+
+    return check
+
+
+def test_a_file_that_makes_a_step_unstable_is_left_out_and_does_not_stop_the_pool(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sends it, before the first checkpoint or after; the weights are those of a run that never saw it."""
+    worlds = [TrainersWorld(base, tmp_path / name) for name in ("attacked", "calm")]
+    for world in worlds:
+        for number in (1, 4):
+            world.files[number] = world.make_file(number, STRANGER)
+    attacked, calm = worlds
+    bad = [calm.files[number].sha256.hex() for number in (1, 4)]
+    assert start(calm, exclude=tuple(bad)).run() == EXIT_DONE
+    monkeypatch.setattr("trainer.daemon.check_step", unstable_with(STRANGER))
+    made = start(attacked)
+    assert made.run() == EXIT_DONE
+    assert made.files.refused == set(bad)
+    assert attacked.steps == calm.steps
+    assert [one["sequence"] for one in made.records.trained()] == [0, 2, 3, 5, 6, 7]
+
+
+def test_training_that_is_unstable_whatever_the_files_stops(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.daemon.check_step", unstable_with(""))
+    world = TrainersWorld(base, tmp_path)
+    assert start(world).run() == EXIT_UNSTABLE
+    assert world.sent == [0]
+
+
+def test_a_file_that_is_no_longer_due_is_not_kept_in_memory(base: Path, tmp_path: Path) -> None:
+    """Else whoever sends what is loaded and then disputed, or comes too late, fills it."""
+    world = TrainersWorld(base, tmp_path)
+    made = start(world)
+    made.publish_step()
+    first, *others = world.files
+    world.files = [first, *(replace(one, decided_block=world.head) for one in others)]
+    assert made.files.batch(1, set()) is None
+    assert made.files.awaited.ready == 1
+    world.files[0] = replace(first, code=int(Code.REJECT_WEIGHTS))
+    assert made.files.batch(1, set()) is None
+    world.files[0] = first
+    made.files.due(1, set())
+    assert made.files.awaited.ready == 0, "it has to be fetched again"

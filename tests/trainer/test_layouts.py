@@ -37,7 +37,7 @@ TOLERANCE = {"adamw": 1e-5, "muon": 1e-3}
 
 
 @dataclass(frozen=True)
-class Run:
+class LayoutRun:
     """What is trained and how; `save` and `load` name a checkpoint, `first` is the first step's number."""
 
     base: Path
@@ -51,14 +51,14 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Trained:
+class LayoutResult:
     """Weights, whole, and the metrics of every step."""
 
     weights: dict[str, torch.Tensor]
     metrics: list[StepMetrics]
 
 
-def train(ranks: Ranks, run: Run) -> Trained:
+def train(ranks: Ranks, run: LayoutRun) -> LayoutResult:
     config = TrainConfig(steps=STEPS, minibatches=2, algorithm=ALGORITHM, optimizer=run.optimizer)
     placement = make_placement(run.parallel, run.memory, "cpu", ranks)
     learner = Learner(run.base, config, 0.9, run.dtype, placement, seed=3)
@@ -68,16 +68,16 @@ def train(ranks: Ranks, run: Run) -> Trained:
     if run.save:
         learner.start_checkpoint(run.save).wait()
     weights = {name: whole(value.detach()).clone() for name, value in learner.policy.model.state_dict().items()}
-    return Trained(weights, metrics)
+    return LayoutResult(weights, metrics)
 
 
-def error(left: Trained, right: Trained) -> float:
+def error(left: LayoutResult, right: LayoutResult) -> float:
     """The largest difference of any weight."""
     assert left.weights.keys() == right.weights.keys()
     return max(float((left.weights[name] - right.weights[name]).abs().max()) for name in left.weights)
 
 
-def same(left: Trained, right: Trained) -> bool:
+def same(left: LayoutResult, right: LayoutResult) -> bool:
     return all(torch.equal(left.weights[name], right.weights[name]) for name in left.weights)
 
 
@@ -98,15 +98,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(base: Path) -> Trained:
-    return train(OneRank(), Run(base))
+def alone(base: Path) -> LayoutResult:
+    return train(OneRank(), LayoutRun(base))
 
 
 @pytest.mark.parametrize(("world", "shard"), [(2, 0), (4, 0), (4, 2), (2, 1)])
 def test_ten_steps_on_several_ranks_are_those_of_one_process(
-    base: Path, alone: Trained, world: int, shard: int
+    base: Path, alone: LayoutResult, world: int, shard: int
 ) -> None:
-    made = on_ranks(world, train, Run(base, parallel=ParallelConfig(shard=shard)))
+    made = on_ranks(world, train, LayoutRun(base, parallel=ParallelConfig(shard=shard)))
     assert error(alone, made[0]) < 1e-5
     assert metric_error(alone.metrics, made[0].metrics) < 1e-4
     assert [one.tokens for one in made[0].metrics] == [one.tokens for one in alone.metrics]
@@ -115,13 +115,13 @@ def test_ten_steps_on_several_ranks_are_those_of_one_process(
 
 def test_muon_on_several_ranks_is_that_of_one_process(base: Path) -> None:
     """After one step, that is; see TOLERANCE."""
-    first = train(OneRank(), Run(base, MUON, steps=1))
-    assert error(first, train(OneRank(), Run(base, steps=1))) > 1e-4, "it is not AdamW"
-    made = on_ranks(4, train, Run(base, MUON, parallel=ParallelConfig(shard=2), steps=1))
+    first = train(OneRank(), LayoutRun(base, MUON, steps=1))
+    assert error(first, train(OneRank(), LayoutRun(base, steps=1))) > 1e-4, "it is not AdamW"
+    made = on_ranks(4, train, LayoutRun(base, MUON, parallel=ParallelConfig(shard=2), steps=1))
     assert error(first, made[0]) < 1e-4
     assert same(made[0], made[-1])
-    many = train(OneRank(), Run(base, MUON))
-    assert error(many, on_ranks(2, train, Run(base, MUON))[0]) < TOLERANCE["muon"]
+    many = train(OneRank(), LayoutRun(base, MUON))
+    assert error(many, on_ranks(2, train, LayoutRun(base, MUON))[0]) < TOLERANCE["muon"]
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_a_run_resumes_on_another_number_of_ranks(
     base: Path, tmp_path: Path, optimizer: OptimizerConfig, first: int, second: int
 ) -> None:
     folder = checkpoint_path(tmp_path, STEPS // 2)
-    on_ranks(first, train, Run(base, optimizer, steps=STEPS // 2, save=folder))
-    resumed = on_ranks(second, train, Run(base, optimizer, load=folder))[0]
+    on_ranks(first, train, LayoutRun(base, optimizer, steps=STEPS // 2, save=folder))
+    resumed = on_ranks(second, train, LayoutRun(base, optimizer, load=folder))[0]
     assert len(resumed.metrics) == STEPS - STEPS // 2
-    assert error(train(OneRank(), Run(base, optimizer)), resumed) < TOLERANCE[optimizer.method.name]
+    assert error(train(OneRank(), LayoutRun(base, optimizer)), resumed) < TOLERANCE[optimizer.method.name]
 
 
 @pytest.mark.parametrize("optimizer", [ADAMW, MUON], ids=["adamw", "muon"])
@@ -142,9 +142,9 @@ def test_a_run_resumed_on_as_many_ranks_is_the_same_to_the_bit(
     base: Path, tmp_path: Path, optimizer: OptimizerConfig
 ) -> None:
     folder = checkpoint_path(tmp_path, STEPS // 2)
-    steady = on_ranks(2, train, Run(base, optimizer))[0]
-    on_ranks(2, train, Run(base, optimizer, steps=STEPS // 2, save=folder))
-    assert same(steady, on_ranks(2, train, Run(base, optimizer, load=folder))[0])
+    steady = on_ranks(2, train, LayoutRun(base, optimizer))[0]
+    on_ranks(2, train, LayoutRun(base, optimizer, steps=STEPS // 2, save=folder))
+    assert same(steady, on_ranks(2, train, LayoutRun(base, optimizer, load=folder))[0])
 
 
 @pytest.mark.parametrize(
@@ -156,16 +156,16 @@ def test_a_run_resumed_on_as_many_ranks_is_the_same_to_the_bit(
     ids=["checkpointed", "offloaded"],
 )
 @pytest.mark.parametrize("world", [1, 2])
-def test_what_saves_memory_changes_nothing(base: Path, alone: Trained, memory: MemoryConfig, world: int) -> None:
-    made = on_ranks(world, train, Run(base, memory=memory))[0]
+def test_what_saves_memory_changes_nothing(base: Path, alone: LayoutResult, memory: MemoryConfig, world: int) -> None:
+    made = on_ranks(world, train, LayoutRun(base, memory=memory))[0]
     assert error(alone, made) < 1e-5
-    plain = on_ranks(world, train, Run(base))[0]
+    plain = on_ranks(world, train, LayoutRun(base))[0]
     assert same(plain, made)
 
 
 def test_bfloat16_on_two_ranks_stays_near_one_process(base: Path) -> None:
-    whole_run = train(OneRank(), Run(base, dtype="bfloat16"))
-    made = on_ranks(2, train, Run(base, dtype="bfloat16"))[0]
+    whole_run = train(OneRank(), LayoutRun(base, dtype="bfloat16"))
+    made = on_ranks(2, train, LayoutRun(base, dtype="bfloat16"))[0]
     assert all(value.dtype == torch.float32 for value in made.weights.values())
     assert error(whole_run, made) < 8e-3, "less than half of what the largest possible updates add up to"
     assert metric_error(whole_run.metrics[:1], made.metrics[:1]) < 0.05

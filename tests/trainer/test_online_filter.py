@@ -62,7 +62,7 @@ def collector(shelves: Shelves, home: Path, chosen: OnlineFilter | None, missing
 
 def taken(made: FileCollector, consumed: set[str] | None = None) -> list[int] | None:
     batch = made.batch(1, consumed or set())
-    return None if batch is None else [sub.sequence for sub in batch[1]]
+    return None if batch is None else [sub.sequence for sub in batch.files]
 
 
 WANTED = OnlineFilter(groups=4, max_files=5)
@@ -87,7 +87,7 @@ def test_files_are_taken_until_the_batch_is_full_or_its_bound_is_reached(
 def test_groups_without_signal_come_along_so_that_their_share_is_known(tmp_path: Path) -> None:
     batch = collector(Shelves(2, 0, 2), tmp_path, WANTED).batch(1, set())
     assert batch is not None
-    assert [group == SIGNAL for group in batch[0]] == [True, True, False, False, True, True]
+    assert [group == SIGNAL for group in batch.groups] == [True, True, False, False, True, True]
 
 
 def test_without_a_filter_a_step_takes_its_number_of_files(tmp_path: Path) -> None:

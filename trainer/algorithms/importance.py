@@ -24,14 +24,15 @@ def sequence_weights(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float)
     return torch.exp(means.nan_to_num(-torch.inf, torch.inf, -torch.inf).clamp(max=math.log(cap)))
 
 
-def weight_sums(old: Tensor, sampled: Tensor, sequence: Tensor) -> Tensor:
-    """[Σw, Σw², S] float64 over S sequences, w = π_old(y) / π_sampled(y) of a whole sequence, cut at e^±20.
+def weight_sums(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> Tensor:
+    """[Σw, Σw², S] float64 over S sequences, w = π_old(y) / π_sampled(y) of a whole sequence, from e^-20 to `cap`.
 
-    Additive over micro-batches and ranks. A sequence whose ratio is not a number weighs nothing.
+    Additive over micro-batches and ranks. A sequence whose ratio is not a number weighs nothing; without the cap, one
+    that claims to have been very unlikely would outweigh all others and take the step its learning rate.
     """
     count = int(sequence[-1]) + 1 if sequence.numel() else 0
     logs = torch.zeros(count, dtype=torch.float64, device=old.device).index_add(0, sequence, (old - sampled).double())
-    weights = torch.exp(logs.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)).nan_to_num(0.0)
+    weights = torch.exp(logs.clamp(-LOG_RATIO_MAX, math.log(cap))).nan_to_num(0.0)
     return torch.stack([weights.sum(), weights.square().sum(), torch.tensor(count).to(weights)])
 
 

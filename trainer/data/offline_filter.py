@@ -5,7 +5,6 @@ tries. Candidates, prompts and sampling noise follow from public hashes and the 
 weights can make the same choice.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from engines.base import Engine
 from protocol.budgets import all_targets
 from protocol.config import PoolConfig
-from protocol.encoding import canonical_json, sha256_hex, tagged_hash, words
+from protocol.encoding import canonical_json, parse_json, sha256_hex, tagged_hash, words
 from protocol.errors import ConfigError
 from protocol.files import explained
 from protocol.folders import file_digests
@@ -127,10 +126,10 @@ def _resume(journal: Path, head: dict[str, Any]) -> list[int]:
     """Solved tries of the candidates in the journal, which is begun if need be; a line cut off by a kill is dropped."""
     lines: list[dict[str, Any]] = []
     with explained(f"use {journal}", "check the path"):
-        text = journal.read_text() if journal.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
         try:
-            lines = [json.loads(line) for line in whole.splitlines()]
+            text = journal.read_text() if journal.exists() else ""
+            whole = text[: text.rfind("\n") + 1]
+            lines = [_entry(line) for line in whole.splitlines()]
         except ValueError:
             raise ConfigError(f"{journal} is not a filter's journal", "name another file") from None
         if lines and lines[0] != head:
@@ -138,10 +137,21 @@ def _resume(journal: Path, head: dict[str, Any]) -> list[int]:
             raise ConfigError(f"{journal} belongs to another filter: {differs} differs", "name another file")
         journal.parent.mkdir(parents=True, exist_ok=True)
         journal.write_text(whole or _line(head))
-    solved = [line["solved"] for line in lines[1:]]
-    if [line["candidate"] for line in lines[1:]] != list(range(len(solved))):
+    solved = [line.get("solved") for line in lines[1:]]
+    if [line.get("candidate") for line in lines[1:]] != list(range(len(solved))):
         raise ConfigError(f"{journal} is damaged: candidates are missing", "remove it and begin again")
-    return solved
+    counts = [count for count in solved if type(count) is int and 0 <= count <= head["samples"]]
+    if len(counts) < len(solved):
+        raise ConfigError(f"{journal} is damaged: a count of solved tries is none", "remove it and begin again")
+    return counts
+
+
+def _entry(line: str) -> dict[str, Any]:
+    """A line of a journal. Raises ValueError for anything but an object."""
+    entry = parse_json(line.encode())
+    if not isinstance(entry, dict):
+        raise ValueError("not an object")
+    return entry
 
 
 def _report(plan: FilterPlan, solved: list[int], model: str, head: dict[str, Any]) -> FilterReport:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from trainer.metrics.builds import KnownBuilds
 from trainer.metrics.catalogue import MetricSample, samples
 
 log = logging.getLogger("muster.trainer")
@@ -70,8 +71,9 @@ class MetricsSinks:
             log.warning("metrics come faster than their sinks take them: the oldest are dropped")
 
     def _run(self) -> None:
+        builds = KnownBuilds()
         while (record := self._queue.get()) is not None:
-            numbers = list(samples(record))
+            numbers = builds.bounded(samples(record))
             for sink in list(self._sinks):
                 self._try(sink, int(record["step"]), numbers)
         for sink in self._sinks:

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from engines.loading import load_model, torch_dtype
 from protocol.folders import write_folder
 from protocol.models.tokenizer import TOKENIZER_FILES
+from protocol.training import LoraConfig
 from trainer.batches.micro_batch import MicroBatch, micro_batch
 from trainer.batches.work import WorkEstimate
 from trainer.model.attention import install_attention
 from trainer.model.head import HeadTask, install_head
-from trainer.model.sharding import Placement, whole
+from trainer.model.lora import install_lora, merged
+from trainer.model.sharding import Placement
 from trainer.rollouts import TrainRollout
 
 EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "vocab.json", "merges.txt")
@@ -24,12 +26,18 @@ EXTRA_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json"
 class Policy:
     """fp32 master weights of a Hugging Face folder, held as `placement` says; computes in `dtype`, exports in `dtype`.
 
-    `frozen`: a reference that is never trained. `packs`: whether a row may hold several sequences. Raises
-    IntegrityError if the folder holds no usable causal language model, ConfigError if its head cannot be trained.
+    `frozen`: a reference that is never trained; with `lora` only its additions are trained. `packs`: whether a row may
+    hold several sequences. Raises IntegrityError if the folder holds no usable causal language model, ConfigError if it
+    has a head or projections that cannot be trained so.
     """
 
     def __init__(
-        self, folder: Path, dtype: str = "float32", placement: Placement | None = None, frozen: bool = False
+        self,
+        folder: Path,
+        dtype: str = "float32",
+        placement: Placement | None = None,
+        frozen: bool = False,
+        lora: LoraConfig | None = None,
     ) -> None:
         self.folder, self.dtype, self.placement = folder, torch_dtype(dtype), placement or Placement()
         self.device = torch.device(self.placement.device)
@@ -40,6 +48,9 @@ class Policy:
         self.packs = install_attention(model)
         self.head = install_head(model, memory.head_chunk_mib << 20)
         model.requires_grad_(not frozen).train(not frozen)
+        self._lora = lora
+        if lora is not None:
+            install_lora(model, lora)
         offload = memory.offload_reference if frozen else memory.offload_optimizer
         self.model = self.placement.place(model, self.dtype, offload)
 
@@ -63,8 +74,7 @@ class Policy:
         does, the others send it their shards."""
         first = self.placement.ranks.rank == 0
         weights = {}
-        for name, value in self.model.state_dict().items():
-            full = whole(value.detach())
+        for name, full in merged(self.model.state_dict(), self._lora):
             if first:
                 weights[name] = full.to("cpu", self.dtype)
         if first:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
@@ -29,6 +29,7 @@ from trainer.ranks import Ranks
 VERSION = 2
 STATE = "state.json"
 _SHARES = "files-of-rank-"
+_TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)  # what is frozen comes from the model's folder
 warnings.filterwarnings("ignore", "torch.distributed is disabled")  # what a process alone intends
 
 
@@ -130,7 +131,8 @@ def read_checkpoint(folder: Path, model: Any, optimizers: list[torch.optim.Optim
             raise ValueError("its files differ from their recorded hashes")
         values = _values(model, optimizers)
         load(values, checkpoint_id=folder, process_group=ranks.side_group, no_dist=ranks.side_group is None)
-        set_state_dict(model, optimizers, model_state_dict=values["model"], optim_state_dict=values["optimizer"])
+        weights, states = values["model"], values["optimizer"]
+        set_state_dict(model, optimizers, model_state_dict=weights, optim_state_dict=states, options=_TRAINED)
         return LearnerState(**{name: document[name] for name in LearnerState.__dataclass_fields__})
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, CheckpointException) as error:
         raise IntegrityError(
@@ -150,7 +152,7 @@ def checkpoints(home: Path) -> list[Path]:
 
 
 def _values(model: Any, optimizers: list[torch.optim.Optimizer]) -> dict[str, Any]:
-    weights, states = get_state_dict(model, optimizers)
+    weights, states = get_state_dict(model, optimizers, options=_TRAINED)
     return {"model": weights, "optimizer": states}
 
 

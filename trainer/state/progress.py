@@ -54,6 +54,14 @@ class TrainingProgress:
             self._group.finish_checkpoint()
         drop_old(checkpoints(self._folder), _KEPT_CHECKPOINTS)
 
+    def rewind(self, step: int) -> None:
+        """Take the learners back to policy step `step`, where they stood before what must not count. Raises
+        IntegrityError if its checkpoint is damaged."""
+        if step:
+            self._group.load_checkpoint(checkpoint_path(self._folder, step))
+        else:
+            self._group.renew()
+
     def _resume(self, path: Path) -> bool:
         try:
             extra = self._group.load_checkpoint(path)

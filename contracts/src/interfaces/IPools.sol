@@ -221,8 +221,8 @@ interface IPools {
     /// @notice Of a file that was not accepted, after its challenge window (at once when it was late): slashes or charges
     /// its submitter, refunds the pool; anyone may call.
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external;
-    /// @notice Returns to the budget the pay of an accepted file that had not vested when its node was slashed, once
-    /// its challenge window is over; anyone may call.
+    /// @notice Burns the pay of an accepted file that had not vested when its node was slashed, once its challenge window
+    /// is over; anyone may call.
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external;
 
     // ---- Hooks of Court, Appeals and Canaries

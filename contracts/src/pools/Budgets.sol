@@ -3,7 +3,6 @@ pragma solidity 0.8.37;
 
 import {IPools} from "../interfaces/IPools.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
-import {SuiteLib} from "../libraries/SuiteLib.sol";
 import {PoolTerms} from "../libraries/Types.sol";
 import {PoolBase} from "./PoolBase.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
@@ -129,7 +128,7 @@ abstract contract Budgets is PoolBase {
     function payFees(uint256 pool, address to, uint256 paid, uint256 burnt) external onlyCourt nonReentrant {
         emit FeePaid(pool, to, paid, burnt);
         if (paid != 0) token.safeTransfer(to, paid);
-        if (burnt != 0) token.safeTransfer(SuiteLib.SINK, burnt);
+        _burn(burnt);
     }
 
     /// @dev Open when the pool's class has enough seats, else understaffed.

@@ -192,7 +192,7 @@ abstract contract Files is Lanes {
     }
 
     /// @inheritdoc IPools
-    function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external {
+    function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
         uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
         uint256 a = _accounts[pool][file.node].w;
         bool lost = a.slashed() && f.finalAt() > a.barrier();
@@ -205,7 +205,6 @@ abstract contract Files is Lanes {
         uint256 amount;
         if (Codes.isPaid(f.code())) {
             amount = file.units * _pools[pool].w.rate();
-            _pools[pool].w = _credit(_pools[pool].w, amount);
             if (f.phase() == FileSlot.SETTLED) _refundFees(pool, f.code());
         } else {
             // its pay went back to the pool when it was overturned
@@ -213,6 +212,7 @@ abstract contract Files is Lanes {
         }
         _accounts[pool][file.node].w = a.withEarned(a.earned() - file.units);
         emit FileForfeited(pool, file.node, sequence, amount);
+        _burn(amount); // whose owner could have it back would gain by every node that is slashed
     }
 
     // ---- Outcomes

@@ -13,12 +13,14 @@ import {PoolSlot} from "../libraries/PoolSlot.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
 import {FileData, Suite} from "../libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 
 /// @title PoolBase
 /// @notice Storage and shared helpers of Pools.
 abstract contract PoolBase is IPools, ReentrancyGuardTransient {
+    using SafeERC20 for IERC20;
     using PoolSlot for uint256;
     using AccountSlot for uint256;
     using FileSlot for uint256;
@@ -135,6 +137,10 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     function _credit(uint256 p, uint256 amount) internal pure returns (uint256) {
         uint256 free = p.free() + amount;
         return p.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
+    }
+
+    function _burn(uint256 amount) internal {
+        if (amount != 0) token.safeTransfer(SuiteLib.SINK, amount);
     }
 
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.

@@ -88,6 +88,28 @@ contract FindingsTest is Planting {
         assertEq(2 * LEAST_BOND, 16 * 100_000 * 1e6); // what both had is what the work would have earned
     }
 
+    /// A jury that is captured now and then takes one file's pay, not what other juries gave back to the same node: its pay
+    /// that had not vested is burnt. (It went to the owner: of fifteen juries nearly always one was captured.)
+    function test_aCapturedJuryTakesTheOwnerNoMoreThanItsFilesPay() public {
+        uint256 pay = 100_000 * 1e6;
+        for (uint256 i = 0; i < 4; ++i) {
+            _submitFrom(node, 100_000);
+        }
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        for (uint256 i = 0; i < 4; ++i) {
+            _juryVotes(_dispute(operator, i), i == 3 ? Codes.REJECT_WEIGHTS : Codes.ACCEPT);
+            _conclude(i);
+        }
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_code(i), Codes.ACCEPT);
+            uint256 burnt = token.balanceOf(SINK);
+            pools.forfeit(pool, i, files[pool][i]);
+            assertEq(token.balanceOf(SINK) - burnt, pay);
+        }
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(pools.poolOf(pool).free, BUDGET - 3 * (pay + FEES));
+    }
+
     /// @dev Seats with no more than the least bond, and the least penalty of the network `local`.
     function _setting() internal view override returns (Setting memory setting) {
         setting = super._setting();

@@ -278,7 +278,7 @@ abstract contract Ledger is Planting {
         bool paid = Codes.isPaid(f.code);
         if (!paid) a.spent -= f.units;
         _expect(amount == (paid ? f.units * _rate() : 0), "forfeited another amount");
-        ghostFree += amount;
+        escrowOut += amount;
         if (f.code == Codes.UNAVAILABLE && f.phase == IPools.Phase.Settled) ghostFree += _unearned();
         (f.forfeited, f.upTo, f.phase) = (true, 0, IPools.Phase.Final);
     }

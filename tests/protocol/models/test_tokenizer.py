@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.config import ModelConfig
+from protocol.config import ChatTurn, ModelConfig
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models.tokenizer import eos_ids, load_tokenizer, save_byte_tokenizer
 from protocol.tasks import Problem
@@ -68,7 +68,15 @@ def test_a_chat_template_is_used_where_configured(tokenizer: Any) -> None:
     model = ModelConfig(source="x", chat_template=True)
     tokens = prompt_tokens(tokenizer, model, Problem("hi", ""), 0)
     assert tokenizer.decode(list(tokens)) == "[user]hi[assistant]"
+    turns = (ChatTurn(role="system", content="Add."), ChatTurn(role="user", content="1+1"))
+    tokens = prompt_tokens(tokenizer, model.model_copy(update={"turns": turns}), Problem("hi", ""), 0)
+    assert tokenizer.decode(list(tokens)) == "[system]Add.[user]1+1[user]hi[assistant]"
     tokenizer.chat_template = None
+
+
+def test_turns_without_a_chat_template_are_refused() -> None:
+    with pytest.raises(ValueError, match="set chat_template to true"):
+        ModelConfig(source="x", turns=(ChatTurn(role="system", content="Add."),))
 
 
 def test_a_chat_template_that_fails_is_named_in_one_line(tokenizer: Any) -> None:

@@ -95,11 +95,22 @@ def test_a_journal_of_another_filter_is_refused(base: Path, tmp_path: Path) -> N
         filtered(solver(base), other, tmp_path / "tries.jsonl")
 
 
-def test_a_file_that_is_no_journal_is_left_alone(base: Path, tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text("buy milk\n")
+@pytest.mark.parametrize("notes", [b"buy milk\n", b"[1]\n", b"7\n", b"\xff\xfe\n", b"[" * 100_000 + b"\n"])
+def test_a_file_that_is_no_journal_is_left_alone(base: Path, tmp_path: Path, notes: bytes) -> None:
+    (tmp_path / "notes").write_bytes(notes)
     with pytest.raises(ConfigError, match="is not a filter's journal"):
         filtered(solver(base), base, tmp_path / "notes")
-    assert (tmp_path / "notes").read_text() == "buy milk\n"
+    assert (tmp_path / "notes").read_bytes() == notes
+
+
+@pytest.mark.parametrize("line", ['{"candidate": 0}', '{"candidate": 0, "solved": 99}', '{"solved": true}', "{}"])
+def test_a_journal_with_a_line_that_no_filter_wrote_is_refused(base: Path, tmp_path: Path, line: str) -> None:
+    journal = tmp_path / "tries.jsonl"
+    filtered(solver(base), base, journal)
+    head = journal.read_text().splitlines()[0]
+    journal.write_text(f"{head}\n{line}\n")
+    with pytest.raises(ConfigError, match="is damaged"):
+        filtered(solver(base), base, journal)
 
 
 def test_a_model_that_solves_nothing_keeps_nothing_and_says_so(base: Path, tmp_path: Path) -> None:

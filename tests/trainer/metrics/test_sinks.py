@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from protocol.errors import ConfigError
 from protocol.waits import wait_for
+from trainer.metrics.builds import MOST_BUILDS, OTHER
 from trainer.metrics.catalogue import HELP, LABELLED, SCALARS, MetricSample, samples
 from trainer.metrics.config import MetricsConfig
 from trainer.metrics.prometheus import PrometheusSink
@@ -45,6 +46,7 @@ class ListSink:
     def __init__(self, name: str = "list") -> None:
         self.name = name
         self.taken: list[int] = []
+        self.numbers: list[MetricSample] = []
         self.failure: Exception | None = None
         self.gate = threading.Event()
         self.gate.set()
@@ -55,6 +57,7 @@ class ListSink:
         if self.failure:
             raise self.failure
         self.taken.append(step)
+        self.numbers += numbers
 
     def close(self) -> None:
         self.closed = True
@@ -240,3 +243,19 @@ def test_wandb_that_does_not_start_is_one_clear_line(tmp_path: Path, monkeypatch
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(ValidationError, match="mlflow"):
         MetricsConfig.model_validate({"mlflow": "x"})
+
+
+def test_a_node_that_names_a_new_engine_in_every_file_does_not_fill_the_metrics_server() -> None:
+    sink = ListSink()
+    sinks = MetricsSinks([sink])
+    sinks.start()
+    for step in range(50):
+        named = [{**RECORD["mismatches"][0], "engine": f"build {step}.{file}"} for file in range(4)]
+        sinks.write({"step": step, "mismatches": [*named, RECORD["mismatches"][0]]})
+    sinks.close()
+    assert len(sink.taken) == 50
+    told = [one for one in sink.numbers if "engine" in one.labels]
+    assert len({one.labels["engine"] for one in told}) == MOST_BUILDS + 1
+    last = {(one.name, one.labels["engine"]) for one in told[-4:]}
+    known = RECORD["mismatches"][0]["engine"]
+    assert last == {(name, build) for name in ("mismatch_kl", "mismatch_absolute") for build in (OTHER, known)}

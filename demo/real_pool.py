@@ -1,0 +1,70 @@
+"""The pool that trains a real pretrained model on this machine, and the network that does it."""
+
+from pathlib import Path
+
+from demo.plan import DemoPlan, cast
+from protocol.config import (
+    ChatTurn,
+    ChecksConfig,
+    EvaluationConfig,
+    EvaluationSet,
+    ModelConfig,
+    PoolConfig,
+    TaskConfig,
+    WorkConfig,
+)
+from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
+
+CHEAT = "seed"  # noise of its own: what bf16 arithmetic leaves no doubt about
+TASK = TaskConfig(
+    name="reasoning_gym/basic_arithmetic",
+    params={
+        "min_terms": 2,
+        "max_terms": 2,
+        "min_digits": 2,
+        "max_digits": 2,
+        "operators": ["+"],
+        "allow_parentheses": False,
+        "allow_negation": False,
+        # Of the text after the equals sign at least half is the right number: a full stop may follow it.
+        "score_threshold": 0.5,
+    },
+)
+TURNS = (
+    ChatTurn(role="system", content="You are a calculator."),
+    ChatTurn(role="user", content="Calculate 3 + 5."),
+    ChatTurn(role="assistant", content="3 + 5 = 8"),
+    ChatTurn(role="user", content="Calculate 20 + 14."),
+    ChatTurn(role="assistant", content="20 + 14 = 34"),
+)
+
+
+def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> PoolConfig:
+    """Sums of two numbers up to 100, after two worked examples; two files of 8 problems × 8 samples make a step."""
+    return PoolConfig(
+        name=f"real-{seed}",
+        model=ModelConfig(
+            source=source,
+            license="Apache-2.0",
+            dtype="bfloat16",
+            chat_template=True,
+            turns=TURNS,
+            answer_after="= ",
+        ),
+        task=TASK,
+        work=WorkConfig(problems_per_file=8, samples_per_problem=8, max_new_tokens=16, max_prompt_tokens=128),
+        checks=checks,
+        train=TrainConfig(
+            steps=steps,
+            files_per_step=2,
+            async_level=2,
+            optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=1e-5)),
+        ),
+        evaluation=EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=128),)),
+    )
+
+
+def real_plan(root: Path, seed: int, steps: int, ports: tuple[int, int, int]) -> DemoPlan:
+    """The demo's participants in bf16, with longer windows. ports: of chain, S3 and HTTP."""
+    nodes, validators = cast(CHEAT, CHEAT)
+    return DemoPlan(root, seed, steps, *ports, nodes, validators, dtype="bfloat16", patience=4)
