@@ -74,31 +74,20 @@ def groups_of(rows: Sequence[Rollout]) -> list[Group]:
     return groups
 
 
-def has_signal(group: Group) -> bool:
-    return len({rollout.reward for rollout in group}) > 1
-
-
-def batch_of(work: OfflineWork, step: int, policy_step: int, most_files: int | None) -> tuple[list[Group], int]:
-    """The groups of a training step, and how many files they came from.
-
-    With `most_files` groups without signal are dropped and generation goes on until the batch is full, within that many
-    files; without it the batch is `files_per_step` files as they come.
-    """
-    shape, fixed = work.config.work, work.config.train.files_per_step
-    wanted = fixed * shape.problems_per_file
+def batch_of(work: OfflineWork, step: int, policy_step: int) -> tuple[list[Group], int]:
+    """The groups of a training step, and how many files they came from: `files_per_step`, or as many as the pool's
+    filter takes until it has enough groups with signal."""
+    train = work.config.train
     groups: list[Group] = []
-    for file in range(most_files or fixed):
-        made = groups_of(work.rows(step, policy_step, file))
-        groups += [group for group in made if has_signal(group)] if most_files else made
-        if len(groups) >= wanted:
-            return groups[:wanted], file + 1
-    return groups, most_files or fixed
+    for file in range(train.max_files):
+        groups += groups_of(work.rows(step, policy_step, file))
+        if train.filter and sum(len({one.reward for one in group}) > 1 for group in groups) >= train.filter.groups:
+            return groups, file + 1
+    return groups, train.max_files
 
 
-def learn(
-    seed: int, config: PoolConfig, cache: Path | None, say: Callable[[str], None], most_files: int | None = None
-) -> dict[str, Any]:
-    """Train for `config.train.steps` steps from the base model of `seed`; `most_files` as in `batch_of`."""
+def learn(seed: int, config: PoolConfig, cache: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Train for `config.train.steps` steps from the base model of `seed`."""
     set_threads(1)
     start = time.monotonic()
     base = base_model(config.model, config.task, seed, cache, say)
@@ -114,7 +103,7 @@ def learn(
             stale = max(0, step - config.train.async_level)
             begun = time.monotonic()
             work.load(steps[stale])
-            groups, count = batch_of(work, step, stale, most_files)
+            groups, count = batch_of(work, step, stale)
             generated = time.monotonic() - begun
             metrics = learner.train_step(groups)
             steps.append(learner.policy.export(Path(temporary) / f"step-{step + 1}"))

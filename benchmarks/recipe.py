@@ -45,7 +45,7 @@ def kept(path: Path) -> list[dict[str, Any]]:
 
 
 def one_run(setting: Setting, seed: int, progress: Callable[[str], None]) -> dict[str, Any]:
-    made = learn(seed, setting.config, None, progress, setting.most_files)
+    made = learn(seed, setting.config, None, progress)
     return {
         "setting": setting.name,
         "seed": seed,

@@ -17,7 +17,7 @@ from trainer.tiny_model import PHRASES, TINY_SOURCE
 from trainer.warmup import Progress, Recipe, warm_up
 
 log = logging.getLogger("muster.trainer")
-REVISION = 1  # raise it when the warm-up's code changes what comes out
+REVISION = 2  # raise it when the warm-up's code changes what comes out
 PACKAGES = ("torch", "transformers", "tokenizers", "reasoning_gym")
 BUILD_SECONDS = 1800.0
 
@@ -32,10 +32,13 @@ def base_model(
     """
     if model.source == TINY_SOURCE:
         return warmed_up(task, seed, cache or user_cache("models"), progress)
-    folder = Path(model.source).expanduser()
-    if folder.is_dir():
-        return folder
-    return _from_hub(model.source)
+    return model_folder(model.source)
+
+
+def model_folder(source: str) -> Path:
+    """A local folder as it is, or what a Hugging Face id fetches. Raises ConfigError."""
+    folder = Path(source).expanduser()
+    return folder if folder.is_dir() else _from_hub(source)
 
 
 def warmed_up(
@@ -86,6 +89,6 @@ def _from_hub(source: str) -> Path:
         return Path(snapshot_download(source, allow_patterns=patterns, etag_timeout=20))
     except Exception as error:  # the hub's client has many errors; each means the model cannot be had
         raise ConfigError(
-            f"`model.source` {source!r} is neither a folder nor a model that can be fetched: {first_line(error)}",
+            f"the model {source!r} is neither a folder nor a model that can be fetched: {first_line(error)}",
             "check the name, the network and the licence's terms, or name a local folder",
         ) from None

@@ -61,7 +61,7 @@ class Trainer:
         self.records = Records(self.home)
         self.reports = Reports(outside.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.task, config.seed)
-        self.group = lead(config, pool, base, placement or Placement(device=config.engine.device))
+        self.group = lead(config, pool, base, placement or Placement(device=config.engine.device, memory=config.memory))
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
         loader = Loader(pool, outside.bucket.get, base)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from protocol.encoding import tagged_hash, words
 from protocol.errors import ConfigError
 from protocol.tasks import Problem, Task
-from trainer.tiny_model import END_OF_THOUGHT
+from protocol.tasks.prompts import prompt_text
+from trainer.sft.conversations import Conversation, Message, Part
+from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
 
 
 @dataclass(frozen=True)
-class Example:
+class WorkedExample:
     """A problem with the completion to imitate (without EOS)."""
 
     problem: Problem
@@ -18,13 +20,28 @@ class Example:
     worked: bool
 
 
-def example(task: Task, seed: int, index: int, worked_share: float) -> Example:
+def example(task: Task, seed: int, index: int, worked_share: float) -> WorkedExample:
     """Example `index` of warm-up `seed`: worked with probability `worked_share`, else a blurted answer."""
     (number,) = words(tagged_hash("muster/warmup/1", seed, index), 1)
     problem = task.problem(number)
     worked = random.Random(number).random() < worked_share
     thought = worked_sum(problem) if worked else ""
-    return Example(problem, f"{thought}{END_OF_THOUGHT}{problem.answer}", worked)
+    return WorkedExample(problem, f"{thought}{END_OF_THOUGHT}{problem.answer}", worked)
+
+
+def conversation(task: Task, seed: int, index: int, worked_share: float) -> Conversation:
+    """Example `index` as a conversation to imitate.
+
+    A blurted answer teaches only the decision not to think: learning guessed digits by heart would cost the arithmetic
+    that the worked examples have just taught.
+    """
+    made = example(task, seed, index, worked_share)
+    asked = Message(role="user", content=prompt_text(tiny_model_config(), made.problem, 0))
+    if made.worked:
+        return Conversation(messages=(asked, Message(role="assistant", content=made.completion)))
+    decision, _, guess = made.completion.partition(END_OF_THOUGHT)
+    parts = (Part(text=decision + END_OF_THOUGHT), Part(text=guess, learned=False))
+    return Conversation(messages=(asked, Message(role="assistant", content=parts)))
 
 
 def worked_sum(problem: Problem) -> str:

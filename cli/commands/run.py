@@ -1,4 +1,5 @@
-"""`muster worker|validator|trainer|orchestrator run`: one role in the foreground, from a configuration file."""
+"""`muster worker|validator|trainer|orchestrator run` and `muster trainer sft`: a process in the foreground, from a
+configuration file."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -14,6 +15,8 @@ _ROLES = {
     "orchestrator": "Serve a pool: work slots, upload tickets, the dashboard.",
 }
 
+_SFT = "Fine-tune a model on conversations: what a pool can start from."
+
 
 def register(app: typer.Typer, nouns: Mapping[str, typer.Typer]) -> None:
     """Put `run` under each role's noun, of which `nouns` exist already."""
@@ -23,13 +26,15 @@ def register(app: typer.Typer, nouns: Mapping[str, typer.Typer]) -> None:
             noun = typer.Typer(help=f"The {role} process.", no_args_is_help=True)
             noun.callback()(lambda: None)
             app.add_typer(noun, name=role)
-        noun.command("run", help=help)(_run(role))
+        noun.command("run", help=help)(_run(f"{role}.main"))
+        if role == "trainer":
+            noun.command("sft", help=_SFT)(_run("trainer.sft.main"))
 
 
-def _run(role: str) -> Callable[..., None]:
+def _run(module: str) -> Callable[..., None]:
     def run(
         config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="JSON configuration file.")],
     ) -> None:
-        import_module(f"{role}.main").run(config)
+        import_module(module).run(config)
 
     return run

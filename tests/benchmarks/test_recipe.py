@@ -11,7 +11,7 @@ from benchmarks import learning, recipe
 from benchmarks.learning import OfflineWork, batch_of, demo_config
 from benchmarks.recipe_settings import SEEDS, Setting, settings
 from protocol.config import PoolConfig
-from protocol.training import GrpoConfig
+from protocol.training import GrpoConfig, TrainConfig
 from trainer.rollouts import Group, TrainRollout
 
 
@@ -49,7 +49,7 @@ def test_the_compared_clips_differ_in_nothing_else() -> None:
 def test_an_interrupted_run_goes_on_where_it_was(made: list[tuple[str, int]]) -> None:
     with pytest.raises(KeyboardInterrupt):
         recipe.run(False, print, only="asynchrony")
-    assert made == [(f"asynchrony {level}", 1) for level in (0, 2, 8, 1)]
+    assert made == [(f"asynchrony {level}", SEEDS[0]) for level in (0, 2, 8, 1)]
     whole = recipe.run(False, print, only="asynchrony")["runs"]
     assert len(made) == 4 + 12
     assert sorted((run["setting"], run["seed"]) for run in whole) == sorted(
@@ -65,13 +65,18 @@ def test_a_run_of_another_configuration_is_made_again(made: list[tuple[str, int]
     assert stale not in runs
 
 
-def test_a_filled_batch_has_only_groups_with_signal_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("filter", "files"), [(None, 4), ({"groups": 40, "max_files": 9}, 5)])
+def test_a_step_generates_files_until_the_filter_has_enough_signal(
+    filter: dict[str, int] | None, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flat: Group = tuple(TrainRollout((1,), (2,), 1.0) for _ in range(2))
     mixed: Group = (flat[0], TrainRollout((1,), (2,), 0.0))
+    train = TrainConfig.model_validate({"filter": filter})
     monkeypatch.setattr(learning, "groups_of", lambda rows: rows)
     monkeypatch.setattr(OfflineWork, "__init__", lambda self, config: setattr(self, "config", config))
     monkeypatch.setattr(OfflineWork, "rows", lambda *_: [flat, mixed] * 8)
-    work = OfflineWork(demo_config())
-    assert batch_of(work, 0, 0, None) == ([flat, mixed] * 32, 4)
-    assert batch_of(work, 0, 0, 12) == ([mixed] * 64, 8)
-    assert batch_of(work, 0, 0, 6) == ([mixed] * 48, 6)
+    work = OfflineWork(demo_config().model_copy(update={"train": train}))
+    assert batch_of(work, 0, 0) == ([flat, mixed] * 8 * files, files)
+    solved = [flat] * 16
+    monkeypatch.setattr(OfflineWork, "rows", lambda *_: solved)
+    assert batch_of(work, 0, 0) == (solved * train.max_files, train.max_files)

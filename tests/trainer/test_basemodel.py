@@ -1,17 +1,23 @@
 """The base model's cache: deterministic, verified on reuse, rebuilt when damaged."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from demo.pool import DEMO_TASK
 from protocol.config import ModelConfig
+from protocol.encoding import tagged_hash, words
 from protocol.errors import ConfigError
 from protocol.folders import file_digests
+from protocol.models.tokenizer import load_tokenizer, save_byte_tokenizer
 from protocol.tasks import load_task
+from protocol.tasks.prompts import prompt_tokens
 from trainer.basemodel import base_model, cache_key, warmed_up
+from trainer.sft.examples import ConversationEncoder
+from trainer.tiny_model import PHRASES, tiny_model_config
 from trainer.warmup import Recipe
-from trainer.warmup_data import example, worked_sum
+from trainer.warmup_data import conversation, example, worked_sum
 
 QUICK = Recipe(worked_steps=3, mixed_steps=2, batch=4)
 
@@ -82,6 +88,24 @@ def test_sums_are_worked_from_left_to_right() -> None:
         for line in thought.splitlines():
             left, right = line.split("=")
             assert eval(left) == int(right)
+
+
+def test_a_blurted_answer_teaches_only_the_decision_not_to_think(tmp_path: Path) -> None:
+    save_byte_tokenizer(tmp_path, PHRASES)
+    tokenizer: Any = load_tokenizer(tmp_path)
+    task, encoder = load_task(DEMO_TASK), ConversationEncoder(tokenizer, chat_template=False)
+    for index in range(50):
+        blurted, worked = (encoder.encode(conversation(task, 5, index, share)) for share in (0.0, 1.0))
+        learned = [token for token, wanted in zip(blurted.tokens, blurted.learned, strict=True) if wanted]
+        assert learned == [tokenizer.convert_tokens_to_ids("</think>")]
+        prompt = prompt_tokens(tokenizer, tiny_model_config(), task.problem(_number(index)), 0)
+        assert worked.tokens[: len(prompt)] == blurted.tokens[: len(prompt)] == prompt
+        assert worked.learned == (False,) * len(prompt) + (True,) * (len(worked.tokens) - len(prompt))
+        assert worked.tokens[-1] == tokenizer.eos_token_id
+
+
+def _number(index: int) -> int:
+    return words(tagged_hash("muster/warmup/1", 5, index), 1)[0]
 
 
 def test_a_folder_is_used_as_it_is_and_nonsense_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

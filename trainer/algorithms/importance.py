@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from trainer.algorithms.tokens import LOG_RATIO_MAX, sequence_means
+from trainer.algorithms.tokens import LOG_RATIO_MAX, sequence_means, sequence_sums
 
 
 def importance_weights(old: Tensor, sampled: Tensor, cap: float) -> Tensor:
@@ -30,10 +30,9 @@ def weight_sums(old: Tensor, sampled: Tensor, sequence: Tensor, cap: float) -> T
     Additive over micro-batches and ranks. A sequence whose ratio is not a number weighs nothing; without the cap, one
     that claims to have been very unlikely would outweigh all others and take the step its learning rate.
     """
-    count = int(sequence[-1]) + 1 if sequence.numel() else 0
-    logs = torch.zeros(count, dtype=torch.float64, device=old.device).index_add(0, sequence, (old - sampled).double())
+    logs = sequence_sums((old - sampled).double(), sequence)
     weights = torch.exp(logs.clamp(-LOG_RATIO_MAX, math.log(cap))).nan_to_num(0.0)
-    return torch.stack([weights.sum(), weights.square().sum(), torch.tensor(count).to(weights)])
+    return torch.stack([weights.sum(), weights.square().sum(), weights.new_tensor(len(weights))])
 
 
 def effective_share(sums: Tensor) -> float:

@@ -58,8 +58,13 @@ def sequence_lengths(sequence: Tensor) -> Tensor:
     return torch.bincount(sequence)
 
 
+def sequence_sums(values: Tensor, sequence: Tensor) -> Tensor:
+    """Sum of each sequence's values, [S]; without atomic additions, so that a GPU repeats them to the bit."""
+    if not values.numel():
+        return values.new_zeros(0)
+    return torch.segment_reduce(values, "sum", lengths=sequence_lengths(sequence))
+
+
 def sequence_means(values: Tensor, sequence: Tensor) -> Tensor:
-    """Mean of each sequence's values, handed back to its tokens: [N], in the dtype of `values`."""
-    lengths = sequence_lengths(sequence)
-    sums = torch.zeros(len(lengths), dtype=values.dtype, device=values.device).index_add(0, sequence, values)
-    return (sums / lengths.clamp(min=1))[sequence]
+    """Mean of each sequence's values, handed back to its tokens: [N]."""
+    return (sequence_sums(values, sequence) / sequence_lengths(sequence))[sequence]

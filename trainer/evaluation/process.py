@@ -21,7 +21,7 @@ from protocol.documents import Document
 from protocol.encoding import parse_json
 from protocol.errors import MusterError, printable
 from protocol.files import write_atomic
-from runtime.process import EngineConfig
+from runtime.process import EngineConfig, die_with_parent
 
 _POLL_SECONDS = 0.2
 _RESULTS = TypeAdapter(list[SetResult])
@@ -65,7 +65,7 @@ class EvaluationProcess:
             job, results = Path(scratch) / "job.json", Path(scratch) / "results.json"
             document = EvaluationJob(pool=pool, folder=folder.absolute(), step=step, engine=self._engine)
             job.write_text(document.model_dump_json())
-            self._run([sys.executable, "-P", "-m", __name__, str(job), str(results), str(os.getpid())], Path(scratch))
+            self._run([sys.executable, "-P", "-m", __name__, str(job), str(results)], Path(scratch))
             return _RESULTS.validate_python(parse_json(results.read_bytes()))
 
     def _run(self, argv: list[str], scratch: Path) -> None:
@@ -94,9 +94,9 @@ class EvaluationProcess:
         return code
 
 
-def main(job_path: Path, results: Path, parent: int) -> None:
+def main(job_path: Path, results: Path) -> None:
     """The child: measure what the job says."""
-    _die_with(parent)
+    die_with_parent()
     from engines.loading import set_threads
     from trainer.evaluation.held_out import evaluate
 
@@ -106,20 +106,8 @@ def main(job_path: Path, results: Path, parent: int) -> None:
     write_atomic(results, _RESULTS.dump_json(found))
 
 
-def _die_with(parent: int) -> None:
-    """End this process when its parent has gone, even by kill -9."""
-    from threading import Thread
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_POLL_SECONDS)
-        os._exit(1)
-
-    Thread(target=watch, name="parent", daemon=True).start()
-
-
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+        main(Path(sys.argv[1]), Path(sys.argv[2]))
     except MusterError as error:
         sys.exit(str(error))

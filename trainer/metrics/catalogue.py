@@ -7,6 +7,7 @@ from typing import Any
 SCALARS = {
     "step": "Policy step that was made",
     "loss": "Loss, mean over updates",
+    "heldout_loss": "Loss on held-out conversations (fine-tuning)",
     "reward_mean": "Reward after length penalty, mean over rollouts",
     "task_reward_mean": "Task reward, mean over rollouts",
     "entropy": "Entropy of the policy in nats, mean over trained tokens",

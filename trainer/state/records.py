@@ -70,9 +70,17 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in _whole_lines(path).splitlines()]
 
 
+def write_records(path: Path, entries: list[dict[str, Any]]) -> None:
+    """Replace a log by these lines."""
+    write_atomic(path, _lines(entries).encode())
+
+
+def _lines(entries: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries)
+
+
 def _append(path: Path, entries: list[dict[str, Any]]) -> None:
-    lines = "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries)
-    write_atomic(path, (_whole_lines(path) + lines).encode())
+    write_atomic(path, (_whole_lines(path) + _lines(entries)).encode())
 
 
 def _whole_lines(path: Path) -> str:

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICanaries} from "../src/interfaces/ICanaries.sol";
+import {Codes} from "../src/libraries/Codes.sol";
+import {FileData} from "../src/libraries/Types.sol";
+import {Planting} from "./helpers/Planting.sol";
+
+/// @notice What a carrier's consent is not: another form of its signature, or a way to take anybody's money but what its
+/// own file would have earned.
+contract CanaryConsentTest is Planting {
+    uint256 private constant ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141;
+
+    /// Only the canonical form in 65 bytes: no high s, no compact form, no parity in the place of v, nothing appended.
+    function test_anotherFormOfTheCarriersSignatureIsNoConsent() public {
+        uint256 s = _plant();
+        _voteAll(s / 16, Codes.ACCEPT);
+        FileData memory f = files[pool][s];
+        bytes32 digest = canaries.consentDigest(canaries.leafOf(_opening(f).salt, pool, f.step, node, f.counter));
+        (uint8 v, bytes32 r, bytes32 low) = vm.sign(key("node"), digest);
+        bytes32 high = bytes32(ORDER - uint256(low));
+        bytes32 compact = bytes32(uint256(low) | (uint256(v - 27) << 255));
+        _refuses(f, s, abi.encodePacked(r, high, v == 27 ? uint8(28) : uint8(27)));
+        _refuses(f, s, abi.encodePacked(r, compact));
+        _refuses(f, s, abi.encodePacked(r, low, v - 27));
+        _refuses(f, s, abi.encodePacked(r, low, v, uint8(0)));
+        _openCanary(s);
+        assertEq(canaries.canaryOf(pool, s).accused.length, 3);
+    }
+
+    /// What nobody could fetch and nobody accepted needs no jury: the budget gets back the pay alone, and no fee is left
+    /// over or missing.
+    function test_canaryThatCouldNotBeFetchedLeavesNothingBehind() public {
+        uint256 s = _plant();
+        _voteAll(s / 16, Codes.UNAVAILABLE);
+        uint256 before = token.balanceOf(owner) + 100_000e9;
+        _openCanary(s);
+        canaries.conclude(pool, s, files[pool][s]);
+        assertEq(_code(s), Codes.CANARY);
+        assertEq(token.balanceOf(owner), before);
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        _passWindow();
+        _closeAll(s / 16, 0);
+        assertEq(pools.poolOf(pool).free, BUDGET - FEES);
+        assertEq(token.balanceOf(address(pools)), BUDGET - FEES);
+        assertEq(token.balanceOf(address(canaries)), 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            uint256 seat = court.roundOf(pool, s / 16, 0).seats[i];
+            assertEq(seats.seatOf(seat).bond, BOND);
+            assertEq(seats.seatOf(seat).frozen, 0);
+        }
+    }
+
+    /// A file is opened once, also where no jury had to judge it.
+    function test_openedCanaryIsNotOpenedAgain() public {
+        uint256 s = _plant();
+        _voteAll(s / 16, Codes.REJECT_WEIGHTS);
+        _openCanary(s);
+        FileData memory f = files[pool][s];
+        ICanaries.Planted memory p = _opening(f);
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        vm.expectRevert();
+        vm.prank(owner);
+        canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
+        canaries.conclude(pool, s, f);
+        vm.expectRevert();
+        vm.prank(owner);
+        canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
+        vm.expectRevert(ICanaries.AlreadyConcluded.selector);
+        canaries.conclude(pool, s, f);
+    }
+
+    function _plant() private returns (uint256) {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        return _submit();
+    }
+
+    function _refuses(FileData memory f, uint256 s, bytes memory consent) private {
+        ICanaries.Planted memory p = _opening(f);
+        p.consent = consent;
+        ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
+        vm.expectRevert(ICanaries.NoConsent.selector);
+        vm.prank(owner);
+        canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
+    }
+}

@@ -1,0 +1,188 @@
+"""Fine-tuning learns the data, goes on bit for bit after a stop, and says in one line what is wrong."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file
+
+from protocol.errors import ConfigError
+from protocol.folders import file_digests
+from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
+from tests.cli.muster import Muster
+from tests.trainer.crew import on_ranks
+from tests.trainer.helpers import small_model
+from trainer.exits import EXIT_DONE, EXIT_STOPPED
+from trainer.guards import UnstableError
+from trainer.model.policy import Policy
+from trainer.model.sharding import Placement, make_placement
+from trainer.ranks import Ranks
+from trainer.sft.config import SftConfig
+from trainer.sft.examples import Example
+from trainer.sft.learner import ImitationLearner
+from trainer.sft.run import SftRun, batch_places
+
+RATES = OptimizerConfig(
+    method=AdamWConfig(learning_rate=1e-2), schedule=ScheduleConfig(warmup_updates=0), grad_clip=1.0
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("model") / "base")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "data.jsonl"
+    turns = [("x" * number, "yz" * (1 + number % 3)) for number in range(1, 13)]
+    lines = [
+        json.dumps({"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]})
+        for asked, said in turns
+    ]
+    path.write_text("\n\n".join(lines))
+    return path
+
+
+def config(base: Path, data: Path, home: Path, **changes: Any) -> SftConfig:
+    fields: dict[str, Any] = {
+        "home": home, "model": str(base), "data": data, "out": home / "out", "chat_template": False, "dtype": "float32",
+        "updates": 12, "batch": 4, "checkpoint_updates": 5, "heldout": 2, "optimizer": RATES,
+    }  # fmt: skip
+    return SftConfig(**(fields | changes))
+
+
+class StoppedRun(SftRun):
+    """Asked to stop before a certain update."""
+
+    def __init__(self, settings: SftConfig, before: int) -> None:
+        super().__init__(settings, Placement())
+        self._before = before
+
+    def _update(self) -> None:
+        super()._update()
+        if self._learner.updates == self._before:
+            self.stop()
+
+
+def records(home: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_data_is_learned_and_the_model_can_be_loaded(base: Path, data: Path, tmp_path: Path) -> None:
+    assert SftRun(config(base, data, tmp_path, updates=32, checkpoint_updates=20), Placement()).run() == EXIT_DONE
+    lines = records(tmp_path)
+    assert [line["step"] for line in lines] == list(range(1, 33))
+    assert lines[-1]["loss"] < lines[0]["loss"] / 2
+    assert [line["step"] for line in lines if "heldout_loss" in line] == [20, 32]
+    assert lines[-1]["heldout_loss"] < lines[0]["loss"] / 2
+    Policy(tmp_path / "out")
+    assert "muster_trainer_heldout_loss" in (tmp_path / "metrics.prom").read_text()
+
+
+@pytest.mark.parametrize("before", [3, 5, 11])
+def test_a_stopped_run_goes_on_to_the_same_weights(base: Path, data: Path, tmp_path: Path, before: int) -> None:
+    assert SftRun(config(base, data, tmp_path / "steady"), Placement()).run() == EXIT_DONE
+    stopped = config(base, data, tmp_path / "stopped")
+    assert StoppedRun(stopped, before).run() == EXIT_STOPPED
+    assert not stopped.out.exists()
+    assert SftRun(stopped, Placement()).run() == EXIT_DONE
+    assert file_digests(stopped.out) == file_digests(tmp_path / "steady" / "out")
+    told = [[(line["step"], line["loss"]) for line in records(tmp_path / home)] for home in ("steady", "stopped")]
+    assert told[0] == told[1]
+
+
+def test_a_run_that_is_over_is_only_written_again(base: Path, data: Path, tmp_path: Path) -> None:
+    settings = config(base, data, tmp_path)
+    assert SftRun(settings, Placement()).run() == EXIT_DONE
+    written = file_digests(settings.out)
+    assert SftRun(settings, Placement()).run() == EXIT_DONE
+    assert file_digests(settings.out) == written
+
+
+def test_a_home_of_another_fine_tuning_is_refused(base: Path, data: Path, tmp_path: Path) -> None:
+    assert SftRun(config(base, data, tmp_path, updates=5), Placement()).run() == EXIT_DONE
+    with pytest.raises(ConfigError, match="holds checkpoints of another fine-tuning"):
+        SftRun(config(base, data, tmp_path, updates=6), Placement()).run()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
+    base: Path, data: Path, tmp_path: Path
+) -> None:
+    wild = OptimizerConfig(method=AdamWConfig(learning_rate=1e30), schedule=ScheduleConfig(warmup_updates=0))
+    settings = config(base, data, tmp_path, optimizer=wild, checkpoint_updates=1)
+    with pytest.raises(UnstableError, match="the last checkpoint is kept; lower the learning rate"):
+        SftRun(settings, Placement()).run()
+    assert not settings.out.exists()
+
+
+def test_conversations_that_are_too_long_are_left_out(base: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has 0 conversations that fit, 2 of them held out"):
+        SftRun(config(base, data, tmp_path, max_tokens=3), Placement())
+
+
+@pytest.mark.parametrize("lengths", [{}, {"epochs": 1}])
+def test_a_run_has_one_length(base: Path, data: Path, tmp_path: Path, lengths: dict[str, int]) -> None:
+    both = {"updates": None if not lengths else 3} | lengths
+    with pytest.raises(ValidationError, match="either `epochs` or `updates`"):
+        config(base, data, tmp_path, **both)
+
+
+def test_every_epoch_takes_every_example_once_in_an_order_of_its_own(base: Path, data: Path, tmp_path: Path) -> None:
+    settings = config(base, data, tmp_path, updates=None, epochs=3, batch=4)
+    taken = [batch_places(settings, 10, update) for update in range(8)]
+    assert [len(batch) for batch in taken] == [4] * 7 + [2]
+    stream = [place for batch in taken for place in batch]
+    epochs = [stream[start : start + 10] for start in (0, 10, 20)]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_the_loss_is_that_of_the_plain_model_over_learned_tokens(base: Path) -> None:
+    """Against transformers' own logits, one sequence at a time."""
+    examples = [Example((1, 2, 3, 4, 5), (False, False, True, False, True)), Example((9, 8), (False, True))]
+    import transformers
+
+    library: Any = transformers
+    plain = library.AutoModelForCausalLM.from_pretrained(str(base), dtype=torch.float32)
+    lost = []
+    for one in examples:
+        with torch.no_grad():
+            logs = torch.log_softmax(plain(input_ids=torch.tensor([one.tokens])).logits[0], -1)
+        lost += [-float(logs[at - 1, one.tokens[at]]) for at, wanted in enumerate(one.learned) if wanted]
+    learner = ImitationLearner(Policy(base), RATES, 1)
+    assert learner.loss(examples) == pytest.approx(sum(lost) / 3, abs=1e-5)
+    assert learner.update(examples).loss == pytest.approx(sum(lost) / 3, abs=1e-5)
+    assert math.isfinite(learner.loss(examples))
+
+
+def fine_tuned(ranks: Ranks, settings: SftConfig) -> int:
+    return SftRun(settings, make_placement(settings.parallel, settings.memory, "cpu", ranks)).run()
+
+
+def test_two_ranks_learn_what_one_process_learns(base: Path, data: Path, tmp_path: Path) -> None:
+    alone = config(base, data, tmp_path / "alone")
+    together = config(base, data, tmp_path / "together")
+    assert SftRun(alone, Placement()).run() == EXIT_DONE
+    assert on_ranks(2, fine_tuned, together) == [EXIT_DONE, EXIT_DONE]
+    losses = [[line["loss"] for line in records(tmp_path / home)] for home in ("alone", "together")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    mine, theirs = (load_file(one.out / "model.safetensors") for one in (alone, together))
+    assert max(float((mine[name] - theirs[name]).abs().max()) for name in mine) < 1e-4
+
+
+def test_the_command_fine_tunes_and_names_what_is_wrong(base: Path, data: Path, tmp_path: Path) -> None:
+    settings, muster = config(base, data, tmp_path, updates=2), Muster(tmp_path)
+    (tmp_path / "sft.json").write_text(settings.model_dump_json())
+    done = muster.ok("trainer", "sft", "--config", tmp_path / "sft.json")
+    assert "update 2 of 2: loss" in done.err
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    (tmp_path / "wrong.toml").write_text('home = "h"\nmodel = "m"\ndata = "d"\nout = "o"\nepoch = 1\n')
+    assert "wrong.toml: `epoch`" in muster.refused("trainer", "sft", "--config", tmp_path / "wrong.toml")
+    other = settings.model_copy(update={"home": tmp_path / "other", "data": tmp_path / "none"})
+    (tmp_path / "none.json").write_text(other.model_dump_json())
+    assert "cannot read" in muster.refused("trainer", "sft", "--config", tmp_path / "none.json")
