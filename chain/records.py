@@ -1,4 +1,4 @@
-"""The records of the projected state: plain data, filled by `chain.reducers` from events only (juries: `chain.judging`).
+"""The records of the projected state: plain data, filled by `chain.reducers` from events only; juries: `chain.judging`.
 
 Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's.
 """

@@ -74,15 +74,15 @@ def test_work_grows_with_the_square_of_the_length_until_the_window() -> None:
 
 
 def test_the_estimate_counts_matrices_heads_and_chosen_experts() -> None:
-    from tests.trainer.model.architectures import SIZES, architecture
+    from tests.trainer.model.architectures import architecture
 
     plain = WorkEstimate.of(architecture("llama untied"))
     layer = 32 * 32 * 2 + 2 * 32 * 16 + 3 * 32 * 48
     assert plain.linear == 2 * (2 * layer + 97 * 32)
-    assert plain.attention == ((0, 4 * 2 * SIZES["num_attention_heads"] * 8),)
+    assert plain.attention == ((0, 4 * 2 * 4 * 8),)
     assert WorkEstimate.of(architecture("mistral window")).attention == ((7, 4 * 2 * 4 * 8),)
     assert WorkEstimate.of(architecture("qwen2 tied")).attention == ((0, 4 * 2 * 4 * 8),)
     mixture = WorkEstimate.of(architecture("qwen3 mixture"))
     experts = 4 * 3 * 32 * 8
-    layer = 32 * 32 * 2 + 2 * 32 * 16 + 4 * 32 + experts * 2 / 4
-    assert mixture.linear == pytest.approx(2 * (2 * layer + 97 * 32))
+    chosen = 32 * 32 * 2 + 2 * 32 * 16 + 4 * 32 + experts * 2 / 4
+    assert mixture.linear == pytest.approx(2 * (2 * chosen + 97 * 32))
