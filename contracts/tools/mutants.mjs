@@ -7,7 +7,7 @@
 // long as its test exists, and survivors are judged again when the tests change (--again judges everything). Without the
 // invariants (--quick), what only they would notice counts as a survivor.
 // Writes benchmarks/results/mutants.json {mutants, killed, equivalent, survivors, ...}; equivalent.json says which mutants
-// change nothing that can be observed, and why.
+// change nothing that can be observed, and why: they count as not killed, and go through the first pass alone.
 import { createHash } from "node:crypto";
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -91,6 +91,12 @@ function remembered() {
   return new Map(lines.map((line) => JSON.parse(line)).filter(stands).map((one) => [one.name, one]));
 }
 
+const equivalents = JSON.parse(readFileSync(join(root, "contracts", "tools", "equivalent.json"), "utf8"));
+function reason(m) {
+  const code = sources[m.file].split("\n")[m.line - 1].trim();
+  return equivalents.find((one) => one.file === m.file && one.operator === m.operator && one.original === m.original && one.code === code)?.reason;
+}
+
 async function judge(chosen, alone, done) {
   const open = chosen.filter((m) => !done.has(m.name));
   if (!open.length) return;
@@ -119,7 +125,7 @@ async function judge(chosen, alone, done) {
     const survivors = [];
     for (const mutant of standing) {
       const verdict = await scratch.judge(numbers.get(mutant.name), stages);
-      const last = index === passes.length - 1 || verdict.outcome !== "survived";
+      const last = index === passes.length - 1 || verdict.outcome !== "survived" || reason(mutant);
       note(mutant, last ? verdict : { ...verdict, outcome: "standing" });
       if (!last) survivors.push(mutant);
     }
@@ -132,9 +138,6 @@ async function judge(chosen, alone, done) {
 }
 
 function report(chosen, done) {
-  const equivalents = JSON.parse(readFileSync(join(root, "contracts", "tools", "equivalent.json"), "utf8"));
-  const code = (m) => sources[m.file].split("\n")[m.line - 1].trim();
-  const reason = (m) => equivalents.find((one) => one.file === m.file && one.operator === m.operator && one.original === m.original && one.code === code(m))?.reason;
   const shown = (m) => ({ file: m.file, line: m.line, operator: m.operator, original: m.original, text: m.text, critical: m.critical, reason: reason(m) ?? "" });
   const standing = chosen.filter((m) => done.get(m.name).outcome === "survived");
   const [equivalent, survivors] = [standing.filter(reason), standing.filter((m) => !reason(m))];
