@@ -18,7 +18,7 @@ from engines.loading import set_threads
 from trainer.rollouts import TrainRollout
 
 
-def run(settings: CaseSettings) -> Measured:
+def measure(settings: CaseSettings) -> Measured:
     import datasets
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOTrainer
@@ -102,4 +102,4 @@ def padded(samples: list[TrainRollout]) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(CaseSettings.load(Path(sys.argv[1]))).document()))
+    print(json.dumps(measure(CaseSettings.load(Path(sys.argv[1]))).document()))

@@ -1,7 +1,6 @@
-"""The records of the projected state: plain data, filled by `chain.reducers` from events only.
+"""The records of the projected state: plain data, filled by `chain.reducers` from events only; juries: `chain.judging`.
 
-Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's. Who
-judges is in `chain.judging`.
+Amounts are grains, times Unix seconds, hashes 32 bytes, addresses checksum strings; names are docs/contracts.md's.
 """
 
 from dataclasses import dataclass, field, fields
@@ -95,9 +94,8 @@ class Step:
 
 @dataclass
 class Pool:
-    """`status` is none, open, paused, closing, settled or understaffed. `service`: the key that attests uploads and
-    signs their receipts, at `service_url` (unchecked); the one before it still may until `previous_until`.
-    `forfeited`: grains of slashed nodes' pay that were burnt. `escrow`: the tokens that Pools should hold for it."""
+    """`status`: none, open, paused, closing, settled, understaffed. `service`: the key that attests uploads, at
+    `service_url` (unchecked); the one before it may until `previous_until`. `forfeited`: slashed nodes' burnt pay."""
 
     pool: int
     owner: str
@@ -136,8 +134,9 @@ class Pool:
 
     @property
     def escrow(self) -> int:
-        spent = self.claimed + self.fees_paid + self.fees_burnt + self.forfeited + self.leftover
-        return self.funded + self.from_stakes - spent
+        """What Pools should hold for it, in grains."""
+        burnt = self.fees_burnt + self.forfeited
+        return self.funded + self.from_stakes - self.claimed - self.fees_paid - burnt - self.leftover
 
 
 @dataclass

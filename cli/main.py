@@ -20,6 +20,7 @@ from cli.commands import (
     report,
     run,
     status,
+    trainer,
     validator,
     verify,
 )
@@ -44,11 +45,12 @@ app.command("verify")(verify.verify)
 app.add_typer(keys.app, name="keys")
 app.add_typer(data.app, name="data")
 app.add_typer(node.app, name="node")
+app.add_typer(trainer.app, name="trainer")
 app.add_typer(validator.app, name="validator")
 app.add_typer(pool.app, name="pool")
 app.add_typer(governance.app, name="governance")
 app.add_typer(report.app, name="run")
-run.register(app, validator.app)
+run.register(app, {"trainer": trainer.app, "validator": validator.app})
 
 
 def main() -> None:

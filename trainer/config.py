@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.documents import Document
-from runtime.process import KeyConfig, ProcessConfig
+from runtime.process import EngineConfig, KeyConfig, ProcessConfig
 from storage.settings import S3Settings
 from trainer.evaluation.process import EvaluationProcessConfig
 from trainer.metrics.config import MetricsConfig
@@ -34,6 +34,16 @@ class MemoryConfig(Document):
     offload_optimizer: bool = False
     offload_reference: bool = False
     compile: bool = False
+
+
+class ComputeConfig(BaseModel):
+    """How a trainer computes: a part of its configuration file, of which everything else is ignored here."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    engine: EngineConfig = EngineConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    memory: MemoryConfig = MemoryConfig()
 
 
 class GuardConfig(Document):

@@ -1,7 +1,7 @@
 """`muster worker|validator|trainer|orchestrator run` and `muster trainer sft`: a process in the foreground, from a
 configuration file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -18,11 +18,11 @@ _ROLES = {
 _SFT = "Fine-tune a model on conversations: what a pool can start from."
 
 
-def register(app: typer.Typer, validator: typer.Typer) -> None:
-    """Put `run` under each role's noun."""
+def register(app: typer.Typer, nouns: Mapping[str, typer.Typer]) -> None:
+    """Put `run` under each role's noun, of which `nouns` exist already."""
     for role, help in _ROLES.items():
-        noun = validator
-        if role != "validator":
+        noun = nouns.get(role)
+        if noun is None:
             noun = typer.Typer(help=f"The {role} process.", no_args_is_help=True)
             noun.callback()(lambda: None)
             app.add_typer(noun, name=role)

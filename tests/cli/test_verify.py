@@ -8,6 +8,7 @@ import pytest
 from eth_utils.crypto import keccak
 
 from cli.commands import verify
+from cli.options import EngineOptions
 from protocol.errors import ConfigError
 from protocol.verdict import BallotDocument, Code, Finding
 from tests.validator.test_compare import verdict
@@ -71,4 +72,4 @@ def test_missing_and_forged_documents_are_told() -> None:
 def test_unknown_engines_and_types_are_refused_by_option() -> None:
     for name, dtype, option in (("llama", "float32", "--engine"), ("vllm", "float8", "--dtype")):
         with pytest.raises(ConfigError, match=option):
-            verify.EngineOptions(name, 64, dtype).config()
+            EngineOptions(name, 64, dtype).config()

@@ -64,7 +64,7 @@ def long_tailed(count: int, longest: int, seed: int) -> list[int]:
 def test_less_than_three_percent_is_wasted_on_a_long_tailed_mix(ranks: int, seed: int) -> None:
     lengths = long_tailed(2048, 16384, seed)
     # As heavy in attention as a model of half a billion parameters.
-    work = WorkEstimate(linear=1e9, attention=9e4).of_sequence
+    work = WorkEstimate(1e9, ((0, 9e4),)).of_sequence
     plan = plan_rows(lengths, 32768, ranks, work)
     assert idle_share(plan, lengths, work) < 0.03
     rows = sum(len(rows) for rows in plan)
