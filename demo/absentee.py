@@ -22,6 +22,10 @@ class Absentee:
         if self.done or step is None:
             return
         name = self.onboarding.plan.absentee
+        address = self.onboarding.ring[f"node-{name}"].address
+        if any(sub.node == address for sub in state.submissions_of(POOL)):
+            self.done = True  # in a run that was interrupted since
+            return
         root, content = (hashlib.sha256(word).digest() for word in (b"no rows", b"no file"))
         try:
             file = self.onboarding.suite(f"node-{name}").pools.submit(POOL, step, 0, WorkItem(root, content, 1000, 8))
