@@ -44,12 +44,11 @@ CONFIG = PoolConfig(
     work=WorkConfig(problems_per_file=4, samples_per_problem=5, max_new_tokens=48, max_prompt_tokens=160),
 )
 TRAIN = TrainConfig(optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
-TRAIN = TrainConfig(optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
 ROLLOUTS = 200
 PACKED = 16  # sequences in one row of the trainer
 
 
-class Node:
+class EngineProcess:
     """An engine that makes and judges files, run by `executor`."""
 
     def __init__(self, engine: str, executor: Executor) -> None:
@@ -104,7 +103,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Round:
+class CrossCheck:
     """What each engine made of one step's weights, and what the others said against it."""
 
     made: dict[str, list[Produced]]
@@ -125,7 +124,7 @@ def measure(
 ) -> dict[str, Any]:
     """One family; `rollouts` by each engine before the training step, a fifth of them after it."""
     files = -(-rollouts // CONFIG.work.rows)
-    nodes = [Node(name, executor()) for name in engines]
+    nodes = [EngineProcess(name, executor()) for name in engines]
     try:
         with tempfile.TemporaryDirectory(prefix="muster-family-") as temporary:
             base = family.save(Path(temporary) / "base")
@@ -147,14 +146,14 @@ def measure(
     }
 
 
-def _crosswise(nodes: Sequence[Node], folder: Path, files: int, say: Callable[[str], None]) -> Round:
+def _crosswise(nodes: Sequence[EngineProcess], folder: Path, files: int, say: Callable[[str], None]) -> CrossCheck:
     """Every engine makes files, every engine judges all of them."""
     made = {node.engine: node.make(folder, files) for node in nodes}
     everything = [file for files_of_one in made.values() for file in files_of_one]
     complaints = [line for node in nodes for line in node.rejected(folder, everything)]
     for line in complaints[:3]:
         say(f"{folder.name}: {line}")
-    return Round(made, len(complaints))
+    return CrossCheck(made, len(complaints))
 
 
 def train(base: Path, files: Sequence[Produced]) -> tuple[Path, float]:

@@ -95,9 +95,8 @@ class Step:
 
 @dataclass
 class Pool:
-    """`status` is none, open, paused, closing, settled or understaffed. `service`: the key that attests uploads and
-    signs their receipts, at `service_url` (unchecked); the one before it still may until `previous_until`.
-    `forfeited`: grains of slashed nodes' pay that were burnt. `escrow`: the tokens that Pools should hold for it."""
+    """`status`: none, open, paused, closing, settled, understaffed. `service`: the key that attests uploads, at
+    `service_url` (unchecked); the one before it may until `previous_until`. `forfeited`: slashed nodes' burnt pay."""
 
     pool: int
     owner: str
@@ -136,6 +135,7 @@ class Pool:
 
     @property
     def escrow(self) -> int:
+        """What Pools should hold for it, in grains."""
         spent = self.claimed + self.fees_paid + self.fees_burnt + self.forfeited + self.leftover
         return self.funded + self.from_stakes - spent
 

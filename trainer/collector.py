@@ -25,7 +25,7 @@ _REMIND_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Batch:
+class StepFiles:
     """The files of a step, and the groups of each."""
 
     files: list[Submission]
@@ -59,7 +59,7 @@ class FileCollector:
         self._inbox, self._ever = Inbox((), ()), False
         self._next_reminder = time.monotonic() + _REMIND_SECONDS
 
-    def batch(self, step: int, consumed: Collection[str]) -> Batch | None:
+    def batch(self, step: int, consumed: Collection[str]) -> StepFiles | None:
         """What policy step `step` is made of, None while there are too few files.
 
         A step that was trained before a kill, but whose checkpoint is gone, takes the files its record names.
@@ -74,7 +74,7 @@ class FileCollector:
         chosen = self._chosen(files, len(recorded))
         if chosen is None:
             return None
-        return Batch(chosen, [self._groups.pop(file_id(sub)) for sub in chosen])
+        return StepFiles(chosen, [self._groups.pop(file_id(sub)) for sub in chosen])
 
     def due(self, step: int, consumed: Collection[str]) -> list[Submission]:
         """The files that step `step` may be trained on, as many as are there and a step takes at most."""

@@ -22,7 +22,7 @@ from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.basemodel import base_model
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
 from trainer.collaborators import TrainerCollaborators
-from trainer.collector import Batch, FileCollector
+from trainer.collector import FileCollector, StepFiles
 from trainer.config import TrainerConfig
 from trainer.evaluation.evaluations import Candidate, Evaluations
 from trainer.exits import EXIT_DONE, EXIT_LOST, EXIT_STOPPED, EXIT_UNSTABLE, EXIT_WRONG
@@ -61,7 +61,7 @@ class Trainer:
         self.records = Records(self.home)
         self.reports = Reports(outside.orchestrator, self.records)
         base = config.base or base_model(pool.model, pool.task, config.seed)
-        self.group = lead(config, pool, base, placement or Placement(device=config.engine.device))
+        self.group = lead(config, pool, base, placement or Placement(device=config.engine.device, memory=config.memory))
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
         loader = Loader(pool, outside.bucket.get, base)
@@ -164,7 +164,7 @@ class Trainer:
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
         )  # fmt: skip
 
-    def _trained(self, batch: Batch) -> StepMetrics | None:
+    def _trained(self, batch: StepFiles) -> StepMetrics | None:
         """Train a step. None if some of its files made it unstable: those are refused, and the learners are where they
         were. Raises UnstableError if it cannot be put down to at most half of the files."""
         step = self.learner.step
@@ -180,7 +180,7 @@ class Trainer:
             return None
         return metrics
 
-    def _unstable_alone(self, batch: Batch, step: int) -> list[Submission]:
+    def _unstable_alone(self, batch: StepFiles, step: int) -> list[Submission]:
         """The files that make policy step `step` unstable without the others. A mean is never further out than all its
         parts: where strangers' files did it, they are among these."""
         earlier, blamed = self.records.metrics(), []
@@ -214,7 +214,7 @@ class Trainer:
 
         return bool(self._until(f"writing the checkpoint of step {step}", attempt, _DISK_RETRY_SECONDS))
 
-    def _next_batch(self) -> Batch | None:
+    def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed)
         if batch is None:
             self.idle.tick(self.files.awaited.cause)

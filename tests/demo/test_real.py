@@ -72,7 +72,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Folders whose run was started; a run leaves a summary."""
     started: list[Path] = []
 
-    class Run:
+    class StartedRun:
         def __init__(self, plan: DemoPlan, config: PoolConfig, base: Path) -> None:
             self.plan = plan
 
@@ -80,7 +80,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
             started.append(self.plan.root)
             (self.plan.root / "summary.json").write_text(json.dumps({"reward_first": 0.25, "reward_last": 0.65}))
 
-    monkeypatch.setattr(real, "RealDemo", Run)
+    monkeypatch.setattr(real, "RealDemo", StartedRun)
     return started
 
 

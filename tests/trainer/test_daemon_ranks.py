@@ -6,7 +6,7 @@ import pytest
 
 from tests.trainer.crew import on_ranks, outcomes
 from tests.trainer.helpers import small_model
-from tests.trainer.test_daemon import Killed, TrainersWorld, config_of, start
+from tests.trainer.world import Killed, TrainersWorld, config_of, start
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST
 from trainer.followers import FollowingRank

@@ -163,6 +163,12 @@ def test_what_saves_memory_changes_nothing(base: Path, alone: LayoutResult, memo
     assert same(plain, made)
 
 
+@pytest.mark.slow
+def test_compiled_blocks_train_as_plain_ones(base: Path, alone: LayoutResult) -> None:
+    made = train(OneRank(), LayoutRun(base, memory=MemoryConfig(row_tokens=40, compile=True)))
+    assert error(alone, made) < 1e-5
+
+
 def test_bfloat16_on_two_ranks_stays_near_one_process(base: Path) -> None:
     whole_run = train(OneRank(), LayoutRun(base, dtype="bfloat16"))
     made = on_ranks(2, train, LayoutRun(base, dtype="bfloat16"))[0]

@@ -16,7 +16,7 @@ from protocol.training import OnlineFilter, TrainConfig
 from protocol.verdict import Code
 from storage.keys import MissingObjectError
 from tests.chain.game import terms
-from tests.trainer.test_daemon import CONFIG
+from tests.trainer.world import CONFIG
 from trainer.collector import FileCollector
 from trainer.inbox import file_id
 from trainer.metrics.idle import Awaited
