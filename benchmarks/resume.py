@@ -7,12 +7,8 @@ on some ranks is continued on others and compared with one process. Keys: kills,
 equal, of `runs`), repeated (files trained twice), ranks {"2->1": largest difference of a weight, …}.
 """
 
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -20,19 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 from safetensors.torch import load_file
 
-from benchmarks.resume_ranks import STEPS, export_path, make_base
+from benchmarks.resume_ranks import STEPS, RankProcesses, export_path, make_base
 from protocol.folders import file_digests
-from trainer.exits import EXIT_DONE
 from trainer.state.records import Records
 
 Progress = Callable[[str], None]
 CHANGES = ((2, 1), (2, 4), (1, 2), (4, 2))
 KILLS_PER_RUN = 5
-RUN_SECONDS = 900.0
-MOMENT_SECONDS = 2.0
+MOMENT_SECONDS = 0.6
 
 
 def run(quick: bool, progress: Progress, count: int = 0) -> dict[str, Any]:
@@ -42,11 +35,11 @@ def run(quick: bool, progress: Progress, count: int = 0) -> dict[str, Any]:
         home = Path(name)
         make_base(home / "base")
         steady = home / "steady"
-        seconds = finish(start(steady, 2))
-        progress(f"an uninterrupted run of {STEPS} steps took {seconds:.0f} s")
+        RankProcesses(steady, 2).finish()
+        progress(f"an uninterrupted run of {STEPS} steps is done")
         found = kill_all(home, steady, wanted, progress)
         alone = home / "alone"
-        finish(start(alone, 1))
+        RankProcesses(alone, 1).finish()
         changes = CHANGES[:1] if quick else CHANGES
         errors = {f"{first}->{second}": resumed_error(home, alone, first, second) for first, second in changes}
         progress(f"largest difference of a weight from one process: {errors}")
@@ -76,53 +69,34 @@ def killed_run(home: Path, quota: int, dice: random.Random, progress: Progress) 
     """One run, killed up to `quota` times while it is on its way; returns how often."""
     done = 0
     while done < quota:
-        process = start(home, 2)
-        victims = wait_for_a_moment(process, home, dice)
-        if not victims:
+        ranks = RankProcesses(home, 2)
+        if not wait_for_a_moment(ranks, home, dice):
             break
-        os.kill(dice.choice(victims).pid, signal.SIGKILL)
+        dice.choice(ranks.all).kill()
         done += 1
-        process.wait(RUN_SECONDS)
+        ranks.end()
         progress(f"{home.name}: kill {done} after {len(Records(home).metrics())} steps")
-    finish(start(home, 2))
+    RankProcesses(home, 2).finish()
     return done
 
 
-def wait_for_a_moment(process: "subprocess.Popen[bytes]", home: Path, dice: random.Random) -> list[psutil.Process]:
-    """Let a trainer start, or take one to three more steps, and then go on for a part of another; its ranks, none if it
-    has finished."""
+def wait_for_a_moment(ranks: RankProcesses, home: Path, dice: random.Random) -> bool:
+    """Let a trainer start, or take one to three more steps, and then go on for a part of another; False if it has
+    finished."""
     goal = len(Records(home).metrics()) + dice.randint(0, 3)
-    launcher, deadline = psutil.Process(process.pid), time.monotonic() + RUN_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        if len(launcher.children()) == 2 and len(Records(home).metrics()) >= goal:
+    while ranks.running:
+        if len(Records(home).metrics()) >= goal:
             time.sleep(dice.uniform(0.0, MOMENT_SECONDS))
-            return [] if process.poll() is not None else launcher.children()
-        time.sleep(0.02)
-    return []
+            return ranks.running
+        time.sleep(0.01)
+    return False
 
 
 def resumed_error(home: Path, alone: Path, first: int, second: int) -> float:
     """Half a run on `first` ranks, the other half on `second`: the largest difference of a weight from one process."""
     mixed = home / f"{first}-then-{second}"
-    finish(start(mixed, first, STEPS // 2))
-    finish(start(mixed, second))
+    RankProcesses(mixed, first, STEPS // 2).finish()
+    RankProcesses(mixed, second).finish()
     one, other = (load_file(export_path(path, STEPS) / "model.safetensors") for path in (alone, mixed))
     shutil.rmtree(mixed)
     return max(float((one[name] - other[name]).abs().max()) for name in one)
-
-
-def start(home: Path, ranks: int, last: int = STEPS) -> "subprocess.Popen[bytes]":
-    """The trainer's process; its output goes to a log beside `home`."""
-    home.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "benchmarks.resume_ranks", str(home), str(ranks), str(last)]
-    with home.with_suffix(".log").open("ab") as output:
-        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-
-
-def finish(process: "subprocess.Popen[bytes]") -> float:
-    """Wait for a run to end well; returns how many seconds it took from now on."""
-    begun = time.monotonic()
-    code = process.wait(RUN_SECONDS)
-    if code != EXIT_DONE:
-        raise RuntimeError(f"a run that was left alone ended with exit code {code}")
-    return time.monotonic() - begun

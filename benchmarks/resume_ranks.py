@@ -1,12 +1,15 @@
 """What `benchmarks/resume.py` kills: a trainer on made-up rollouts, without chain and bucket.
 
-`python -m benchmarks.resume_ranks HOME RANKS STEP`: train up to a policy step on so many ranks; started again, it
-resumes. Ranks, launcher, checkpoints, exports and records are the real ones.
+Ranks, their commands, checkpoints, exports and records are the real ones.
 """
 
+import logging
+import multiprocessing
+import os
 import random
 import sys
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,12 @@ from engines.loading import set_threads
 from protocol.encoding import sha256_hex
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
-from runtime.logs import start_logging
 from runtime.process import die_with_parent
 from trainer.commands import LearnerGroup
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST
-from trainer.launch import Launcher, launched
 from trainer.learner import Learner
+from trainer.meeting import loopback_store, meeting_environment
 from trainer.model.sharding import make_placement
 from trainer.ranks import RanksLostError
 from trainer.rollouts import Group, TrainRollout
@@ -33,7 +35,9 @@ from trainer.tiny_model import PHRASES, tiny_qwen2
 STEPS, FILES = 16, 2
 CONFIG = TrainConfig(steps=STEPS, minibatches=2, optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
 MEMORY = MemoryConfig(row_tokens=512)
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS, RUN_SECONDS = 60.0, 900.0
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["benchmarks.resume_ranks", "transformers.models.qwen2.modeling_qwen2"])
 
 
 def make_base(folder: Path) -> None:
@@ -83,27 +87,53 @@ def lead(home: Path, group: LearnerGroup, last: int) -> None:
     group.end(EXIT_DONE)
 
 
-def main(home: Path, ranks: int, last: int) -> int:
-    """The launcher's part, or a rank's; returns the exit code."""
-    parallel = ParallelConfig(ranks=ranks, timeout_seconds=TIMEOUT_SECONDS, max_restarts=0)
-    if ranks > 1 and not launched():
-        return Launcher(parallel, sys.orig_argv[1:]).run()
+class RankProcesses:
+    """A trainer's ranks, forked from a process that has torch imported: what the launcher does, without its seconds of
+    start-up. `last`: the policy step to end at."""
+
+    def __init__(self, home: Path, ranks: int, last: int = STEPS) -> None:
+        self._store = loopback_store(timedelta(seconds=TIMEOUT_SECONDS))
+        shared = meeting_environment(self._store) | {"WORLD_SIZE": str(ranks)}
+        environments = [
+            shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {} for rank in range(ranks)
+        ]
+        self.all = [_CONTEXT.Process(target=_rank, args=(home, last, one), daemon=True) for one in environments]
+        for process in self.all:
+            process.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether every rank is there."""
+        return all(process.is_alive() for process in self.all)
+
+    def end(self) -> None:
+        """After the loss of a rank: the others notice it, or are ended too."""
+        for process in self.all:
+            process.join(10)
+            process.kill()
+            process.join()
+
+    def finish(self) -> None:
+        """Wait until the ranks have ended well. Raises RuntimeError if they do not."""
+        for process in self.all:
+            process.join(RUN_SECONDS)
+        codes = [process.exitcode for process in self.all]
+        self.end()
+        if any(codes):
+            raise RuntimeError(f"ranks that were left alone ended with exit codes {codes}")
+
+
+def _rank(home: Path, last: int, environment: dict[str, str]) -> None:
+    die_with_parent()
+    os.environ |= environment
     set_threads(1)
-    if launched():
-        die_with_parent()
     try:
-        placement = make_placement(parallel, MEMORY, "cpu")
+        placement = make_placement(ParallelConfig(timeout_seconds=TIMEOUT_SECONDS), MEMORY, "cpu")
         base = home.parent / "base"
         group = LearnerGroup(placement.ranks, lambda: Learner(base, CONFIG, 1.0, placement=placement))
         if placement.ranks.rank:
-            return group.follow()
+            sys.exit(group.follow())
         lead(home, group, last)
     except RanksLostError as error:
-        print(error, file=sys.stderr)
-        return EXIT_LOST
-    return EXIT_DONE
-
-
-if __name__ == "__main__":
-    start_logging()
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+        logging.getLogger("muster.trainer").info("%s", error)
+        sys.exit(EXIT_LOST)
