@@ -97,16 +97,7 @@ contract AvailabilityTest is Planting {
         assertEq(court.roundOf(pool, 0, 0).codes, Codes.ACCEPT << 4);
         assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES); // only the other file is reserved
         assertEq(stakes.nodeOf(node).frozen, 1);
-        FileRef memory ref = _ref(late);
-        vm.prank(stranger);
-        pools.finalize(pool, late, ref); // at once
-        assertEq(stakes.stakeOf(node), STAKE - PENALTY);
-        assertEq(token.balanceOf(stranger), PENALTY / 20);
-        assertEq(token.balanceOf(SINK) - before, PENALTY - PENALTY / 20);
-        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
-        assertEq(stakes.nodeOf(node).frozen, 0);
-        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, late, IPools.Phase.Final));
-        pools.finalize(pool, late, ref); // once
+        _isChargedAtOnce(late, before);
         _passWindow();
         assertEq(_claim(fine), PAY);
         _closeAll(0, 0);
@@ -116,6 +107,19 @@ contract AvailabilityTest is Planting {
             assertEq(_loss(drawn[i]), 0);
         }
         assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
+    }
+
+    function _isChargedAtOnce(uint256 late, uint256 burnt) private {
+        FileRef memory ref = _ref(late);
+        vm.prank(stranger);
+        pools.finalize(pool, late, ref);
+        assertEq(stakes.stakeOf(node), STAKE - PENALTY);
+        assertEq(token.balanceOf(stranger), PENALTY / 20);
+        assertEq(token.balanceOf(SINK) - burnt, PENALTY - PENALTY / 20);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, late, IPools.Phase.Final));
+        pools.finalize(pool, late, ref);
     }
 
     function test_nothingCanBeUploadedOnceTheSeedIsKnown() public {
