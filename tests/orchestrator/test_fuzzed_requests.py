@@ -50,8 +50,8 @@ def values(schema: Json, models: Json) -> st.SearchStrategy[Json]:
         required = {name: fields.pop(name) for name in schema.get("required", ())}
         return st.fixed_dictionaries(required, optional=fields)
     if kind == "object":
-        ((pattern, item),) = schema["patternProperties"].items()
-        names = values({**schema.get("propertyNames", {}), "pattern": pattern}, models)
+        ((pattern, item),) = schema.get("patternProperties", {"": schema.get("additionalProperties")}).items()
+        names = values({**schema.get("propertyNames", {}), **({"pattern": pattern} if pattern else {})}, models)
         return st.dictionaries(names, values(item, models), max_size=4)
     if kind == "array":
         return st.lists(values(schema["items"], models), max_size=4, unique=schema["items"].get("type") == "integer")
@@ -63,7 +63,7 @@ def values(schema: Json, models: Json) -> st.SearchStrategy[Json]:
         return st.integers(schema.get("minimum", 0), most)
     return {
         "string": st.text(max_size=min(20, schema.get("maxLength", 20))),
-        "number": st.floats(allow_nan=False, allow_infinity=False),
+        "number": st.floats(schema.get("minimum"), schema.get("maximum"), allow_nan=False, allow_infinity=False),
         "boolean": st.booleans(),
         "null": st.none(),
     }[kind]
