@@ -1,6 +1,7 @@
 """Signed authorisations that people hand to one another as files: a node key's consent to its operator, a pool owner's
 invite to a node (docs/contracts.md)."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -21,7 +22,7 @@ def _from_hex(value: Any) -> Any:
     return bytes.fromhex(value.removeprefix("0x")) if isinstance(value, str) else value
 
 
-class SignedFile(BaseModel):
+class SignedFile(BaseModel, ABC):
     """An authorisation about `node`, for `contract`, until `expiry` (Unix seconds)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -32,9 +33,9 @@ class SignedFile(BaseModel):
     expiry: Annotated[int, Field(ge=0, lt=1 << 63)]
     signature: Annotated[bytes, BeforeValidator(_from_hex), PlainSerializer(lambda it: "0x" + it.hex())] = b""
 
+    @abstractmethod
     def digest(self) -> bytes:
         """What is signed."""
-        raise NotImplementedError
 
     def signed(self, account: "LocalAccount") -> Self:
         return self.model_copy(update={"signature": eip712.sign(account, self.digest())})
