@@ -58,12 +58,15 @@ def values(schema: Json, models: Json) -> st.SearchStrategy[Json]:
     if kind == "string" and "pattern" in schema:
         most = schema.get("maxLength", 1000)
         return st.from_regex(schema["pattern"].replace("$", r"\Z")).filter(lambda text: len(text) <= most)
+    if kind == "number":
+        low, high = (schema.get(key, schema.get(f"exclusive{key.title()}")) for key in ("minimum", "maximum"))
+        outer = {"exclude_min": "exclusiveMinimum" in schema, "exclude_max": "exclusiveMaximum" in schema}
+        return st.floats(low, high, **outer, allow_nan=False, allow_infinity=False)
     if kind == "integer":
         most = schema.get("maximum", schema.get("exclusiveMaximum", 1 << 40) - 1)
         return st.integers(schema.get("minimum", 0), most)
     return {
         "string": st.text(max_size=min(20, schema.get("maxLength", 20))),
-        "number": st.floats(schema.get("minimum"), schema.get("maximum"), allow_nan=False, allow_infinity=False),
         "boolean": st.booleans(),
         "null": st.none(),
     }[kind]
