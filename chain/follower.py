@@ -1,9 +1,14 @@
 """Follows the suite's events with a durable cursor, through restarts, reorganisations and chains that lose their end.
 
 Before each step the block at the cursor is compared with the chain's. If it is gone, the newest stored block that the
-chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed anew. Logs
-of a single block are asked for by its hash; those of a range are only kept if the range's last block is the same before
-and after, so that a reorganisation in between cannot slip in events of both branches.
+chain still has is the fork point: what was stored above it is deleted, reported as a rollback, and followed anew.
+
+Far below the head, logs are asked for by ranges of blocks, and only kept if the range's last block is the same before
+and after. Near the head, where chains reorganise and an endpoint's index of logs may lag behind its blocks, every
+block's logs are asked for by its hash, and its parent must be the block before: so what is stored is of one branch, and
+no endpoint answers for a block that it does not have. Logs are only believed once two answers were alike, because an
+index that lags, or one replica of several, leaves some out now and then. An endpoint that always leaves out the same is
+not noticed here but by the comparison of the ledger with the contracts (`orchestrator.reconcile`).
 """
 
 import logging
@@ -15,7 +20,7 @@ from typing import Any
 
 from chain.deployment import Deployment
 from chain.events import Batch, Event
-from chain.jsonrpc import RpcError
+from chain.jsonrpc import Request, RpcError
 from chain.logs import Log, accepted, decode_logs, place_of
 from chain.reader import Block, ChainReader
 from chain.store import EventStore
@@ -23,12 +28,14 @@ from protocol.errors import MusterError, UnreachableError
 
 log = logging.getLogger("muster.chain")
 _RANGE = 2000
+_TIP = 64
+"""Blocks below the head whose logs are asked for one by one."""
 _ATTEMPTS = 6
 _LAG_SECONDS = 10.0
 
 
 class _Moved(Exception):
-    """The chain reorganised while it was being read."""
+    """The chain, or what an endpoint says of it, changed while it was being read."""
 
 
 class Follower:
@@ -41,7 +48,7 @@ class Follower:
     def __init__(self, client: ChainReader, deployment: Deployment, path: Path, confirmations: int = 0) -> None:
         self._client = client
         self._deployment = deployment
-        self._confirmations = confirmations
+        self.confirmations = confirmations
         self._first = deployment.start_block
         self._addresses = list(deployment.names())
         self._range = _RANGE
@@ -92,7 +99,7 @@ class Follower:
                 self._rollback, self._undelivered = None, []
                 return batch
             except _Moved:
-                log.info("the chain reorganised while being read; looking again")
+                log.info("the chain changed while being read; looking again")
         raise UnreachableError(f"{self._client.url} changes its mind faster than it can be read", "check the endpoint")
 
     def close(self) -> None:
@@ -112,10 +119,10 @@ class Follower:
                 return None, None
             fork = self._rewind(cursor)
         self._behind_since = None
-        target = latest.number - self._confirmations
+        target = latest.number - self.confirmations
         if target <= self.head:
             return None, fork
-        return (latest if not self._confirmations else self._client.block(target)), fork
+        return (latest if not self.confirmations else self._client.block(target)), fork
 
     def _holds(self, cursor: int, found: Block | None, latest: Block) -> bool:
         known = self._store.hash_at(cursor)
@@ -154,52 +161,79 @@ class Follower:
     # ---- Going there
 
     def _advance(self, target: Block) -> list[Event]:
-        """Store and return the events of the next range of blocks."""
-        first = self.head + 1
-        last = min(target.number, first + self._range - 1)
-        end = target if last == target.number else self._client.block(last)
+        """Store and return the events of the next blocks."""
+        first, deep = self.head + 1, target.number - _TIP
+        return self._tip(first, target) if first > deep else self._span(first, min(deep, first + self._range - 1))
+
+    def _tip(self, first: int, target: Block) -> list[Event]:
+        """Those of the blocks `first` to `target`, each by its hash."""
+        before = self._store.hash_at(first - 1)
+        between = list(range(first, target.number))
+        blocks = [*(self._client.blocks(between) if between else ()), target]
+        links = []
+        for block in blocks:
+            if block is None or (before is not None and block.parent != before):
+                raise _Moved
+            links.append((block.number, block.hash))
+            before = block.hash
+        answers = self._asked_twice([{"blockHash": "0x" + block_hash.hex()} for _, block_hash in links])
+        logs = []
+        for (number, block_hash), answer in zip(links, answers, strict=True):
+            if isinstance(answer, RpcError):
+                raise self._refusal(answer, number)
+            logs += self._believed(answer, number, number, block_hash)
+        return self._keep(logs, links)
+
+    def _span(self, first: int, last: int) -> list[Event]:
+        """Those of a range of blocks."""
+        end = self._client.block(last)
         if end is None:
             raise _Moved
-        if first == last:
-            query: dict[str, Any] = {"blockHash": "0x" + end.hash.hex()}
-        else:
-            query = {"fromBlock": hex(first), "toBlock": hex(last)}
-        (answer,) = self._client.batch([("eth_getLogs", [query | {"address": self._addresses}])])
+        (answer,) = self._asked_twice([{"fromBlock": hex(first), "toBlock": hex(last)}])
         if isinstance(answer, RpcError):
-            return self._smaller(answer, first, last)
-        if first != last:
-            again = self._client.block(last)
-            if again is None or again.hash != end.hash:
-                raise _Moved
-            self._range = min(self._range * 2, _RANGE)
+            if first == last:
+                raise self._refusal(answer, last)
+            self._range = max(1, (last - first + 1) // 4)
+            said = f"refuses {last - first + 1} blocks of logs ({answer.message})"
+            log.info("%s %s; asking for %d", self._client.url, said, self._range)
+            return []
+        again = self._client.block(last)
+        if again is None or again.hash != end.hash:
+            raise _Moved
+        self._range = min(self._range * 2, _RANGE)
+        return self._keep(self._believed(answer, first, last, end.hash), [(last, end.hash)])
+
+    def _asked_twice(self, queries: list[dict[str, str]]) -> list[Any]:
+        """The answers to queries for logs, if they stay the same; an item that failed is an RpcError."""
+        requests: list[Request] = [("eth_getLogs", [query | {"address": self._addresses}]) for query in queries]
+        answers = self._client.batch(requests)
+        if not any(isinstance(one, RpcError) for one in answers) and self._client.batch(requests) != answers:
+            raise _Moved
+        return answers
+
+    def _believed(self, answer: Any, first: int, last: int, last_hash: bytes) -> list[Log]:
         try:
-            logs = self._stamped(accepted(answer, first, last, end.hash))
-            events = decode_logs(logs, self._deployment)
+            return accepted(answer, first, last, last_hash)
         except UnreachableError as error:
             self._client.provider.distrust(error.what)
             raise
-        self._store.append(logs, last, end.hash)
+
+    def _keep(self, logs: list[Log], blocks: list[tuple[int, bytes]]) -> list[Event]:
+        """Store the logs of all blocks after the cursor up to the last of `blocks` (number, hash); their events."""
+        try:
+            events = decode_logs(self._stamped(logs), self._deployment)
+        except UnreachableError as error:
+            self._client.provider.distrust(error.what)
+            raise
+        self._store.append(logs, blocks)
         return events
 
-    def _smaller(self, error: RpcError, first: int, last: int) -> list[Event]:
-        """Ask for less when a range is too much for the endpoint."""
-        if first == last:
-            end = self._client.block(last)
-            if end is None or "not found" in error.message.lower() or "unknown block" in error.message.lower():
-                raise _Moved from None
-            raise MusterError(
-                f"{self._client.url} gives no logs of block {last}: {error.message}",
-                "an endpoint with the chain's full history is needed",
-            )
-        self._range = max(1, (last - first + 1) // 4)
-        log.info(
-            "%s refuses %d blocks of logs (%s); asking for %d",
-            self._client.url,
-            last - first + 1,
-            error.message,
-            self._range,
-        )
-        return []
+    def _refusal(self, error: RpcError, block: int) -> Exception:
+        """What to raise for an endpoint that gives no logs of one block."""
+        if "not found" in error.message.lower() or "unknown block" in error.message.lower():
+            return _Moved()
+        what = f"{self._client.url} gives no logs of block {block}: {error.message}"
+        return MusterError(what, "an endpoint with the chain's full history is needed")
 
     def _stamped(self, logs: list[Log]) -> list[Log]:
         """Logs with their block's time, which some nodes leave out."""

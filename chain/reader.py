@@ -23,11 +23,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Block:
-    """`hash` 32 bytes, `time` Unix seconds."""
+    """`hash` and `parent` (the hash of the block before) 32 bytes, `time` Unix seconds."""
 
     number: int
     hash: bytes
     time: int
+    parent: bytes
 
 
 class ChainReader:
@@ -125,9 +126,10 @@ def _block(raw: Any) -> Block | None:
     if raw is None or isinstance(raw, RpcError):
         return None
     try:
-        found = Block(number(raw["number"]), bytes.fromhex(raw["hash"][2:]), number(raw["timestamp"]))
+        block_hash, parent = (bytes.fromhex(raw[name][2:]) for name in ("hash", "parentHash"))
+        found = Block(number(raw["number"]), block_hash, number(raw["timestamp"]), parent)
     except (KeyError, TypeError, UnreachableError, ValueError):
         raise BadAnswer("a malformed block") from None
-    if max(found.number, found.time) >= 1 << 62 or len(found.hash) != 32:
+    if max(found.number, found.time) >= 1 << 62 or {len(found.hash), len(found.parent)} != {32}:
         raise BadAnswer("a malformed block")
     return found

@@ -85,12 +85,14 @@ class EventStore:
         with self._mutex:
             return [(n, bytes(h)) for n, h in self._db.execute(query).fetchall()]
 
-    def append(self, logs: Sequence[Log], block: int, block_hash: bytes) -> None:
-        """Store the logs of the blocks after the cursor up to `block`, and move the cursor there."""
+    def append(self, logs: Sequence[Log], blocks: Sequence[tuple[int, bytes]]) -> None:
+        """Store the logs of the blocks after the cursor up to the last of `blocks` (number, hash), and move the cursor
+        there."""
+        block = blocks[-1][0]
         rows = [(*place_of(log), bytes.fromhex(log["blockHash"][2:]), json.dumps(log)) for log in logs]
         with self._mutex, self._transaction():
             self._db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?)", rows)
-            self._db.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?)", (block, block_hash))
+            self._db.executemany("INSERT OR REPLACE INTO blocks VALUES (?, ?)", blocks)
             self._db.execute("DELETE FROM blocks WHERE number < ?", (block - _KEPT_HEADS,))
             self._set_meta("cursor", str(block))
 

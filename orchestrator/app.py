@@ -1,25 +1,18 @@
 """The HTTP application: routes, limits per caller, headers and errors around the service."""
 
-import logging
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 
 from orchestrator.guard import RequestGuard
-from orchestrator.http_errors import add_error_handlers, error_response
+from orchestrator.http_errors import add_error_handlers
 from orchestrator.limits import Buckets
+from orchestrator.outermost import Limits
 from orchestrator.routes import VERSION, Views, router, signed
 from orchestrator.service import Service
 
-log = logging.getLogger("muster.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-SECURITY_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
 DESCRIPTION = (
     "The pool owner's service: work slots, upload tickets and receipts for the pool's participants, and the run as "
     "everybody may see it. Amounts are grains as decimal strings; times are Unix seconds."
@@ -50,24 +43,7 @@ def create_app(
     app.state.signers = Buckets(rate / 2, burst / 2)
     app.state.views = Views(service, view_seconds)
     add_error_handlers(app)
-    _add_limits(app, Buckets(rate, burst))
+    app.add_middleware(Limits, clients=Buckets(rate, burst))
     app.include_router(signed)
     app.include_router(router)
     return app
-
-
-def _add_limits(app: FastAPI, clients: Buckets) -> None:
-    @app.middleware("http")
-    async def limit(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        client = request.client.host if request.client else "unknown"
-        if not clients.take(client, time.monotonic()):
-            response = error_response(429, "too many requests from this address", "slow down", 1)
-        else:
-            try:
-                response = await call_next(request)
-            except Exception:
-                log.exception("%s %s failed", request.method, request.url.path)
-                response = error_response(500, "the service failed", "see its log; nothing was lost, try again", 5)
-        for name, value in SECURITY_HEADERS.items():
-            response.headers.setdefault(name, value)
-        return response

@@ -16,6 +16,8 @@ from protocol.api.base import MAX_FIELDS
 from protocol.encoding import parse_json
 
 BODY_SECONDS = 15.0
+SHORT = 4096
+"""Bytes that are parsed sooner than a thread is woken."""
 
 
 class StrictRoute(APIRoute):
@@ -32,7 +34,9 @@ class StrictRoute(APIRoute):
 
         async def strict(request: Request) -> Response:
             raw = await read_body(request, limit)
-            return await handle(_ReadRequest(request, raw, await run_in_threadpool(strict_object, raw)))
+            short = len(raw) <= SHORT
+            document = strict_object(raw) if short else await run_in_threadpool(strict_object, raw)
+            return await handle(_ReadRequest(request, raw, document))
 
         return strict
 

@@ -9,9 +9,11 @@ from storage.settings import S3Settings
 
 
 class OrchestratorConfig(DaemonConfig):
-    """`home` keeps the event store, nonces and (without `database`) the SQLite database. `public_url` is what clients
-    sign requests for: the URL they reach the service at. `key` signs upload receipts; it holds no money. `owner` is the
-    pool owner's address, whose signature the trainer's reports carry. Seconds, bytes; `confirmations` in blocks."""
+    """`home` keeps the event store and (without `database`) the SQLite database. Replicas share `database`, `key` and
+    `public_url`, which is what clients sign requests for: the URL they reach the service at; each has a `home` of its
+    own. `key` signs upload receipts; it holds no money. `owner` is the pool owner's address, whose signature the
+    trainer's reports carry. Every `flush_seconds` heartbeats and renewals are written. Seconds, bytes; `confirmations`
+    in blocks."""
 
     deployment: Path
     rpc: tuple[str, ...] = Field(min_length=1)
@@ -30,6 +32,8 @@ class OrchestratorConfig(DaemonConfig):
     lease_limit: float = Field(600.0, gt=0, le=86400)
     stall_seconds: float = Field(60.0, gt=0, le=86400)
     max_upload_bytes: int = Field(64 << 20, ge=1024)
+    flush_seconds: float = Field(1.0, gt=0, le=10)
+    connections: int = Field(16_384, ge=16, le=1_000_000)
     rate: float = Field(100.0, gt=0)
     burst: float = Field(400.0, ge=1)
 

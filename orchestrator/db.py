@@ -1,30 +1,36 @@
 """The orchestrator's database: SQLite (WAL) by default, PostgreSQL by URL."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
-from orchestrator.tables import Base, MetaRow
+from orchestrator.schema import migrate
+from orchestrator.tables import MetaRow
 from protocol.errors import ConfigError, UnreachableError
 
 BUSY_SECONDS = 10.0
+_POOL = 16
+"""Connections of a replica to PostgreSQL, at most."""
+Row = Sequence[str | int | float]
 
 
 class Database:
-    """Sessions over one engine. `write` sessions on SQLite take the write lock at once, so that a read followed by a
-    write in one transaction never fails with a stale snapshot."""
+    """Sessions over one engine, whose tables have this version's layout. Several replicas may share it."""
 
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
+        self._readers = sessionmaker(self.engine.execution_options(reading=True), expire_on_commit=False)
         try:
-            Base.metadata.create_all(self.engine)
+            migrate(self.engine)
         except OperationalError as error:
             self.engine.dispose()
             raise UnreachableError(f"the database {_shown(url)} does not open: {error.orig}", "check the URL") from None
@@ -32,12 +38,47 @@ class Database:
             self.engine.dispose()
             hint = "restore the file from a copy, or move it away: all but heartbeats and reports comes from the chain"
             raise UnreachableError(f"the database {_shown(url)} is not usable: {error.orig}", hint) from None
+        except ConfigError:
+            self.engine.dispose()
+            raise
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """One transaction: committed at the end, rolled back by an exception."""
+        """One transaction: committed at the end, rolled back by an exception. On SQLite it takes the write lock at
+        once, so that a read followed by a write never fails with a stale snapshot."""
         with self._sessions() as session, session.begin():
             yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """One transaction that writes nothing, and waits for nobody who does."""
+        with self._readers() as session, session.begin():
+            yield session
+
+    def rows(self, columns: Mapping[str, str]) -> str:
+        """A subquery `given` with these columns (name → `text` or `float`), out of the parameter `rows` that `bulk`
+        makes: many rows by one statement that never changes."""
+        places = enumerate(columns.items())
+        if self.is_sqlite:
+            parts = [f"json_extract(value, '$[{place}]') AS {name}" for place, (name, _) in places]
+            return f"(SELECT {', '.join(parts)} FROM json_each(:rows)) AS given"
+        kinds = {"text": "text", "float": "float8"}
+        parts = [f"CAST(value ->> {place} AS {kinds[kind]}) AS {name}" for place, (name, kind) in places]
+        return f"(SELECT {', '.join(parts)} FROM json_array_elements(CAST(:rows AS json)) AS each(value)) AS given"
+
+    @staticmethod
+    def bulk(session: Session, statement: str, rows: Sequence[Row], **values: Any) -> Sequence[Any]:
+        """Execute a statement over `rows`; what it returns, if it returns rows."""
+        found = session.execute(text(statement), {"rows": json.dumps(rows), **values})
+        return found.all() if found.returns_rows else ()  # type: ignore[attr-defined]
+
+    def answers(self) -> None:
+        """Raise UnreachableError unless the database answers."""
+        try:
+            with self.reading() as session:
+                session.execute(text("SELECT 1"))
+        except DBAPIError as error:
+            raise UnreachableError(f"the database does not answer: {error.orig}", "check the database") from None
 
     def bind_to(self, identity: dict[str, str]) -> None:
         """Bind a fresh database to a chain and pool; ConfigError if it already belongs to another."""
@@ -68,7 +109,8 @@ def _engine(url: str) -> Engine:
         sqlite = backend == "sqlite"
         if sqlite and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}} if sqlite else {"pool_pre_ping": True}
+        shared = {"pool_pre_ping": True, "pool_size": _POOL, "max_overflow": 0}
+        options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}} if sqlite else shared
         engine = create_engine(parsed, **options)
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise ConfigError(f"database URL {_shown(url)}: {error}", "use sqlite:///path or postgresql://…") from None
@@ -88,7 +130,8 @@ def _on_connect(connection: Any, _record: Any) -> None:
 
 
 def _on_begin(connection: Any) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    reading = connection.get_execution_options().get("reading")
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
 def _shown(url: str) -> str:

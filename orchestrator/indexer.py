@@ -1,8 +1,9 @@
-"""The thread that follows the chain, has uploads attested, and compares the ledger with the chain."""
+"""The thread that follows the chain, has uploads attested if its replica leads, and compares ledger and chain."""
 
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from chain.suite import Suite
 from orchestrator.attestor import Attestor
@@ -19,10 +20,18 @@ RECONCILE_SECONDS = 5.0
 
 class Indexer:
     """Start it, stop it; `reconciliation` is the newest comparison of ledger and chain. A chain that does not answer is
-    waited for: nothing is lost, and `watch.error` says why the view is old."""
+    waited for: nothing is lost, and `watch.error` says why the view is old. `leads`: whether this replica attests."""
 
-    def __init__(self, watch: Watch, suite: Suite, attestor: Attestor, poll_seconds: float) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        suite: Suite,
+        attestor: Attestor,
+        poll_seconds: float,
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._watch, self._suite, self._attestor, self._poll = watch, suite, attestor, poll_seconds
+        self._leads = leads
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="indexer", daemon=True)
         self._reconciled = (-1, 0.0)
@@ -38,7 +47,8 @@ class Indexer:
     def once(self) -> None:
         """One round: poll; when it is time, compare."""
         self._watch.refresh()
-        self._attestor.advance(self._watch.state)
+        if self._leads():
+            self._attestor.advance(self._watch.state)
         self._watch.error = self._attestor.problem(self._watch.state)
         version = self._watch.state.version
         if version == self._reconciled[0] or time.monotonic() - self._reconciled[1] < RECONCILE_SECONDS:

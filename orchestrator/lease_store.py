@@ -1,58 +1,171 @@
-"""Leases in the database: they survive restarts, and show afterwards how long each node took."""
+"""Leases in the database: they survive restarts, and show afterwards how long each node took.
 
-from collections.abc import Callable
+The open ones are in memory too, as the database has them. Replicas change them one after another: who is about to takes
+the next number of changes, and with it a lock on its row; it first reads what the others changed since it last looked.
+Renewals do not wait for that: they are kept in memory and written together.
+"""
 
-from sqlalchemy import func, select, update
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
 
 from orchestrator.db import Database
 from orchestrator.pace import Grants
 from orchestrator.supply import Lease
 from orchestrator.tables import LeaseRow
 
+GRACE = 5.0
+"""Seconds after which a lease that ran out is closed: another replica may not have written a renewal yet."""
+_NUMBER = text("UPDATE lease_changes SET number = number + 1 WHERE id = 1 RETURNING number")
+_CHANGED = text(
+    "SELECT id, node, step, counter, granted, expires, ends, open, change FROM slots "
+    "WHERE change > :seen ORDER BY change"
+)
+_ADD = text(
+    "INSERT INTO slots (id, node, step, counter, granted, expires, ends, open, change) "
+    "VALUES (:id, :node, :step, :counter, :granted, :expires, :limit, true, :change)"
+)
+_CLOSE = text("UPDATE slots SET open = false, change = :change WHERE id = :id AND open")
+
 
 class LeaseStore:
-    """Leases by their id. A lease is open until its file is on chain, it runs out or another replaces it."""
+    """Leases by their id. A lease is open until its file is on chain, it runs out or another replaces it.
+
+    `generation` grows with every change that was not this replica's grant. Thread-safe.
+    """
 
     def __init__(self, db: Database) -> None:
         self._db = db
-
-    def last_grants(self) -> dict[str, float]:
-        """Node → when it last got a lease, Unix seconds."""
-        with self._db.session() as session:
+        self._lock = threading.Lock()
+        self._open: dict[str, Lease] = {}
+        self._renewed: dict[str, float] = {}
+        self._ended: set[str] = set()
+        self._seen = 0
+        self.generation = 0
+        self._extend = (
+            "UPDATE slots SET expires = given.expires, change = :change "
+            f"FROM {db.rows({'id': 'text', 'expires': 'float'})} WHERE slots.id = given.id AND slots.open"
+        )
+        with db.reading() as session:
             last = select(LeaseRow.node, func.max(LeaseRow.granted)).group_by(LeaseRow.node)
-            return dict(session.execute(last).all())
+            self.granted: dict[str, float] = dict(session.execute(last).all())
+            self._seen = session.scalar(select(func.max(LeaseRow.change))) or 0
+            rows = session.scalars(select(LeaseRow).where(LeaseRow.open))
+            self._open = {row.id: _lease(row) for row in rows}
 
     def grants_since(self, time: float) -> Grants:
         """Every lease granted after `time`."""
-        with self._db.session() as session:
+        with self._db.reading() as session:
             recent = select(LeaseRow).where(LeaseRow.granted > time).order_by(LeaseRow.granted)
             return {(row.node, row.counter, row.step): row.granted for row in session.scalars(recent)}
 
     def open(self, now: float, next_counter: Callable[[str], int]) -> list[Lease]:
-        """The open leases; `next_counter`: node → the counter that the chain expects next of it."""
-        with self._db.session() as session:
-            rows = list(session.scalars(select(LeaseRow).where(LeaseRow.open)))
-            for row in rows:
-                row.open = row.expires > now and next_counter(row.node) <= row.counter
-            return [_lease(row) for row in rows if row.open]
+        """The open leases; `next_counter`: node → the counter that the chain expects next of it. Those that ended by
+        it are open no more."""
+        with self._lock:
+            ended = [
+                lease.id
+                for lease in self._open.values()
+                if next_counter(lease.node) > lease.counter or lease.expires + GRACE <= now
+            ]
+            for one in ended:
+                del self._open[one]
+            self._ended.update(ended)
+            return [lease for lease in self._open.values() if lease.expires > now]
 
     def find(self, lease_id: str, node: str, now: float) -> Lease | None:
-        """The node's open lease of this id."""
+        """The node's open lease of this id, as far as this replica knows."""
+        with self._lock:
+            lease = self._open.get(lease_id)
+        return lease if lease is not None and lease.node == node and lease.expires > now else None
+
+    def renew(self, lease: Lease, expires: float) -> None:
+        """Move the end of an open lease; `write` makes it last."""
+        with self._lock:
+            if lease.id in self._open:
+                self._open[lease.id] = replace(lease, expires=expires)
+                self._renewed[lease.id] = expires
+
+    @contextmanager
+    def granting(self) -> Iterator["Granting"]:
+        """One transaction in which no other replica changes leases; what they changed before is known in it."""
         with self._db.session() as session:
-            row = session.get(LeaseRow, lease_id)
-            found = row is not None and row.node == node and row.open and row.expires > now
-            return _lease(row) if row is not None and found else None
+            number = session.scalar(_NUMBER)
+            assert number is not None, "the migrations make the row"
+            news = self._take_in(session)
+            granting = Granting(session, number, news)
+            yield granting
+        with self._lock:
+            self._seen = max(self._seen, number)
+            for lease, replaced in granting.added:
+                self._open.pop(replaced or "", None)
+                self._open[lease.id] = lease
+                self.granted[lease.node] = lease.granted
+
+    def read(self) -> None:
+        """Take in what other replicas changed."""
+        with self._db.reading() as session:
+            self._take_in(session)
+
+    def write(self) -> None:
+        """Write renewals and ends since the last time."""
+        with self._lock:
+            renewed, self._renewed = self._renewed, {}
+            ended, self._ended = self._ended, set()
+        if not renewed and not ended:
+            return
+        try:
+            with self._db.session() as session:
+                change = session.scalar(_NUMBER)
+                if renewed:
+                    self._db.bulk(session, self._extend, sorted(renewed.items()), change=change)
+                if ended:
+                    session.execute(_CLOSE, [{"id": one, "change": change} for one in sorted(ended)])
+        except Exception:
+            with self._lock:
+                self._renewed, self._ended = renewed | self._renewed, ended | self._ended
+            raise
+
+    def _take_in(self, session: Session) -> bool:
+        """Whether there was anything new of other replicas, which is known now."""
+        news = False
+        for row in session.execute(_CHANGED, {"seen": self._seen}):
+            lease = Lease(row.id, row.node, row.step, row.counter, row.granted, row.expires, row.ends)
+            with self._lock:
+                self._seen = max(self._seen, row.change)
+                news |= self._changed(lease, bool(row.open))
+        self.generation += news
+        return news
+
+    def _changed(self, lease: Lease, is_open: bool) -> bool:
+        known = self._open.get(lease.id)
+        if not is_open:
+            return self._open.pop(lease.id, None) is not None
+        if lease.id in self._ended:
+            return False
+        self.granted[lease.node] = max(lease.granted, self.granted.get(lease.node, 0.0))
+        if known is None or known.expires < lease.expires:
+            self._open[lease.id] = lease
+        return known is None
+
+
+class Granting:
+    """A transaction of `LeaseStore.granting`; `news`: another replica had changed leases."""
+
+    def __init__(self, session: Session, number: int, news: bool) -> None:
+        self._session, self._number, self.news = session, number, news
+        self.added: list[tuple[Lease, str | None]] = []
 
     def add(self, lease: Lease, replaces: str | None) -> None:
         """Open a lease; the one of the id `replaces` ends."""
-        with self._db.session() as session:
-            if replaces is not None:
-                session.execute(update(LeaseRow).where(LeaseRow.id == replaces).values(open=False))
-            session.add(LeaseRow(**vars(lease)))
-
-    def extend(self, lease_id: str, expires: float) -> None:
-        with self._db.session() as session:
-            session.execute(update(LeaseRow).where(LeaseRow.id == lease_id).values(expires=expires))
+        if replaces is not None:
+            self._session.execute(_CLOSE, {"id": replaces, "change": self._number})
+        self._session.execute(_ADD, {**vars(lease), "change": self._number})
+        self.added.append((lease, replaces))
 
 
 def _lease(row: LeaseRow) -> Lease:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,8 +19,11 @@ from orchestrator.app import create_app
 from orchestrator.attestor import Attestor
 from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
-from orchestrator.guard import NonceStore, RequestGuard
+from orchestrator.guard import RequestGuard
+from orchestrator.housekeeping import Housekeeper
 from orchestrator.indexer import Indexer
+from orchestrator.leader import Leader
+from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
@@ -33,6 +37,8 @@ from storage.bucket import Bucket
 from storage.keys import object_key
 
 log = logging.getLogger("muster.orchestrator")
+SPARE_FILES = 256
+"""Besides connections: databases, the bucket, the chain."""
 
 
 def run(config_path: Path) -> None:
@@ -45,6 +51,7 @@ class Orchestrator:
     """The HTTP server with everything that it opened."""
 
     def __init__(self, config: OrchestratorConfig) -> None:
+        allow_files(config.connections + SPARE_FILES)
         with contextlib.ExitStack() as stack:
             self.listener = stack.enter_context(bound(config.host, config.port))
             options = uvicorn.Config(
@@ -56,7 +63,9 @@ class Orchestrator:
                 proxy_headers=False,
                 timeout_keep_alive=15,
                 timeout_graceful_shutdown=3,
-                limit_concurrency=512,
+                limit_concurrency=config.connections,
+                http="httptools",
+                loop="uvloop",
             )
             self.opened = stack.pop_all()
         self.server = HttpServer(options)
@@ -103,19 +112,23 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     bucket.put(object_key("configs", pool_config.digest), pool_config.canonical())
     realm = Realm.of(config.url, deployment.chain_id, pools)
     receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, realm.pools, config.pool))
-    nonces = NonceStore(home / "nonces.sqlite")
-    stack.callback(nonces.close)
+    leader = Leader(db)
+    stack.callback(leader.close)
     uploads = Uploads(db, watch, bucket, receipts, config.max_upload_bytes)
     attestor = Attestor(suite.court, config.pool, (uploads.has_receipt, uploads.is_stored))
-    indexer = Indexer(watch, suite, attestor, config.poll_seconds)
+    indexer = Indexer(watch, suite, attestor, config.poll_seconds, leader.leads)
     limits = config.model_dump(include={"lease_seconds", "lease_limit", "stall_seconds"})
-    service = Service(ServiceParts(db, watch, bucket, pool_config, uploads, indexer=indexer, **limits))
+    service = Service(ServiceParts(db, watch, bucket, pool_config, uploads, indexer=indexer, batched=True, **limits))
+    nonces = NonceStore(db)
+    keeper = Housekeeper(service.heartbeats, service.leases, nonces, leader, config.flush_seconds)
     guard = RequestGuard(realm, nonces, watch.knows)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         indexer.start()
+        keeper.start()
         yield
+        keeper.stop()
         indexer.stop()
 
     return create_app(service, guard, rate=config.rate, burst=config.burst, lifespan=lifespan)
@@ -135,6 +148,16 @@ def check_pool(watch: Watch, config: PoolConfig, owner: str) -> None:
         raise ConfigError(f"pool {watch.pool_id} belongs to {pool.owner}, not {owner}", "mend `owner`")
 
 
+def allow_files(count: int) -> None:
+    """Let this process open so many files, as far as the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < count:
+        log.warning("the system allows %d open files: fewer connections than %d can be served", most, count)
+
+
 def bound(host: str, port: int) -> socket.socket:
     """A listening socket, taken before anything else, so that a second instance stops at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -142,7 +165,7 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(256)
+        listener.listen(2048)
     except OSError as error:
         listener.close()
         what = f"cannot listen on {host}:{port}: {error.strerror}"

@@ -7,13 +7,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.concurrency import run_in_threadpool
 
 from orchestrator.bodies import StrictRoute
 from orchestrator.guard import Sender
 from orchestrator.http_errors import documented
+from orchestrator.metrics import exposition
 from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
-from orchestrator.status import dashboard, record, status
+from orchestrator.status import dashboard, readiness, record, status
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
 
@@ -32,21 +35,29 @@ def _service(request: Request) -> Service:
 
 
 class Views:
-    """The newest answer of each public view, as JSON; computed at most every `seconds`, however many look."""
+    """The newest answer of each public view; computed at most every `seconds`, however many look."""
 
     def __init__(self, service: Service, seconds: float) -> None:
         self._service, self._seconds = service, seconds
-        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
         self._answers: dict[str, tuple[float, str]] = {}
 
     def answer(self, view: Callable[[Service], ResponseBody]) -> Response:
-        with self._lock:
-            made, content = self._answers.get(view.__name__, (-self._seconds, ""))
-            now = time.monotonic()
-            if not content or now - made >= self._seconds:
-                content = view(self._service).model_dump_json()
-                self._answers[view.__name__] = (now, content)
+        content = self.text(view.__name__, lambda: view(self._service).model_dump_json())
         return Response(content, media_type="application/json")
+
+    def text(self, name: str, make: Callable[[], str]) -> str:
+        """What `make` returned not long ago. A view that takes long is made less often: never for more than a tenth of
+        the time."""
+        with self._locks.setdefault(name, threading.Lock()):
+            until, content = self._answers.get(name, (0.0, ""))
+            began = time.monotonic()
+            if not content or began >= until:
+                content = make()
+                ended = time.monotonic()
+                pause = max(self._seconds, 9 * (ended - began)) if self._seconds else 0.0
+                self._answers[name] = (ended + pause, content)
+            return content
 
 
 def _views(request: Request) -> Views:
@@ -77,9 +88,10 @@ def ask_for_receipt(body: uploads.ReceiptRequest, sender: Sender, service: Orche
 
 
 @signed.post(endpoints.HEARTBEATS.path, summary="Tell that a process lives")
-def take_heartbeat(body: work.HeartbeatRequest, sender: Sender, service: Orchestrator) -> work.HeartbeatResponse:
+async def take_heartbeat(body: work.HeartbeatRequest, sender: Sender, service: Orchestrator) -> work.HeartbeatResponse:
     """Signed by a joined node, a bonded validator or the pool's owner."""
-    return service.heartbeat(sender, body)
+    quick = service.quick_heartbeat(sender, body)
+    return quick or await run_in_threadpool(service.heartbeat, sender, body)
 
 
 @signed.post(endpoints.STEPS.path, summary="Report a policy step")
@@ -91,6 +103,29 @@ def take_step_report(body: work.StepRequest, sender: Sender, service: Orchestrat
 @router.get(endpoints.HEALTH.path, tags=["run"], summary="Whether the service runs")
 async def health() -> run.Health:
     return run.Health(ok=True, version=VERSION)
+
+
+@router.get(
+    endpoints.READY.path,
+    tags=["run"],
+    summary="Whether to send requests here",
+    response_model=run.Readiness,
+    responses={503: {"model": run.Readiness, "description": "Not now: `problems` says why."}},
+)
+def get_ready(service: Orchestrator) -> Response:
+    found = readiness(service)
+    return Response(found.model_dump_json(), 200 if found.ready else 503, media_type="application/json")
+
+
+@router.get(
+    endpoints.METRICS,
+    tags=["run"],
+    summary="For Prometheus",
+    response_class=Response,
+    responses={200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+def get_metrics(views: PublicViews, service: Orchestrator) -> Response:
+    return Response(views.text("metrics", lambda: exposition(service).decode()), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get(endpoints.STATUS.path, tags=["run"], summary="Where the run stands", response_model=run.RunStatus)

@@ -75,7 +75,8 @@ def decide(rule: Rule, supply: Supply, node: Requester, counter: int | None, now
         return Refuse(supply.closed)
     if supply.halted:
         return Wait(5.0, supply.halted)
-    mine = {lease.counter: lease for lease in live_leases(supply.leases, now) if lease.node == node.address}
+    own = [lease for lease in supply.leases if lease.node == node.address]
+    mine = {lease.counter: lease for lease in live_leases(own, now)}
     wanted = node.counter if counter is None else counter
     if wanted < node.counter and counter is not None:
         return Wait(1.0, f"file {wanted} of this node is on chain already, its next is {node.counter}")
@@ -116,7 +117,7 @@ def _step(rule: Rule, supply: Supply, node: Requester) -> int | Wait:
 
 def _place(rule: Rule, supply: Supply, node: Requester, step: int, now: float) -> Wait | None:
     """Why there is no place for a new file of policy step `step`, or None."""
-    count = in_flight(rule, supply, now)
+    count = supply.count or in_flight(rule, supply, now)
     if count.leased >= supply.affordable:
         return Wait(5.0, "the pool's free budget covers no further file")
     # Behind this many useful files, a file would be too old when its turn comes.

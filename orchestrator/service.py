@@ -10,13 +10,14 @@ from sqlalchemy import select
 
 from orchestrator import trained
 from orchestrator.db import Database
+from orchestrator.heartbeats import Heartbeats
 from orchestrator.http_errors import HttpError
 from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
 from orchestrator.liveness import HEARTBEAT_SECONDS, Beat
 from orchestrator.scheduler import Keep, Refuse, Wait
 from orchestrator.supply import Rule
-from orchestrator.tables import HeartbeatRow, StepReportRow
+from orchestrator.tables import StepReportRow
 from orchestrator.uploads import ObjectStore, Uploads
 from orchestrator.watch import Watch
 from protocol.api import work
@@ -33,8 +34,8 @@ DOWNLOAD_SECONDS = 300
 
 @dataclass(frozen=True)
 class ServiceParts:
-    """What a service works with, and its limits in seconds. Without `indexer` nothing is compared with the
-    chain."""
+    """What a service works with, and its limits in seconds. Without `indexer` nothing is compared with the chain; with
+    `batched`, a `Housekeeper` writes heartbeats and renewals, otherwise every request does."""
 
     db: Database
     watch: Watch
@@ -46,6 +47,7 @@ class ServiceParts:
     lease_seconds: float = 30.0
     lease_limit: float = 600.0
     stall_seconds: float = 60.0
+    batched: bool = False
 
 
 class Service:
@@ -68,10 +70,13 @@ class Service:
         )
         self.leases = Leases(parts.db, parts.watch, rule, shape.rows * shape.max_new_tokens, parts.clock)
         self.uploads = parts.uploads
+        self.heartbeats = Heartbeats(parts.db)
+        self._batched = parts.batched
 
     def slot(self, address: str, body: work.SlotRequest) -> work.SlotResponse:
         """Leave to make a file, or when to ask again. Raises HttpError 403 for a node that may not work."""
         decision, slot = self.leases.ask(address, body.counter)
+        self._written()
         if isinstance(decision, Refuse):
             raise HttpError(403, decision.reason, "see `muster node status`")
         if isinstance(decision, Wait):
@@ -81,14 +86,26 @@ class Service:
         return work.WorkSlot(slot=slot, step=place.step, counter=place.counter, expires=decision.expires)
 
     def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
-        now = self.clock()
-        with self.db.session() as session:
-            document = canonical_json(body.model_dump()).decode()
-            session.merge(HeartbeatRow(address=address, last_seen=now, body=document))
-        state = self.watch.state
-        step = self.watch.usable_step(state)
-        expires = self.leases.renew(address, body.slot) if body.slot else None
+        return self._beaten(address, body, self.leases.renew(address, body.slot) if body.slot else None)
+
+    def quick_heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse | None:
+        """As `heartbeat`, if it needs nothing but memory; None if it does."""
+        if not self._batched:
+            return None
+        expires = self.leases.renew_known(address, body.slot) if body.slot else None
+        return None if body.slot and expires is None else self._beaten(address, body, expires)
+
+    def _beaten(self, address: str, body: work.HeartbeatRequest, expires: float | None) -> work.HeartbeatResponse:
+        self.heartbeats.take(address, body, self.clock())
+        self._written()
+        step = self.watch.usable_step(self.watch.state)
         return work.HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires)
+
+    def _written(self) -> None:
+        """Make what was kept in memory last, unless a housekeeper does."""
+        if not self._batched:
+            self.heartbeats.write()
+            self.leases.write()
 
     def step(self, address: str, body: work.StepRequest) -> work.StepResponse:
         """The trainer's report. Raises HttpError 403 for anybody but the owner, 400 for an evaluation that is not the
@@ -124,17 +141,15 @@ class Service:
 
     def beats(self) -> dict[str, Beat]:
         """The newest heartbeat of every address."""
-        with self.db.session() as session:
-            rows = session.scalars(select(HeartbeatRow))
-            return {row.address: Beat(**json.loads(row.body), last_seen=row.last_seen) for row in rows}
+        return self.heartbeats.newest()
 
     def reports(self) -> list[ReportEntry]:
         """The trainer's reports by step."""
-        with self.db.session() as session:
+        with self.db.reading() as session:
             rows = session.scalars(select(StepReportRow).order_by(StepReportRow.step))
             return [ReportEntry(**json.loads(row.body), reported=row.reported) for row in rows]
 
     def trained(self) -> trained.Trained:
         """What was trained on."""
-        with self.db.session() as session:
+        with self.db.reading() as session:
             return trained.load(session)

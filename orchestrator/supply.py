@@ -89,6 +89,8 @@ class Supply:
     affordable: int = 1 << 60
     changed: float = math.inf
     pace: Pace = field(default_factory=Pace)
+    count: InFlightEntry | None = None
+    """What is in flight, where it was counted already."""
 
 
 def live_leases(leases: Iterable[Lease], now: float) -> list[Lease]:

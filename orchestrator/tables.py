@@ -1,6 +1,6 @@
 """Tables of the orchestrator's database. Times are Unix seconds, addresses checksum hex."""
 
-from sqlalchemy import Index, String, Text
+from sqlalchemy import BigInteger, Index, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
@@ -26,7 +26,8 @@ class HeartbeatRow(Base):
 
 
 class LeaseRow(Base):
-    """A place for one file. `open` ends when the file is on chain, the lease runs out or another replaces it."""
+    """A place for one file. `open` ends when the file is on chain, the lease runs out or another replaces it; `change`
+    is the number of the newest change to it (`LeaseChangeRow`)."""
 
     __tablename__ = "slots"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -37,7 +38,26 @@ class LeaseRow(Base):
     expires: Mapped[float]
     limit: Mapped[float] = mapped_column("ends")
     open: Mapped[bool] = mapped_column(default=True)
-    __table_args__ = (Index("slots_open", "open", "node"),)
+    change: Mapped[int] = mapped_column(BigInteger, default=1, server_default="1")
+    __table_args__ = (Index("slots_open", "open", "node"), Index("slots_change", "change"))
+
+
+class LeaseChangeRow(Base):
+    """One row: the number of the newest change to any lease. Who changes leases holds a lock on it until the end of the
+    transaction, so changes become visible in the order of their numbers."""
+
+    __tablename__ = "lease_changes"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(BigInteger)
+
+
+class NonceRow(Base):
+    """A nonce that an address used; `id` is a hash of both."""
+
+    __tablename__ = "nonces"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    expires: Mapped[float]
+    __table_args__ = (Index("nonces_expiry", "expires"),)
 
 
 class UploadRow(Base):
@@ -48,6 +68,7 @@ class UploadRow(Base):
     node: Mapped[str] = mapped_column(String(42), primary_key=True)
     issued: Mapped[float]
     used: Mapped[bool] = mapped_column(default=False)
+    __table_args__ = (Index("tickets_node", "node", "issued"),)
 
 
 class ReceiptRow(Base):

@@ -41,6 +41,12 @@ def store(session: Session, step: int, sequences: Iterable[int], known: dict[int
     )
 
 
+def reported(session: Session) -> tuple[object, ...]:
+    """Changes with every report."""
+    query = select(func.count(), func.max(StepReportRow.reported)).select_from(StepReportRow)
+    return tuple(session.execute(query).one())
+
+
 def load(session: Session) -> Trained:
     """Everything that was reported."""
     out = Trained(newest=session.scalar(select(func.max(StepReportRow.step))) or 0)

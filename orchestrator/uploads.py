@@ -83,7 +83,7 @@ class Uploads:
         """Whether the service gave a receipt for a submission that still counts: its word binds it so long, whatever
         became of the bytes. Afterwards a bucket may forget old files, and nobody is paid for naming them again."""
         pool = self._watch.pool(self._watch.state)
-        with self._db.session() as session:
+        with self._db.reading() as session:
             row = session.get(ReceiptRow, (file.sha256.hex(), file.node))
             return bool(pool and row and row.time >= self._clock() - pool.terms.receiptWindow)
 
@@ -114,12 +114,12 @@ class Uploads:
 
     def _open_tickets(self, address: str, key: str, now: float) -> int:
         """Tickets of this key that may still be used, without the one for `key`."""
-        with self._db.session() as session:
+        with self._db.reading() as session:
             return session.scalar(select(func.count()).where(*_open(address, now), UploadRow.key != key)) or 0
 
     def _close_used(self, address: str, now: float) -> None:
         """A ticket whose object is in the bucket is spent."""
-        with self._db.session() as session:
+        with self._db.reading() as session:
             keys = list(session.scalars(select(UploadRow.key).where(*_open(address, now))))
         there = [key for key in keys if self._store.size(key) is not None]
         with self._db.session() as session:

@@ -33,6 +33,14 @@ class Health(ResponseBody):
     version: str
 
 
+class Readiness(ResponseBody):
+    """Whether requests should be sent to this replica, and what is wrong; trouble with the chain is no reason not to,
+    because no other replica has a better one."""
+
+    ready: bool
+    problems: Rows[str]
+
+
 class WaitEntry(ResponseBody):
     """Who waits for what since when."""
 

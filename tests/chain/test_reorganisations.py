@@ -105,16 +105,24 @@ def test_the_chain_is_killed_and_comes_back_from_its_last_save(deployed: Deploye
     assert late.state == projection.state
 
 
-def test_a_reorganisation_during_a_poll_leaves_one_branch(deployed: Deployed, proxy: Proxy, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("depth", "method", "before"),
+    [(0, "eth_getLogs", "eth_getBlockByNumber"), (70, "eth_getBlockByNumber", "eth_getLogs")],
+    ids=["near the head", "far below it"],
+)
+def test_a_reorganisation_during_a_poll_leaves_one_branch(
+    deployed: Deployed, proxy: Proxy, tmp_path: Path, depth: int, method: str, before: str
+) -> None:
     for grains in (1, 2, 4, 8):
         mint(deployed, grains)
+    deployed.chain.mine(depth)
     moved = [False]
 
     def rule(request: dict[str, Any]) -> dict[str, Any] | None:
-        # After the logs of a range were read, the chain changes under the reader.
-        if request["method"] == "eth_getBlockByNumber" and proxy.calls[-2:-1] == ["eth_getLogs"] and not moved[0]:
+        # Between headers and logs near the head, after the logs of a range below it, the chain changes.
+        if request["method"] == method and before in proxy.calls and not moved[0]:
             moved[0] = True
-            deployed.chain.rpc("anvil_reorg", 2, [])
+            deployed.chain.rpc("anvil_reorg", depth + 2, [])
         return None
 
     proxy.rule = rule

@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from chain.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.db import Database, default_url
-from orchestrator.guard import NonceStore, RequestGuard
+from orchestrator.guard import RequestGuard
+from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
@@ -74,8 +75,7 @@ class Desk:
         self.service = Service(
             ServiceParts(self.db, self.watch, self.shelf, config, self.uploads(OWNER), clock=lambda: self.now)
         )
-        self.nonces = NonceStore(self.home / "nonces.db")
-        guard = RequestGuard(self.realm, self.nonces, self.watch.knows, clock=lambda: self.now)
+        guard = RequestGuard(self.realm, NonceStore(self.db), self.watch.knows, clock=lambda: self.now)
         self.app = create_app(self.service, guard, rate=1000, burst=1000, view_seconds=0)
         self.http = TestClient(self.app, base_url=URL, raise_server_exceptions=False, follow_redirects=False)
 
@@ -128,5 +128,4 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     chain.publish(0)
     made = Desk(tmp_path, chain)
     yield made
-    made.nonces.close()
     made.db.close()

@@ -13,7 +13,9 @@ import pytest
 from eth_account import Account
 from pydantic import TypeAdapter
 
-from orchestrator.guard import NonceStore, RequestGuard
+from orchestrator.db import Database, default_url
+from orchestrator.guard import RequestGuard
+from orchestrator.nonces import NonceStore
 from protocol.api.base import RequestBody, ResponseBody
 from protocol.api.endpoints import HEALTH, STATUS, Get, Post
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
@@ -76,7 +78,7 @@ class EchoService:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), EchoHandler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.guard = RequestGuard(Realm.of(self.url, 31337, POOLS), NonceStore(folder / "nonces.db"))
+        self.guard = RequestGuard(Realm.of(self.url, 31337, POOLS), NonceStore(Database(default_url(folder))))
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def answer(self, method: str, path: str, headers: list[tuple[str, str]], body: bytes) -> Answer:

@@ -1,0 +1,6 @@
+"""What Alembic runs: the migrations, over the connection that `orchestrator.schema` opened."""
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"], transaction_per_migration=False)
+context.run_migrations()

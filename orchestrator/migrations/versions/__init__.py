@@ -1,0 +1,1 @@
+"""One module per change of the database's layout, in order of their numbers."""

@@ -1,0 +1,87 @@
+"""Nonces already used, in the service's database: a request is taken once, whichever replica it is sent to."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+
+from sqlalchemy import text
+from starlette.concurrency import run_in_threadpool
+
+from orchestrator.db import Database
+from protocol.http.signing import WINDOW
+
+_KEEP = 10 * WINDOW
+"""Seconds a nonce is remembered: longer than it could be replayed, even if the clock is set back a few minutes."""
+Use = tuple[str, bytes]
+"""An address and the nonce that it used."""
+
+
+class NonceStore:
+    """Safe to share between threads and replicas."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._insert = (
+            f"INSERT INTO nonces (id, expires) SELECT given.id, :expires FROM {db.rows({'id': 'text'})} WHERE true "
+            "ON CONFLICT DO NOTHING RETURNING id"
+        )
+
+    def use(self, address: str, nonce: bytes, now: float) -> bool:
+        """Record a nonce; False if the address used it before."""
+        return self.use_many([(address, nonce)], now)[0]
+
+    def use_many(self, uses: Sequence[Use], now: float) -> list[bool]:
+        """Record nonces; False for each that its address used before, or earlier among them."""
+        ids = [_id(address, nonce) for address, nonce in uses]
+        # In one order everywhere: two replicas that are sent the same requests must not wait for one another.
+        rows = [(one,) for one in sorted(set(ids))]
+        with self._db.session() as session:
+            fresh = {row.id for row in self._db.bulk(session, self._insert, rows, expires=now + _KEEP)}
+        out = []
+        for one in ids:
+            out.append(one in fresh)
+            fresh.discard(one)
+        return out
+
+    def prune(self, now: float) -> None:
+        """Forget what can no longer be replayed."""
+        with self._db.session() as session:
+            session.execute(text("DELETE FROM nonces WHERE expires < :now"), {"now": now})
+
+
+class NonceQueue:
+    """Uses nonces together: all that came while the last ones were written are written by one transaction. For the
+    event loop's thread."""
+
+    def __init__(self, store: NonceStore) -> None:
+        self.store = store
+        self._waiting: list[tuple[Use, float, asyncio.Future[bool]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def use(self, address: str, nonce: bytes, now: float) -> bool:
+        """As the store's, without holding up other requests."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[bool] = loop.create_future()
+        self._waiting.append(((address, nonce), now, done))
+        if self._writer is None or self._writer.done() or self._writer.get_loop() is not loop:
+            self._writer = loop.create_task(self._write())
+        return await done
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            uses, times = [use for use, _, _ in batch], [now for _, now, _ in batch]
+            try:
+                answers = await run_in_threadpool(self.store.use_many, uses, max(times))
+            except Exception as error:
+                for _, _, done in batch:
+                    if not done.done():
+                        done.set_exception(error)
+                continue
+            for (_, _, done), fresh in zip(batch, answers, strict=True):
+                if not done.done():
+                    done.set_result(fresh)
+
+
+def _id(address: str, nonce: bytes) -> str:
+    return hashlib.blake2b(bytes.fromhex(address[2:]) + nonce, digest_size=16).hexdigest()

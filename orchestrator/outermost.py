@@ -1,0 +1,65 @@
+"""What surrounds every request: the limit per address, headers for browsers, the answer to what nobody foresaw, counts.
+
+Plain ASGI: Starlette's own base for middleware costs as much as checking a signature.
+"""
+
+import logging
+import time
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.http_errors import error_response
+from orchestrator.limits import Buckets
+from orchestrator.metrics import REQUEST_SECONDS, route_of
+
+log = logging.getLogger("muster.http")
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class Limits:
+    """Answers at most what the buckets of `clients` allow each address."""
+
+    def __init__(self, app: ASGIApp, clients: Buckets) -> None:
+        self._app, self._clients = app, clients
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = None if self._clients.take(_client(scope), began) else _too_many()
+        try:
+            await (refusal or self._app)(scope, receive, answer)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if status:
+                raise
+            failed = error_response(500, "the service failed", "see its log; nothing was lost, try again", 5)
+            await failed(scope, receive, answer)
+        finally:
+            REQUEST_SECONDS.labels(route_of(scope), f"{status // 100}xx").observe(time.monotonic() - began)
+
+
+def _client(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else "unknown"
+
+
+def _too_many() -> Response:
+    return error_response(429, "too many requests from this address", "slow down", 1)

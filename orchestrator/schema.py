@@ -1,0 +1,40 @@
+"""Brings a database to the layout that this version works with, by Alembic's migrations."""
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, inspect, text
+
+from protocol.errors import ConfigError
+
+_LOCK = 0x6D7573746572
+"""PostgreSQL's advisory lock while a replica migrates: "muster" in ASCII."""
+FIRST = "0001"
+
+
+def migrate(engine: Engine) -> None:
+    """Take every migration that the database lacks, in one transaction and one replica at a time.
+
+    Raises ConfigError for a database of a newer version of muster.
+    """
+    config = Config()
+    config.set_main_option("script_location", "orchestrator:migrations")
+    known = [one.revision for one in ScriptDirectory.from_config(config).walk_revisions()]
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        config.attributes["connection"] = connection
+        at = MigrationContext.configure(connection).get_current_revision()
+        if at is None and _is_older_than_migrations(connection):
+            command.stamp(config, FIRST)
+        elif at is not None and at not in known:
+            what = f"the database has layout {at}, which this version of muster does not know"
+            raise ConfigError(what, "use the newer version that made it, or another database")
+        if at != known[0]:
+            command.upgrade(config, "head")
+
+
+def _is_older_than_migrations(connection: Connection) -> bool:
+    """Whether a version without migrations made the tables, in the first layout."""
+    return inspect(connection).has_table("meta")
