@@ -39,7 +39,7 @@ def one(name: str, quick: bool, extra: dict[str, Any]) -> None:
         sys.exit(f"benchmarks: {name} has no --{unknown[0]}")
     found = run(quick, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True), **extra)
     text = json.dumps(found)
-    if not quick and not extra.keys() & {"count", "seed"}:
+    if not quick and not extra.keys() & {"count", "seed", "only"}:
         (HERE / "results").mkdir(exist_ok=True)
         (HERE / "results" / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     print(text, flush=True)
@@ -52,9 +52,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="smaller counts, under a minute each")
     parser.add_argument("--resume", action="store_true", help="attacks: keep the rows that an ended run finished")
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
-    parser.add_argument("--count", type=int, metavar="N", help="attacks: submissions per row; the result is not kept")
+    parser.add_argument(
+        "--count", type=int, metavar="N", help="attacks: submissions per row; load: nodes; the result is not kept"
+    )
     parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
-    parser.add_argument("--only", metavar="TEXT", help="recipe: settings whose name contains it")
+    parser.add_argument("--only", metavar="TEXT", help="recipe, load: settings whose name contains it")
     options = parser.parse_args(arguments)
     if min(options.jobs or 1, options.count or 1) < 1:
         parser.error("--jobs and --count are at least 1")

@@ -16,7 +16,7 @@ from orchestrator.http_errors import documented
 from orchestrator.metrics import exposition
 from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
-from orchestrator.status import dashboard, readiness, record, status
+from orchestrator.status import dashboard, record, status
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
 
@@ -105,25 +105,16 @@ async def health() -> run.Health:
     return run.Health(ok=True, version=VERSION)
 
 
-@router.get(
-    endpoints.READY.path,
-    tags=["run"],
-    summary="Whether to send requests here",
-    response_model=run.Readiness,
-    responses={503: {"model": run.Readiness, "description": "Not now: `problems` says why."}},
-)
-def get_ready(service: Orchestrator) -> Response:
-    found = readiness(service)
-    return Response(found.model_dump_json(), 200 if found.ready else 503, media_type="application/json")
+@router.get(endpoints.READY.path, tags=["run"], summary="Whether to send requests here", responses=documented(503))
+def get_ready(service: Orchestrator) -> run.Readiness:
+    """503 while the database does not answer. What troubles the chain is told, but no reason: no other replica has a
+    better one."""
+    service.db.answers()
+    return run.Readiness(problems=[service.watch.error] if service.watch.error else [])
 
 
-@router.get(
-    endpoints.METRICS,
-    tags=["run"],
-    summary="For Prometheus",
-    response_class=Response,
-    responses={200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
-)
+# Not in the OpenAPI document: it is text for Prometheus.
+@router.get(endpoints.METRICS, include_in_schema=False)
 def get_metrics(views: PublicViews, service: Orchestrator) -> Response:
     return Response(views.text("metrics", lambda: exposition(service).decode()), media_type=CONTENT_TYPE_LATEST)
 

@@ -6,18 +6,7 @@ from orchestrator.ledger import escrow, rows
 from orchestrator.liveness import Beat, node_state
 from orchestrator.service import Service
 from protocol.api import run
-from protocol.errors import UnreachableError
 from protocol.waits import WAITS
-
-
-def readiness(service: Service) -> run.Readiness:
-    """Whether this replica can answer."""
-    problems = [service.watch.error] if service.watch.error else []
-    try:
-        service.db.answers()
-    except UnreachableError as error:
-        return run.Readiness(ready=False, problems=[error.what, *problems])
-    return run.Readiness(ready=True, problems=problems)
 
 
 def status(service: Service) -> run.RunStatus:

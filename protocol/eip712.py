@@ -9,21 +9,17 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eth_abi.abi import encode
+from coincurve import PublicKey
 from eth_account.signers.local import LocalAccount
-from eth_keys.exceptions import BadSignature
-from eth_keys.main import KeyAPI
 from eth_typing import Hash32
 from eth_utils.address import is_checksum_address, to_checksum_address
 from eth_utils.crypto import keccak
-from eth_utils.exceptions import ValidationError
 
 from protocol.errors import IntegrityError
 
 Value = int | str | bytes | bool
 HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 _DOMAIN = "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
-_KEYS = KeyAPI()
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -40,8 +36,7 @@ class Domain:
 def digest(domain: Domain, struct: str, *values: Value) -> bytes:
     """The 32 bytes to sign for `struct` with `values` in the order of its members. Raises ValueError if one does not
     fit its type."""
-    separator = _hash(_DOMAIN, (domain.name, domain.version, domain.chain_id, domain.contract))
-    return keccak(b"\x19\x01" + separator + _hash(struct, values))
+    return keccak(b"\x19\x01" + _separator(domain) + _hash(struct, values))
 
 
 def sign(account: LocalAccount, digest32: bytes) -> bytes:
@@ -53,26 +48,41 @@ def recover(digest32: bytes, signature: bytes) -> str:
     """Checksum address of the signer. Raises IntegrityError for anything but a canonical signature."""
     if len(signature) != 65:
         raise IntegrityError(f"a signature has 65 bytes, not {len(signature)}")
-    r, s, v = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big"), signature[64]
+    s, v = int.from_bytes(signature[32:64], "big"), signature[64]
     if v not in (27, 28):
         raise IntegrityError(f"a signature ends in 27 or 28, not {v}")
     if not 0 < s <= HALF_ORDER:
         raise IntegrityError("the signature's s is not in the lower half of the order")
     try:
-        key = _KEYS.Signature(vrs=(v - 27, r, s)).recover_public_key_from_msg_hash(digest32)
-    except (BadSignature, ValidationError, ValueError):
+        key = PublicKey.from_signature_and_message(signature[:64] + bytes([v - 27]), digest32, hasher=None)
+    except Exception:  # libsecp256k1's binding raises nothing more special
         raise IntegrityError("the signature fits no key") from None
-    return str(key.to_checksum_address())
+    return _checksum(keccak(key.format(compressed=False)[1:])[12:])
+
+
+@lru_cache(maxsize=65_536)
+def _checksum(address: bytes) -> str:
+    """Remembered: it costs a hash, and the same addresses return for ever."""
+    return str(to_checksum_address(address))
+
+
+@lru_cache(maxsize=64)
+def _separator(domain: Domain) -> bytes:
+    return _hash(_DOMAIN, (domain.name, domain.version, domain.chain_id, domain.contract))
 
 
 def _hash(struct: str, values: tuple[Value, ...]) -> bytes:
     types = _members(struct)
     if len(types) != len(values):
         raise ValueError(f"{struct} has {len(types)} members, not {len(values)}")
-    words: list[Value] = [keccak(text=struct)]
-    for kind, value in zip(types, values, strict=True):
-        words.append(_word(kind, value))
-    return keccak(encode(["bytes32", *("bytes32" if t in ("string", "bytes") else t for t in types)], words))
+    words = (_word(kind, value) for kind, value in zip(types, values, strict=True))
+    return keccak(_text_hash(struct) + b"".join(words))
+
+
+@lru_cache(maxsize=1024)
+def _text_hash(text: str) -> bytes:
+    """Remembered: methods, paths and audiences return with every request."""
+    return keccak(text=text)
 
 
 @lru_cache(maxsize=64)
@@ -86,21 +96,22 @@ def _members(struct: str) -> tuple[str, ...]:
     return tuple(m[0] for m in members)
 
 
-def _word(kind: str, value: Value) -> Value:
+def _word(kind: str, value: Value) -> bytes:
+    """A member as the 32 bytes that are hashed."""
     if kind == "string" and isinstance(value, str):
-        return keccak(text=value)
+        return _text_hash(value)
     if kind == "bytes" and isinstance(value, bytes):
         return keccak(value)
     if kind == "bytes32" and isinstance(value, bytes) and len(value) == 32:
         return value
     if kind == "bool" and isinstance(value, bool):
-        return value
+        return int(value).to_bytes(32, "big")
     if kind == "address" and isinstance(value, str):
-        return checked_address(value)
+        return bytes.fromhex(checked_address(value)[2:]).rjust(32, b"\0")
     if kind.startswith("uint") and isinstance(value, int) and not isinstance(value, bool):
         bits = int(kind[4:] or 256)
         if 0 <= value < 1 << bits:
-            return value
+            return value.to_bytes(32, "big")
     raise ValueError(f"{repr(value)[:100]} is not a {kind}")
 
 

@@ -34,10 +34,8 @@ class Health(ResponseBody):
 
 
 class Readiness(ResponseBody):
-    """Whether requests should be sent to this replica, and what is wrong; trouble with the chain is no reason not to,
-    because no other replica has a better one."""
+    """Requests may be sent to this replica; `problems`: what is wrong all the same."""
 
-    ready: bool
     problems: Rows[str]
 
 

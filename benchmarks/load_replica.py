@@ -1,0 +1,124 @@
+"""One replica of the load benchmark: `python -m benchmarks.load_replica '{"port": …}'`.
+
+Everything is the service's own, but for the chain (`benchmarks.load_pool`) and the bucket, which is a folder. It prints
+`ready`; with `samples` it writes there where its threads spent their time, when it ends.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from eth_account import Account
+from fastapi import FastAPI
+
+from benchmarks.load_pool import CHAIN_ID, CONFIG, POOL, POOLS, TimedPool, node_keys
+from chain.projection import Projection
+from orchestrator.app import create_app
+from orchestrator.db import Database
+from orchestrator.guard import RequestGuard
+from orchestrator.housekeeping import Housekeeper
+from orchestrator.leader import Leader
+from orchestrator.main import allow_files, bound
+from orchestrator.nonces import NonceStore
+from orchestrator.service import Service, ServiceParts
+from orchestrator.uploads import Uploads
+from orchestrator.watch import Watch
+from protocol.http.signing import Realm
+from protocol.identity import PoolId
+from protocol.receipts import ReceiptSigner
+from storage.presign import Presigner
+from storage.settings import AccessKey, S3Settings
+
+SAMPLE_SECONDS = 0.01
+
+
+class Folder(Presigner):
+    """A bucket whose objects' sizes are those of files."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = S3Settings(endpoint="http://127.0.0.1:9", bucket="pool", credentials=Path("unused"))
+        super().__init__(settings, AccessKey(access_key="key", secret_key="secret"))
+        self._folder = folder
+
+    def size(self, key: str) -> int | None:
+        try:
+            return (self._folder / key.replace("/", "_")).stat().st_size
+        except FileNotFoundError:
+            return None
+
+
+class Sampler(threading.Thread):
+    """Notes every ten milliseconds what each other thread is doing."""
+
+    def __init__(self) -> None:
+        super().__init__(name="sampler", daemon=True)
+        self.counts: dict[str, Counter[str]] = {}
+
+    def run(self) -> None:
+        while True:
+            time.sleep(SAMPLE_SECONDS)
+            names = {thread.ident: thread.name for thread in threading.enumerate()}
+            for ident, frame in sys._current_frames().items():
+                if ident == self.ident:
+                    continue
+                stack, at = set(), frame
+                while at is not None:
+                    place = f"{Path(at.f_code.co_filename).name}:{at.f_code.co_name}"
+                    stack.add(place)
+                    at = at.f_back  # type: ignore[assignment]
+                kind = names.get(ident, "?").split("_")[0].split(" ")[0]
+                self.counts.setdefault(kind, Counter()).update(stack)
+                self.counts[kind].update([f"in {Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}", "all"])
+
+
+def build(options: dict[str, Any]) -> tuple[FastAPI, Housekeeper]:
+    addresses = [key.address for key in node_keys(options["nodes"])]
+    watch = Watch(Projection(TimedPool(addresses, options["start"])), POOL, confirmations=0)
+    db = Database(options["database"])
+    receipts = ReceiptSigner(Account.from_key(b"\7" * 32), PoolId(CHAIN_ID, POOLS, POOL))
+    store = Folder(Path(options["bucket"]))
+    uploads = Uploads(db, watch, store, receipts)
+    service = Service(ServiceParts(db, watch, store, CONFIG, uploads, batched=True, lease_limit=3600.0))
+    nonces, leader = NonceStore(db), Leader(db)
+    keeper = Housekeeper(service.heartbeats, service.leases, nonces, leader, 1.0)
+    guard = RequestGuard(Realm.of(options["url"], CHAIN_ID, POOLS), nonces, watch.knows)
+
+    async def follow() -> None:
+        while True:
+            await asyncio.to_thread(watch.refresh)
+            await asyncio.sleep(1.0)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        keeper.start()
+        following = asyncio.create_task(follow())
+        print("ready", flush=True)
+        yield
+        following.cancel()
+        keeper.stop()
+
+    return create_app(service, guard, rate=1e6, burst=1e6, lifespan=lifespan), keeper
+
+
+def main(options: dict[str, Any]) -> None:
+    allow_files(20_000)
+    sampler = Sampler()
+    if options.get("samples"):
+        sampler.start()
+    app, _ = build(options)
+    config = uvicorn.Config(app, log_config=None, access_log=False, http="httptools", loop="uvloop")
+    uvicorn.Server(config).run(sockets=[bound("127.0.0.1", options["port"])])
+    if options.get("samples"):
+        Path(options["samples"]).write_text(json.dumps({kind: dict(one) for kind, one in sampler.counts.items()}))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
