@@ -15,6 +15,7 @@ from cli.commands import (
     doctor,
     governance,
     keys,
+    ledger,
     node,
     pool,
     report,
@@ -44,6 +45,7 @@ app.command("status")(status.status)
 app.command("verify")(verify.verify)
 app.add_typer(keys.app, name="keys")
 app.add_typer(data.app, name="data")
+app.add_typer(ledger.app, name="ledger")
 app.add_typer(node.app, name="node")
 app.add_typer(trainer.app, name="trainer")
 app.add_typer(validator.app, name="validator")

@@ -1,7 +1,26 @@
-"""What a participant's heartbeats say about it."""
+"""What a participant's heartbeats and its standing on chain say about it: every combination."""
 
-from orchestrator.liveness import node_state
+from itertools import product
+
+import pytest
+
+from orchestrator.liveness import HEARTBEAT_SECONDS, node_state
 from protocol.api.run import NodeState
+
+BY_MISSES = {
+    -100.0: NodeState.HEALTHY,  # the clock was set back
+    0.0: NodeState.HEALTHY,
+    1.0: NodeState.HEALTHY,
+    1.49: NodeState.HEALTHY,
+    1.5: NodeState.UNHEALTHY,
+    2.5: NodeState.UNHEALTHY,
+    3.49: NodeState.UNHEALTHY,
+    3.5: NodeState.DEAD,
+    4.0: NodeState.DEAD,
+    1e9: NodeState.DEAD,
+    None: NodeState.WAITING,
+}
+"""Heartbeat intervals since the newest heartbeat → what a member is; None: there never was one."""
 
 
 def test_node_states() -> None:
@@ -12,3 +31,20 @@ def test_node_states() -> None:
     assert node_state(None, 0) is NodeState.WAITING
     assert node_state(100, 100, ejected=True, left=True) is NodeState.EJECTED
     assert node_state(100, 100, left=True) is NodeState.LEFT
+
+
+@pytest.mark.parametrize(("ejected", "left"), product((False, True), repeat=2))
+def test_the_chains_word_stands_over_every_heartbeat(ejected: bool, left: bool) -> None:
+    for misses, expected in BY_MISSES.items():
+        last = None if misses is None else 1e6
+        now = 1e6 if misses is None else 1e6 + misses * HEARTBEAT_SECONDS
+        wanted = NodeState.EJECTED if ejected else NodeState.LEFT if left else expected
+        assert node_state(last, now, ejected=ejected, left=left) is wanted, misses
+    assert {*BY_MISSES.values(), NodeState.EJECTED, NodeState.LEFT} == set(NodeState), "every state is reached"
+
+
+def test_without_news_a_state_only_decays() -> None:
+    order = [NodeState.HEALTHY, NodeState.UNHEALTHY, NodeState.DEAD]
+    found = [order.index(node_state(0.0, tenth / 10)) for tenth in range(0, 600)]
+    assert found == sorted(found)
+    assert set(found) == {0, 1, 2}

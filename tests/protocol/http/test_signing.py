@@ -9,9 +9,11 @@ from eth_account import Account
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.guard import NonceStore, RequestGuard
+from orchestrator.db import Database
+from orchestrator.guard import RequestGuard
+from orchestrator.nonces import NonceStore
 from protocol import eip712
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, MusterError
 from protocol.http.signing import Realm, RequestRefused, parse_headers, service_url, sign_request
 
 POOLS = "0x000000000000000000000000000000000000bEEF"
@@ -20,8 +22,12 @@ ACCOUNT = Account.create()
 NOW = 1_800_000_000.0
 
 
+def store_at(path: Path) -> NonceStore:
+    return NonceStore(Database(f"sqlite:///{path}"))
+
+
 def guard(tmp_path: Path, now: float = NOW, **options: object) -> RequestGuard:
-    return RequestGuard(REALM, NonceStore(tmp_path / "nonces.db"), clock=lambda: now, **options)  # type: ignore[arg-type]
+    return RequestGuard(REALM, store_at(tmp_path / "nonces.db"), clock=lambda: now, **options)  # type: ignore[arg-type]
 
 
 def signed(method: str = "POST", path: str = "/v1/slots?x=1", body: bytes = b"{}", **options: object) -> dict[str, str]:
@@ -168,9 +174,10 @@ def test_strangers_do_not_fill_the_store(tmp_path: Path) -> None:
 
 
 def test_old_nonces_are_forgotten_when_they_cannot_matter(tmp_path: Path) -> None:
-    store = NonceStore(tmp_path / "n.db")
+    store = store_at(tmp_path / "n.db")
     assert store.use("a", b"1", 1000.0)
     assert not store.use("a", b"1", 1000.0 + 599)
+    store.prune(1000.0 + 700)
     assert store.use("a", b"2", 1000.0 + 700)
     with sqlite3.connect(tmp_path / "n.db") as db:
         assert db.execute("SELECT count(*) FROM nonces").fetchone() == (1,)
@@ -198,8 +205,8 @@ def test_one_of_many_concurrent_replays_wins(tmp_path: Path) -> None:
 
 def test_a_damaged_store_is_named(tmp_path: Path) -> None:
     (tmp_path / "n.db").write_bytes(b"garbage" * 1000)
-    with pytest.raises(ConfigError, match=r"n\.db.*move the file away"):
-        NonceStore(tmp_path / "n.db")
+    with pytest.raises(MusterError, match=r"n\.db.*move it away"):
+        store_at(tmp_path / "n.db")
 
 
 def test_services_have_one_name() -> None:

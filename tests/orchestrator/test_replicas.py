@@ -1,0 +1,185 @@
+"""Several replicas over one database, of either kind: what one does the others know, and nothing happens twice."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import inspect, text
+
+from orchestrator.db import Database
+from orchestrator.heartbeats import Heartbeats
+from orchestrator.leader import Leader
+from orchestrator.lease_store import GRACE, LeaseStore
+from orchestrator.nonces import NonceQueue, NonceStore
+from orchestrator.supply import Lease
+from orchestrator.tables import Base
+from protocol.api.work import HeartbeatRequest
+from protocol.errors import ConfigError
+from tests.orchestrator.databases import KINDS, empty_database
+
+ALICE, BOB = "0x" + "11" * 20, "0x" + "22" * 20
+Open = Callable[[], Database]
+
+
+@pytest.fixture(params=KINDS)
+def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens one more replica's database."""
+    url, opened = empty_database(request.param, tmp_path), list[Database]()
+
+    def open_database() -> Database:
+        opened.append(Database(url))
+        return opened[-1]
+
+    yield open_database
+    for one in opened:
+        one.close()
+
+
+def lease(letter: str, node: str = ALICE, counter: int = 0, expires: float = 31.0) -> Lease:
+    return Lease(letter * 32, node, 0, counter, 1.0, expires, 600.0)
+
+
+def grant(store: LeaseStore, made: Lease, replaces: str | None = None) -> bool:
+    with store.granting() as granting:
+        granting.add(made, replaces)
+    return granting.news
+
+
+def test_a_nonce_is_used_once_over_all_replicas(replica: Open) -> None:
+    one, other = NonceStore(replica()), NonceStore(replica())
+    assert one.use(ALICE, b"1" * 32, 1.0)
+    assert not other.use(ALICE, b"1" * 32, 1.0)
+    assert other.use(BOB, b"1" * 32, 1.0)
+    assert one.use_many([(ALICE, b"2" * 32), (ALICE, b"2" * 32), (ALICE, b"1" * 32)], 1.0) == [True, False, False]
+    one.prune(1e9)
+    assert other.use(ALICE, b"1" * 32, 1.0)
+
+
+def test_of_many_replays_at_once_one_is_taken(replica: Open) -> None:
+    queues = [NonceQueue(NonceStore(replica())) for _ in range(2)]
+
+    async def replay() -> list[bool]:
+        uses = [queue.use(ALICE, bytes([n]) * 32, 1.0) for n in range(20) for queue in queues for _ in range(3)]
+        return list(await asyncio.gather(*uses))
+
+    assert sum(asyncio.run(replay())) == 20
+
+
+def test_heartbeats_are_known_everywhere_once_written(replica: Open) -> None:
+    one, other = Heartbeats(replica()), Heartbeats(replica())
+    one.take(ALICE, HeartbeatRequest(role="worker", name="w", metrics={"a": 1.5}), 100.0)
+    other.read()
+    assert other.newest() == {}
+    one.write()
+    other.read()
+    assert other.newest() == one.newest()
+    assert other.newest()[ALICE].metrics == {"a": 1.5}
+    other.take(ALICE, HeartbeatRequest(role="worker", name="later"), 102.0)
+    other.write()
+    one.read()
+    assert one.newest()[ALICE].name == "later"
+    assert Heartbeats(replica()).newest() == one.newest()
+
+
+def test_a_lease_of_one_replica_is_renewed_by_another_and_survives_both(replica: Open) -> None:
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, lease("a"))
+    assert other.find("a" * 32, ALICE, 2.0) is None
+    other.read()
+    known = other.find("a" * 32, ALICE, 2.0)
+    assert known == lease("a")
+    assert other.find("a" * 32, BOB, 2.0) is None
+    other.renew(known, 45.0)
+    other.write()
+    again = LeaseStore(replica())
+    assert again.find("a" * 32, ALICE, 40.0) == lease("a", expires=45.0)
+    assert again.granted == {ALICE: 1.0}
+
+
+def test_a_replica_that_grants_knows_first_what_the_others_granted(replica: Open) -> None:
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    assert not grant(one, lease("a"))
+    assert grant(other, lease("b", BOB))
+    assert {found.id[0] for found in other.open(2.0, lambda node: 0)} == {"a", "b"}
+    assert grant(one, lease("c", counter=1), replaces="a" * 32)
+    other.read()
+    assert {found.id[0] for found in other.open(2.0, lambda node: 0)} == {"b", "c"}
+
+
+def test_grants_of_two_replicas_at_once_all_become_known_to_both(replica: Open) -> None:
+    stores = [LeaseStore(replica()) for _ in range(2)]
+
+    def many(place: int) -> None:
+        for number in range(15):
+            made = Lease(f"{place:016x}{number:016x}", ALICE, 0, number, 1.0, 31.0, 600.0)
+            with stores[place].granting() as granting:
+                granting.add(made, None)
+            stores[place].renew(made, 50.0)
+            stores[place].write()
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(many, range(2)))
+    for store in stores:
+        store.read()
+        assert len(store.open(2.0, lambda node: 0)) == 30
+    assert {found.expires for found in LeaseStore(replica()).open(2.0, lambda node: 0)} == {50.0}
+
+
+def test_a_lease_ends_with_its_file_or_its_time_and_stays_ended(replica: Open) -> None:
+    one = LeaseStore(replica())
+    grant(one, lease("a"))
+    grant(one, lease("b", BOB))
+    assert [found.id[0] for found in one.open(2.0, lambda node: int(node == ALICE))] == ["b"]
+    assert one.open(31.0, lambda node: 0) == []
+    one.write()
+    assert LeaseStore(replica()).find("b" * 32, BOB, 30.0) is not None, "a renewal may still be on its way"
+    assert one.open(31.0 + GRACE, lambda node: 0) == []
+    one.write()
+    assert LeaseStore(replica()).open(2.0, lambda node: 0) == []
+
+
+def test_one_replica_leads_and_another_takes_over(replica: Open) -> None:
+    one, other = Leader(replica()), Leader(replica())
+    assert [one.leads(), other.leads(), one.leads()] == [True, False, True]
+    one.close()
+    assert other.leads()
+    assert not one.leads()
+    other.close()
+
+
+def test_migrations_make_the_tables_that_the_code_maps(replica: Open) -> None:
+    found = inspect(replica().engine)
+    assert set(found.get_table_names()) == {*Base.metadata.tables, "alembic_version"}
+    for name, table in Base.metadata.tables.items():
+        columns = {column["name"]: column["nullable"] for column in found.get_columns(name)}
+        assert columns == {column.name: column.nullable for column in table.columns}, name
+        assert set(found.get_pk_constraint(name)["constrained_columns"]) == {one.name for one in table.primary_key}
+        assert {index["name"] for index in found.get_indexes(name)} == {index.name for index in table.indexes}
+
+
+def test_a_database_from_before_migrations_is_taken_over_with_what_it_holds(replica: Open) -> None:
+    old = replica()
+    with old.session() as session:
+        for statement in (
+            "INSERT INTO slots (id, node, step, counter, granted, expires, ends, open) "
+            f"VALUES ('{'a' * 32}', '{ALICE}', 0, 0, 1, 31, 600, true)",
+            "DROP TABLE alembic_version",
+            "DROP TABLE nonces",
+            "DROP TABLE lease_changes",
+            "DROP INDEX slots_change",
+            "DROP INDEX tickets_node",
+            "ALTER TABLE slots DROP COLUMN change",
+        ):
+            session.execute(text(statement))
+    new = LeaseStore(replica())
+    assert new.find("a" * 32, ALICE, 2.0) == lease("a")
+    assert not grant(new, lease("b"))
+
+
+def test_a_database_of_a_newer_version_is_refused(replica: Open) -> None:
+    with replica().session() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(ConfigError, match="layout 9999, which this version of muster does not know"):
+        replica()
