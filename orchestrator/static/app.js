@@ -33,10 +33,11 @@ const source = run ? reportSource(run) : liveSource();
 let overview = null, shown = "", turn = 0;
 
 async function renew(moved = false) {
+  if (moved) byId("main").setAttribute("aria-busy", "true");
   const own = ++turn, route = parseRoute(location.hash), page = ROUTES[route.name]?.[route.id == null ? 0 : 1];
   let failure = "", content;
   try {
-    const [newest, data] = await Promise.all([source.get("overview"), page?.load(source, route)]);
+    const [newest, data] = await Promise.all([source.get("overview"), page?.load(source, route, () => renew())]);
     overview = newest;
     content = page ? page.view(data, {route, overview, source, now: overview.time, renew: () => renew()}) : nowhere();
   } catch (error) {
@@ -58,13 +59,14 @@ const missing = error => [heading("Not found"), el("p", {class: "empty"}, words(
 // changes what has changed.
 function place(route, content, moved) {
   const main = byId("main");
+  main.removeAttribute("aria-busy");
   if (shown !== location.hash) main.replaceChildren();
   patch(main, ...content);
   if (shown !== location.hash && moved) {
     scrollTo(0, 0);
     main.querySelector("h1")?.focus({preventScroll: true});
   }
-  shown = location.hash;
+  shown = document.documentElement.dataset.shown = location.hash;
 }
 
 function frame(route, page, failure) {

@@ -86,7 +86,7 @@ class Crowd:
             else Code.ACCEPT
             if chance < 0.96
             else Code.REJECT_SAMPLING
-            if chance < 0.97
+            if chance < 0.9602
             else (Code.MALFORMED if chance < 0.98 else Code.UNAVAILABLE if chance < 0.99 else Code.VOID)
         )
         sub = Submission(
@@ -193,6 +193,8 @@ def serve_crowd(home: Path, nodes: int = 1000, files: int = 100_000, *, evil: bo
     crowd, chain = Crowd(nodes, files), ScriptedChain()
     chain.create()
     desk = Desk(home, chain, now=crowd.now)
+    config = desk.service.config
+    desk.service.config = config.model_copy(update={"train": config.train.model_copy(update={"steps": 200})})
     if evil:
         crowd.pool.service_url = HOSTILE[0] * 300
         names = {

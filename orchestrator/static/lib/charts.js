@@ -3,7 +3,7 @@
 import {el, patch} from "./dom.js";
 import {figure} from "./format.js";
 
-const HEIGHT = 220, SMALL = 150, MOST_ROWS = 500;
+const HEIGHT = 200, SMALL = 150, MOST_ROWS = 500;
 const styled = (name, host) => getComputedStyle(host).getPropertyValue(name).trim();
 const paint = (tone, host) => resolved(`var(--c-${tone})`, host);
 
@@ -120,7 +120,7 @@ function options(spec, host, width, height, onCursor) {
     scales: {x: {time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : stacked
       ? [low - .6, high + .6] : [low, high]},
     y: {range: (_, low, high) => span(low, high, zero)}},
-    axes: [{...axis, space: 48, values: (_, ticks) => ticks.map(tick => Number.isInteger(tick) ? String(tick) : "")},
+    axes: [{...axis, space: 48, size: 26, gap: 4, values: (_, ticks) => ticks.map(tick => Number.isInteger(tick) ? String(tick) : "")},
       {...axis, size: 52, values: (_, ticks) => ticks.map(tick => format(tick))}],
     series: [{}, ...drawn.map(one => ({label: one.label, spanGaps: true,
       ...(stacked ? {fill: paint(one.tone, host), width: 0, stroke: paint(one.tone, host), points: {show: false},

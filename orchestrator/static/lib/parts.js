@@ -14,7 +14,7 @@ export const words = (text, most = 80) =>
   text ? el("bdi", {class: "words", title: text.length > most ? clipped(text, 500) : null}, clipped(text, most)) : "–";
 
 export const card = (title, {note, wide, id, action} = {}, ...children) =>
-  el("section", {class: `card ${wide ? "wide" : ""}`, "aria-label": title, id},
+  el("section", {class: `card ${wide ? "wide" : ""}`, id},
     el("div", {class: "card-head"}, el("h2", {}, title), action), ...children, note && el("p", {class: "note"}, note));
 
 // entries: [label, value (text or nodes), {tone, sub, href}].

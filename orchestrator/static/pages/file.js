@@ -9,11 +9,11 @@ import {figuresOf, meters} from "./figures.js";
 
 export const filePage = {
   title: ({id}) => `File ${id}`,
-  async load(source, {id, query}) {
+  async load(source, {id, query}, renew) {
     const file = await source.get(`submissions/${id}`);
-    const [verdicts, rollouts] = await Promise.all([source.get(`submissions/${id}/verdicts`).catch(failed),
-      source.get(`submissions/${id}/rollouts`, {after: query.after}).catch(failed)]);
-    return {file, verdicts, rollouts};
+    const votes = file.panels?.flatMap(one => one.members).filter(one => one.verdict).length;
+    return {file, verdicts: evidence(source, `submissions/${id}/verdicts`, {}, renew, votes),
+      rollouts: evidence(source, `submissions/${id}/rollouts`, {after: query.after}, renew)};
   },
   view({file, verdicts, rollouts}, {route, overview, now}) {
     return [
@@ -32,13 +32,25 @@ export const filePage = {
         card("What was measured", {wide: true, note: "From the verdicts that voters published; each is bound to its vote by "
           + "a hash on chain. A bar that reaches the mark at its end is at the threshold."}, checks(verdicts)),
         card("Prompts and completions", {wide: true, note: "Written by the node; shown as text, whatever it says."},
-          completions(rollouts), rollouts.rows ? pager({rows: rollouts.rows, total: rollouts.total, next: rollouts.next}, route)
+          completions(rollouts), rollouts?.rows ? pager({rows: rollouts.rows, total: rollouts.total, next: rollouts.next}, route)
             : null)),
     ];
   },
 };
 
-const failed = error => ({failed: error.message});
+// What is read from the bucket can take seconds: the page does not wait for it, and reads it once. Null while it is read.
+const read = new Map();
+function evidence(source, path, asked, renew, version = 0) {
+  const name = JSON.stringify([path, asked, version]);
+  if (!read.has(name)) {
+    read.set(name, null);
+    source.get(path, asked).catch(error => ({failed: error.message})).then(found => {
+      read.set(name, found);
+      renew();
+    });
+  }
+  return read.get(name);
+}
 
 // The end of a file in a sentence or two.
 function inWords(file, now) {
@@ -77,7 +89,10 @@ function dispute({dispute: found, canary, slashes}) {
   el("a", {href: link("disputes")}, "All disputes and penalties"));
 }
 
+const READING = "Reading the pool's bucket …";
+
 function checks(told) {
+  if (!told) return el("p", {class: "empty"}, READING);
   if (told.failed) return el("p", {class: "empty"}, told.failed);
   if (!told.verdicts.length) return el("p", {class: "empty"}, "No vote has been revealed yet.");
   return told.verdicts.map(one => el("details", {class: "verdict", open: one === told.verdicts[0]},
@@ -85,7 +100,7 @@ function checks(told) {
       el("span", {class: "dim"}, one.problem || ` ${Object.values(one.engine).join(" · ")} · ${plural(one.audited, "row")} `
         + "prefilled")),
     el("div", {class: "checks"}, ...one.findings.map(finding => el("article", {class: "check"},
-      el("h4", {}, finding.check, " ", pill(finding.code)), finding.note ? el("p", {}, words(finding.note, 300)) : null,
+      el("h3", {}, finding.check, " ", pill(finding.code)), finding.note ? el("p", {}, words(finding.note, 300)) : null,
       meters(figuresOf(finding.figures).judged),
       facts(figuresOf(finding.figures).others.map(([name, value]) => [name, words(shown(value), 120)])))))));
 }
@@ -93,6 +108,7 @@ function checks(told) {
 const shown = value => Array.isArray(value) ? value.map(figure).join(", ") || "none" : figure(value);
 
 function completions(told) {
+  if (!told) return el("p", {class: "empty"}, READING);
   if (told.failed || told.problem) return el("p", {class: "empty"}, told.failed || told.problem);
   return el("div", {class: "rollouts"}, ...told.rows.map(row => el("article", {class: "rollout"},
     el("h3", {}, `Problem ${row.problem + 1}, try ${row.sample + 1} `, pill(`reward ${figure(row.reward)}`,

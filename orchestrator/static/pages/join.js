@@ -23,8 +23,7 @@ export const joinPage = {
         card("As a node", {}, commands([["Check this computer", "muster doctor"],
           ["See what it would earn, and start", `muster node up --pool ${url}`],
           ["Later", "muster node status"]])),
-        card("As a validator", {}, commands([["Check this computer", "muster doctor"],
-          ["Bond a seat and judge", `muster validator up --pool ${url}`]])),
+        card("As a validator", {}, commands([["Bond a seat and judge", `muster validator up --pool ${url}`]])),
         card("As an onlooker", {}, commands([["Judge everything again yourself; no key is needed",
           `muster verify --orchestrator ${url} --deployment deployment.json`],
         ["Keep this run as one page", `muster run report --orchestrator ${url}`]]))),
@@ -33,4 +32,4 @@ export const joinPage = {
 };
 
 const commands = entries => el("ol", {class: "story"}, ...entries.map(([what, command]) =>
-  el("li", {}, what, el("pre", {class: "command", tabindex: 0, role: "region", "aria-label": what}, command))));
+  el("li", {}, what, el("pre", {class: "command", tabindex: 0, role: "region", "aria-label": `Command: ${command}`}, command))));

@@ -20,7 +20,8 @@ export const overviewPage = {
   view({overview, history}, {source}) {
     return [
       heading(words(overview.name), pill(overview.phase)),
-      lead(words(overview.task), " · ", words(overview.model), ` · pool ${overview.pool}`),
+      lead(words(overview.task), " · ", words(overview.model), ` · pool ${overview.pool} · ${overview.chain.network}, block `
+        + count(overview.chain.head)),
       source.run?.summary ? verdictOnRun(source.run.summary) : null,
       headline(overview),
       el("div", {class: "grid"},
@@ -82,7 +83,7 @@ function moneyCard(overview) {
 }
 
 function waitsCard({waits, time}) {
-  return card("Waiting for", {}, table("Who waits for what", [["Who", {main: true}], ["For"], ["Since", {n: true}]],
+  return card("Waiting for", {wide: true}, table("Who waits for what", [["Who", {main: true}], ["For"], ["Since", {n: true}]],
     waits.map(one => [words(one.who, 42), words(one.what), when(one.since, time)]), "Nobody waits for anything."));
 }
 
