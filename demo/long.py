@@ -19,7 +19,7 @@ from demo.footprint import SHORTEST, Footprint, Growth, Sample, growths, read_sa
 from demo.plan import CANARY, CHEAT, DemoPlan, cast
 from demo.pool import pool_config
 from demo.real import RealDemo, kept_ports
-from demo.results import problems, shown
+from demo.results import highlights, problems, shown
 from demo.run import Onlooker
 from demo.services.process import run_service
 from demo.supervisor import Supervisor
@@ -112,7 +112,8 @@ def main() -> int:
     found = list(facts(summary, read_samples(root / "footprint.jsonl")))
     for fact in found:
         print(f"{'yes' if fact.good else 'NO '} {fact.text}")
-    print(f"    trainer idle: {summary.trainer_idle_share:.0%}" if summary.trainer_idle_share is not None else "")
+    for line in highlights(summary):
+        print(line)
     return 0 if all(fact.good for fact in found) else 1
 
 
