@@ -47,7 +47,7 @@ class Indexer:
         found = reconcile(self._watch.state, self._watch.pool_id, self._suite)
         if found is not None and found.findings and not self._doubted:
             # An endpoint may serve a block's state before its logs: only what still differs later is said in public.
-            self._doubted = True
+            self._doubted, self._reconciled = True, (self._reconciled[0], time.monotonic())
             return
         self._doubted = False
         self.reconciliation, self._reconciled = found, (version, time.monotonic())
