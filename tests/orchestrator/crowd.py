@@ -203,7 +203,7 @@ def serve_crowd(home: Path, nodes: int = 1000, files: int = 100_000, *, evil: bo
         }
         desk.service.config = desk.service.config.model_copy(update=names)
     give_evidence(desk, crowd.state, evil=HOSTILE if evil else ())
-    desk.watch.projection = Still(crowd.state)  # type: ignore[assignment]
+    desk.watch.projection = Still(crowd.state)
     desk.watch.refresh()
     desk.watch.heard = desk.watch.moved = crowd.now
     with desk.db.session() as session:

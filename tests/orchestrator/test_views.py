@@ -26,7 +26,7 @@ def crowd() -> Crowd:
 @pytest.fixture
 def busy(desk: Desk, crowd: Crowd) -> Desk:
     """A desk over 60 nodes and 300 files."""
-    desk.watch.projection, desk.now = Still(crowd.state), crowd.now  # type: ignore[assignment]
+    desk.watch.projection, desk.now = Still(crowd.state), crowd.now
     return desk
 
 
@@ -124,8 +124,8 @@ def test_verdicts_and_rollouts_are_read_from_the_bucket_and_checked(busy: Desk, 
     assert rows["rows"][0]["text"] is True
     assert get(busy, "submissions/0/rollouts?after=120")["next"] is None
     assert is_error(busy.http.get("/v1/submissions/0/rollouts?after=128"), 404, "128 rows")
-    assert get(busy, "submissions/1/rollouts")["problem"] == "the file is not in the pool's bucket"
-    assert {one["problem"] for one in get(busy, "submissions/1/verdicts")["verdicts"]} == {
+    assert get(busy, "submissions/20/rollouts")["problem"] == "the file is not in the pool's bucket"
+    assert {one["problem"] for one in get(busy, "submissions/20/verdicts")["verdicts"]} == {
         "its voter has not published it"
     }
 

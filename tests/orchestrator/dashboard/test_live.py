@@ -26,7 +26,7 @@ def base(run: Desk) -> Iterator[str]:
 
 def advance(run: Desk, head: int) -> None:
     state = replace(run.watch.state, head=head, version=run.watch.state.version + 1)
-    run.watch.projection = Still(state)  # type: ignore[assignment]
+    run.watch.projection = Still(state)
 
 
 def test_a_change_is_shown_at_once_and_takes_nothing_from_the_reader(run: Desk, base: str, visit: Opening) -> None:
