@@ -46,7 +46,7 @@ class Network:
     def start_chain(self) -> None:
         plan = self.plan
         argv = ["-m", "demo.services.chain", "--data", str(plan.home("chain")), "--port", str(plan.chain_port)]
-        argv += ["--chain-id", str(plan.chain_id), "--with-parent"]
+        argv += ["--chain-id", str(plan.chain_id), "--keep-clock", "--with-parent"]
         self._start("chain", argv)
 
     def start_storage(self) -> None:
@@ -91,6 +91,7 @@ class Network:
             "s3": self.s3_settings().model_dump(mode="json"),
             "base": base,
             "carrier": carriers[0] if carriers else None,
+            "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
         }
         self._start_role("trainer", "trainer", values, torch=True)
 

@@ -17,6 +17,7 @@ from protocol.waits import wait_for
 
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _START_SECONDS = 60.0
+_BLOCK_SECONDS = 1
 _HISTORY = 64
 """Past blocks that keep their full state, for historical calls. Each is a copy: saving thousands would take seconds."""
 
@@ -44,17 +45,23 @@ class Anvil:
     def __init__(self, port: int, chain_id: int, log: Path) -> None:
         self.port, self.chain_id, self.log = port, chain_id, log
         command = [str(find_anvil()), "--host", "127.0.0.1", "--port", str(port), "--chain-id", str(chain_id)]
-        command += ["--block-time", "1", "--hardfork", "prague", "--quiet"]
+        command += ["--no-mining", "--hardfork", "prague", "--quiet"]
         # In a session of its own: Ctrl-C is for us, who save the state first.
         self._child = Child("anvil", [*command, "--prune-history", str(_HISTORY)], log)
 
-    def start(self, state: Path | None) -> None:
-        """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words."""
+    def start(self, state: Path | None, keep_clock: bool = False) -> None:
+        """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words.
+
+        `keep_clock`: the chain's clock goes on from the state's last block, so that no window runs out while it is off.
+        """
         self.log.unlink(missing_ok=True)
         if state is not None:
             self._child.argv += ["--load-state", str(state)]
         self._child.start()
         wait_for("anvil to answer", self._answers, timeout=_START_SECONDS, poll=0.05, hint=f"see {self.log}")
+        if state is not None and keep_clock:
+            self.call("anvil_setTime", int(self.call("eth_getBlockByNumber", "latest", False)["timestamp"], 16))
+        self.call("evm_setIntervalMining", _BLOCK_SECONDS)
 
     def _answers(self) -> bool:
         if not self.running():
