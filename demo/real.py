@@ -31,7 +31,7 @@ from protocol.files import write_atomic
 
 SOURCE = "SmolLM2-135M-Instruct, dequantised from Q4_1"
 RISE = 0.35
-CALIBRATION_FILES = 24
+CALIBRATION_FILES = 16
 
 
 class RealDemo(Demo):

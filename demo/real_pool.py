@@ -21,7 +21,7 @@ TASK = TaskConfig(
     params={
         "min_terms": 2,
         "max_terms": 2,
-        "min_digits": 1,
+        "min_digits": 2,
         "max_digits": 2,
         "operators": ["+"],
         "allow_parentheses": False,
@@ -32,13 +32,13 @@ TASK = TaskConfig(
 )
 TURNS = (
     ChatTurn(role="system", content="You are a calculator."),
-    ChatTurn(role="user", content="Calculate 7 + 60."),
-    ChatTurn(role="assistant", content="7 + 60 = 67"),
+    ChatTurn(role="user", content="Calculate 20 + 14."),
+    ChatTurn(role="assistant", content="20 + 14 = 34"),
 )
 
 
 def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> PoolConfig:
-    """Sums of two numbers up to 10 or 100, after one worked example; a step takes four files of 4 problems × 8."""
+    """Sums of two numbers up to 100, after one worked example; a step takes four files of 4 problems × 8."""
     return PoolConfig(
         name=f"real-{seed}",
         model=ModelConfig(
