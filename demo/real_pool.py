@@ -56,7 +56,7 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
             steps=steps,
             files_per_step=4,
             async_level=1,
-            optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=2e-5)),
+            optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=2.5e-5)),
         ),
         evaluation=EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=128),)),
     )
