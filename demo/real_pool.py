@@ -15,7 +15,8 @@ from protocol.config import (
 )
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 
-CHEAT = "seed"  # noise of its own: what bf16 arithmetic leaves no doubt about
+# Weights far enough off that thresholds as wide as bf16 arithmetic's leave no doubt.
+CHEAT, CANARY = "weights-noise=0.05", "weights-noise=0.1"
 TASK = TaskConfig(
     name="reasoning_gym/basic_arithmetic",
     params={
@@ -64,5 +65,5 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
 
 def real_plan(root: Path, seed: int, steps: int, ports: tuple[int, int, int]) -> DemoPlan:
     """The demo's participants in bf16, with longer windows. ports: of chain, S3 and HTTP."""
-    nodes, validators = cast(CHEAT, CHEAT)
+    nodes, validators = cast(CHEAT, CANARY)
     return DemoPlan(root, seed, steps, *ports, nodes, validators, dtype="bfloat16", trainer_threads=2, patience=4)
