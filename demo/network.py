@@ -92,6 +92,7 @@ class Network:
             "base": base,
             "carrier": carriers[0] if carriers else None,
             "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
+            "memory": {"row_tokens": self.plan.trainer_row_tokens},
         }
         self._start_role("trainer", "trainer", values, torch=True)
 

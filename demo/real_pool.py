@@ -66,4 +66,15 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
 def real_plan(root: Path, seed: int, steps: int, ports: tuple[int, int, int]) -> DemoPlan:
     """The demo's participants in bf16, with longer windows. ports: of chain, S3 and HTTP."""
     nodes, validators = cast(CHEAT, CANARY)
-    return DemoPlan(root, seed, steps, *ports, nodes, validators, dtype="bfloat16", trainer_threads=2, patience=4)
+    return DemoPlan(
+        root,
+        seed,
+        steps,
+        *ports,
+        nodes,
+        validators,
+        dtype="bfloat16",
+        trainer_threads=2,
+        trainer_row_tokens=1024,
+        patience=4,
+    )

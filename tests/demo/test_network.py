@@ -29,6 +29,7 @@ def test_the_trainer_measures_held_out_reward_in_what_the_workers_compute_in(net
     network.start_trainer(POOL, Path("base"))
     told = json.loads((network.plan.root / "configs" / "trainer.json").read_text())
     assert told["engine"] == {"name": "transformers", "dtype": "bfloat16", "threads": 2}
+    assert told["memory"] == {"row_tokens": 1024}, "rows of the default size take nine gigabytes of this model"
     network.start_worker(POOL, network.plan.nodes[0])
     node = json.loads((network.plan.root / "configs" / f"worker-{network.plan.nodes[0].name}.json").read_text())
     assert node["engine"]["dtype"] == told["engine"]["dtype"]
