@@ -58,7 +58,7 @@ class Network:
             self._wait(f"{name} to start", partial(self._is_ready, name), name)
 
     def _is_ready(self, name: str) -> bool:
-        return "READY" in self._child(name).log_path.read_text()
+        return "READY" in self._child(name).said()
 
     # ---- The pool owner's processes
 
