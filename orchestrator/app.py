@@ -11,6 +11,10 @@ from orchestrator.limits import Buckets
 from orchestrator.outermost import Limits
 from orchestrator.routes import VERSION, Views, router, signed
 from orchestrator.service import Service
+from orchestrator.views.answers import Answers
+from orchestrator.views.dashboard import Dashboard
+from orchestrator.views.events import router as events
+from orchestrator.views.routes import router as views
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 DESCRIPTION = (
@@ -41,9 +45,13 @@ def create_app(
     )
     app.state.service, app.state.guard = service, guard
     app.state.signers = Buckets(rate / 2, burst / 2)
-    app.state.views = Views(service, view_seconds)
+    app.state.dashboard, app.state.answers = Dashboard(service, view_seconds), Answers(view_seconds)
+    app.state.views = Views(service, app.state.answers)
+    app.state.streams = set()
     add_error_handlers(app)
     app.add_middleware(Limits, clients=Buckets(rate, burst))
     app.include_router(signed)
     app.include_router(router)
+    app.include_router(views)
+    app.include_router(events)
     return app

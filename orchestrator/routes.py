@@ -1,7 +1,6 @@
 """The orchestrator's routes (docs/orchestrator.md): who may call each, what it takes and answers."""
 
-import threading
-import time
+import gzip
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from orchestrator.metrics import exposition
 from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
 from orchestrator.status import dashboard, record, status
+from orchestrator.views.answers import Answers
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
 
@@ -35,29 +35,18 @@ def _service(request: Request) -> Service:
 
 
 class Views:
-    """The newest answer of each public view; computed at most every `seconds`, however many look."""
+    """The newest answer of each public view."""
 
-    def __init__(self, service: Service, seconds: float) -> None:
-        self._service, self._seconds = service, seconds
-        self._locks: dict[str, threading.Lock] = {}
-        self._answers: dict[str, tuple[float, str]] = {}
+    def __init__(self, service: Service, answers: Answers) -> None:
+        self._service, self._answers = service, answers
 
     def answer(self, view: Callable[[Service], ResponseBody]) -> Response:
-        content = self.text(view.__name__, lambda: view(self._service).model_dump_json())
+        content = self._answers.get(view.__name__, lambda: view(self._service).model_dump_json())
         return Response(content, media_type="application/json")
 
-    def text(self, name: str, make: Callable[[], str]) -> str:
-        """What `make` returned not long ago. A view that takes long is made less often: never for more than a tenth of
-        the time."""
-        with self._locks.setdefault(name, threading.Lock()):
-            until, content = self._answers.get(name, (0.0, ""))
-            began = time.monotonic()
-            if not content or began >= until:
-                content = make()
-                ended = time.monotonic()
-                pause = max(self._seconds, 9 * (ended - began)) if self._seconds else 0.0
-                self._answers[name] = (ended + pause, content)
-            return content
+    def metrics(self) -> Response:
+        content = self._answers.get("metrics", lambda: exposition(self._service))
+        return Response(content, media_type=CONTENT_TYPE_LATEST)
 
 
 def _views(request: Request) -> Views:
@@ -115,8 +104,8 @@ def get_ready(service: Orchestrator) -> run.Readiness:
 
 # Not in the OpenAPI document: it is text for Prometheus.
 @router.get(endpoints.METRICS, include_in_schema=False)
-def get_metrics(views: PublicViews, service: Orchestrator) -> Response:
-    return Response(views.text("metrics", lambda: exposition(service).decode()), media_type=CONTENT_TYPE_LATEST)
+def get_metrics(views: PublicViews) -> Response:
+    return views.metrics()
 
 
 @router.get(endpoints.STATUS.path, tags=["run"], summary="Where the run stands", response_model=run.RunStatus)
@@ -149,9 +138,12 @@ def get_object(key: str, request: Request, service: Orchestrator) -> RedirectRes
 
 
 @router.get("/", tags=["pages"], summary="The dashboard, for people", response_class=Response, responses=PAGE)
-def get_page() -> HTMLResponse:
-    content, policy = live_page()
-    return HTMLResponse(content, headers={"Content-Security-Policy": policy})
+def get_page(request: Request) -> HTMLResponse:
+    packed, policy = live_page()
+    headers = {"Content-Security-Policy": policy, "Vary": "Accept-Encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return HTMLResponse(gzip.decompress(packed), headers=headers)
+    return HTMLResponse(packed, headers=headers | {"Content-Encoding": "gzip"})
 
 
 @router.get("/docs", tags=["pages"], summary="This interface, for people", response_class=Response, responses=PAGE)

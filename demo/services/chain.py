@@ -44,6 +44,7 @@ def main() -> int:
     try:
         anvil.start(saved_state(state))
         anvil.save(state)  # before anybody sees it: a chain has one genesis block for good
+        anvil.mine()
         block = int(anvil.call("eth_blockNumber"), 16)
         where = f"http://127.0.0.1:{options.port} chain_id={options.chain_id} block={block}"
         print(f"READY {where} seconds={time.monotonic() - started:.2f}", flush=True)

@@ -118,6 +118,15 @@ def test_historical_block_hashes_contract(chain: ServiceProcess) -> None:
         assert rpc(chain, "eth_call", call, "latest") == block(chain, hex(number))[2]
 
 
+def test_only_the_newest_blocks_keep_their_state(chain: ServiceProcess) -> None:
+    rpc(chain, "anvil_mine", hex(100), hex(1))
+    height = block(chain)[0]
+    wait_for("the state to be saved", lambda: _saved_block(chain) >= height, 15)
+    saved = json.loads((chain.data / "state.json").read_text())
+    assert len(saved["blocks"]) > 100
+    assert 2 <= len(saved["historical_states"]) <= 64
+
+
 def test_dead_anvil_ends_the_service(chain: ServiceProcess) -> None:
     (child,) = anvil_of(chain)
     os.kill(child, signal.SIGKILL)
