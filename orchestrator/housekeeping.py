@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import DBAPIError
 
-from orchestrator.heartbeats import Heartbeats
+from orchestrator.heartbeats import NewestHeartbeats
 from orchestrator.leader import Leader
 from orchestrator.leases import Leases
 from orchestrator.nonces import NonceStore
@@ -20,7 +20,7 @@ class Housekeeper:
     """Start it, stop it. A database that does not answer is asked again: nothing in memory is lost meanwhile."""
 
     def __init__(
-        self, heartbeats: Heartbeats, leases: Leases, nonces: NonceStore, leader: Leader, seconds: float
+        self, heartbeats: NewestHeartbeats, leases: Leases, nonces: NonceStore, leader: Leader, seconds: float
     ) -> None:
         self._work: list[Callable[[], None]] = [heartbeats.write, leases.write, heartbeats.read, leases.read_reports]
         self._nonces, self._leader, self._seconds = nonces, leader, seconds

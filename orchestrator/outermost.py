@@ -22,7 +22,7 @@ SECURITY_HEADERS = {
 }
 
 
-class Limits:
+class RequestLimits:
     """Answers at most what the buckets of `clients` allow each address."""
 
     def __init__(self, app: ASGIApp, clients: Buckets) -> None:

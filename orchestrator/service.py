@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from orchestrator import trained
 from orchestrator.db import Database
-from orchestrator.heartbeats import Heartbeats
+from orchestrator.heartbeats import NewestHeartbeats
 from orchestrator.http_errors import HttpError
 from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
@@ -70,7 +70,7 @@ class Service:
         )
         self.leases = Leases(parts.db, parts.watch, rule, shape.rows * shape.max_new_tokens, parts.clock)
         self.uploads = parts.uploads
-        self.heartbeats = Heartbeats(parts.db)
+        self.heartbeats = NewestHeartbeats(parts.db)
         self._batched = parts.batched
 
     def slot(self, address: str, body: work.SlotRequest) -> work.SlotResponse:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import inspect, text
 
 from orchestrator.db import Database
-from orchestrator.heartbeats import Heartbeats
+from orchestrator.heartbeats import NewestHeartbeats
 from orchestrator.leader import Leader
 from orchestrator.lease_store import GRACE, LeaseStore
 from orchestrator.nonces import NonceQueue, NonceStore
@@ -68,7 +68,7 @@ def test_of_many_replays_at_once_one_is_taken(replica: Open) -> None:
 
 
 def test_heartbeats_are_known_everywhere_once_written(replica: Open) -> None:
-    one, other = Heartbeats(replica()), Heartbeats(replica())
+    one, other = NewestHeartbeats(replica()), NewestHeartbeats(replica())
     one.take(ALICE, HeartbeatRequest(role="worker", name="w", metrics={"a": 1.5}), 100.0)
     other.read()
     assert other.newest() == {}
@@ -80,7 +80,7 @@ def test_heartbeats_are_known_everywhere_once_written(replica: Open) -> None:
     other.write()
     one.read()
     assert one.newest()[ALICE].name == "later"
-    assert Heartbeats(replica()).newest() == one.newest()
+    assert NewestHeartbeats(replica()).newest() == one.newest()
 
 
 def test_a_lease_of_one_replica_is_renewed_by_another_and_survives_both(replica: Open) -> None:
