@@ -33,7 +33,7 @@ def test_node_states() -> None:
     assert node_state(100, 100, left=True) is NodeState.LEFT
 
 
-@pytest.mark.parametrize(("ejected", "left"), product((False, True), repeat=2))
+@pytest.mark.parametrize(("ejected", "left"), list(product((False, True), repeat=2)))
 def test_the_chains_word_stands_over_every_heartbeat(ejected: bool, left: bool) -> None:
     for misses, expected in BY_MISSES.items():
         last = None if misses is None else 1e6
