@@ -16,7 +16,7 @@ _OVERLAP = 5.0
 """Seconds by which another replica's clock or writing may lag."""
 
 
-class Heartbeats:
+class NewestHeartbeats:
     """Safe to share between threads. What a killed replica had not written, its participants repeat in seconds."""
 
     def __init__(self, db: Database) -> None:
