@@ -95,8 +95,8 @@ class Safeguards(BaseModel):
 class RunSummary(BaseModel):
     """A run of `seconds`. Rewards are mean task rewards, the first and the last on held-out problems.
 
-    honest_rejected: files of nodes that were not meant to cheat that were rejected; accepted_untrained: files that were paid
-    for and never used; agreement: how validators' verdicts compare, safeguards: what the chain's rules did, null where
+    honest_rejected: rejected files of nodes that were not meant to cheat; accepted_untrained: files that were paid for
+    and never used; agreement: how validators' verdicts compare, safeguards: what the chain's rules did, null where
     nobody looked;
     ledger_matches_chain, escrow_balanced: true only if compared at the end of the run; trained_then_rejected,
     trained_twice: sequences of files, which should be none.
