@@ -99,12 +99,11 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         if (d.resolved) revert AlreadyResolved();
         d.resolved = true;
         code = d.code;
+        // nobody has appealed: there is no verdict before the window in which a canary can be opened is over
         used = juries.discharge(d.trial);
-        if (d.appellant != address(0)) used += juries.discharge(d.appealTrial);
         emit DisputeCancelled(pool, sequence);
         emit DisputeResolved(pool, sequence, code, false, 0);
         token.safeTransfer(d.disputer, d.deposit);
-        if (d.appellant != address(0)) token.safeTransfer(d.appellant, d.appealDeposit);
     }
 
     /// @inheritdoc IAppeals

@@ -74,7 +74,7 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
         c.slash = params.values().canarySlash;
         _accuse(c, pool, sequence);
         c.deposit = c.accused.length * c.slash + uint256(t.jury) * t.juryFee;
-        emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit, block.timestamp);
+        emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit);
         if (c.accused.length != 0) _summon(c, pool, sequence, t.jury);
         token.safeTransferFrom(msg.sender, address(this), c.deposit + fees);
         _send(address(juries), fees);

@@ -44,7 +44,7 @@ contract Pools is Budgets, Files {
 
     /// @inheritdoc IPools
     function accountOf(uint256 pool, address node) external view returns (Account memory) {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         return Account({
             earned: a.earned(),
             spent: a.spent(),
@@ -82,7 +82,7 @@ contract Pools is Budgets, Files {
         view
         returns (uint256 units, uint256 amount)
     {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         uint256 f = _files[_id(pool, sequence)];
         uint256 barrier = a.barrier();
         bool vested = block.timestamp >= f.finalAt() && (barrier == 0 || f.finalAt() <= barrier);

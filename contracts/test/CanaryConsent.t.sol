@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IAppeals} from "../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../src/interfaces/ICanaries.sol";
+import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
@@ -60,11 +62,11 @@ contract CanaryConsentTest is Planting {
         FileData memory f = files[pool][s];
         ICanaries.Planted memory p = _opening(f);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        vm.expectRevert();
+        vm.expectRevert(IAppeals.NoDispute.selector); // its file is held, and by no dispute
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
         canaries.conclude(pool, s, f);
-        vm.expectRevert();
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Final));
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
         vm.expectRevert(ICanaries.AlreadyConcluded.selector);

@@ -60,13 +60,7 @@ contract RewardsTest is Network {
         t.appealJury = 7;
         _openSeats(7); // as many as such a pool needs: 18
         _nextEpoch();
-        vm.prank(operator);
-        pools.leavePool(pool, node);
-        _wait(20_000);
-        pool = _createPool(t);
-        vm.prank(operator);
-        pools.join(pool, node);
-        _step();
+        _moveTo(t);
         s = _submit();
         _voteAll(0, Codes.ACCEPT);
         trial = _dispute(stranger, s);

@@ -90,9 +90,10 @@ abstract contract Lanes is Nodes {
         bytes32 root = work.root;
         bytes32 fileHash = work.fileHash;
         uint256 id = _id(pool, sequence);
-        uint160 digest = _digest(_inner(root, fileHash, packed, id), msg.sender);
+        uint256 placed = PackedWork.placed(packed, id);
+        uint160 digest = _digest(_inner(root, fileHash, placed), msg.sender);
         _files[id] = FileSlot.pack(digest, units, block.number, 0, FileSlot.PENDING);
-        emit WorkSubmitted(pool, msg.sender, (sequence << 96) | packed, root, fileHash);
+        emit WorkSubmitted(msg.sender, placed, root, fileHash);
         return (p, a.submitted(units), sequence);
     }
 

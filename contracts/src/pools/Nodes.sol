@@ -35,30 +35,30 @@ abstract contract Nodes is PoolBase, EIP712 {
 
     /// @inheritdoc IPools
     function leavePool(uint256 pool, address node) external {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         if (a.limit() == 0) revert NotMember();
         _onlyNode(node, stakes.operatorOf(node));
-        _accounts[pool][node].w = a.withLimit(0);
+        _accounts[_member(pool, node)].w = a.withLimit(0);
         emit NodeLeft(pool, node, false);
         stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @inheritdoc IPools
     function removeNode(uint256 pool, address node) external onlyOwner(pool) {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         if (a.removed()) revert Removed();
         bool member = a.limit() != 0;
-        _accounts[pool][node].w = (member ? a.withLimit(0) : a) | AccountSlot.REMOVED;
+        _accounts[_member(pool, node)].w = (member ? a.withLimit(0) : a) | AccountSlot.REMOVED;
         emit NodeLeft(pool, node, true);
         if (member) stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @inheritdoc IPools
     function refresh(uint256 pool, address node) external {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         if (a.limit() == 0) revert NotMember();
         uint256 limit = _limit(pool, _pools[pool].w, stakes.stakeOf(node));
-        _accounts[pool][node].w = a.withLimit(limit);
+        _accounts[_member(pool, node)].w = a.withLimit(limit);
         emit LimitSet(pool, node, limit);
     }
 
@@ -73,7 +73,7 @@ abstract contract Nodes is PoolBase, EIP712 {
             revert WrongStatus(Status(p.status()));
         }
         if (params.paused()) revert Paused();
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         if (a.removed() || a.slashed()) revert Removed();
         if (a.limit() != 0) revert AlreadyMember();
         (address operator, uint256 stake) = stakes.bind(node, pool, _desks[pool].minStake);
@@ -82,7 +82,7 @@ abstract contract Nodes is PoolBase, EIP712 {
         // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
         uint256 steps = p.steps();
         uint256 step = steps != 0 && block.number < _desks[pool].seedBlock ? steps - 1 : steps;
-        _accounts[pool][node].w = a.withLimit(limit).withJoinedStep(step);
+        _accounts[_member(pool, node)].w = a.withLimit(limit).withJoinedStep(step);
         emit NodeJoined(pool, node, operator, step, limit);
     }
 
@@ -100,8 +100,8 @@ abstract contract Nodes is PoolBase, EIP712 {
 
     /// @dev One frozen file less.
     function _thaw(uint256 pool, address node) internal {
-        uint256 a = _accounts[pool][node].w.frozenLess();
-        _accounts[pool][node].w = a;
+        uint256 a = _accounts[_member(pool, node)].w.frozenLess();
+        _accounts[_member(pool, node)].w = a;
         if (a.frozen() == 0) emit NodeReleased(pool, node);
     }
 
@@ -109,7 +109,7 @@ abstract contract Nodes is PoolBase, EIP712 {
     function _relimit(uint256 pool, address node, uint256 stake) internal returns (bool stays) {
         stays = stake >= _desks[pool].minStake;
         uint256 limit = stays ? _limit(pool, _pools[pool].w, stake) : 0;
-        _accounts[pool][node].w = _accounts[pool][node].w.withLimit(limit);
+        _accounts[_member(pool, node)].w = _accounts[_member(pool, node)].w.withLimit(limit);
         if (stays) emit LimitSet(pool, node, limit);
         else emit NodeLeft(pool, node, false);
     }

@@ -62,7 +62,8 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     mapping(uint256 pool => Word) internal _pools;
     mapping(uint256 pool => Desk) internal _desks;
     mapping(uint256 pool => mapping(uint256 step => Step)) internal _steps;
-    mapping(uint256 pool => mapping(address node => Word)) internal _accounts;
+    /// By pool << 160 | node.
+    mapping(uint256 member => Word) internal _accounts;
     /// By pool << 32 | sequence.
     mapping(uint256 id => uint256 slot) internal _files;
 
@@ -95,7 +96,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     /// @inheritdoc IPools
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) public pure returns (bytes32) {
         uint256 packed = PackedWork.pack(file.step, file.counter, file.units, file.rows);
-        return _inner(file.root, file.fileHash, packed, _id(pool, sequence));
+        return _inner(file.root, file.fileHash, PackedWork.placed(packed, _id(pool, sequence)));
     }
 
     /// @inheritdoc IPools
@@ -116,16 +117,19 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         return (pool << 32) | sequence;
     }
 
-    /// @dev keccak256(abi.encode(root, fileHash, packed, id)); every submission pays for it, so the words lie beyond the
-    /// free memory pointer, which stays where it is.
-    function _inner(bytes32 root, bytes32 fileHash, uint256 packed, uint256 id) internal pure returns (bytes32 inner) {
+    function _member(uint256 pool, address node) internal pure returns (uint256) {
+        return (pool << 160) | uint160(node);
+    }
+
+    /// @dev keccak256(abi.encode(root, fileHash, placed)); every submission pays for it, so the words lie beyond the free
+    /// memory pointer, which stays where it is.
+    function _inner(bytes32 root, bytes32 fileHash, uint256 placed) internal pure returns (bytes32 inner) {
         assembly ("memory-safe") {
             let words := mload(0x40)
             mstore(words, root)
             mstore(add(words, 0x20), fileHash)
-            mstore(add(words, 0x40), packed)
-            mstore(add(words, 0x60), id)
-            inner := keccak256(words, 0x80)
+            mstore(add(words, 0x40), placed)
+            inner := keccak256(words, 0x60)
         }
     }
 
