@@ -11,16 +11,16 @@ import {ISeats} from "./interfaces/ISeats.sol";
 import {Audit} from "./libraries/Audit.sol";
 import {Codes} from "./libraries/Codes.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
+import {TypedData} from "./libraries/TypedData.sol";
 import {FileData, PoolTerms, Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
-import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
 /// @title Canaries
-contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
+contract Canaries is ICanaries, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
 
     /// @inheritdoc ICanaries
@@ -40,7 +40,7 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
     /// Seats slashed in a lane, by pool << 32 | lane: one slash per seat and lane.
     mapping(uint256 id => mapping(uint256 seat => bool)) private _slashed;
 
-    constructor(Suite memory suite) EIP712("muster-canaries", "1") {
+    constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.canaries);
         token = IERC20(suite.token);
         params = IParams(suite.params);
@@ -112,7 +112,8 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
 
     /// @inheritdoc ICanaries
     function consentDigest(bytes32 leaf) public view returns (bytes32) {
-        return _hashTypedDataV4(keccak256(abi.encode(CONSENT_TYPEHASH, leaf)));
+        bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, leaf));
+        return TypedData.digest(keccak256("muster-canaries"), address(this), hash);
     }
 
     /// @inheritdoc ICanaries

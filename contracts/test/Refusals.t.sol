@@ -457,6 +457,8 @@ contract RefusalsTest is Planting {
             _step();
         }
         _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(1, 4, w))), IPools.StepOutOfRange.selector);
+        uint256 far = type(uint192).max; // the most that its word holds
+        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(far, 4, w))), IPools.StepOutOfRange.selector);
         _yes(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(2, 4, w))));
         _yes(node, p, abi.encodeCall(pools.announceMirror, (pool, 17, "https://mirror")));
         assertEq(court.termsOf(pool).rate, 1e6);

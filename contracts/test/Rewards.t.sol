@@ -95,20 +95,6 @@ contract RewardsTest is Network {
         }
     }
 
-    /// Who cancels a dispute owes every juror that revealed, in both juries; both deposits go back.
-    function test_cancelledAppealGivesBothDepositsBack() public {
-        (uint256 s,,) = _appealed();
-        uint256 disputers = token.balanceOf(stranger);
-        uint256 appellants = token.balanceOf(operator);
-        vm.prank(address(canaries));
-        (uint256 code, uint256 used) = appeals.cancel(pool, s);
-        assertEq(code, Codes.ACCEPT);
-        assertEq(used, (5 + 7) * 5e8);
-        assertEq(token.balanceOf(stranger) - disputers, appeals.depositOf(pool, 0));
-        assertEq(token.balanceOf(operator) - appellants, appeals.depositOf(pool, 1));
-        assertEq(token.balanceOf(address(appeals)), 0);
-    }
-
     function test_secondJuryHasNobodyOfTheFirstNorOfTheCommittee() public {
         (, uint256 trial, uint256 appealTrial) = _appealed();
         uint256[] memory members = court.roundOf(pool, 0, 0).seats;

@@ -103,7 +103,7 @@ interface IPools {
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
     /// @notice placed = pool << 128 | sequence << 96 | packed; packed = step << 64 | counter << 40 | units << 16 | rows:
     /// the same word that `innerHash` binds.
-    event WorkSubmitted(address indexed node, uint256 placed, bytes32 root, bytes32 fileHash);
+    event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
     /// @notice Another place to fetch a file from. Only the submission's own node is to be believed.
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
     /// @notice A file's outcome by its committee (or void, or late). Final at `time` unless disputed.

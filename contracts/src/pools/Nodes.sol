@@ -5,19 +5,17 @@ import {IPools} from "../interfaces/IPools.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
+import {TypedData} from "../libraries/TypedData.sol";
 import {PoolBase} from "./PoolBase.sol";
-import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /// @title Nodes
 /// @notice A node's account in a pool: joining, leaving, being removed, and the limit that its stake gives it.
-abstract contract Nodes is PoolBase, EIP712 {
+abstract contract Nodes is PoolBase {
     using AccountSlot for uint256;
     using PoolSlot for uint256;
 
     bytes32 public constant INVITE_TYPEHASH = keccak256("Invite(uint256 pool,address node,uint256 expiry)");
-
-    constructor() EIP712("muster-pools", "1") {}
 
     /// @inheritdoc IPools
     function join(uint256 pool, address node) external {
@@ -64,7 +62,8 @@ abstract contract Nodes is PoolBase, EIP712 {
 
     /// @inheritdoc IPools
     function inviteDigest(uint256 pool, address node, uint256 expiry) public view returns (bytes32) {
-        return _hashTypedDataV4(keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry)));
+        bytes32 hash = keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry));
+        return TypedData.digest(keccak256("muster-pools"), address(this), hash);
     }
 
     function _join(uint256 pool, address node) private {

@@ -101,7 +101,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function digestOf(bytes32 inner, address node) public pure returns (bytes20) {
-        return bytes20(_digest(inner, node));
+        return bytes20(uint160(_digest(inner, node)));
     }
 
     // Modifiers are copied wherever they stand; what they check stands here once.
@@ -133,8 +133,8 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         }
     }
 
-    function _digest(bytes32 inner, address node) internal pure returns (uint160) {
-        return uint160(uint256(Hashes.efficientKeccak256(inner, bytes32(uint256(uint160(node))))) >> 96);
+    function _digest(bytes32 inner, address node) internal pure returns (uint256) {
+        return uint256(Hashes.efficientKeccak256(inner, bytes32(uint256(uint160(node))))) >> 96;
     }
 
     /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.
