@@ -10,6 +10,7 @@ import {IPools} from "./interfaces/IPools.sol";
 import {ISeats} from "./interfaces/ISeats.sol";
 import {Audit} from "./libraries/Audit.sol";
 import {Codes} from "./libraries/Codes.sol";
+import {FileId} from "./libraries/FileId.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {TypedData} from "./libraries/TypedData.sol";
 import {FileData, PoolTerms, Suite} from "./libraries/Types.sol";
@@ -35,7 +36,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     IJuries public immutable juries;
     IAppeals public immutable appeals;
 
-    /// By pool << 32 | sequence.
+    /// By FileId.
     mapping(uint256 id => Canary) private _canaries;
     /// Seats slashed in a lane, by pool << 32 | lane: one slash per seat and lane.
     mapping(uint256 id => mapping(uint256 seat => bool)) private _slashed;
@@ -66,7 +67,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         _checkPlanted(pool, file, planted);
         _checkRollout(pool, sequence, file, rollout, t.auditRate);
 
-        Canary storage c = _canaries[_id(pool, sequence)];
+        Canary storage c = _canaries[FileId.checked(pool, sequence)];
         uint256 fees;
         (c.code, fees) = _take(pool, sequence, file);
         c.owner = msg.sender;
@@ -82,7 +83,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
 
     /// @inheritdoc ICanaries
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Canary storage c = _canaries[_id(pool, sequence)];
+        Canary storage c = _canaries[FileId.checked(pool, sequence)];
         if (c.owner == address(0)) revert NotOpened();
         if (c.concluded) revert AlreadyConcluded();
         (uint256 verdict, bool replaced) = _verdict(c);
@@ -98,7 +99,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
 
     /// @inheritdoc ICanaries
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory) {
-        return _canaries[_id(pool, sequence)];
+        return _canaries[FileId.checked(pool, sequence)];
     }
 
     /// @inheritdoc ICanaries
@@ -203,7 +204,7 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     /// @dev Frees the accused, and slashes them when the jury agrees.
     function _slash(Canary storage c, uint256 pool, uint256 sequence, uint256 verdict) private returns (uint256 taken) {
         bool upheld = _outcome(c, verdict) == Codes.CANARY;
-        mapping(uint256 => bool) storage slashed = _slashed[_id(pool, sequence >> 4)];
+        mapping(uint256 => bool) storage slashed = _slashed[FileId.checked(pool, sequence >> 4)];
         for (uint256 i = 0; i < c.accused.length; ++i) {
             uint256 seat = c.accused[i];
             seats.release(seat);
@@ -229,9 +230,5 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
 
     function _send(address to, uint256 amount) private {
         if (amount != 0) token.safeTransfer(to, amount);
-    }
-
-    function _id(uint256 pool, uint256 low) private pure returns (uint256) {
-        return (pool << 32) | low;
     }
 }

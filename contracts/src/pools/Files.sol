@@ -6,6 +6,7 @@ import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {Charging} from "../libraries/Charging.sol";
 import {Codes} from "../libraries/Codes.sol";
+import {FileId} from "../libraries/FileId.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
 import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
@@ -87,7 +88,7 @@ abstract contract Files is Lanes {
         uint256 sequence = lane << 4;
         if (files.length == 0 || files.length > 16) revert BadCount();
         uint256 next = sequence + files.length;
-        if (files.length < 16 && p.sequence() != next && _files[_id(pool, next)] != 0) revert BadCount();
+        if (files.length < 16 && p.sequence() != next && _files[FileId.checked(pool, next)] != 0) revert BadCount();
         for (uint256 i = 0; i < files.length; ++i) {
             uint256 code = Codes.get(codes, i);
             if (code == Codes.NONE && round == 0) code = Codes.LATE;
@@ -104,7 +105,7 @@ abstract contract Files is Lanes {
         uint256 f = _inPhase(pool, sequence, file, FileSlot.SETTLED);
         if (block.timestamp >= f.finalAt()) revert WindowOver(f.finalAt());
         code = f.code();
-        _files[_id(pool, sequence)] = f.withPhase(FileSlot.DISPUTED);
+        _files[FileId.checked(pool, sequence)] = f.withPhase(FileSlot.DISPUTED);
         emit FileDisputed(pool, file.node, sequence);
         if (!Codes.isPaid(code)) return code; // its stake is frozen already
         uint256 a = _accounts[_member(pool, file.node)].w;
@@ -116,7 +117,7 @@ abstract contract Files is Lanes {
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench {
         uint256 f = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
         if (f & FileSlot.FROZEN != 0) return;
-        _files[_id(pool, sequence)] = f | FileSlot.FROZEN;
+        _files[FileId.checked(pool, sequence)] = f | FileSlot.FROZEN;
         _accounts[_member(pool, file.node)].w = _accounts[_member(pool, file.node)].w.frozenMore(block.timestamp);
         emit NodeFrozen(pool, file.node, block.timestamp);
     }
@@ -159,7 +160,7 @@ abstract contract Files is Lanes {
         }
         uint256 time = f.finalAt();
         if (block.timestamp < time) revert NotYet(time);
-        _files[_id(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
+        _files[FileId.checked(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
         if (Codes.isPaid(code)) {
             _refundFees(pool, code);
             emit FileFinalized(pool, file.node, sequence, code, 0);
@@ -247,7 +248,7 @@ abstract contract Files is Lanes {
         }
         if (code == Codes.VOID || code == Codes.LATE) p = _credit(p, Charging.refund(code, units, p));
         _accounts[_member(pool, node)].w = a;
-        _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
+        _files[FileId.checked(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
         emit FileSettled(pool, node, sequence, code, units, time);
         if (flags == FileSlot.FROZEN) emit NodeFrozen(pool, node, block.timestamp);
         // what it will cost cannot leave before it is collected
@@ -339,7 +340,8 @@ abstract contract Files is Lanes {
         uint256 code,
         uint256 flags
     ) private {
-        _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
+        _files[FileId.checked(pool, sequence)] =
+            FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
     }
 
     /// @dev What nobody is paid of the fees of a file that is.

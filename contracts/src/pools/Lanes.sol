@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {IPools} from "../interfaces/IPools.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {Charging} from "../libraries/Charging.sol";
+import {FileId} from "../libraries/FileId.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
 import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
@@ -25,7 +26,7 @@ abstract contract Lanes is Nodes {
 
     /// @inheritdoc IPools
     function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files) {
-        uint256 id = _id(pool, lane << 4);
+        uint256 id = FileId.checked(pool, lane << 4);
         uint256 p = _pools[pool].w;
         files = _filled(p, id);
         uint256 first = _files[id];
@@ -89,7 +90,7 @@ abstract contract Lanes is Nodes {
         }
         bytes32 root = work.root;
         bytes32 fileHash = work.fileHash;
-        uint256 id = _id(pool, sequence);
+        uint256 id = FileId.pack(pool, sequence);
         uint256 placed = PackedWork.placed(packed, id);
         uint256 digest = _digest(_inner(root, fileHash, placed), msg.sender);
         _files[id] = FileSlot.pack(digest, units, block.number, 0, FileSlot.PENDING);

@@ -7,6 +7,7 @@ import {IPools} from "../interfaces/IPools.sol";
 import {ISeats} from "../interfaces/ISeats.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
+import {FileId} from "../libraries/FileId.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
 import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
@@ -64,7 +65,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     mapping(uint256 pool => mapping(uint256 step => Step)) internal _steps;
     /// By pool << 160 | node.
     mapping(uint256 member => Word) internal _accounts;
-    /// By pool << 32 | sequence.
+    /// By FileId.
     mapping(uint256 id => uint256 slot) internal _files;
 
     modifier onlyOwner(uint256 pool) {
@@ -96,7 +97,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     /// @inheritdoc IPools
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) public pure returns (bytes32) {
         uint256 packed = PackedWork.pack(file.step, file.counter, file.units, file.rows);
-        return _inner(file.root, file.fileHash, PackedWork.placed(packed, _id(pool, sequence)));
+        return _inner(file.root, file.fileHash, PackedWork.placed(packed, FileId.checked(pool, sequence)));
     }
 
     /// @inheritdoc IPools
@@ -113,11 +114,8 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         if (msg.sender != one && msg.sender != other) revert NotCourt();
     }
 
-    function _id(uint256 pool, uint256 sequence) internal pure returns (uint256) {
-        return (pool << 32) | sequence;
-    }
-
     function _member(uint256 pool, address node) internal pure returns (uint256) {
+        if (pool >> 24 != 0) revert NoSuchPool(); // it would stand for another
         return (pool << 160) | uint160(node);
     }
 
@@ -149,7 +147,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
 
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.
     function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node) internal view returns (uint256 f) {
-        f = _files[_id(pool, sequence)];
+        f = _files[FileId.checked(pool, sequence)];
         if (f.phase() == 0 || f.digest() != _digest(inner, node)) revert WrongFile(sequence);
     }
 }
