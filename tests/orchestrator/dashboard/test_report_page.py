@@ -50,7 +50,7 @@ def test_a_finished_run_is_read_from_a_file(finished: RunRecord, visit: Opening,
     summary = build_summary(finished, seed=7, seconds=12.34, cheaters=[CHEAT.address])
     seen = opened(visit, report_page(documents(summary, finished)), tmp_path)
     expected = {
-        "": ("Honest files rejected", "Rollouts trained", "reject: weights", "seed 7", "– → 0.75"),
+        "": ("Honest files rejected", "Rollouts trained", "reject: weights", "seed 7", "0.75 → 0.75"),
         "training": ("Entropy (nats)", "0.625", "4.00e-5", "verdicts"),
         "steps/1": ("0.75 ± 0.1", "pass@1 0.5", "Training that made it", "1 s"),
         f"nodes/{CHEAT.address}": ("Ejected: reject: weights", "0.000005"),
@@ -64,7 +64,8 @@ def test_a_finished_run_is_read_from_a_file(finished: RunRecord, visit: Opening,
         wrong += [f"{name}: lacks {one!r}" for one in words if one not in seen.text()]
     assert not wrong, "\n".join(wrong)
     assert seen.page.inner_text("#live") == "report"
-    assert escape(EVIL, quote=False) in (seen.open(f"nodes/{NODE.address}"), seen.page.content())[1]
+    seen.open(f"nodes/{NODE.address}")
+    assert escape(EVIL, quote=False) in seen.page.content()
     assert not seen.complaints
 
 
