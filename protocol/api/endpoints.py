@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter
 
 from protocol.api.base import RequestBody
-from protocol.api.run import Health, RunRecord, RunStatus
+from protocol.api.run import Health, PoolAccess, RunRecord, RunStatus
 from protocol.api.uploads import ReceiptRequest, ReceiptResponse, UploadRequest, UploadResponse
 from protocol.api.work import (
     HeartbeatRequest,
@@ -41,6 +41,7 @@ class Post(Generic[Q, A]):
 
 
 HEALTH: Get[Health] = Get("/health", TypeAdapter(Health))
+POOL: Get[PoolAccess] = Get("/v1/pool", TypeAdapter(PoolAccess), limit=256 << 10)
 STATUS: Get[RunStatus] = Get("/v1/status", TypeAdapter(RunStatus))
 DASHBOARD: Get[RunRecord] = Get("/v1/dashboard", TypeAdapter(RunRecord))
 RECORD: Get[RunRecord] = Get("/v1/record", TypeAdapter(RunRecord))
