@@ -6,6 +6,8 @@ FORGE := node_modules/@foundry-rs/forge-*/bin/forge
 SEED ?= 7
 STEPS ?= 30
 ARGS ?=
+# Python tests run in this many processes, whole files at a time.
+JOBS ?= 2
 
 .PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench real wheel lock clean
 
@@ -22,7 +24,7 @@ test-contracts:
 	$(FORGE) test
 
 test-python:
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not gpu"
 
 test-all: setup peers  ## adds full fuzzing, coverage, proofs of arithmetic, static analysis, kill tests, peers
 	FOUNDRY_PROFILE=full $(FORGE) test

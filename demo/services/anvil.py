@@ -2,8 +2,11 @@
 
 import gzip
 import json
+import logging
 import platform
 import shutil
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,12 @@ from protocol.errors import ConfigError, MusterError, UnreachableError
 from protocol.files import write_atomic
 from protocol.waits import wait_for
 
+log = logging.getLogger("muster.chain")
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _START_SECONDS = 60.0
 _HISTORY = 64
 """Past blocks that keep their full state, for historical calls. Each is a copy: saving thousands would take seconds."""
+_BLOCK_SECONDS = 1.0
 
 
 def find_anvil() -> Path:
@@ -39,22 +44,55 @@ def find_anvil() -> Path:
 
 
 class Anvil:
-    """One anvil child on 127.0.0.1, with a block a second."""
+    """One anvil child on 127.0.0.1, with a block a second.
+
+    The blocks are asked for one by one: with an interval of its own anvil keeps the state of the last 1,500 blocks,
+    whatever `--prune-history` says, in its memory and in everything that it saves.
+    """
 
     def __init__(self, port: int, chain_id: int, log: Path) -> None:
         self.port, self.chain_id, self.log = port, chain_id, log
         command = [str(find_anvil()), "--host", "127.0.0.1", "--port", str(port), "--chain-id", str(chain_id)]
-        command += ["--block-time", "1", "--hardfork", "prague", "--quiet"]
+        command += ["--no-mining", "--hardfork", "prague", "--quiet"]
         # In a session of its own: Ctrl-C is for us, who save the state first.
         self._child = Child("anvil", [*command, "--prune-history", str(_HISTORY)], log)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
+        self._behind = 0.0
+        """By how many seconds the chain's clock is behind the wall clock."""
+        self._stopping = threading.Event()
+        self._miner = threading.Thread(target=self._mine, name="miner", daemon=True)
 
-    def start(self, state: Path | None) -> None:
-        """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words."""
+    def start(self, state: Path | None, keep_clock: bool = False) -> None:
+        """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words.
+
+        `keep_clock`: the chain's clock goes on from the state's last block, so that no window runs out while it is off.
+        """
         self.log.unlink(missing_ok=True)
         if state is not None:
             self._child.argv += ["--load-state", str(state)]
         self._child.start()
         wait_for("anvil to answer", self._answers, timeout=_START_SECONDS, poll=0.05, hint=f"see {self.log}")
+        if state is not None and keep_clock:
+            self.call("anvil_setTime", self._newest_time())
+            self._behind = time.time() - self._newest_time()
+
+    def mine(self) -> None:
+        """Make a block every second from now on, until `stop`."""
+        self._miner.start()
+
+    def _mine(self) -> None:
+        """Each block's time is above that of the one before, as on every chain."""
+        due = time.monotonic()
+        while not self._stopping.wait(max(0.0, due - time.monotonic())):
+            due = max(due + _BLOCK_SECONDS, time.monotonic())
+            try:
+                stamp = max(int(time.time() - self._behind), self._newest_time() + 1)
+                self.call("evm_mine", {"timestamp": stamp})
+            except MusterError as error:
+                log.warning("no block was made: %s", error)
+
+    def _newest_time(self) -> int:
+        return int(self.call("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
 
     def _answers(self) -> bool:
         if not self.running():
@@ -77,7 +115,7 @@ class Anvil:
         """One JSON-RPC call. Raises UnreachableError, or MusterError with anvil's own message."""
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         try:
-            fields = httpx.post(f"http://127.0.0.1:{self.port}", json=body, timeout=60, trust_env=False).json()
+            fields = self._http.post("/", json=body).json()
         except (httpx.HTTPError, ValueError) as error:
             raise UnreachableError(f"anvil on port {self.port} does not answer: {error}", f"see {self.log}") from None
         if "error" in fields:
@@ -94,8 +132,10 @@ class Anvil:
         write_atomic(path, state)
 
     def stop(self) -> None:
+        self._stopping.set()
         self._child.terminate()
         self._child.end(5)
+        self._http.close()
 
 
 def saved_state(path: Path) -> Path | None:
