@@ -21,7 +21,7 @@ fee = "0.01"
 jury_fee = "0.1"
 min_stake = "200"
 leverage = 10
-max_units = 4096
+max_units = 8192
 committee = 3
 jury = 5
 appeal_jury = 0
@@ -43,7 +43,12 @@ invite_only = true
 
 def write_pool_files(folder: Path) -> tuple[Path, Path]:
     """A pool's configuration and its terms."""
-    config = PoolConfig(name="story", model=ModelConfig(source="m"), task=TaskConfig(name="reasoning_gym/chain_sum"))
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text("{}")
+    config = PoolConfig(
+        name="story", model=ModelConfig(source=str(model)), task=TaskConfig(name="reasoning_gym/chain_sum")
+    )
     (folder / "pool.json").write_bytes(config.canonical())
     (folder / "terms.toml").write_text(TERMS)
     return folder / "pool.json", folder / "terms.toml"

@@ -24,6 +24,7 @@ from protocol.errors import ConfigError, IntegrityError
 from runtime import keystore
 from tests.cli.actors import TERMS
 from tests.cli.muster import Muster
+from tests.cli.zygote import Zygote
 from tests.conftest import GRAINS, Deployed
 
 CONFIG = PoolConfig(name="up", model=ModelConfig(source="m"), task=TaskConfig(name="reasoning_gym/chain_sum"))
@@ -63,6 +64,19 @@ def service() -> Iterator[StubService]:
     yield stub
     stub.server.shutdown()
     stub.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    parent = Zygote()
+    yield parent
+    parent.stop()
+
+
+@pytest.fixture
+def muster(home: Path, zygote: Zygote) -> Muster:
+    """With nothing but a home."""
+    return Muster(home, zygote=zygote)
 
 
 @pytest.fixture
@@ -120,23 +134,21 @@ def test_up_takes_every_step_once_whenever_it_is_interrupted(
     assert way.pool_config() == CONFIG
 
 
-def test_afterwards_every_command_knows_keys_pool_and_chain(home: Path, service: StubService, pool: int) -> None:
+def test_afterwards_every_command_knows_keys_pool_and_chain(muster: Muster, service: StubService, pool: int) -> None:
     way = NodeUp(open_up_profile("operator", service.url, None), pool, yes=True)
     facts = way.prepare()
-    muster = Muster(home)
     view = muster.ok("node", "status", "--json").json
     assert (view["node"], view["accounts"][0]["pool"]) == (facts.node, pool)
     assert muster.ok("keys", "address").out.strip() == facts.operator
     assert "has 0 tokens and needs 0.5" in muster.refused("node", "stake", "--amount", "0.5", "--yes")
 
 
-def test_a_dry_run_says_what_it_would_cost(home: Path, service: StubService, pool: int) -> None:
+def test_a_dry_run_says_what_it_would_cost(muster: Muster, service: StubService, pool: int) -> None:
     way = NodeUp(open_up_profile("operator", service.url, None), pool, yes=True)
     facts = way.prepare()
     faucet = LocalFaucet.of(way.session.suite)
     assert faucet is not None
     faucet.tokens(facts.operator, GRAINS)
-    muster = Muster(home)
     order = ("node", "stake", "--amount", "0.5", "--dry-run")
     cost = muster.ok(*order, "--json").json
     first, deposit, *_ = cost["plan"]
@@ -172,12 +184,13 @@ def test_what_the_chain_does_not_bear_out_is_refused(
         ask_access(service.url)
 
 
-def test_without_a_profile_or_a_url_it_says_what_to_name(home: Path) -> None:
-    assert "pass --pool URL" in Muster(home).refused("node", "up", "--yes")
+def test_without_a_profile_or_a_url_it_says_what_to_name(muster: Muster) -> None:
+    assert "pass --pool URL" in muster.refused("node", "up", "--yes")
 
 
-def test_a_profile_of_another_role_or_pool_is_named(home: Path, service: StubService, pool: int) -> None:
-    muster = Muster(home)
+def test_a_profile_of_another_role_or_pool_is_named(
+    muster: Muster, home: Path, service: StubService, pool: int
+) -> None:
     muster.ok("init", "operator", "--pool", service.url)
     assert "is for" in muster.refused("node", "up", "--pool", "https://other.example", "--yes")
     assert "--force" in muster.refused("init", "operator", "--pool", service.url)
