@@ -26,6 +26,7 @@ from cli.commands import (
     trainer,
     validator,
     verify,
+    why,
 )
 from cli.options import Commands
 from cli.profile_defaults import profile_defaults
@@ -66,6 +67,7 @@ app.command("doctor")(doctor.doctor)
 app.command("init")(init.init)
 app.command("status")(status.status)
 app.command("verify")(verify.verify)
+app.command("why")(why.why)
 app.add_typer(keys.app, name="keys")
 app.add_typer(data.app, name="data")
 app.add_typer(node.app, name="node")

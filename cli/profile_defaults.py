@@ -3,14 +3,15 @@ then these."""
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.main import get_command
 
-from cli.profile import Profile, ProfileKey, Role, find_profile
+if TYPE_CHECKING:
+    from cli.profile import Profile, ProfileKey, Role
 
-_ROLE_OF: dict[str, Role] = {
+_ROLE_OF: "dict[str, Role]" = {
     "node": "operator",
     "worker": "operator",
     "validator": "validator",
@@ -30,6 +31,8 @@ def profile_defaults(app: typer.Typer) -> dict[str, Any]:
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     if not words or words[0] in _WITHOUT or {"-h", "--help", "--version"} & set(sys.argv):
         return {}
+    from cli.profile import find_profile
+
     profile = find_profile(_ROLE_OF.get(words[0]))
     if profile is None:
         return {}
@@ -48,7 +51,7 @@ def _of(command: Any, values: dict[str, Value], name: str) -> dict[str, Any]:
     return {option: _many(value) if known[option].multiple else _one(value) for option, value in found.items()}
 
 
-def option_values(profile: Profile) -> dict[str, Value]:
+def option_values(profile: "Profile") -> dict[str, Value]:
     """Option → value; addresses are read from key files when they are asked for."""
     found: dict[str, Value] = {
         "deployment": profile.deployment,
@@ -68,7 +71,7 @@ def option_values(profile: Profile) -> dict[str, Value]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _address(key: ProfileKey) -> Callable[[], str]:
+def _address(key: "ProfileKey") -> Callable[[], str]:
     def read() -> str:
         from runtime.keystore import address_of
 

@@ -8,11 +8,11 @@ import typer
 
 from cli.options import JsonOption, YesOption
 from cli.output import emit
-from cli.profile import Role, profile_path
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from cli.access import Access
+    from cli.profile import Role
 
 
 def init(
@@ -47,7 +47,7 @@ _NEXT = {
 }
 
 
-def role_of(text: str) -> Role:
+def role_of(text: str) -> "Role":
     """Raises ConfigError for what is no role."""
     from cli.profile import ROLES
 
@@ -58,11 +58,12 @@ def role_of(text: str) -> Role:
 
 
 def make_profile(
-    role: Role, access: "Access | None", rpc: str | None, home: Path | None = None, force: bool = False
+    role: "Role", access: "Access | None", rpc: str | None, home: Path | None = None, force: bool = False
 ) -> Path:
     """Write the profile and, beside it, the deployment file of the pool's service."""
     import platformdirs
 
+    from cli.profile import profile_path
     from cli.profile_file import profile_text, write_profile
     from protocol.files import user_cache
 
