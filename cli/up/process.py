@@ -66,6 +66,13 @@ class UpProcess:
         self._supervisor.start(self._child)
         typer.echo(f"{self._child.name} started (pid {self._child.pid}), its log: {self.log_path}")
 
+    def check(self) -> None:
+        """Restart it if it died. Raises MusterError once it keeps failing."""
+        self._supervisor.check()
+
+    def stop(self) -> None:
+        self._supervisor.stop()
+
     def run(self, look: Callable[[], None], every: float) -> int:
         """Until it ends for good or we are asked to stop; `look` is called every so many seconds."""
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -82,4 +89,4 @@ class UpProcess:
                     look()
             return 0
         finally:
-            self._supervisor.stop()
+            self.stop()

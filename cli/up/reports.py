@@ -21,3 +21,11 @@ def earned_line(state: State, pool: int, node: str, now: int) -> str:
         f"{show_tokens(account.units_awarded * rate)} tokens, paid {show_tokens(account.paid)}, "
         f"claimable {show_tokens(claimable)}"
     )
+
+
+def seats_line(state: State, owner: str) -> str:
+    """What the seats of an owner earned and lost so far, losses not hidden behind earnings."""
+    seats = [seat for seat in state.seats.values() if seat.owner == owner]
+    earned, lost = sum(seat.earned for seat in seats), sum(seat.penalised for seat in seats)
+    active = sum(seat.active for seat in seats)
+    return f"{active} seats active · fees {show_tokens(earned)} tokens, penalties {show_tokens(lost)} tokens"
