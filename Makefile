@@ -9,7 +9,7 @@ ARGS ?=
 # Python tests run in this many processes, whole files at a time.
 JOBS ?= 2
 
-.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench real wheel lock clean
+.PHONY: setup demo test test-all test-python test-contracts proofs peers lint format contracts gas mutants bench long real wheel lock clean
 
 setup:
 	@test -n "$(PYTHON)" || { echo "setup: no python3 on the PATH; install Python 3.11" >&2; exit 2; }
@@ -61,6 +61,9 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(FORGE) fmt contracts
+
+long: setup  ## 200 policy steps on the local network: reward, memory, disk; an hour; goes on where it stopped
+	@$(BIN)/python -m demo.long
 
 real: setup build/real/packages  ## a pretrained model through the whole network, an hour; goes on where it stopped
 	@$(BIN)/python -m demo.real

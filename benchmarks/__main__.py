@@ -50,11 +50,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="One JSON object as the last line.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known)}; all without one")
     parser.add_argument("--quick", action="store_true", help="smaller counts, under a minute each")
-    parser.add_argument("--resume", action="store_true", help="attacks: keep the rows that an ended run finished")
+    parser.add_argument("--resume", action="store_true", help="attacks, families: keep what an ended run finished")
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument("--count", type=int, metavar="N", help="attacks: submissions per row; the result is not kept")
     parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
-    parser.add_argument("--only", metavar="TEXT", help="recipe: settings whose name contains it")
+    parser.add_argument("--only", metavar="TEXT", help="recipe, families: what has it in its name")
     options = parser.parse_args(arguments)
     if min(options.jobs or 1, options.count or 1) < 1:
         parser.error("--jobs and --count are at least 1")

@@ -1,14 +1,17 @@
 """Families of models through the whole pipeline: both engines, verification, trainer, export, reload.
 
-`python -m benchmarks families [--quick]`. Each family is a tiny random model of its real architecture and kind of
-tokenizer (benchmarks/family_models.py), in fp32, with its chat template. transformers and vLLM, in processes of their
-own, make rollout files as workers do; each judges the other's with the validator's whole pipeline and the default
-thresholds. The trainer recomputes the log-probs that the files state, takes one step and exports; both engines reload
-in place and judge one another's files of that step. Keys: families [{name, engines, rollouts, rejected,
-trainer_max_error, changed}], where `rejected` counts files, `trainer_max_error` is in nats and `changed` is the share
-of rollouts that the step made different. A quick run has two families.
+`python -m benchmarks families [--resume] [--only TEXT] [--quick]`. Each family is a tiny random model of its real
+architecture and kind of tokenizer (benchmarks/family_models.py), in fp32, with its chat template. transformers and
+vLLM, in processes of their own, make rollout files as workers do; each judges the other's with the validator's whole
+pipeline and the default thresholds. The trainer recomputes the log-probs that the files state, takes one step and
+exports; both engines reload in place and judge one another's files of that step. Keys: families [{name, engines,
+rollouts, rejected, trainer_max_error, changed}], where `rejected` counts files, `trainer_max_error` is in nats and
+`changed` is the share of rollouts that the step made different. A quick run has two families. Every finished family is
+kept in benchmarks/results/families.json at once; `--resume` does not repeat those that are there, `--only` measures
+those whose name contains TEXT and keeps the others.
 """
 
+import json
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Sequence
@@ -27,6 +30,7 @@ from engines.factory import make_engine
 from engines.runtime import vllm_installed
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
+from protocol.files import write_atomic
 from protocol.tasks.environment import Environment
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
 from trainer.batches.micro_batch import micro_batch
@@ -46,6 +50,7 @@ CONFIG = PoolConfig(
 TRAIN = TrainConfig(optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))
 ROLLOUTS = 200
 PACKED = 16  # sequences in one row of the trainer
+KEPT = Path(__file__).parent / "results" / "families.json"
 
 
 class EngineProcess:
@@ -93,13 +98,30 @@ def _rejected(name: str, folder: Path, files: Sequence[Produced]) -> list[str]:
     return out
 
 
-def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
+def run(
+    quick: bool, progress: Callable[[str], None], resume: bool = False, only: str = ""
+) -> dict[str, list[dict[str, Any]]]:
     names = ["transformers", *(["vllm"] if vllm_installed() else [])]
-    families = []
-    for family in FAMILIES[:2] if quick else FAMILIES:
-        families.append(measure(family, names, 40 if quick else ROLLOUTS, progress))
-        progress(str(families[-1]))
-    return {"families": families}
+    chosen = [family for family in FAMILIES if only in family.name]
+    if quick:
+        return {"families": [measure(family, names, 40, progress) for family in chosen[:2]]}
+    there = _kept() if resume or only else {}
+    for family in chosen:
+        if resume and family.name in there:
+            continue
+        there[family.name] = measure(family, names, ROLLOUTS, progress)
+        progress(str(there[family.name]))
+        write_atomic(KEPT, json.dumps(_ordered(there), indent=1).encode() + b"\n")
+    return _ordered(there)
+
+
+def _kept() -> dict[str, dict[str, Any]]:
+    """The families of former calls, by name."""
+    return {entry["name"]: entry for entry in json.loads(KEPT.read_bytes())["families"]} if KEPT.is_file() else {}
+
+
+def _ordered(there: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    return {"families": [there[family.name] for family in FAMILIES if family.name in there]}
 
 
 @dataclass(frozen=True)

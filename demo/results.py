@@ -71,6 +71,12 @@ def highlights(summary: RunSummary) -> Iterator[str]:
         f"files: {files.accepted} accepted, {files.rejected} refused; "
         f"{summary.tokens_verified:,} tokens verified and paid"
     )
+    if summary.trainer_idle_share is not None and summary.trainer_idle_running is not None:
+        causes = ", ".join(f"{cause} {seconds:.0f} s" for cause, seconds in summary.trainer_idle_seconds.items())
+        yield (
+            f"trainer idle {summary.trainer_idle_share:.0%}, after the first step "
+            f"{summary.trainer_idle_running:.0%}: {causes}"
+        )
     for one in summary.cheaters:
         end = "slashed and ejected" if one.slashed and one.ejected else "NOT caught"
         yield f"cheater {one.address}: {end} ({one.reason}), {one.rollouts_trained} rollouts trained"

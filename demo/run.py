@@ -1,12 +1,14 @@
 """`muster demo`: brings the network up, follows the run, settles accounts, writes summary and report, takes it down."""
 
 import time
+from typing import Protocol
 
 from chain.deploy import deploy
 from chain.deployment import Deployment
 from chain.follower import Follower
 from chain.network import NetworkConfig
 from chain.projection import Projection
+from chain.state import State
 from demo.absentee import Absentee
 from demo.accounts import KeyRing, names
 from demo.base_model import base_model_process, wait_for_folder
@@ -24,6 +26,12 @@ from protocol.errors import MusterError
 
 STALL_SECONDS = 300.0
 EPOCH_BLOCKS = 24
+
+
+class Onlooker(Protocol):
+    """Does something about the chain's newest state, again and again."""
+
+    def look(self, state: State) -> None: ...
 
 
 class Demo:
@@ -112,13 +120,13 @@ class Demo:
     def follow(self) -> RunMonitor:
         """Until the trainer has made its last step; raises MusterError when nothing moves for minutes."""
         monitor = self._new_monitor()
-        people = [kind(self.onboarding, self.say) for kind in (Disputer, DodgingValidator, Absentee)]
+        onlookers = self.onlookers()
         chaos = Chaos(self.network.supervisor, self.chaos, self.say) if self.chaos else None
         moved, seen = time.monotonic(), (0, 0)
         while not self.network.supervisor.children["trainer"].finished:
             self.network.check()
             monitor.look()
-            for one in people:
+            for one in onlookers:
                 one.look(monitor.state)
             if chaos:
                 chaos.tick()
@@ -132,6 +140,10 @@ class Demo:
             time.sleep(0.5)
         self.say("training is over")
         return monitor
+
+    def onlookers(self) -> list[Onlooker]:
+        """Who looks at every new state of the chain, and acts."""
+        return [kind(self.onboarding, self.say) for kind in (Disputer, DodgingValidator, Absentee)]
 
     def _new_monitor(self) -> RunMonitor:
         deployment = Deployment.load(self.plan.deployment)

@@ -1,5 +1,6 @@
 """The measurements of a run, from its record (`GET /v1/record`): what `summary.json` holds. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
@@ -120,6 +121,10 @@ class RunSummary(BaseModel):
     escrow_balanced: bool
     reconciliation: run.ReconciliationEntry | None
     trainer_idle_share: float | None
+    trainer_idle_running: float | None = None
+    """The same without the first step, for whose files everything has to start."""
+    trainer_idle_seconds: dict[str, float] = {}
+    """Seconds by what was waited for."""
     trained_then_rejected: list[int]
     trained_twice: list[int]
     slashes: list[run.SlashEntry]
@@ -165,12 +170,15 @@ def build_summary(
         ledger_matches_chain=found is not None and found.current and found.ledger_matches_chain,
         escrow_balanced=found is not None and found.current and found.escrow_balanced,
         trainer_idle_share=_idle_share(record.reports),
+        trainer_idle_running=_idle_share([one for one in record.reports if one.step > 1]),
+        trainer_idle_seconds=_idle_seconds(record.reports),
         trained_then_rejected=[one.sequence for one in files if one.trained is not None and one.status in REFUSALS],
         trained_twice=[one.sequence for one in files if one.trained_twice],
         **{name: getattr(record, name) for name in _AS_RECORDED},
     )
 
 
+_IDLE = "idle_seconds/"
 _AS_RECORDED = ("reconciliation", "slashes", "disputes", "canaries", "escrow", "ledger")
 
 
@@ -193,3 +201,12 @@ def _idle_share(reports: Sequence[run.ReportEntry]) -> float | None:
     waited = sum(report.timings.get("wait", 0.0) for report in reports)
     total = sum(sum(report.timings.values()) for report in reports)
     return round(waited / total, 4) if total > 0 else None
+
+
+def _idle_seconds(reports: Sequence[run.ReportEntry]) -> dict[str, float]:
+    seconds: Counter[str] = Counter()
+    for report in reports:
+        for name, value in report.metrics.items():
+            if name.startswith(_IDLE):
+                seconds[name.removeprefix(_IDLE)] += value
+    return {cause: round(value, 1) for cause, value in seconds.most_common()}

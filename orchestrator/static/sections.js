@@ -15,12 +15,15 @@ function liveTiles(record) {
 }
 
 function reportTiles(summary) {
-  const {submissions, agreement, safeguards, trainer_idle_share: idle} = summary;
+  const {submissions, agreement, safeguards} = summary;
+  const share = value => value == null ? "–" : `${Math.round(value * 100)}%`;
   const good = value => value ? "good" : "bad", word = value => value ? "yes" : "no";
   const list = [["held-out reward", `${decimals(summary.reward_first)} → ${decimals(summary.reward_last)}`],
     ["files accepted / refused", `${submissions.accepted} / ${submissions.rejected}`],
     ["tokens verified", summary.tokens_verified.toLocaleString("en")],
-    ["trainer idle", idle == null ? "–" : `${Math.round(idle * 100)}%`], ["policy steps", summary.steps],
+    ["trainer idle", share(summary.trainer_idle_share)],
+    ["trainer idle after the first step", share(summary.trainer_idle_running)],
+    ["policy steps", summary.steps],
     ["ledger matches chain", word(summary.ledger_matches_chain), good(summary.ledger_matches_chain)],
     ["escrow balanced", word(summary.escrow_balanced), good(summary.escrow_balanced)],
     ["honest files rejected", summary.honest_rejected, good(!summary.honest_rejected)]];

@@ -57,6 +57,9 @@ SHOWN: dict[str, Any] = {
     "agreement": AGREEMENT,
     "submissions": FileCounts(accepted=8, rejected=2, pending=0, total=10),
     "tokens_verified": 12_345,
+    "trainer_idle_share": 0.5,
+    "trainer_idle_running": 0.4,
+    "trainer_idle_seconds": {"judging": 61.2, "confirming": 9.0},
     "reward_first": None,
     "reward_last": 0.5,
     "steps": 2,
@@ -112,6 +115,7 @@ def test_a_run_is_summed_up_in_a_few_lines() -> None:
     assert list(highlights(GOOD)) == [
         "held-out reward not measured → 0.500 in 2 steps, 61 s",
         "files: 8 accepted, 2 refused; 12,345 tokens verified and paid",
+        "trainer idle 50%, after the first step 40%: judging 61 s, confirming 9 s",
         "cheater 0xM: slashed and ejected (reject: weights), 0 rollouts trained",
         "dispute won: the jury overturned the wrong outcome of file 3",
         "canaries: 2 opened, 1 accepted by a lazy validator, which paid",

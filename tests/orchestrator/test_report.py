@@ -76,6 +76,8 @@ def test_the_summary_has_the_measurements(run: RunRecord) -> None:
         "honest_rejected": 0,
         "tokens_verified": 100,
         "trainer_idle_share": 0.75,
+        "trainer_idle_running": None,
+        "trainer_idle_seconds": {"judging": 3.0},
         "ledger_matches_chain": False,
         "escrow_balanced": False,
         "trained_then_rejected": [],

@@ -16,7 +16,7 @@ from protocol.http.signing import Realm, RequestRefused, parse_headers, service_
 
 POOLS = "0x000000000000000000000000000000000000bEEF"
 REALM = Realm.of("http://127.0.0.1:8000/", 31337, POOLS)
-ACCOUNT = Account.create()
+ACCOUNT = Account.from_key(b"\x07" * 32)
 NOW = 1_800_000_000.0
 
 
