@@ -46,7 +46,7 @@ class ValidatorFacts:
 
 @dataclass(frozen=True)
 class ValidatorStep:
-    """`why` is a line for people. `amount`: wei or grains that are missing; `address`: whose; `voter`: for whose seat."""
+    """`why` is a line for people. `amount`: wei or grains that are missing; `address`: whose, or the seat's voter."""
 
     do: ValidatorDo
     why: str
@@ -90,8 +90,6 @@ def _seat_step(facts: ValidatorFacts, missing: list[str]) -> ValidatorStep:
     if missing:
         voter, idle = missing[0], missing[0] in facts.idle
         do = ValidatorDo.OPT_IN if idle else ValidatorDo.BOND
-        what = (
-            f"let the seat of {voter} judge" if idle else f"bond {show_tokens(facts.bond)} tokens for {voter} to judge"
-        )
-        return ValidatorStep(do, f"{what} pool {facts.pool}", 0 if idle else facts.bond, voter)
+        what = "let the seat" if idle else f"bond {show_tokens(facts.bond)} tokens to let a seat"
+        return ValidatorStep(do, f"{what} of {voter} judge pool {facts.pool}", 0 if idle else facts.bond, voter)
     return ValidatorStep(ValidatorDo.RUN, f"{len(facts.voters)} seats judge pool {facts.pool}")

@@ -1,4 +1,4 @@
-"""`muster node up` from an empty home on a real chain, interrupted after every step."""
+"""`muster node up` and `validator up` from an empty home on a real chain, interrupted after every step."""
 
 import hashlib
 import threading
@@ -16,7 +16,11 @@ from cli.session import open_session
 from cli.terms import load_terms
 from cli.up.node import NodeUp
 from cli.up.node_steps import NodeDo, next_step
+from cli.up.process import UpProcess
 from cli.up.start import open_up_profile
+from cli.up.validator import ValidatorUp
+from cli.up.validator_steps import ValidatorDo
+from cli.up.validator_steps import next_step as next_validator_step
 from orchestrator.main import pool_access
 from protocol.api.run import PoolAccess
 from protocol.config import ModelConfig, PoolConfig, TaskConfig
@@ -132,6 +136,36 @@ def test_up_takes_every_step_once_whenever_it_is_interrupted(
     assert (profile.pool, profile.service) == (pool, service.url)
     assert profile.key.keystore.stat().st_mode & 0o077 == 0
     assert way.pool_config() == CONFIG
+
+
+def test_a_validator_bonds_only_once_its_process_can_judge(
+    home: Path, service: StubService, pool: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes: list[UpProcess] = []
+
+    def start(way: ValidatorUp) -> None:
+        way.process = UpProcess("validator", way.profile, Path("unused"))
+        processes.append(way.process)
+
+    monkeypatch.setattr(ValidatorUp, "start", start)
+    monkeypatch.setattr("cli.up.validator._LOOK_SECONDS", 0.0)
+    way = ValidatorUp(open_up_profile("validator", service.url, None), pool, yes=True)
+    taken: list[ValidatorDo] = []
+    while (step := next_validator_step(facts := way.facts())).do is not ValidatorDo.RUN:
+        taken.append(step.do)
+        way.take(facts, step)
+        if taken.count(ValidatorDo.WARM) == 3:
+            assert not facts.seated
+            way.ready.parent.mkdir(parents=True, exist_ok=True)
+            way.ready.touch()
+    assert list(dict.fromkeys(taken)) == [
+        ValidatorDo.MAKE_KEYS, ValidatorDo.ETHER, ValidatorDo.TOKENS, ValidatorDo.WARM, ValidatorDo.BOND,
+    ]  # fmt: skip
+    assert len(processes) == 1
+    (seat,) = [one for one in way.session.state().seats.values() if one.owner == facts.owner]
+    assert (seat.classes, seat.voter) == ((pool,), facts.voters[0][0])
+    again = ValidatorUp(open_up_profile("validator", None, None), pool, yes=True)
+    assert next_validator_step(again.facts()).do is ValidatorDo.WARM, "after a restart nothing is bonded twice"
 
 
 def test_afterwards_every_command_knows_keys_pool_and_chain(muster: Muster, service: StubService, pool: int) -> None:
