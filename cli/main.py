@@ -28,6 +28,7 @@ from cli.commands import (
     verify,
     why,
 )
+from cli.examples import add_examples
 from cli.options import Commands
 from cli.profile_defaults import profile_defaults
 from protocol.errors import MusterError
@@ -77,6 +78,7 @@ app.add_typer(pool.app, name="pool")
 app.add_typer(governance.app, name="governance")
 app.add_typer(report.app, name="run")
 run.register(app, {"trainer": trainer.app, "validator": validator.app})
+add_examples(app)
 
 
 def main() -> None:

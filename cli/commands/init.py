@@ -24,10 +24,7 @@ def init(
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Write the profile of a role: everything that is named once and read by every command.
-
-    Example: muster init operator --pool https://pool.example
-    """
+    """Write the profile of a role: everything that is named once and read by every command."""
     from cli.access import ask_access
 
     kind = role_of(role)

@@ -28,10 +28,7 @@ def up(
     """Take whatever steps are missing, then work: profile, keys, gas, tokens, registration, stake, joining, worker.
 
     It shows the pool's terms and asks once. It can be stopped and run again at any point. Exit code 3: the node was
-    ejected.
-
-    Example: muster node up --pool https://pool.example
-    """
+    ejected."""
     from cli.up.node import NodeUp, load_invite
     from cli.up.node_steps import next_step
     from cli.up.start import open_up_profile

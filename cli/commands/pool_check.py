@@ -24,10 +24,7 @@ def check(
     json: JsonOption = False,
 ) -> None:
     """Look for what would keep a pool from working, and say what its files cost; needs no chain and no key. Exit code 1
-    if it could not work.
-
-    Example: muster pool check --config pool.json --terms base-sepolia --budget 1000
-    """
+    if it could not work."""
     from cli.pool_plan import contradictions, costs, world_problems
     from cli.terms import load_terms
     from protocol.config import PoolConfig

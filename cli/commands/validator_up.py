@@ -24,10 +24,7 @@ def up(
     """Take whatever steps are missing, then judge: profile, keys, gas, tokens, engine and weights, and only then bonds.
 
     It shows what a bond risks and asks once. It can be stopped and run again at any point; while seats are bonded, keep
-    it running.
-
-    Example: muster validator up --pool https://pool.example
-    """
+    it running."""
     from cli.up.start import open_up_profile
     from cli.up.validator import ValidatorUp
     from cli.up.validator_steps import next_step

@@ -17,10 +17,7 @@ def why(
         str | None, typer.Option(help="The pool's service, if not where its owner announced it.")
     ] = None,
 ) -> None:
-    """Say in plain words what happened to a file, who decided it and by which findings, and what can be done.
-
-    Example: muster why 17 --pool 1 --deployment deployment.json
-    """
+    """Say in plain words what happened to a file, who decided it and by which findings, and what can be done."""
     from cli.evidence import explain
     from cli.views.why import why_text, why_view
 
