@@ -1,6 +1,8 @@
 """A pool that cannot work is refused before its owner's money moves."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +32,7 @@ def test_the_demos_pool_can_work() -> None:
         ({}, GRAINS // 2, "the budget is 0.5 tokens, one full file costs 0.8492"),
     ],
 )
-def test_each_contradiction_is_named_with_both_figures(terms: dict[str, int], budget: int, words: str) -> None:
-    from dataclasses import replace
-
+def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], budget: int, words: str) -> None:
     found = contradictions(CONFIG, replace(TERMS, **terms), budget)
     assert [one for one in found if words in one.what and one.hint]
 
@@ -69,8 +69,8 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
 def test_the_command_needs_neither_chain_nor_key(tmp_path: Path) -> None:
     config, terms = write_pool_files(tmp_path)
     muster, order = Muster(tmp_path), ("pool", "check", "--config", config, "--terms", terms, "--budget")
-    assert "this pool can work" in muster.ok(*order, "500").out
-    done = muster.run(*order, "1", "--json")
+    assert "this pool can work" in muster.run(*order, "500", timeout=300.0).out
+    done = muster.run(*order, "1", "--json", timeout=300.0)
     assert done.code == 1
     assert "the budget is 1 tokens" in done.json["problems"][0]
     assert load_terms(terms, PoolConfig.load(config).digest).maxUnits == 8192

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -198,7 +200,7 @@ def test_what_the_chain_does_not_bear_out_is_refused(
 ) -> None:
     assert service.access is not None
     honest = service.access
-    lies = {
+    lies: dict[str, dict[str, Any]] = {
         "another configuration": {"config_hash": hashlib.sha256(b"x").hexdigest()},
         "there is no pool 999": {"pool": 999},
         "was never announced": {"pool": pool},
@@ -237,9 +239,6 @@ def test_a_profile_of_another_role_or_pool_is_named(
 
 
 def test_a_service_tells_public_urls_and_never_its_own(shared_suite: Deployed) -> None:
-    from types import SimpleNamespace
-    from typing import Any
-
     deployment = open_session(shared_suite.folder, shared_suite.chain.url).deployment
     secret: Any = SimpleNamespace(pool=1, rpc=("https://provider.example/SECRET",), public_rpc=())
     told = pool_access(secret, deployment, CONFIG).model_dump_json()
