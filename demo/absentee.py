@@ -27,8 +27,9 @@ class Absentee:
             self.done = True  # in a run that was interrupted since
             return
         root, content = (hashlib.sha256(word).digest() for word in (b"no rows", b"no file"))
+        item = WorkItem(root, content, state.pools[POOL].terms.maxUnits, 8)
         try:
-            file = self.onboarding.suite(f"node-{name}").pools.submit(POOL, step, 0, WorkItem(root, content, 1000, 8))
+            file = self.onboarding.suite(f"node-{name}").pools.submit(POOL, step, 0, item)
             self.say(f"{name} submits file {file.send().sequence}, but uploads nothing")
             self.done = True
         except MusterError as error:

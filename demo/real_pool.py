@@ -15,7 +15,8 @@ from protocol.config import (
 )
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 
-CHEAT = "seed"  # noise of its own: what bf16 arithmetic leaves no doubt about
+# Weights far enough off that thresholds as wide as bf16 arithmetic's leave no doubt.
+CHEAT, CANARY = "weights-noise=0.05", "weights-noise=0.1"
 TASK = TaskConfig(
     name="reasoning_gym/basic_arithmetic",
     params={
@@ -32,15 +33,13 @@ TASK = TaskConfig(
 )
 TURNS = (
     ChatTurn(role="system", content="You are a calculator."),
-    ChatTurn(role="user", content="Calculate 3 + 5."),
-    ChatTurn(role="assistant", content="3 + 5 = 8"),
     ChatTurn(role="user", content="Calculate 20 + 14."),
     ChatTurn(role="assistant", content="20 + 14 = 34"),
 )
 
 
 def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> PoolConfig:
-    """Sums of two numbers up to 100, after two worked examples; two files of 8 problems × 8 samples make a step."""
+    """Sums of two numbers up to 100, after one worked example; a step takes four files of 4 problems × 8."""
     return PoolConfig(
         name=f"real-{seed}",
         model=ModelConfig(
@@ -52,13 +51,13 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
             answer_after="= ",
         ),
         task=TASK,
-        work=WorkConfig(problems_per_file=8, samples_per_problem=8, max_new_tokens=16, max_prompt_tokens=128),
+        work=WorkConfig(problems_per_file=4, samples_per_problem=8, max_new_tokens=16, max_prompt_tokens=96),
         checks=checks,
         train=TrainConfig(
             steps=steps,
-            files_per_step=2,
-            async_level=2,
-            optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=1e-5)),
+            files_per_step=4,
+            async_level=1,
+            optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=2.5e-5)),
         ),
         evaluation=EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=128),)),
     )
@@ -66,5 +65,16 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
 
 def real_plan(root: Path, seed: int, steps: int, ports: tuple[int, int, int]) -> DemoPlan:
     """The demo's participants in bf16, with longer windows. ports: of chain, S3 and HTTP."""
-    nodes, validators = cast(CHEAT, CHEAT)
-    return DemoPlan(root, seed, steps, *ports, nodes, validators, dtype="bfloat16", patience=4)
+    nodes, validators = cast(CHEAT, CANARY)
+    return DemoPlan(
+        root,
+        seed,
+        steps,
+        *ports,
+        nodes,
+        validators,
+        dtype="bfloat16",
+        trainer_threads=2,
+        trainer_row_tokens=1024,
+        patience=4,
+    )

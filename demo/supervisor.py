@@ -35,6 +35,7 @@ class Child:
     stage: int = 0
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
+    log_start: int = 0
     failures: int = 0
     restart_at: float | None = None
     finished: bool = False
@@ -46,6 +47,7 @@ class Child:
     def start(self) -> "subprocess.Popen[bytes]":
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as out:
+            self.log_start = out.tell()
             self.process = subprocess.Popen(
                 self.argv,
                 stdout=out,
@@ -73,6 +75,10 @@ class Child:
             self.process.wait(10)
             return False
         return True
+
+    def said(self) -> str:
+        """What it has printed since it was started last; the log may hold earlier starts too."""
+        return self.log_path.read_bytes()[self.log_start :].decode(errors="replace")
 
     def tail(self, lines: int = 5) -> str:
         try:

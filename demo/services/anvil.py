@@ -57,24 +57,16 @@ class Anvil:
         # In a session of its own: Ctrl-C is for us, who save the state first.
         self._child = Child("anvil", [*command, "--prune-history", str(_HISTORY)], log)
         self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
-        self._behind = 0.0
-        """By how many seconds the chain's clock is behind the wall clock."""
         self._stopping = threading.Event()
         self._miner = threading.Thread(target=self._mine, name="miner", daemon=True)
 
-    def start(self, state: Path | None, keep_clock: bool = False) -> None:
-        """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words.
-
-        `keep_clock`: the chain's clock goes on from the state's last block, so that no window runs out while it is off.
-        """
+    def start(self, state: Path | None) -> None:
+        """Start, from `state` if given, and wait until it answers. Raises MusterError with its last words."""
         self.log.unlink(missing_ok=True)
         if state is not None:
             self._child.argv += ["--load-state", str(state)]
         self._child.start()
         wait_for("anvil to answer", self._answers, timeout=_START_SECONDS, poll=0.05, hint=f"see {self.log}")
-        if state is not None and keep_clock:
-            self.call("anvil_setTime", self._newest_time())
-            self._behind = time.time() - self._newest_time()
 
     def mine(self) -> None:
         """Make a block every second from now on, until `stop`."""
@@ -86,13 +78,10 @@ class Anvil:
         while not self._stopping.wait(max(0.0, due - time.monotonic())):
             due = max(due + _BLOCK_SECONDS, time.monotonic())
             try:
-                stamp = max(int(time.time() - self._behind), self._newest_time() + 1)
-                self.call("evm_mine", {"timestamp": stamp})
+                newest = int(self.call("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
+                self.call("evm_mine", {"timestamp": max(int(time.time()), newest + 1)})
             except MusterError as error:
                 log.warning("no block was made: %s", error)
-
-    def _newest_time(self) -> int:
-        return int(self.call("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
 
     def _answers(self) -> bool:
         if not self.running():

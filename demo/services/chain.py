@@ -29,9 +29,6 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder that holds the chain's state")
     parser.add_argument("--port", type=int, default=8545, help="port on 127.0.0.1 (default %(default)s)")
     parser.add_argument("--chain-id", type=int, default=31337, help="(default %(default)s)")
-    parser.add_argument(
-        "--keep-clock", action="store_true", help="go on at the last block's time, not the wall clock's"
-    )
     parser.add_argument("--with-parent", action="store_true", help="die when the parent process dies")
     options = parser.parse_args()
     if options.with_parent:
@@ -45,7 +42,7 @@ def main() -> int:
     state = options.data / "state.json"
     anvil = Anvil(options.port, options.chain_id, options.data / "anvil.log")
     try:
-        anvil.start(saved_state(state), options.keep_clock)
+        anvil.start(saved_state(state))
         anvil.save(state)  # before anybody sees it: a chain has one genesis block for good
         anvil.mine()
         block = int(anvil.call("eth_blockNumber"), 16)

@@ -1,7 +1,6 @@
 """A real model through the network: what is kept, what goes on, and how the model folder comes out of its package."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ from demo.plan import DemoPlan
 from demo.pool import pool_terms
 from demo.real_model import unpermuted
 from demo.real_pool import real_config, real_plan
-from protocol.config import BF16_CHECKS, PoolConfig
+from protocol.config import BF16_CHECKS, PoolConfig, TaskConfig
 from protocol.tasks import load_task
 from protocol.tasks.prompts import completion_text
+from tests.demo.test_results import CHEATER, GOOD
 
 CONFIG = real_config("a model", 1, 24, BF16_CHECKS)
 
@@ -67,9 +67,12 @@ def test_rows_of_queries_come_back_from_llama_cpps_order() -> None:
     assert np.array_equal(unpermuted(theirs, heads), rows)
 
 
+RISEN = GOOD.model_copy(update={"reward_first": 0.25, "reward_last": 0.61, "seed": 1})
+
+
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Folders whose run was started; a run leaves a summary."""
+    """Folders whose run was started; a run leaves a summary and the last policy."""
     started: list[Path] = []
 
     class StartedRun:
@@ -78,13 +81,21 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
         def run(self) -> None:
             started.append(self.plan.root)
-            (self.plan.root / "summary.json").write_text(json.dumps({"reward_first": 0.25, "reward_last": 0.65}))
+            (self.plan.root / "summary.json").touch()
+            for step in (9, 10):
+                (self.plan.home("trainer") / "policies" / f"step-{step:06d}").mkdir(parents=True, exist_ok=True)
+
+    def sampled(_what: str, argv: list[str]) -> None:
+        assert Path(argv[-2]).name == "step-000010", "the last policy is asked"
+        Path(argv[-1]).write_text("[]")
 
     monkeypatch.setattr(real, "RealDemo", StartedRun)
+    monkeypatch.setattr(real, "read_results", lambda _root: (RISEN, None))
+    monkeypatch.setattr(real, "_command", sampled)
     return started
 
 
-def seed(root: Path) -> dict[str, Any]:
+def seed(root: Path) -> real.SeedRun:
     return real.run_seed(root, 1, 24, root, BF16_CHECKS)
 
 
@@ -106,17 +117,34 @@ def test_an_interrupted_run_keeps_its_folder_and_ports_once_there_is_a_pool(tmp_
 
 def test_a_run_interrupted_before_its_pool_starts_afresh(tmp_path: Path, runs: list[Path]) -> None:
     root = tmp_path / "seed-1"
-    (root / "homes").mkdir(parents=True)
+    (root / "homes" / "chain").mkdir(parents=True)
     seed(root)
-    assert not (root / "homes").exists()
+    assert not (root / "homes" / "chain").exists()
 
 
-def test_every_seed_has_to_rise_and_be_measured(tmp_path: Path) -> None:
-    good = {"reward_first": 0.25, "reward_last": 0.61}
-    assert real.report(tmp_path, {1: good, 2: good})
-    assert not real.report(tmp_path, {1: good, 2: good | {"reward_last": 0.59}})
-    assert not real.report(tmp_path, {1: good, 2: good | {"reward_first": None}})
-    assert json.loads((tmp_path / "results.json").read_text())["seeds"]["1"] == good
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"reward_last": 0.59}, "its held-out reward rose by 0.340, less than 0.35"),
+        ({"reward_first": None}, "its held-out reward was not measured twice"),
+        ({"honest_rejected": 1}, "1 honest files were rejected"),
+        ({"cheaters": [CHEATER.model_copy(update={"slashed": False})]}, "the cheater 0xM got away"),
+    ],
+)
+def test_a_seed_that_did_not_learn_or_let_a_cheater_go_fails_the_command_and_says_why(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    good, bad, lines = real.SeedRun(RISEN, []), real.SeedRun(RISEN.model_copy(update=change), []), list[str]()
+    assert not real.report(tmp_path, {1: good, 2: bad}, lines.append)
+    assert [line for line in lines if "NOT GOOD" in line] == [f"seed 2: NOT GOOD: {said}"]
+
+
+def test_results_have_every_seed_with_its_completions(tmp_path: Path) -> None:
+    run = real.SeedRun(RISEN, [{"question": "Calculate 1 + 1."}])
+    assert real.report(tmp_path, {1: run, 2: run}, lambda _line: None)
+    found = json.loads((tmp_path / "results.json").read_text())["seeds"]
+    assert found["2"]["reward_last"] == 0.61
+    assert found["1"]["samples"] == [{"question": "Calculate 1 + 1."}]
 
 
 def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,4 +162,13 @@ def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert real.calibrated(tmp_path, model) == real.calibrated(tmp_path, model) == BF16_CHECKS
     assert len(asked) == 1
     assert asked[0].count("--worker") == asked[0].count("--verifier")
-    shutil.rmtree(tmp_path / "keys")
+
+
+def test_thresholds_of_another_task_are_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(real, "_command", lambda what, _argv: asked.append(what))
+    other = CONFIG.model_copy(update={"task": TaskConfig(name="reasoning_gym/chain_sum")})
+    (tmp_path / "pool.json").write_bytes(other.canonical())
+    real.calibrated(tmp_path, tmp_path / "model")
+    real.calibrated(tmp_path, tmp_path / "model")
+    assert len(asked) == 1

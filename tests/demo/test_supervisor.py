@@ -36,6 +36,16 @@ def test_a_killed_child_comes_back(tmp_path: Path) -> None:
     assert one.pid is None
 
 
+def test_a_child_that_comes_back_has_not_said_what_it_said_before(tmp_path: Path) -> None:
+    one = child("one", "print('READY')", tmp_path)
+    one.start().wait(10)
+    assert "READY" in one.said()
+    one.argv = [sys.executable, "-c", "print('starting')"]
+    one.start().wait(10)
+    assert one.said().split() == ["starting"]
+    assert one.log_path.read_text().split() == ["READY", "starting"]
+
+
 def test_a_child_that_keeps_failing_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
     supervisor = Supervisor(lambda _: None)
     supervisor.start(child("bad", "raise SystemExit('no such pool')", tmp_path, max_restarts=1))

@@ -107,19 +107,6 @@ def test_clean_stop_loses_nothing(chain: ServiceProcess) -> None:
     assert int(rpc(chain, "eth_getBalance", "0x" + "12" * 20, "latest"), 16) == 5
 
 
-def test_a_kept_clock_stands_still_while_the_chain_is_off(tmp_path: Path) -> None:
-    with running(ServiceProcess("chain", tmp_path / "chain", "--keep-clock")) as service:
-        wait_for("a block", lambda: block(service)[0] >= 1 or None, 15)
-        service.stop()
-        saved = _saved_block(service)
-        time.sleep(4)
-        service.start()
-        wait_for("two more blocks", lambda: block(service)[0] >= saved + 2 or None, 15)
-        stamps = [block(service, hex(number))[1] for number in (saved, saved + 1, saved + 2)]
-    assert 1 <= stamps[1] - stamps[0] <= 2
-    assert 1 <= stamps[2] - stamps[1] <= 2
-
-
 def test_historical_block_hashes_contract(chain: ServiceProcess) -> None:
     """EIP-2935, which seeds are read from, answers after a restart too."""
     wait_for("blocks", lambda: block(chain)[0] >= 3 or None, 10)

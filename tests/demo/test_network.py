@@ -1,0 +1,35 @@
+"""What the demo's processes are told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from demo.accounts import KeyRing
+from demo.network import Network
+from demo.plan import POOL
+from demo.progress import Stop
+from demo.real_pool import real_plan
+from demo.supervisor import Child, Supervisor
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Network:
+    """Of the real model's plan; processes are not started."""
+
+    def not_started(_self: Supervisor, child: Child) -> Child:
+        return child
+
+    monkeypatch.setattr(Supervisor, "start", not_started)
+    plan = real_plan(tmp_path, 1, 24, (1, 2, 3))
+    return Network(plan, KeyRing(tmp_path / "keys"), print, Stop.__new__(Stop))
+
+
+def test_the_trainer_measures_held_out_reward_in_what_the_workers_compute_in(network: Network) -> None:
+    network.start_trainer(POOL, Path("base"))
+    told = json.loads((network.plan.root / "configs" / "trainer.json").read_text())
+    assert told["engine"] == {"name": "transformers", "dtype": "bfloat16", "threads": 2}
+    assert told["memory"] == {"row_tokens": 1024}, "rows of the default size take nine gigabytes of this model"
+    network.start_worker(POOL, network.plan.nodes[0])
+    node = json.loads((network.plan.root / "configs" / f"worker-{network.plan.nodes[0].name}.json").read_text())
+    assert node["engine"]["dtype"] == told["engine"]["dtype"]
