@@ -9,7 +9,7 @@ from chain.follower import Follower
 from chain.projection import Projection
 from chain.state import State
 from chain.suite import Suite
-from protocol.config import ModelConfig, PoolConfig, TaskConfig
+from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.verdict import Code, pack
 from runtime import keystore
 from tests.cli.muster import Key
@@ -21,7 +21,7 @@ fee = "0.01"
 jury_fee = "0.1"
 min_stake = "200"
 leverage = 10
-max_units = 8192
+max_units = 4096
 committee = 3
 jury = 5
 appeal_jury = 0
@@ -46,9 +46,8 @@ def write_pool_files(folder: Path) -> tuple[Path, Path]:
     model = folder / "model"
     model.mkdir(exist_ok=True)
     (model / "config.json").write_text("{}")
-    config = PoolConfig(
-        name="story", model=ModelConfig(source=str(model)), task=TaskConfig(name="reasoning_gym/chain_sum")
-    )
+    task, work = TaskConfig(name="reasoning_gym/chain_sum"), WorkConfig(problems_per_file=8)
+    config = PoolConfig(name="story", model=ModelConfig(source=str(model)), task=task, work=work)
     (folder / "pool.json").write_bytes(config.canonical())
     (folder / "terms.toml").write_text(TERMS)
     return folder / "pool.json", folder / "terms.toml"

@@ -73,4 +73,4 @@ def test_the_command_needs_neither_chain_nor_key(tmp_path: Path) -> None:
     done = muster.run(*order, "1", "--json", timeout=300.0)
     assert done.code == 1
     assert "the budget is 1 tokens" in done.json["problems"][0]
-    assert load_terms(terms, PoolConfig.load(config).digest).maxUnits == 8192
+    assert load_terms(terms, PoolConfig.load(config).digest).maxUnits == 4096
