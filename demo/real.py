@@ -123,7 +123,7 @@ def completions(root: Path, base: Path) -> list[dict[str, Any]]:
     """What base model and last policy say to the same held-out problems, asked once."""
     path = root / "samples.json"
     if not path.exists():
-        last = max((root / "homes" / "trainer" / "policies").glob("step-*"))
+        last = max((root / "homes" / "trainer").glob("*/policies/step-*"))
         argv = ["-m", "demo.real_samples", str(root / "pool.json"), str(base), str(last), str(path)]
         _command("sampling completions before and after", argv)
     found: list[dict[str, Any]] = json.loads(path.read_text())

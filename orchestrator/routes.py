@@ -1,5 +1,6 @@
 """The orchestrator's routes (docs/orchestrator.md): who may call each, what it takes and answers."""
 
+import gzip
 import threading
 import time
 from collections.abc import Callable
@@ -137,9 +138,12 @@ def get_object(key: str, request: Request, service: Orchestrator) -> RedirectRes
 
 
 @router.get("/", tags=["pages"], summary="The dashboard, for people", response_class=Response, responses=PAGE)
-def get_page() -> HTMLResponse:
-    content, policy = live_page()
-    return HTMLResponse(content, headers={"Content-Security-Policy": policy})
+def get_page(request: Request) -> HTMLResponse:
+    packed, policy = live_page()
+    headers = {"Content-Security-Policy": policy, "Vary": "Accept-Encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return HTMLResponse(gzip.decompress(packed), headers=headers)
+    return HTMLResponse(packed, headers=headers | {"Content-Encoding": "gzip"})
 
 
 @router.get("/docs", tags=["pages"], summary="This interface, for people", response_class=Response, responses=PAGE)

@@ -103,11 +103,13 @@ class ReportEntry(StepRequest):
 
 
 class PublishedEntry(ResponseBody):
-    """When and in which block a policy step was published."""
+    """When and in which block a policy step was published, by which transaction; `manifest` names its weights."""
 
     step: int
     time: int
     block: int
+    tx: str = ""
+    manifest: str = ""
 
 
 class ParticipantEntry(ResponseBody):
@@ -161,7 +163,8 @@ class OtherEntry(ParticipantEntry):
 
 
 class SubmissionEntry(ResponseBody):
-    """A submitted file. `trained`: the newest step that trained on it; more than one should not happen."""
+    """A submitted file. `trained`: the newest step that trained on it; more than one should not happen. `tx` submitted
+    it; `sha256` is the file's."""
 
     sequence: int
     node: str
@@ -177,6 +180,8 @@ class SubmissionEntry(ResponseBody):
     disputed: bool
     trained: int | None
     trained_twice: bool
+    tx: str = ""
+    sha256: str = ""
 
 
 class SlashEntry(ResponseBody):
@@ -189,6 +194,7 @@ class SlashEntry(ResponseBody):
     amount: Amount
     block: int
     time: int
+    tx: str = ""
 
 
 class DisputeEntry(ResponseBody):
@@ -308,3 +314,4 @@ class RunRecord(ResponseBody):
     escrow: EscrowEntry | None
     reconciliation: ReconciliationEntry | None
     waits: Rows[WaitEntry]
+    chain_id: int = 0
