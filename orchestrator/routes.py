@@ -1,9 +1,8 @@
 """The orchestrator's routes (docs/orchestrator.md): who may call each, what it takes and answers."""
 
 import gzip
-import threading
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -15,6 +14,7 @@ from orchestrator.http_errors import HttpError, documented
 from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
 from orchestrator.status import dashboard, record, status
+from orchestrator.views.answers import Answers
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
 from protocol.version import VERSION
@@ -32,30 +32,24 @@ def _service(request: Request) -> Service:
     return request.app.state.service  # type: ignore[no-any-return]
 
 
-class Views:
-    """The newest answer of each public view, as JSON; computed at most every `seconds`, however many look."""
+def _public(request: Request) -> "Public":
+    return Public(request.app.state.answers, request.app.state.service)
 
-    def __init__(self, service: Service, seconds: float) -> None:
-        self._service, self._seconds = service, seconds
-        self._lock = threading.Lock()
-        self._answers: dict[str, tuple[float, str]] = {}
+
+@dataclass(frozen=True)
+class Public:
+    """The newest answer of each public document, as JSON."""
+
+    answers: Answers
+    service: Service
 
     def answer(self, view: Callable[[Service], ResponseBody]) -> Response:
-        with self._lock:
-            made, content = self._answers.get(view.__name__, (-self._seconds, ""))
-            now = time.monotonic()
-            if not content or now - made >= self._seconds:
-                content = view(self._service).model_dump_json()
-                self._answers[view.__name__] = (now, content)
+        content = self.answers.get(view.__name__, lambda: view(self.service).model_dump_json())
         return Response(content, media_type="application/json")
 
 
-def _views(request: Request) -> Views:
-    return request.app.state.views  # type: ignore[no-any-return]
-
-
 Orchestrator = Annotated[Service, Depends(_service)]
-PublicViews = Annotated[Views, Depends(_views)]
+PublicViews = Annotated[Public, Depends(_public)]
 
 
 @signed.post(endpoints.SLOTS.path, summary="Ask for a work slot")
