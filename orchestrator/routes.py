@@ -10,15 +10,15 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from orchestrator.bodies import StrictRoute
 from orchestrator.guard import Sender
-from orchestrator.http_errors import documented
+from orchestrator.http_errors import HttpError, documented
 from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
 from orchestrator.status import dashboard, record, status
 from orchestrator.views.answers import Answers
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
+from protocol.version import VERSION
 
-VERSION = "0.1.0"
 SIGNED = (400, 401, 403, 408, 409, 413, 422)
 LOCATION = {"Location": {"schema": {"type": "string", "format": "uri"}}}
 PAGE: dict[int | str, dict[str, Any]] = {
@@ -86,6 +86,20 @@ def take_step_report(body: work.StepRequest, sender: Sender, service: Orchestrat
 @router.get(endpoints.HEALTH.path, tags=["run"], summary="Whether the service runs")
 async def health() -> run.Health:
     return run.Health(ok=True, version=VERSION)
+
+
+@router.get(
+    endpoints.POOL.path,
+    tags=["run"],
+    summary="How to take part",
+    response_model=run.PoolAccess,
+    responses=documented(404),
+)
+def get_pool(service: Orchestrator) -> run.PoolAccess:
+    """Pool, chain and contracts; check them against the chain."""
+    if service.access is None:
+        raise HttpError(404, "this service does not say how to take part", "ask the pool's owner")
+    return service.access
 
 
 @router.get(endpoints.STATUS.path, tags=["run"], summary="Where the run stands", response_model=run.RunStatus)

@@ -12,6 +12,7 @@ from protocol.api.run import (
     Health,
     LedgerEntry,
     NodeEntry,
+    PoolAccess,
     RunRecord,
     RunStatus,
     SlashEntry,
@@ -65,6 +66,7 @@ class Post(Generic[Q, A]):
 
 
 HEALTH: Get[Health] = Get("/health", TypeAdapter(Health))
+POOL: Get[PoolAccess] = Get("/v1/pool", TypeAdapter(PoolAccess), limit=256 << 10)
 STATUS: Get[RunStatus] = Get("/v1/status", TypeAdapter(RunStatus))
 DASHBOARD: Get[RunRecord] = Get("/v1/dashboard", TypeAdapter(RunRecord))
 RECORD: Get[RunRecord] = Get("/v1/record", TypeAdapter(RunRecord))
