@@ -108,7 +108,7 @@ def main() -> int:
     options = parser.parse_args()
     root = options.home.resolve() / f"seed-{options.seed}-steps-{options.steps}"
     run(root, options.seed, options.steps)
-    summary, _ = read_results(root)
+    summary, _, _details = read_results(root)
     found = list(facts(summary, read_samples(root / "footprint.jsonl")))
     for fact in found:
         print(f"{'yes' if fact.good else 'NO '} {fact.text}")

@@ -115,7 +115,7 @@ def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig
         root.mkdir(parents=True, exist_ok=True)
         plan = real_plan(root, seed, steps, kept_ports(root / "ports.json"))
         RealDemo(plan, real_config(SOURCE, seed, steps, checks), base).run()
-    summary, _ = read_results(root)
+    summary, _, _details = read_results(root)
     return SeedRun(summary, completions(root, base))
 
 

@@ -10,8 +10,12 @@ from fastapi import FastAPI, Request, Response
 from orchestrator.guard import RequestGuard
 from orchestrator.http_errors import add_error_handlers, error_response
 from orchestrator.limits import Buckets
-from orchestrator.routes import VERSION, Views, router, signed
+from orchestrator.routes import VERSION, router, signed
 from orchestrator.service import Service
+from orchestrator.views.answers import Answers
+from orchestrator.views.dashboard import Dashboard
+from orchestrator.views.events import router as events
+from orchestrator.views.routes import router as views
 
 log = logging.getLogger("muster.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -48,11 +52,14 @@ def create_app(
     )
     app.state.service, app.state.guard = service, guard
     app.state.signers = Buckets(rate / 2, burst / 2)
-    app.state.views = Views(service, view_seconds)
+    app.state.dashboard, app.state.answers = Dashboard(service, view_seconds), Answers(view_seconds)
+    app.state.streams = set()
     add_error_handlers(app)
     _add_limits(app, Buckets(rate, burst))
     app.include_router(signed)
     app.include_router(router)
+    app.include_router(views)
+    app.include_router(events)
     return app
 
 

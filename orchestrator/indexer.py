@@ -26,6 +26,7 @@ class Indexer:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="indexer", daemon=True)
         self._reconciled = (-1, 0.0)
+        self._doubted = False
         self.reconciliation: Reconciliation | None = None
 
     def start(self) -> None:
@@ -44,6 +45,11 @@ class Indexer:
         if version == self._reconciled[0] or time.monotonic() - self._reconciled[1] < RECONCILE_SECONDS:
             return
         found = reconcile(self._watch.state, self._watch.pool_id, self._suite)
+        if found is not None and found.findings and not self._doubted:
+            # An endpoint may serve a block's state before its logs: only what still differs later is said in public.
+            self._doubted, self._reconciled = True, (self._reconciled[0], time.monotonic())
+            return
+        self._doubted = False
         self.reconciliation, self._reconciled = found, (version, time.monotonic())
         if found is not None and found.findings:
             log.warning("the ledger differs from the chain: %s", "; ".join(found.findings))

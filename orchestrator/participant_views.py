@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from chain.records import Pool, Status
+from chain.records import Account, Pool, Status
 from chain.state import State
 from orchestrator.ledger import fees_paid
 from orchestrator.liveness import Beat, node_state
@@ -13,27 +13,25 @@ from protocol.verdict import Code
 
 def nodes(state: State, pool: Pool, beats: dict[str, Beat], now: float) -> list[NodeEntry]:
     """Every node that ever joined the pool."""
-    out = []
-    for (of, address), account in state.accounts.items():
-        if of != pool.pool:
-            continue
-        files = state.submissions_of(pool.pool, address)
-        out.append(
-            NodeEntry(
-                address=address,
-                operator=account.operator,
-                accepted=sum(sub.status is Status.ACCEPTED for sub in files),
-                rejected=sum(sub.status is Status.REJECTED for sub in files),
-                pending=sum(sub.status is Status.PENDING for sub in files),
-                units=account.units_awarded,
-                earned=account.units_awarded * pool.terms.rate,
-                claimed=account.paid,
-                slashed=account.slashed,
-                ejected=Code(account.eject_code).label if account.ejected else None,
-                **_heard(beats.get(address), now, ejected=account.ejected, left=not account.member),
-            )
-        )
-    return out
+    accounts = [account for (of, _), account in state.accounts.items() if of == pool.pool]
+    return [node_entry(state, pool, account, beats.get(account.node), now) for account in accounts]
+
+
+def node_entry(state: State, pool: Pool, account: Account, beat: Beat | None, now: float) -> NodeEntry:
+    files = Counter(sub.status for sub in state.submissions_of(pool.pool, account.node))
+    return NodeEntry(
+        address=account.node,
+        operator=account.operator,
+        accepted=files[Status.ACCEPTED],
+        rejected=files[Status.REJECTED],
+        pending=files[Status.PENDING],
+        units=account.units_awarded,
+        earned=account.units_awarded * pool.terms.rate,
+        claimed=account.paid,
+        slashed=account.slashed,
+        ejected=Code(account.eject_code).label if account.ejected else None,
+        **_heard(beat, now, ejected=account.ejected, left=not account.member),
+    )
 
 
 def validators(state: State, pool: int, beats: dict[str, Beat], now: float) -> list[ValidatorEntry]:

@@ -1,23 +1,28 @@
-"""What is kept of a run: its record, summary and report, written from the answers of a running orchestrator."""
+"""What is kept of a run: record, summary, details of files and report, from the answers of a running orchestrator."""
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.page import report_page
+from orchestrator.report import FileDetails, documents
 from orchestrator.summary import Agreement, RunSummary, Safeguards, build_summary
-from protocol.api.endpoints import RECORD
+from protocol.api.endpoints import RECORD, ROLLOUTS, SUBMISSION, VERDICTS, Get
 from protocol.api.run import RunRecord
 from protocol.errors import ConfigError, MusterError, first_problem
 from protocol.files import explained
 from protocol.waits import wait_for
 from runtime.signed_client import ClientLimits, SignedClient
 
+A = TypeVar("A")
 D = TypeVar("D", bound=BaseModel)
 FOLLOW_SECONDS = 3.0
+MOST_DETAILS = 48
 
 
 def save_results(
@@ -31,7 +36,7 @@ def save_results(
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
 ) -> RunSummary:
-    """Write `record.json`, `summary.json` and `report.html` into `folder`; returns the summary.
+    """Write `record.json`, `summary.json`, `details.json` and `report.html` into `folder`; returns the summary.
 
     Waits until the orchestrator at `url` has compared its ledger with the chain; when that does not happen within a
     minute, the summary says that the ledger was not confirmed.
@@ -46,21 +51,29 @@ def save_results(
         agreement=agreement,
         safeguards=safeguards,
     )
-    documents = {
+    details = fetch_details(url, record)
+    written = {
         "record.json": record.model_dump_json(indent=1),
         "summary.json": summary.model_dump_json(indent=2),
-        "report.html": report_page(summary, record),
+        "details.json": details.model_dump_json(),
+        "report.html": report_page(documents(summary, record, details)),
     }
     with explained(f"write into {folder}", "check the folder"):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in documents.items():
+        for name, text in written.items():
             (folder / name).write_text(text, encoding="utf-8")
     return summary
 
 
-def read_results(folder: Path) -> tuple[RunSummary, RunRecord]:
-    """What `save_results` wrote into a folder. Raises ConfigError if it is not there or not of this version."""
-    return _read(folder / "summary.json", RunSummary), _read(folder / "record.json", RunRecord)
+def read_results(folder: Path) -> tuple[RunSummary, RunRecord, FileDetails]:
+    """What `save_results` wrote into a folder. Raises ConfigError if it is not there or not of this version. A run may
+    have been kept without details."""
+    details = folder / "details.json"
+    return (
+        _read(folder / "summary.json", RunSummary),
+        _read(folder / "record.json", RunRecord),
+        _read(details, FileDetails) if details.exists() else FileDetails(),
+    )
 
 
 def _read(path: Path, kind: type[D]) -> D:
@@ -97,3 +110,24 @@ def fetch_record(url: str, block: int = 0, timeout: float = 60.0) -> RunRecord:
         return newest[0]
     finally:
         client.close()
+
+
+def fetch_details(url: str, record: RunRecord, most: int = MOST_DETAILS) -> FileDetails:
+    """What there is on some files: all that were refused or disputed, then the newest, at most `most`. A file whose
+    verdicts or rollouts cannot be had is kept without them."""
+    notable = sorted(record.submissions, key=lambda one: (one.status == "accepted" and not one.disputed, -one.sequence))
+    client = SignedClient(url, limits=ClientLimits(patience=10.0))
+    found = FileDetails()
+    try:
+        for one in notable[:most]:
+            with suppress(MusterError):
+                found.submissions.append(client.get(_of(SUBMISSION, one.sequence)))
+                found.verdicts.append(client.get(_of(VERDICTS, one.sequence)))
+                found.rollouts.append(client.get(_of(ROLLOUTS, one.sequence)))
+    finally:
+        client.close()
+    return found
+
+
+def _of(endpoint: Get[A], sequence: int) -> Get[A]:
+    return replace(endpoint, path=endpoint.path.format(sequence=sequence))

@@ -1,8 +1,8 @@
 """The orchestrator's routes (docs/orchestrator.md): who may call each, what it takes and answers."""
 
-import threading
-import time
+import gzip
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -10,14 +10,15 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from orchestrator.bodies import StrictRoute
 from orchestrator.guard import Sender
-from orchestrator.http_errors import documented
+from orchestrator.http_errors import HttpError, documented
 from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
 from orchestrator.status import dashboard, record, status
+from orchestrator.views.answers import Answers
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
+from protocol.version import VERSION
 
-VERSION = "0.1.0"
 SIGNED = (400, 401, 403, 408, 409, 413, 422)
 LOCATION = {"Location": {"schema": {"type": "string", "format": "uri"}}}
 PAGE: dict[int | str, dict[str, Any]] = {
@@ -31,30 +32,24 @@ def _service(request: Request) -> Service:
     return request.app.state.service  # type: ignore[no-any-return]
 
 
-class Views:
-    """The newest answer of each public view, as JSON; computed at most every `seconds`, however many look."""
+def _public(request: Request) -> "Public":
+    return Public(request.app.state.answers, request.app.state.service)
 
-    def __init__(self, service: Service, seconds: float) -> None:
-        self._service, self._seconds = service, seconds
-        self._lock = threading.Lock()
-        self._answers: dict[str, tuple[float, str]] = {}
+
+@dataclass(frozen=True)
+class Public:
+    """The newest answer of each public document, as JSON."""
+
+    answers: Answers
+    service: Service
 
     def answer(self, view: Callable[[Service], ResponseBody]) -> Response:
-        with self._lock:
-            made, content = self._answers.get(view.__name__, (-self._seconds, ""))
-            now = time.monotonic()
-            if not content or now - made >= self._seconds:
-                content = view(self._service).model_dump_json()
-                self._answers[view.__name__] = (now, content)
+        content = self.answers.get(view.__name__, lambda: view(self.service).model_dump_json())
         return Response(content, media_type="application/json")
 
 
-def _views(request: Request) -> Views:
-    return request.app.state.views  # type: ignore[no-any-return]
-
-
 Orchestrator = Annotated[Service, Depends(_service)]
-PublicViews = Annotated[Views, Depends(_views)]
+PublicViews = Annotated[Public, Depends(_public)]
 
 
 @signed.post(endpoints.SLOTS.path, summary="Ask for a work slot")
@@ -93,6 +88,20 @@ async def health() -> run.Health:
     return run.Health(ok=True, version=VERSION)
 
 
+@router.get(
+    endpoints.POOL.path,
+    tags=["run"],
+    summary="How to take part",
+    response_model=run.PoolAccess,
+    responses=documented(404),
+)
+def get_pool(service: Orchestrator) -> run.PoolAccess:
+    """Pool, chain and contracts; check them against the chain."""
+    if service.access is None:
+        raise HttpError(404, "this service does not say how to take part", "ask the pool's owner")
+    return service.access
+
+
 @router.get(endpoints.STATUS.path, tags=["run"], summary="Where the run stands", response_model=run.RunStatus)
 def get_status(views: PublicViews) -> Response:
     return views.answer(status)
@@ -123,9 +132,12 @@ def get_object(key: str, request: Request, service: Orchestrator) -> RedirectRes
 
 
 @router.get("/", tags=["pages"], summary="The dashboard, for people", response_class=Response, responses=PAGE)
-def get_page() -> HTMLResponse:
-    content, policy = live_page()
-    return HTMLResponse(content, headers={"Content-Security-Policy": policy})
+def get_page(request: Request) -> HTMLResponse:
+    packed, policy = live_page()
+    headers = {"Content-Security-Policy": policy, "Vary": "Accept-Encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return HTMLResponse(gzip.decompress(packed), headers=headers)
+    return HTMLResponse(packed, headers=headers | {"Content-Encoding": "gzip"})
 
 
 @router.get("/docs", tags=["pages"], summary="This interface, for people", response_class=Response, responses=PAGE)

@@ -21,7 +21,7 @@ from orchestrator.uploads import ObjectStore, Uploads
 from orchestrator.watch import Watch
 from protocol.api import work
 from protocol.api.evaluation import SignedEvaluation
-from protocol.api.run import ReportEntry
+from protocol.api.run import PoolAccess, ReportEntry
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
@@ -34,7 +34,7 @@ DOWNLOAD_SECONDS = 300
 @dataclass(frozen=True)
 class ServiceParts:
     """What a service works with, and its limits in seconds. Without `indexer` nothing is compared with the
-    chain."""
+    chain. `access`: what newcomers are told."""
 
     db: Database
     watch: Watch
@@ -46,6 +46,7 @@ class ServiceParts:
     lease_seconds: float = 30.0
     lease_limit: float = 600.0
     stall_seconds: float = 60.0
+    access: PoolAccess | None = None
 
 
 class Service:
@@ -53,7 +54,7 @@ class Service:
 
     def __init__(self, parts: ServiceParts) -> None:
         self.db, self.watch, self.config, self.clock = parts.db, parts.watch, parts.config, parts.clock
-        self.indexer = parts.indexer
+        self.indexer, self.access = parts.indexer, parts.access
         self.started = self.clock()
         self._store = parts.store
         train, shape = parts.config.train, parts.config.work
@@ -121,6 +122,10 @@ class Service:
     def location(self, key: str) -> str:
         """A pre-signed URL of an object. Raises ConfigError for anything but a content address."""
         return self._store.presign_get(str(parse_key(key)), DOWNLOAD_SECONDS)
+
+    def open_object(self, key: str, limit: int) -> bytes:
+        """An object of the pool's bucket, checked against its key. Raises what the bucket raises."""
+        return self._store.get(key, limit)
 
     def beats(self) -> dict[str, Beat]:
         """The newest heartbeat of every address."""

@@ -1,6 +1,8 @@
 """The public documents of a run: status, dashboard and record, from the chain's state, heartbeats and reports."""
 
-from chain.records import Pool
+from collections.abc import Mapping
+
+from chain.records import Pool, Step
 from orchestrator import participant_views, submission_views
 from orchestrator.ledger import escrow, rows
 from orchestrator.liveness import Beat, node_state
@@ -31,14 +33,14 @@ def record(service: Service) -> run.RunRecord:
 
 def _view(service: Service, recent: int | None) -> run.RunRecord:
     now, beats, reports, trained = service.clock(), service.beats(), service.reports(), service.trained()
-    in_flight, reconciliation = service.leases.in_flight(), _reconciliation(service)
+    in_flight, reconciliation = service.leases.in_flight(), reconciliation_entry(service)
     watch, config = service.watch, service.config
     state = watch.state
     pool = watch.pool(state)
     step = pool.step if pool and pool.steps else None
     return run.RunRecord(
         name=config.name,
-        model=config.model.source,
+        model=shown_source(config.model.source),
         task=config.task.name,
         pool=watch.pool_id,
         owner=pool.owner if pool else None,
@@ -53,7 +55,7 @@ def _view(service: Service, recent: int | None) -> run.RunRecord:
         in_flight=in_flight,
         rewards=[reward_entry(one) for one in reports],
         reports=reports if recent is None else reports[-recent:],
-        published=[run.PublishedEntry.model_validate(one, from_attributes=True) for one in pool.steps] if pool else [],
+        published=[published_entry(one) for one in pool.steps] if pool else [],
         nodes=participant_views.nodes(state, pool, beats, now) if pool else [],
         validators=participant_views.validators(state, watch.pool_id, beats, now),
         others=participant_views.others(state, watch.pool_id, beats, now),
@@ -65,7 +67,19 @@ def _view(service: Service, recent: int | None) -> run.RunRecord:
         ledger=rows(state, pool.pool, int(now)) if pool else [],
         escrow=escrow(state, pool.pool) if pool else None,
         reconciliation=reconciliation,
-        waits=_waits(beats, now),
+        waits=waits(beats, now),
+        chain_id=service.uploads.pool.chain_id,
+    )
+
+
+def shown_source(source: str) -> str:
+    """A model's source without its owner's folders: a path says nothing to anybody else."""
+    return source.rstrip("/").rpartition("/")[2] if source.startswith(("/", ".", "~")) else source
+
+
+def published_entry(step: Step) -> run.PublishedEntry:
+    return run.PublishedEntry(
+        step=step.step, time=step.time, block=step.block, tx=step.tx, manifest=step.manifest.hex()
     )
 
 
@@ -78,7 +92,7 @@ def phase(pool: Pool | None, step: int | None, steps: int) -> str:
     return "finished" if step >= steps else "training"
 
 
-def _reconciliation(service: Service) -> run.ReconciliationEntry | None:
+def reconciliation_entry(service: Service) -> run.ReconciliationEntry | None:
     indexer = service.indexer
     if indexer is None or indexer.reconciliation is None:
         return None
@@ -98,9 +112,10 @@ def reward_of(report: run.ReportEntry) -> float | None:
     return next((report.metrics[name] for name in names if name in report.metrics), None)
 
 
-def _waits(beats: dict[str, Beat], now: float) -> list[run.WaitEntry]:
-    waits = [run.WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
+def waits(beats: Mapping[str, Beat], now: float) -> list[run.WaitEntry]:
+    """What this service and those whose heartbeats come are waiting for."""
+    found = [run.WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
     for address, beat in beats.items():
         if node_state(beat.last_seen, now) in (run.NodeState.HEALTHY, run.NodeState.UNHEALTHY):
-            waits += [run.WaitEntry(who=beat.name or address, **vars(wait)) for wait in beat.waits]
-    return waits
+            found += [run.WaitEntry(who=beat.name or address, **vars(wait)) for wait in beat.waits]
+    return found

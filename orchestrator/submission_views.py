@@ -1,8 +1,10 @@
 """What became of files, for the public documents of a run: submissions, slashes, disputes, canaries."""
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
-from chain.records import Pool, Status, Submission
+from chain.records import Pool, Slash, Status, Submission
 from chain.state import State
 from orchestrator.trained import Trained
 from protocol.api.run import CanaryEntry, DisputeEntry, SlashEntry, SubmissionEntry
@@ -15,10 +17,11 @@ def files(state: State, pool: Pool, trained: Trained, recent: int | None) -> lis
     """Newest first."""
     wanted = pool.sequences if recent is None else pool.sequences[-recent:]
     newest = [state.submissions[pool.pool, sequence] for sequence in reversed(wanted)]
-    return [_submission(state, sub, trained) for sub in newest]
+    return [SubmissionEntry(**submission_fields(state, sub, trained)) for sub in newest]
 
 
-def _submission(state: State, sub: Submission, trained: Trained) -> SubmissionEntry:
+def submission_fields(state: State, sub: Submission, trained: Trained) -> dict[str, Any]:
+    """The fields of a SubmissionEntry (and more that its record has)."""
     steps = trained.steps(sub)
     derived = {
         "decided": sub.decided_time or None,
@@ -27,8 +30,9 @@ def _submission(state: State, sub: Submission, trained: Trained) -> SubmissionEn
         "disputed": (sub.pool, sub.sequence) in state.disputes,
         "trained": max(steps, default=None),
         "trained_twice": len(steps) > 1,
+        "sha256": sub.sha256.hex(),
     }
-    return SubmissionEntry(**vars(sub) | derived)
+    return vars(sub) | derived
 
 
 def counts(state: State, pool: int) -> dict[str, int]:
@@ -39,8 +43,11 @@ def counts(state: State, pool: int) -> dict[str, int]:
 
 def slashes(state: State, pool: int) -> list[SlashEntry]:
     """The newest penalties of nodes and seats, newest first."""
+    return slash_entries([slash for slash in reversed(state.slashes) if slash.pool in (pool, 0)][:RECENT])
+
+
+def slash_entries(found: Iterable[Slash]) -> list[SlashEntry]:
     seat = "minority, withheld or overturned vote"
-    found = [slash for slash in reversed(state.slashes) if slash.pool in (pool, 0)][:RECENT]
     return [SlashEntry(**vars(one), reason=Code(one.code).label if one.code else seat) for one in found]
 
 

@@ -1,5 +1,7 @@
 """One pool, as the chain shows it now, shared between the indexer's thread and the requests'."""
 
+import time
+
 from chain.projection import Projection
 from chain.records import Account, Pool
 from chain.standing import Standing, standing_of
@@ -16,10 +18,18 @@ class Watch:
         self.confirmations = confirmations
         self.error = ""
         """Why the chain could not be followed at the last try, or uploads not attested, or empty."""
+        self.heard: float | None = None
+        self.moved: float | None = None
+        """When the chain last answered, and when it last answered with a new block; Unix seconds."""
 
     def refresh(self) -> bool:
         """Poll the chain once; whether the state changed. Requests are answered meanwhile."""
-        return self.projection.refresh()
+        head = self.state.head
+        changed = self.projection.refresh()
+        self.heard = time.time()
+        if self.moved is None or self.state.head != head:
+            self.moved = self.heard
+        return changed
 
     @property
     def state(self) -> State:

@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+DASHBOARD_LIBRARIES = ("uplot/dist/uPlot.iife.min.js", "uplot/dist/uPlot.min.css", "uplot/LICENSE")
 PYTORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
@@ -110,10 +111,19 @@ def install_torch(pip: list[str]) -> None:
 
 
 def install_node() -> None:
-    """npm's locked packages: Foundry, solc and OpenZeppelin."""
+    """npm's locked packages: Foundry, solc, OpenZeppelin, and what the dashboard uses."""
     # Not `npm ci`: it refuses a lock without the binaries of every other platform. Versions and hashes still bind.
     npm = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error"]
-    run(npm, "Foundry, solc and OpenZeppelin from npm")
+    run(npm, "Foundry, solc, OpenZeppelin and uPlot from npm")
+    copy_libraries()
+
+
+def copy_libraries() -> None:
+    """What the dashboard serves of npm's packages, into the package, so that a wheel has it too."""
+    for name in DASHBOARD_LIBRARIES:
+        copy = ROOT / "orchestrator" / "static" / "vendor" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "node_modules" / name, copy)
 
 
 def build_contracts() -> None:

@@ -22,16 +22,21 @@ def report(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Plot a run: rewards, held-out sets, what training did and what it waited for, files, money."""
+    """Keep a run as one page: rewards, training, nodes, files with verdicts and completions, money."""
     from orchestrator.page import report_page
-    from orchestrator.results import fetch_record, read_results
+    from orchestrator.report import documents
+    from orchestrator.results import fetch_details, fetch_record, read_results
     from protocol.files import explained
 
     if (orchestrator is None) == (run is None):
         raise ConfigError("one source is needed", "pass --orchestrator URL or --run FOLDER")
-    summary, record = read_results(run) if run is not None else (None, fetch_record(str(orchestrator)))
+    if run is not None:
+        summary, record, details = read_results(run)
+    else:
+        summary, record = None, fetch_record(str(orchestrator))
+        details = fetch_details(str(orchestrator), record)
     with explained(f"write {out}", "check the folder"):
-        out.write_text(report_page(summary, record), encoding="utf-8")
+        out.write_text(report_page(documents(summary, record, details)), encoding="utf-8")
         if run is None:
             out.with_suffix(".json").write_text(record.model_dump_json(indent=1), encoding="utf-8")
     shown = {"report": str(out), "pool": record.pool, "step": record.step, "steps": record.steps}

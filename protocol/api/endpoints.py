@@ -6,8 +6,33 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter
 
 from protocol.api.base import RequestBody
-from protocol.api.run import Health, RunRecord, RunStatus
+from protocol.api.run import (
+    CanaryEntry,
+    DisputeEntry,
+    Health,
+    LedgerEntry,
+    NodeEntry,
+    PoolAccess,
+    RunRecord,
+    RunStatus,
+    SlashEntry,
+    SubmissionEntry,
+    ValidatorEntry,
+)
 from protocol.api.uploads import ReceiptRequest, ReceiptResponse, UploadRequest, UploadResponse
+from protocol.api.views import (
+    History,
+    Hits,
+    Listing,
+    Overview,
+    PoolEntry,
+    RolloutsView,
+    StepEntry,
+    StepView,
+    SubmissionView,
+    ValidatorView,
+    VerdictsView,
+)
 from protocol.api.work import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -41,9 +66,29 @@ class Post(Generic[Q, A]):
 
 
 HEALTH: Get[Health] = Get("/health", TypeAdapter(Health))
+POOL: Get[PoolAccess] = Get("/v1/pool", TypeAdapter(PoolAccess), limit=256 << 10)
 STATUS: Get[RunStatus] = Get("/v1/status", TypeAdapter(RunStatus))
 DASHBOARD: Get[RunRecord] = Get("/v1/dashboard", TypeAdapter(RunRecord))
 RECORD: Get[RunRecord] = Get("/v1/record", TypeAdapter(RunRecord))
+
+OVERVIEW: Get[Overview] = Get("/v1/overview", TypeAdapter(Overview))
+HISTORY: Get[History] = Get("/v1/history", TypeAdapter(History))
+STEP_LIST: Get[Listing[StepEntry]] = Get("/v1/policy-steps", TypeAdapter(Listing[StepEntry]))
+STEP: Get[StepView] = Get("/v1/policy-steps/{step}", TypeAdapter(StepView))
+NODES: Get[Listing[NodeEntry]] = Get("/v1/nodes", TypeAdapter(Listing[NodeEntry]))
+NODE: Get[NodeEntry] = Get("/v1/nodes/{address}", TypeAdapter(NodeEntry))
+SUBMISSIONS: Get[Listing[SubmissionEntry]] = Get("/v1/submissions", TypeAdapter(Listing[SubmissionEntry]))
+SUBMISSION: Get[SubmissionView] = Get("/v1/submissions/{sequence}", TypeAdapter(SubmissionView))
+VERDICTS: Get[VerdictsView] = Get("/v1/submissions/{sequence}/verdicts", TypeAdapter(VerdictsView))
+ROLLOUTS: Get[RolloutsView] = Get("/v1/submissions/{sequence}/rollouts", TypeAdapter(RolloutsView))
+VALIDATORS: Get[Listing[ValidatorEntry]] = Get("/v1/validators", TypeAdapter(Listing[ValidatorEntry]))
+VALIDATOR: Get[ValidatorView] = Get("/v1/validators/{address}", TypeAdapter(ValidatorView))
+DISPUTES: Get[Listing[DisputeEntry]] = Get("/v1/disputes", TypeAdapter(Listing[DisputeEntry]))
+CANARIES: Get[Listing[CanaryEntry]] = Get("/v1/canaries", TypeAdapter(Listing[CanaryEntry]))
+SLASHES: Get[Listing[SlashEntry]] = Get("/v1/slashes", TypeAdapter(Listing[SlashEntry]))
+LEDGER: Get[Listing[LedgerEntry]] = Get("/v1/ledger", TypeAdapter(Listing[LedgerEntry]))
+POOLS: Get[Listing[PoolEntry]] = Get("/v1/pools", TypeAdapter(Listing[PoolEntry]))
+SEARCH: Get[Hits] = Get("/v1/search", TypeAdapter(Hits))
 OBJECTS = "/v1/objects"
 """`GET /v1/objects/<key>` redirects to where the object can be read for some minutes."""
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, Strict
 
-from protocol.api.base import Amount, Metrics, ResponseBody, Rows, at_most
+from protocol.api.base import Amount, Hex64, Metrics, ResponseBody, Rows, at_most
 from protocol.api.evaluation import SetResult
 from protocol.api.work import StepRequest
 
@@ -31,6 +31,17 @@ class Health(ResponseBody):
 
     ok: bool
     version: str
+
+
+class PoolAccess(ResponseBody):
+    """What somebody needs to take part in a pool who knows nothing but its service's URL. All of it can be checked:
+    `deployment` is the deployment file's text, which the chain at `rpc` has to bear out, and the chain says where the
+    pool's owner announced its service. `config_hash` is that of the pool's configuration document."""
+
+    pool: int
+    rpc: Rows[str]
+    config_hash: Hex64
+    deployment: str
 
 
 class WaitEntry(ResponseBody):
@@ -92,11 +103,13 @@ class ReportEntry(StepRequest):
 
 
 class PublishedEntry(ResponseBody):
-    """When and in which block a policy step was published."""
+    """When and in which block a policy step was published, by which transaction; `manifest` names its weights."""
 
     step: int
     time: int
     block: int
+    tx: str = ""
+    manifest: str = ""
 
 
 class ParticipantEntry(ResponseBody):
@@ -150,7 +163,8 @@ class OtherEntry(ParticipantEntry):
 
 
 class SubmissionEntry(ResponseBody):
-    """A submitted file. `trained`: the newest step that trained on it; more than one should not happen."""
+    """A submitted file. `trained`: the newest step that trained on it; more than one should not happen. `tx` submitted
+    it; `sha256` is the file's."""
 
     sequence: int
     node: str
@@ -166,6 +180,8 @@ class SubmissionEntry(ResponseBody):
     disputed: bool
     trained: int | None
     trained_twice: bool
+    tx: str = ""
+    sha256: str = ""
 
 
 class SlashEntry(ResponseBody):
@@ -178,6 +194,7 @@ class SlashEntry(ResponseBody):
     amount: Amount
     block: int
     time: int
+    tx: str = ""
 
 
 class DisputeEntry(ResponseBody):
@@ -297,3 +314,4 @@ class RunRecord(ResponseBody):
     escrow: EscrowEntry | None
     reconciliation: ReconciliationEntry | None
     waits: Rows[WaitEntry]
+    chain_id: int = 0

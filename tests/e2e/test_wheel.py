@@ -14,10 +14,12 @@ import pytest
 from chain.abi import CONTRACTS
 from engines.runtime import intel_openmp
 from tools.import_law import BELOW_CLI
+from tools.setup import DASHBOARD_LIBRARIES
 from tools.sources import ROOT, tracked
 
 PACKAGED = {*BELOW_CLI, "cli", "attacks"}
 ARTIFACTS = {f"contracts/out/{name}.sol/{name}.json" for name in CONTRACTS}
+ARTIFACTS |= {f"orchestrator/static/vendor/{name}" for name in DASHBOARD_LIBRARIES}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_every_file_of_the_rooms_and_the_compiled_contracts(wheel: Path) -> None:
+def test_the_wheel_holds_every_file_of_the_rooms_the_compiled_contracts_and_the_pages_libraries(wheel: Path) -> None:
     names = [path.relative_to(ROOT) for path in tracked(ROOT)]
     wanted = {str(name) for name in names if name.parts[0] in PACKAGED or name.parts[:2] == ("contracts", "abi")}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}

@@ -25,6 +25,7 @@ from protocol.http.signing import Realm, sign_request
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from protocol.training import TrainConfig
+from storage.keys import MissingObjectError, check_content
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, POOLS, VOTER, ScriptedChain
@@ -35,12 +36,19 @@ POOL = PoolId(31337, POOLS, 1)
 
 
 class Shelf:
-    """A bucket's sizes in memory; URLs are signed for real."""
+    """A bucket in memory; URLs are signed for real."""
 
     def __init__(self) -> None:
         settings = S3Settings(endpoint="http://127.0.0.1:9", bucket="pool", credentials=Path("unused"))
         self._presigner = Presigner(settings, AccessKey(access_key="key", secret_key="secret"))
         self.sizes: dict[str, int] = {}
+        self.objects: dict[str, bytes] = {}
+
+    def get(self, key: str, limit: int) -> bytes:
+        if key not in self.objects:
+            raise MissingObjectError(f"no object {key}")
+        check_content(key, self.objects[key])
+        return self.objects[key]
 
     def size(self, key: str) -> int | None:
         return self.sizes.get(key)

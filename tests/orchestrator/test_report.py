@@ -4,12 +4,12 @@ import base64
 import hashlib
 import json
 import re
-from html import escape
 from pathlib import Path
 
 import pytest
 
-from orchestrator.page import report_page
+from orchestrator.page import report_page, script
+from orchestrator.report import documents
 from orchestrator.status import record
 from orchestrator.summary import build_summary
 from protocol.api.run import ReconciliationEntry, RunRecord
@@ -17,7 +17,7 @@ from protocol.verdict import Code
 from tests.cli.muster import Muster
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, VOTER
 from tests.orchestrator.conftest import Desk
-from tests.orchestrator.rendering import Tags, shown
+from tests.orchestrator.rendering import Tags
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
@@ -98,94 +98,38 @@ def test_the_ledger_counts_as_confirmed_only_when_current(run: RunRecord) -> Non
     assert build_summary(stale, seed=1, seconds=1).escrow_balanced is False
 
 
-def test_the_report_is_self_contained_and_escaped(run: RunRecord) -> None:
-    summary = build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address])
-    text = report_page(summary, run)
-    document, content = Tags(text), shown(text)
-    drawn = Tags(content.page)
-    assert not (document.names | drawn.names) & {"img", "link", "iframe", "object", "form"}
-    assert "script" not in drawn.names
-    assert len(document.scripts) == 2
-    tags = document.seen + drawn.seen
-    assert not any(key.startswith("on") or key in ("src", "href") for _, attrs in tags for key in attrs)
-    assert re.search(r"url\(|@import|https?://", text) is None
-    assert content.title == "test: run with seed 7"
-    for words in (
-        "reject: weights",
-        "before a jury",
-        "0.250 → 0.750",
-        "honest files rejected",
-        "rollouts trained",
-        "step 0: 2 accepted",
-        "step 1: train, 1.0 s",
-        "trained on, step 1: 0.500",
-        "held out: sums, step 1: 0.750",
-        "0.750 ± 0.100",
-        "pass@1 0.500",
-        "entropy, step 1: 0.625",
-        "verdicts, step 1: 3.000",
-        "workers to trainer, step 1: 4.0e-5",
-    ):
-        assert words in content.page
-    assert "<h2>Disputes and canaries</h2>" in text
-    assert escape(EVIL, quote=False).replace('"', "&quot;") in content.page
+def test_the_report_is_self_contained(run: RunRecord) -> None:
+    text = report_page(documents(build_summary(run, seed=7, seconds=12.34, cheaters=[CHEAT.address]), run))
+    document = Tags(text)
+    assert not document.names & {"img", "link", "iframe", "object"}
+    assert len(document.scripts) == 3
+    assert not any(key.startswith("on") or key == "src" for _, attrs in document.seen for key in attrs)
+    assert all((attrs.get("href") or "#").startswith("#") for _, attrs in document.seen)
+    # The library's comment names where it comes from.
+    assert re.search(r"url\(|@import|https?://", text.replace("https://github.com/leeoniya/uPlot", "")) is None
 
 
 @pytest.mark.parametrize(
     "name", ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029", "\ud800", "]]>&lt;"]
 )
 def test_no_name_ends_the_script_that_embeds_it(run: RunRecord, name: str) -> None:
-    text = report_page(build_summary(run, seed=7, seconds=1), run.model_copy(update={"name": name}))
-    data, script = Tags(text).scripts
+    text = report_page(documents(build_summary(run, seed=7, seconds=1), run.model_copy(update={"name": name})))
+    data, _library, module = Tags(text).scripts
     assert json.loads(data)["record"]["name"] == name
-    assert script.endswith("start();\n")
+    assert module == script()
     assert data.isascii()
-    assert shown(text).title == f"{name}: run with seed 7"
 
 
 def test_the_policy_of_the_report_names_its_own_script_and_style_only(run: RunRecord) -> None:
-    text = report_page(build_summary(run, seed=7, seconds=1), run)
+    text = report_page(documents(build_summary(run, seed=7, seconds=1), run))
     policy = next(attrs["content"] for tag, attrs in Tags(text).seen if attrs.get("http-equiv"))
     style = text.split("<style>")[1].split("</style>")[0]
-    digests = [
-        base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (Tags(text).scripts[1], style)
-    ]
+    parts = (*Tags(text).scripts[1:], style)
+    library, module, sheet = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in parts)
     assert policy == (
-        f"default-src 'none'; script-src 'sha256-{digests[0]}'; style-src 'sha256-{digests[1]}'; connect-src 'none'; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src 'sha256-{library}' 'sha256-{module}'; style-src 'sha256-{sheet}'; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
-
-
-def test_an_empty_run_still_gives_a_report(desk: Desk) -> None:
-    empty = record(desk.service)
-    content = shown(report_page(build_summary(empty, seed=1, seconds=0.0), empty))
-    assert "Nobody was slashed" in content.page
-    assert "NaN" not in content.page
-    assert "Infinity" not in content.page
-
-
-CHARTS = (
-    "curves('', [], 0, 900)",
-    "curves('', [{label: 'a', kind: 'blue', points: [[0, 0]], joined: true}], 0, 900)",
-    "curves('', [{label: 'a', kind: 'blue', points: [[0, -3], [1, 8]], joined: true}], 1, 900)",
-    "stacks('', [], [], 900)",
-    "stacks('', [['0', new Map([['accepted', 0]])]], [['accepted', 'green']], 900)",
-    "timeline('', [], [], [], 900)",
-    "timeline('', ['0'], [{row: 0, kind: 'blue', start: 0, end: 0, title: 'x'}], [['a', 'blue']], 900)",
-)
-
-
-def test_charts_survive_degenerate_input(run: RunRecord) -> None:
-    for drawing in shown(report_page(build_summary(run, seed=1, seconds=1), run), *CHARTS).values:
-        assert "nan" not in drawing.lower()
-        assert "infinity" not in drawing.lower()
-        assert drawing.startswith("<svg")
-
-
-def test_tokens_are_exact(run: RunRecord) -> None:
-    calls = ("tokens('123456789012345678901')", "tokens(-1)", "tokens(0)", "tokens('-1000000000')")
-    values = shown(report_page(build_summary(run, seed=1, seconds=1), run), *calls).values
-    assert values == ["123,456,789,012.345678901", "−0.000000001", "0", "−1"]
 
 
 def test_a_finished_run_can_be_drawn_again_from_its_folder(run: RunRecord, tmp_path: Path) -> None:
@@ -194,15 +138,8 @@ def test_a_finished_run_can_be_drawn_again_from_its_folder(run: RunRecord, tmp_p
     (tmp_path / "record.json").write_text(run.model_dump_json(indent=1))
     muster, page = Muster(tmp_path), tmp_path / "again.html"
     assert muster.ok("run", "report", "--run", tmp_path, "--out", page, "--json").json["step"] == 1
-    assert page.read_text() == report_page(summary, run)
+    assert page.read_text() == report_page(documents(summary, run))
     assert "one source is needed" in muster.refused("run", "report", "--out", page)
     assert "summary.json" in muster.refused("run", "report", "--run", tmp_path / "none", "--out", page)
     (tmp_path / "record.json").write_text('{"name": 3}')
     assert "use the version of muster that wrote it" in muster.refused("run", "report", "--run", tmp_path)
-
-
-def test_a_record_alone_is_drawn_without_a_summary(run: RunRecord) -> None:
-    content = shown(report_page(None, run))
-    assert content.title == "test · muster"
-    assert "held out: sums, step 1: 0.750" in content.page
-    assert "policy step" in content.page

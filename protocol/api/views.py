@@ -1,0 +1,277 @@
+"""The documents behind the dashboard's pages: small, paged by the service, public. Times in Unix seconds."""
+
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import Field
+
+from protocol.api.base import Amount, ResponseBody, Rows, at_most
+from protocol.api.run import (
+    CanaryEntry,
+    DisputeEntry,
+    EscrowEntry,
+    InFlightEntry,
+    PublishedEntry,
+    ReconciliationEntry,
+    ReportEntry,
+    SlashEntry,
+    SubmissionEntry,
+    ValidatorEntry,
+    WaitEntry,
+)
+
+E = TypeVar("E")
+Counts = Annotated[dict[str, int], at_most(1000)]
+
+
+class Listing(ResponseBody, Generic[E]):
+    """A page of a list. `next` is the `after` of the page that follows, null at the end; `total` is null where counting
+    would mean reading everything."""
+
+    rows: Rows[E]
+    total: int | None
+    next: int | None
+
+
+class ChainEntry(ResponseBody):
+    """How well the service follows its chain: `age` and `head_age` are the seconds since the chain last answered and
+    since it last had a new block (null: not since the service started), `error` why it does not answer. Transactions
+    are at `explorer`, a URL, where the network has one."""
+
+    network: str
+    chain_id: int
+    explorer: str
+    head: int
+    age: float | None
+    head_age: float | None
+    error: str
+
+
+class TermsEntry(ResponseBody):
+    """What a pool offers and asks. `rate`: grains per output token; `stake`: grains at least; windows in seconds."""
+
+    rate: Amount
+    fee: Amount
+    stake: Amount
+    committee: int
+    jury: int
+    challenge_seconds: int
+    audit_share: float
+    invite_only: bool
+
+
+class PoolEntry(ResponseBody):
+    """A pool of the same contracts. `url` is its service as its owner announces it, checked by nobody."""
+
+    pool: int
+    owner: str
+    status: str
+    url: str
+    here: bool
+    steps: int
+    nodes: int
+    submissions: int
+    funded: Amount
+    held: Amount
+    terms: TermsEntry
+
+
+class ThroughputEntry(ResponseBody):
+    """What was decided within the last `seconds` by chain time: files, and output tokens accepted."""
+
+    seconds: int
+    files: int
+    tokens: int
+
+
+class Overview(ResponseBody):
+    """Where a run stands, small enough to be asked for often. `map` has a letter for each node in the order of joining:
+    w(aiting), h(ealthy), u(nhealthy), d(ead), l(eft), e(jected)."""
+
+    name: str
+    model: str
+    task: str
+    pool: int
+    owner: str | None
+    phase: str
+    time: float
+    started: float
+    chain: ChainEntry
+    step: int | None
+    usable_step: int | None
+    steps: int
+    reward: float | None
+    heldout: float | None
+    counts: Counts
+    tokens: int
+    throughput: ThroughputEntry
+    in_flight: InFlightEntry
+    nodes: Counts
+    validators: Counts
+    map: str
+    disputes: int
+    canaries: int
+    slashed: Amount
+    escrow: EscrowEntry | None
+    reconciliation: ReconciliationEntry | None
+    terms: TermsEntry | None
+    waits: Rows[WaitEntry]
+
+
+class History(ResponseBody):
+    """A run step by step, for charts: `columns` holds a list as long as `steps` for every figure, null where a step has
+    none. Long runs are thinned out evenly; the first and the newest step are always there."""
+
+    steps: Rows[int]
+    columns: Annotated[dict[str, Rows[float | None]], at_most(1000)]
+
+
+class StepEntry(PublishedEntry):
+    """A policy step with the files that were generated with it: by status, accepted tokens, and when the first and the
+    last were submitted and accepted."""
+
+    reward: float | None
+    heldout: float | None
+    files: Counts
+    tokens: int
+    submitted: tuple[int, int] | None
+    accepted: tuple[int, int] | None
+
+
+class StepView(StepEntry):
+    """A policy step with the trainer's report on its making, null where there is none."""
+
+    report: ReportEntry | None
+
+
+class MemberEntry(ResponseBody):
+    """A member of a committee or jury. `code` is empty until revealed; `verdict` is the object key of the document with
+    the figures that the vote is bound to."""
+
+    seat: int
+    owner: str
+    committed: bool
+    code: str
+    verdict: str
+
+
+class PanelEntry(ResponseBody):
+    """A committee or a jury with its votes: `kind` is committee or jury, `outcome` empty until settled."""
+
+    kind: str
+    number: int
+    drawn: int | None
+    seed: str
+    outcome: str
+    members: Rows[MemberEntry]
+
+
+class SubmissionView(SubmissionEntry):
+    """All that the chain says of a file. `final`: when its outcome stands for good; `key`: its object."""
+
+    root: str
+    key: str
+    lane: int
+    attested: bool
+    final: int | None
+    finalized: bool
+    panels: Rows[PanelEntry]
+    dispute: DisputeEntry | None
+    canary: CanaryEntry | None
+    slashes: Rows[SlashEntry]
+
+
+Figure = int | float | str | bool | list[int] | list[float] | list[str]
+
+
+class FindingEntry(ResponseBody):
+    """What one check found: `figures` by name, those judged by a threshold with it under `NAME_reject`."""
+
+    check: str
+    code: str
+    note: str
+    figures: Annotated[dict[str, Figure], at_most(1000)]
+
+
+class VerdictEntry(ResponseBody):
+    """One member's published verdict on a file, or why it cannot be shown."""
+
+    seat: int
+    key: str
+    problem: str
+    code: str = ""
+    engine: Annotated[dict[str, str], at_most(100)] = Field(default_factory=dict)
+    audited: int = 0
+    findings: Rows[FindingEntry] = Field(default_factory=list)
+
+
+class VerdictsView(ResponseBody):
+    """What the members of a file's committees and juries measured."""
+
+    sequence: int
+    verdicts: Rows[VerdictEntry]
+
+
+class RolloutEntry(ResponseBody):
+    """One completion. `text` is false where the pool's tokenizer cannot be read: prompt and completion are then token
+    ids. `seed` is decimal."""
+
+    row: int
+    problem: int
+    sample: int
+    seed: str
+    prompt: str
+    completion: str
+    text: bool
+    prompt_tokens: int
+    output_tokens: int
+    target_length: int
+    stopped: bool
+    task_reward: float
+    length_penalty: float
+    reward: float
+
+
+class RolloutsView(ResponseBody):
+    """Some rows of a rollout file, which its node wrote: `problem` says why there are none."""
+
+    sequence: int
+    engine: str
+    dtype: str
+    device: str
+    total: int
+    next: int | None
+    rows: Rows[RolloutEntry]
+    problem: str
+
+
+class VoteEntry(ResponseBody):
+    """A vote on one file, and what became of the file."""
+
+    sequence: int
+    seat: int
+    code: str
+    status: str
+    reason: str
+    time: int
+
+
+class ValidatorView(ValidatorEntry):
+    """A seats' owner with the newest votes of its seats and what they lost."""
+
+    recent: Rows[VoteEntry]
+    slashes: Rows[SlashEntry]
+
+
+class HitEntry(ResponseBody):
+    """Something found: `kind` is node, validator, operator, submission, step or pool; `id` names it in its page."""
+
+    kind: str
+    id: str
+    label: str
+
+
+class Hits(ResponseBody):
+    """What a search found, the best first."""
+
+    query: str
+    hits: Rows[HitEntry]

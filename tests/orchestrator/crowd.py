@@ -1,0 +1,293 @@
+"""A large run for the dashboard's tests: nodes, files, votes, reports, and one file with all of its evidence.
+
+python -m tests.orchestrator.crowd FOLDER [--port 8799] [--evil]   # serves it, to look at
+"""
+
+import argparse
+import math
+import random
+from pathlib import Path
+
+import uvicorn
+from eth_utils.address import to_checksum_address
+
+from chain.judging import Canary, Dispute, Lane, Round, Trial
+from chain.projection import Projection
+from chain.records import Account, Node, Pool, Seat, Slash, Status, Step, Submission
+from chain.state import State
+from orchestrator.tables import HeartbeatRow, StepReportRow
+from protocol.api.evaluation import Evaluation, SetResult, sign_evaluation
+from protocol.encoding import canonical_json
+from protocol.verdict import Code, pack
+from tests.orchestrator.chain import OWNER, TERMS, ScriptedChain
+from tests.orchestrator.conftest import POOL, Desk
+from tests.orchestrator.evidence import give_evidence
+
+FILES_PER_STEP = 1000
+STEP_SECONDS = 60
+HOSTILE = (
+    "<script>document.title='owned'</script>",
+    "<img src=x onerror=\"document.title='owned'\">",
+    "\u202eevil\u202c txt.exe \u05e9\u05dc\u05d5\u05dd",
+    "‮" + "ض" * 30,
+    "W" * 64,
+)
+
+
+def address(number: int) -> str:
+    return to_checksum_address(random.Random(number).randbytes(20))
+
+
+class Crowd:
+    """A state of `nodes` nodes and `files` files, built without a chain; `now` is the time at which it is looked at."""
+
+    def __init__(self, nodes: int, files: int, seed: int = 7) -> None:
+        self._draw = random.Random(seed)
+        self.started = 1_790_000_000
+        self.steps = max(1, math.ceil(files / FILES_PER_STEP))
+        self.now = float(self.started + self.steps * STEP_SECONDS + 30)
+        self.state = State(head=self.steps * STEP_SECONDS // 2, version=1)
+        self.pool = Pool(
+            1, OWNER.address, b"\1" * 32, TERMS, 9, 1, funded=10**15, service_url="https://pool.example.org/"
+        )
+        self.state.pools[1] = self.pool
+        self.state.pools[2] = Pool(
+            2, address(2), b"\1" * 32, TERMS, 9, 1, status="paused", service_url="javascript:alert(1)"
+        )
+        for step in range(self.steps):
+            time = self.started + step * STEP_SECONDS
+            self.pool.steps.append(Step(step, b"\2" * 32, b"\3" * 32, step + 2, step + 1, time, self._hash()))
+        self.members = [self._join(number) for number in range(nodes)]
+        for seat in range(12):
+            self.state.seats[seat] = Seat(
+                seat, address(7000 + seat // 2), address(8000 + seat), 10**11, 1, classes=(1,)
+            )
+        for sequence in range(files):
+            self._submit(sequence)
+        self._quarrels()
+
+    def _hash(self) -> str:
+        return f"0x{self._draw.getrandbits(256):064x}"
+
+    def _join(self, number: int) -> str:
+        node, operator = address(1000 + number), address(5000 + number // 4)
+        self.state.nodes[node] = Node(node, operator, 5 * 10**9, pool=1)
+        self.state.accounts[1, node] = Account(1, node, operator, member=number % 41 != 40)
+        return node
+
+    def _submit(self, sequence: int) -> None:
+        draw, step = self._draw, sequence // FILES_PER_STEP
+        node = self.members[draw.randrange(len(self.members))]
+        account, time = self.state.accounts[1, node], self.started + sequence * STEP_SECONDS // FILES_PER_STEP
+        chance, newest = draw.random(), step == self.steps - 1 and sequence % FILES_PER_STEP > 600
+        code = (
+            Code.NONE
+            if newest
+            else Code.ACCEPT
+            if chance < 0.96
+            else Code.REJECT_SAMPLING
+            if chance < 0.9602
+            else (Code.MALFORMED if chance < 0.98 else Code.UNAVAILABLE if chance < 0.99 else Code.VOID)
+        )
+        sub = Submission(
+            1,
+            sequence,
+            node,
+            step,
+            account.counter,
+            draw.randrange(400, 2000),
+            8,
+            b"\4" * 32,
+            sequence.to_bytes(32, "big"),
+            step * 30 + 1,
+            time,
+            self._hash(),
+            code=int(code),
+            votes_code=int(code),
+            decided_time=0 if code is Code.NONE else time + 20,
+            final_time=0 if code is Code.NONE else time + 40,
+        )
+        self.state.submissions[1, sequence] = sub
+        self.pool.sequences.append(sequence)
+        account.sequences.append(sequence)
+        account.counter += 1
+        if sub.status is Status.ACCEPTED:
+            account.units_awarded += sub.units
+        if code.is_reject:
+            account.ejected, account.eject_code, account.eject_sequence, account.slashed = (
+                True,
+                int(code),
+                sequence,
+                5 * 10**9,
+            )
+            self.state.slashes.append(
+                Slash("node", node, 1, sequence, int(code), 5 * 10**9, sub.block, time, self._hash())
+            )
+        self._lane(sub, code)
+
+    def _lane(self, sub: Submission, code: Code) -> None:
+        lane = self.state.lanes.get((1, sub.lane))
+        if lane is None:
+            start = Round(seed_block=sub.block, round=0, seed=b"\5" * 32, seats=(0, 3, 7), drawn_time=sub.time + 5)
+            lane = self.state.lanes[1, sub.lane] = Lane(
+                1, sub.lane, sub.block, sub.block + 9, [start], attested=(1 << 16) - 1
+            )
+        lane.sequences.append(sub.sequence)
+        one = lane.rounds[0]
+        if code:
+            for member in range(3):
+                words, digest = one.reveals.get(member, (0, b"\6" * 32))
+                one.reveals[member] = (words | pack([Code.NONE] * sub.place + [code]), digest)
+                one.commits[member] = b"\7" * 32
+            one.codes |= pack([Code.NONE] * sub.place + [code])
+            one.settled = True
+
+    def _quarrels(self) -> None:
+        """A decided dispute, an open one and a canary, of the first files."""
+        first = [sub for sub in self.state.submissions.values() if sub.code][:3]
+        for number, sub in enumerate(first[:2]):
+            sub.disputed = True
+            done = number == 0
+            self.state.trials[number + 1] = Trial(
+                trial=number + 1,
+                pool=1,
+                sequence=sub.sequence,
+                size=5,
+                seed_block=5,
+                seats=(1, 2, 4, 6, 8),
+                reveals={0: (int(Code.ACCEPT), b"\6" * 32)},
+                code=int(Code.ACCEPT) if done else 0,
+            )
+            self.state.disputes[1, sub.sequence] = Dispute(
+                1,
+                sub.sequence,
+                address(77),
+                number + 1,
+                10**9,
+                sub.time + 9,
+                resolved=done,
+                code=int(Code.ACCEPT),
+                overturned=done,
+                reward=10**8,
+            )
+        for sub in first[2:]:
+            self.state.canaries[1, sub.sequence] = Canary(
+                1,
+                sub.sequence,
+                0,
+                int(Code.REJECT_SAMPLING),
+                (3,),
+                10**9,
+                sub.time,
+                concluded=True,
+                upheld=True,
+                slashed={3: 2 * 10**10},
+            )
+            self.state.seats[3].penalised += 2 * 10**10
+            self.state.slashes.append(Slash("seat", "3", 1, sub.sequence, 0, 2 * 10**10, 9, sub.time, self._hash()))
+
+
+def serve_crowd(home: Path, nodes: int = 1000, files: int = 100_000, *, evil: bool = False) -> Desk:
+    """A service over a crowd, with heartbeats, reports and evidence of file 0."""
+    crowd, chain = Crowd(nodes, files), ScriptedChain()
+    chain.create()
+    desk = Desk(home, chain, now=crowd.now)
+    config = desk.service.config
+    desk.service.config = config.model_copy(update={"train": config.train.model_copy(update={"steps": 200})})
+    if evil:
+        crowd.pool.service_url = HOSTILE[0] * 300
+        names = {
+            "name": HOSTILE[0] * 300,
+            "model": desk.service.config.model.model_copy(update={"source": HOSTILE[1] * 300}),
+        }
+        desk.service.config = desk.service.config.model_copy(update=names)
+    give_evidence(desk, crowd.state, evil=HOSTILE if evil else ())
+    desk.watch.projection = Still(crowd.state)
+    desk.watch.refresh()
+    desk.watch.heard = desk.watch.moved = crowd.now
+    with desk.db.session() as session:
+        for number, node in enumerate(crowd.members):
+            if number % 23 == 5:
+                continue
+            beat = {
+                "role": "worker",
+                "name": HOSTILE[number % 5] if evil else f"rig-{number:04}",
+                "engine": "vllm 0.32 H100",
+                "version": "0.1.0",
+                "phase": HOSTILE[(number + 1) % 5] if evil else "generating",
+                "step": crowd.steps - 1,
+                "waits": [{"what": HOSTILE[1] if evil else "a work slot", "since": crowd.now - 5}]
+                if number < 6
+                else [],
+                "metrics": {"tokens_per_second": 900.0 + number},
+            }
+            age = 60.0 if number % 31 == 7 else 20.0 if number % 17 == 3 else number % 9
+            session.add(HeartbeatRow(address=node, last_seen=crowd.now - age, body=canonical_json(beat).decode()))
+        for step in range(1, crowd.steps):
+            session.add(StepReportRow(step=step, reported=crowd.now, body=canonical_json(_report(step, desk)).decode()))
+    return desk
+
+
+def _report(step: int, desk: Desk) -> dict[str, object]:
+    draw, rise = random.Random(step), 1 - math.exp(-step / 40)
+    report: dict[str, object] = {
+        "step": step,
+        "consumed": list(range((step - 1) * 4, step * 4)),
+        "timings": {"wait": 2.0, "train": 31.0},
+        "metrics": {
+            "reward": 0.1 + 0.7 * rise + draw.gauss(0, 0.015),
+            "entropy": 1.2 - 0.5 * rise + draw.gauss(0, 0.02),
+            "grad_norm": 0.3 + draw.random() * 0.1,
+            "mismatch": 4e-5 * (1 + draw.random()),
+            "kl": 1e-3 * draw.random(),
+            "staleness_mean": 1 + draw.random(),
+            "idle_share": 0.08 * draw.random(),
+            "tokens_per_second": 9e4,
+            "output_length_mean": 700 + 300 * rise,
+            "clip_high": 0.002,
+            "clip_low": 0.001,
+        },
+    }
+    if step % 10 == 1:
+        average = 0.12 + 0.62 * rise
+        result = SetResult(
+            name="held-out",
+            problems=256,
+            samples=4,
+            average=average,
+            error=0.011,
+            passed={"1": average, "4": min(1.0, average + 0.1)},
+            length=800.0,
+            seconds=30.0,
+        )
+        made = Evaluation(
+            step=step, results=[result], time=desk.now, manifest="ab" * 32, config_hash=desk.service.config.digest.hex()
+        )
+        report["evaluation"] = sign_evaluation(OWNER, POOL, made).model_dump(mode="json")
+    return report
+
+
+class Still(Projection):
+    """A state that does not change."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def refresh(self) -> bool:
+        return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--port", type=int, default=8799)
+    parser.add_argument("--evil", action="store_true")
+    parser.add_argument("--files", type=int, default=100_000)
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    desk = serve_crowd(asked.folder, files=asked.files, evil=asked.evil)
+    uvicorn.run(desk.app, port=asked.port, log_level="warning", ws="none")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What changes while one looks, and what the dashboard says when it cannot know."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.indexer import Indexer
+from protocol.api.run import Reconciliation
+from tests.orchestrator.conftest import Desk
+from tests.orchestrator.crowd import Still, serve_crowd
+from tests.orchestrator.dashboard.conftest import Opening, served
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Desk:
+    return serve_crowd(tmp_path, nodes=20, files=1100)
+
+
+@pytest.fixture
+def base(run: Desk) -> Iterator[str]:
+    with served(run.app) as url:
+        yield url
+
+
+def advance(run: Desk, head: int) -> None:
+    state = replace(run.watch.state, head=head, version=run.watch.state.version + 1)
+    run.watch.projection = Still(state)
+
+
+def test_a_change_is_shown_at_once_and_takes_nothing_from_the_reader(run: Desk, base: str, visit: Opening) -> None:
+    seen = visit(base)
+    seen.open("")
+    seen.page.locator("run-chart summary").first.click()
+    seen.page.get_by_role("link", name="All nodes").focus()
+    seen.page.evaluate("document.querySelector('.plot canvas').dataset.mine = 'yes'")
+    advance(run, 4321)
+    seen.page.get_by_text("block 4,321").wait_for(timeout=8000)
+    assert seen.page.evaluate("document.activeElement.textContent") == "All nodes"
+    assert seen.page.locator("run-chart details[open]").count() == 1
+    assert seen.page.locator("canvas[data-mine=yes]").count() == 1
+    assert seen.page.inner_text("#live") == "live"
+
+
+def test_without_a_stream_the_page_asks_again_and_again(run: Desk, base: str, visit: Opening) -> None:
+    seen = visit(base)
+    seen.page.route("**/v1/events", lambda route: route.abort())
+    seen.open("")
+    advance(run, 4321)
+    seen.page.get_by_text("block 4,321").wait_for(timeout=20_000)
+
+
+class Compared(Indexer):
+    """An indexer whose newest comparison was this."""
+
+    def __init__(self, found: Reconciliation, current: bool) -> None:
+        self.reconciliation, self._is_current = found, current
+
+    @property
+    def current(self) -> bool:
+        return self._is_current
+
+
+DIFFERENT = Reconciliation(
+    block=5, ledger_matches_chain=False, escrow_balanced=True, findings=["balance of 0xab: 5 on chain, 6 by the ledger"]
+)
+
+
+def test_a_chain_that_does_not_answer_is_lag_and_never_fraud(run: Desk, base: str, visit: Opening) -> None:
+    run.service.indexer = Compared(DIFFERENT, current=False)
+    run.watch.error = "the chain does not answer"
+    assert run.watch.heard is not None
+    run.watch.heard -= 120
+    seen = visit(base)
+    for name in ("", "money"):
+        seen.open(name)
+        assert seen.page.inner_text("#live") == "chain not followed"
+        assert "cannot follow the chain, since 2 min: the chain does not answer" in seen.page.inner_text("#notice")
+        assert "nothing about anyone's honesty" in seen.page.inner_text("#notice")
+        assert "being compared again" in seen.text()
+        assert "differs" not in seen.text()
+        assert seen.page.locator(".bad", has_text="chain").count() == 0
+
+
+def test_a_chain_without_new_blocks_is_not_called_live(run: Desk, base: str, visit: Opening) -> None:
+    assert run.watch.moved is not None
+    run.watch.moved -= 300
+    seen = visit(base)
+    seen.open("")
+    assert seen.page.inner_text("#live") == "chain stands still"
+    assert "no new block for 5 min" in seen.page.inner_text("#notice")
+
+
+def test_a_difference_that_stands_is_said_with_its_figures(run: Desk, base: str, visit: Opening) -> None:
+    run.service.indexer = Compared(DIFFERENT, current=True)
+    seen = visit(base)
+    seen.open("money")
+    assert "differs from the chain at block 5" in seen.text()
+    assert "balance of 0xab: 5 on chain, 6 by the ledger" in seen.text()
+    assert seen.page.inner_text("#live") == "live"
+
+
+def test_a_service_that_is_gone_leaves_what_was_there_and_says_so(run: Desk, visit: Opening) -> None:
+    seen = visit("")
+    with served(run.app) as url:
+        seen.base = url
+        seen.open("")
+    seen.page.get_by_text("offline").wait_for()
+    assert "The pool's service does not answer" in seen.page.inner_text("#notice")
+    assert "Reward by policy step" in seen.text()

@@ -1,0 +1,106 @@
+"""Every page, as a person sees it: at both widths, in both schemes, without a finding of an accessibility checker."""
+
+import json
+
+import pytest
+
+from tests.orchestrator.dashboard.conftest import AXE, PAGES, Opening, Visit
+
+MODES = [
+    pytest.param(1280, "light"),
+    pytest.param(390, "dark"),
+    pytest.param(1280, "dark", marks=pytest.mark.slow),
+    pytest.param(390, "light", marks=pytest.mark.slow),
+]
+
+
+def findings(seen: Visit) -> list[str]:
+    """What axe-core has to say against the page."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: run `make setup`")
+    seen.page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = seen.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {one['help']}: {json.dumps([node['target'] for node in one['nodes']][:3])}"
+        for one in found["violations"]
+    ]
+
+
+@pytest.mark.parametrize(("width", "scheme"), MODES)
+def test_every_page_shows_its_data_fits_the_window_and_is_accessible(
+    url: str, visit: Opening, width: int, scheme: str
+) -> None:
+    seen, wrong = visit(url, width, scheme), []
+    for name, words in PAGES.items():
+        seen.open(name)
+        if words.lower() not in seen.text().lower():
+            wrong.append(f"{name}: lacks {words!r}")
+        if seen.overflow > 0:
+            wrong.append(f"{name}: {seen.overflow} px too wide")
+        wrong += [f"{name}: {finding}" for finding in findings(seen)]
+    assert not wrong, "\n".join(wrong)
+    assert not seen.complaints
+
+
+def test_a_file_shows_figures_against_thresholds_votes_prompts_and_completions(url: str, visit: Opening) -> None:
+    seen = visit(url)
+    seen.open("files/0")
+    text = seen.text()
+    for words in (
+        "mantissa mean",
+        "0.0071 of 0.012",
+        "every proof agrees",
+        "17 + 25 = 42",
+        "What is 17 + 25?",
+        "Committee",
+    ):
+        assert words in text
+    bar = seen.page.get_by_label("mantissa mean: 0.0071, threshold 0.012").first
+    assert bar.locator("i").evaluate("bar => bar.style.width") == "59.1667%"
+
+
+def test_links_lead_from_the_map_of_nodes_to_a_node_to_its_files_to_its_validators(url: str, visit: Opening) -> None:
+    seen = visit(url)
+    seen.open("")
+    seen.page.locator("node-map svg").click(position={"x": 4, "y": 4})
+    seen.page.wait_for_url("**/#/nodes/0x*")
+    seen.settled()
+    seen.page.locator("td a[href^='#/files/']").first.click()
+    seen.page.wait_for_url("**/#/files/*")
+    seen.settled()
+    seen.page.locator("a[href^='#/validators/']").first.click()
+    seen.page.wait_for_url("**/#/validators/0x*")
+    seen.settled()
+    assert "Newest votes" in seen.text()
+
+
+def test_lists_are_paged_by_the_service(url: str, visit: Opening) -> None:
+    seen = visit(url)
+    seen.open("files")
+    first = seen.page.locator("tbody tr").first.inner_text()
+    assert seen.page.locator("tbody tr").count() == 25
+    seen.page.get_by_role("link", name="Next page").click()
+    seen.page.wait_for_url("**after=*")
+    seen.settled()
+    assert seen.page.locator("tbody tr").first.inner_text() != first
+    seen.page.get_by_role("link", name="First page").click()
+    seen.page.wait_for_function("() => !location.hash.includes('after')")
+    seen.settled()
+    assert seen.page.locator("tbody tr").first.inner_text() == first
+
+
+def test_runs_can_be_compared_with_one_saved_before(url: str, visit: Opening) -> None:
+    history = {"steps": [0, 1], "columns": {"time": [0, 60], "reward": [None, 0.25], "heldout/a": [0.125, 0.5]}}
+    saved = {"name": "<b>old</b>", "history": history}
+    seen = visit(url)
+    seen.open("compare")
+    files = [
+        {"name": "old.json", "mimeType": "application/json", "buffer": json.dumps(saved).encode()},
+        {"name": "bad.json", "mimeType": "application/json", "buffer": b'{"steps": "no"}'},
+    ]
+    seen.page.set_input_files("#runs", files)  # type: ignore[arg-type]
+    seen.page.get_by_role("alert").wait_for()
+    assert "bad.json is neither a run's record nor a saved history" in seen.text()
+    assert "<b>old</b>" in seen.text()
+    assert "0.125" in seen.text()
+    assert not seen.complaints

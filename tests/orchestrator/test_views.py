@@ -1,0 +1,229 @@
+"""The documents behind the dashboard's pages: paged, filtered, exact, and cheap however many ask."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.report import documents
+from orchestrator.status import record
+from orchestrator.views.answers import Answers
+from orchestrator.views.steps import Tally, history, tallies
+from protocol.api.run import PublishedEntry, RunRecord
+from protocol.verdict import Code
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, ScriptedChain
+from tests.orchestrator.conftest import Desk, is_error
+from tests.orchestrator.crowd import Crowd, Still
+from tests.orchestrator.evidence import give_evidence
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Crowd:
+    return Crowd(nodes=60, files=300)
+
+
+@pytest.fixture
+def busy(desk: Desk, crowd: Crowd) -> Desk:
+    """A desk over 60 nodes and 300 files."""
+    desk.watch.projection, desk.now = Still(crowd.state), crowd.now
+    return desk
+
+
+def get(desk: Desk, path: str) -> Any:
+    answer = desk.http.get(f"/v1/{path}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def pages(desk: Desk, path: str) -> Iterator[Any]:
+    """Every row of a list, page by page."""
+    after = ""
+    while True:
+        page = get(desk, f"{path}limit=7{after}")
+        yield from page["rows"]
+        if page["next"] is None:
+            return
+        after = f"&after={page['next']}"
+
+
+def test_the_pages_of_a_list_have_every_row_once(busy: Desk, crowd: Crowd) -> None:
+    files = [row["sequence"] for row in pages(busy, "submissions?")]
+    assert files == list(range(299, -1, -1))
+    assert [row["address"] for row in pages(busy, "nodes?")] == crowd.members
+    assert get(busy, "submissions")["total"] == 300
+    for path in ("ledger?", "slashes?", "validators?", "disputes?", "canaries?", "pools?", "policy-steps?"):
+        rows = [str(row) for row in pages(busy, path)]
+        assert len(set(rows)) == len(rows) == get(busy, path + "limit=1")["total"] > 0
+
+
+def test_lists_are_narrowed_by_node_outcome_step_and_state(busy: Desk, crowd: Crowd) -> None:
+    subs = crowd.state.submissions_of(1)
+    node = subs[0].node
+    own = [row["sequence"] for row in pages(busy, f"submissions?node={node}&")]
+    assert own == [sub.sequence for sub in reversed(subs) if sub.node == node]
+    assert get(busy, f"submissions?node={node.lower()}")["total"] == len(own)
+    void = [row["sequence"] for row in pages(busy, "submissions?status=void&")]
+    assert void == [sub.sequence for sub in reversed(subs) if sub.status.value == "void"]
+    assert get(busy, "submissions?step=5")["rows"] == []
+    waiting = list(pages(busy, "nodes?state=waiting&"))
+    assert {row["state"] for row in waiting} == {"waiting"}
+    earned = [int(row["earned"]) for row in pages(busy, "nodes?order=earned&")]
+    assert earned == sorted(earned, reverse=True)
+    operator = crowd.state.accounts[1, node].operator
+    assert {row["operator"] for row in pages(busy, f"nodes?operator={operator}&")} == {operator}
+
+
+def test_the_overview_counts_what_the_record_lists(busy: Desk) -> None:
+    short, whole = get(busy, "overview"), record(busy.service)
+    assert short["counts"] == whole.counts
+    assert sum(short["nodes"].values()) == len(short["map"]) == len(whole.nodes)
+    assert short["tokens"] == sum(one.units for one in whole.submissions if one.status == "accepted")
+    assert short["disputes"] == len(whole.disputes)
+
+
+def test_the_report_embeds_what_the_service_answers(desk: Desk) -> None:
+    for counter in range(3):
+        sequence = desk.chain.submit(NODE, counter)
+        desk.chain.settle(NODE, sequence, Code.ACCEPT)
+    desk.chain.publish(1)
+    desk.follow()
+    report = {"step": 1, "consumed": [0], "metrics": {"reward": 0.5}, "evaluation": desk.evaluation(1, 0.75)}
+    assert desk.post(OWNER, "/v1/steps", report).status_code == 200
+    embedded = documents(None, RunRecord.model_validate_json(record(desk.service).model_dump_json())).model_dump(
+        mode="json"
+    )
+    assert embedded["history"] == get(desk, "history")
+    assert embedded["steps"] == [get(desk, f"policy-steps/{step}") for step in (0, 1)]
+    live, same = get(desk, "overview"), embedded["overview"]
+    differing = {name for name in live if live[name] != same[name]}
+    assert differing <= {"time", "chain", "throughput", "terms", "in_flight"}
+
+
+def test_a_file_has_its_votes_and_what_became_of_it(busy: Desk, crowd: Crowd) -> None:
+    disputed = next(one for one in crowd.state.disputes.values() if one.resolved)
+    file = get(busy, f"submissions/{disputed.sequence}")
+    committee, jury = file["panels"]
+    assert [member["seat"] for member in committee["members"]] == [0, 3, 7]
+    assert {member["code"] for member in committee["members"]} == {file["reason"]} == {committee["outcome"]}
+    assert (jury["kind"], jury["number"], jury["outcome"]) == ("jury", disputed.trial, "accept")
+    assert file["dispute"]["overturned"] is True
+    assert file["tx"] == crowd.state.submissions[1, disputed.sequence].tx
+
+
+def test_verdicts_and_rollouts_are_read_from_the_bucket_and_checked(busy: Desk, crowd: Crowd) -> None:
+    give_evidence(busy, crowd.state)
+    verdicts = get(busy, "submissions/0/verdicts")["verdicts"]
+    assert [(one["seat"], bool(one["problem"])) for one in verdicts] == [(0, False), (3, False), (7, False), (1, True)]
+    toploc = next(one for one in verdicts[0]["findings"] if one["check"] == "toploc")
+    assert toploc["figures"]["mantissa_mean"] == 0.0071
+    assert toploc["figures"]["mantissa_mean_reject"] == 0.012
+    rows = get(busy, "submissions/0/rollouts")
+    assert (rows["total"], rows["next"], len(rows["rows"])) == (128, 8, 8)
+    assert rows["rows"][0]["completion"].startswith("17 + 25 = 42")
+    assert rows["rows"][0]["text"] is True
+    assert get(busy, "submissions/0/rollouts?after=120")["next"] is None
+    assert is_error(busy.http.get("/v1/submissions/0/rollouts?after=128"), 404, "128 rows")
+    assert get(busy, "submissions/20/rollouts")["problem"] == "the file is not in the pool's bucket"
+    assert {one["problem"] for one in get(busy, "submissions/20/verdicts")["verdicts"]} == {
+        "its voter has not published it"
+    }
+
+
+def test_a_file_that_is_no_rollout_file_is_said_to_be_one(busy: Desk, crowd: Crowd) -> None:
+    sub = give_evidence(busy, crowd.state)
+    key = f"rollouts/{sub.sha256.hex()}.parquet"
+    busy.shelf.objects[key] = b"PAR1" + busy.shelf.objects[key][4:-8] + b"\0" * 4 + b"PAR1"
+    assert "hash" in get(busy, "submissions/0/rollouts")["problem"]
+
+
+def test_a_search_finds_addresses_hashes_and_numbers(busy: Desk, crowd: Crowd) -> None:
+    node = crowd.members[3]
+    assert get(busy, f"search?q={node[:10].lower()}")["hits"][0] == {"kind": "node", "id": node, "label": "node"}
+    sub = crowd.state.submissions[1, 7]
+    assert get(busy, f"search?q={sub.tx[:18]}")["hits"] == [{"kind": "submission", "id": "7", "label": "file 7"}]
+    kinds = {hit["kind"] for hit in get(busy, "search?q=%231")["hits"]}
+    assert kinds == {"submission", "validator", "pool"}
+    assert get(busy, "search?q=%3Cscript%3E")["hits"] == []
+
+
+@pytest.mark.parametrize(
+    "path", ["nodes/" + STRANGER.address, "validators/" + CHEAT.address, "submissions/9999", "policy-steps/9"]
+)
+def test_what_is_not_there_is_a_404_that_says_so(busy: Desk, path: str) -> None:
+    assert busy.http.get(f"/v1/{path}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["nodes/0x12", "nodes?limit=101", "submissions?after=-1", "submissions/x", "nodes?state=x", "search?q="]
+)
+def test_what_cannot_be_asked_is_a_422(busy: Desk, path: str) -> None:
+    assert busy.http.get(f"/v1/{path}").status_code == 422
+
+
+def test_an_empty_pool_has_empty_pages(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, ScriptedChain())
+    for path in (
+        "nodes",
+        "submissions",
+        "validators",
+        "disputes",
+        "ledger",
+        "pools",
+        "policy-steps",
+        "slashes",
+        "canaries",
+    ):
+        assert get(desk, path) == {"rows": [], "total": 0, "next": None}
+    assert get(desk, "overview")["escrow"] is None
+    assert get(desk, "history") == {"steps": [], "columns": {}}
+
+
+def test_an_owners_folders_are_not_shown_in_public(desk: Desk) -> None:
+    model = desk.service.config.model.model_copy(update={"source": "/home/alice/models/tiny-llama/"})
+    desk.service.config = desk.service.config.model_copy(update={"model": model})
+    assert get(desk, "overview")["model"] == get(desk, "dashboard")["model"] == "tiny-llama"
+
+
+def test_a_tally_sums_a_step(crowd: Crowd) -> None:
+    found = tallies([(3, "accepted", 10, 100, 120), (3, "accepted", 5, 90, 130), (3, "void", 7, 140, 150)])
+    assert found == {3: Tally(files=found[3].files, tokens=15, submitted=(90, 140), accepted=(120, 130))}
+    assert found[3].files == {"accepted": 2, "void": 1}
+
+
+def test_a_long_history_is_thinned_out_with_both_ends() -> None:
+    published = [PublishedEntry(step=step, time=step, block=step) for step in range(5000)]
+    short = history(published, {}, [])
+    assert len(short.steps) == 400
+    assert (short.steps[0], short.steps[-1]) == (0, 4999)
+    assert sorted(set(short.steps)) == short.steps
+
+
+def test_an_answer_is_made_once_within_ten_times_what_it_took() -> None:
+    now, made = [0.0], []
+
+    def slow() -> int:
+        now[0] += 2.0
+        made.append(1)
+        return len(made)
+
+    answers = Answers(0.5, clock=lambda: now[0])
+    assert [answers.get("a", slow) for _ in range(5)] == [1] * 5
+    now[0] += 19.9
+    assert answers.get("a", slow) == 1
+    now[0] += 0.2
+    assert answers.get("a", slow) == 2
+
+
+def test_an_answer_that_failed_is_tried_again() -> None:
+    answers, tries = Answers(100.0), []
+
+    def failing() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError
+        return "there"
+
+    with pytest.raises(ValueError):
+        answers.get("a", failing)
+    assert answers.get("a", failing) == "there"
