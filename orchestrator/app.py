@@ -10,12 +10,13 @@ from fastapi import FastAPI, Request, Response
 from orchestrator.guard import RequestGuard
 from orchestrator.http_errors import add_error_handlers, error_response
 from orchestrator.limits import Buckets
-from orchestrator.routes import VERSION, router, signed
+from orchestrator.routes import router, signed
 from orchestrator.service import Service
 from orchestrator.views.answers import Answers
 from orchestrator.views.dashboard import Dashboard
 from orchestrator.views.events import router as events
 from orchestrator.views.routes import router as views
+from protocol.version import VERSION
 
 log = logging.getLogger("muster.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

@@ -1,6 +1,6 @@
 """The measurements of a run, from its record (`GET /v1/record`): what `summary.json` holds. Pure."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
@@ -206,9 +206,9 @@ def _idle_share(reports: Sequence[run.ReportEntry]) -> float | None:
 
 
 def _idle_seconds(reports: Sequence[run.ReportEntry]) -> dict[str, float]:
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     for report in reports:
         for name, value in report.metrics.items():
             if name.startswith(_IDLE):
                 seconds[name.removeprefix(_IDLE)] += value
-    return {cause: round(value, 1) for cause, value in seconds.most_common()}
+    return {cause: round(value, 1) for cause, value in sorted(seconds.items(), key=lambda one: -one[1])}
