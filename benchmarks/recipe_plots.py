@@ -18,7 +18,7 @@ TITLES = {
     "loss": "losses, eight minibatches a step",
     "clip": "clipping, rollouts four steps old without importance weights",
     "filter": "online filter",
-    "budgets": "length targets of 4 and 22 tokens",
+    "budgets": "length targets of 4 and 17 tokens",
 }
 
 

@@ -4,13 +4,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.learning import demo_config
+from demo.pool import DEMO_TASK
 from protocol.config import PoolConfig, WorkConfig
 from protocol.training import TrainConfig
 
 SEEDS = (7, 1, 42)
 ASYNCHRONY = (0, 1, 2, 4, 8)
-BUDGETS = (4, 22)
-"""Tokens: what the base model spends on an answer without and with a thought."""
+BUDGETS = (4, 17)
+"""Tokens: what the base model spends on a sum of three terms without and with a thought."""
+THREE_TERMS = {"max_terms": 3}
+"""A thought about four terms takes nine tokens more than one about three: no target would suit both."""
+LENGTH_ALPHA = 0.1
+"""High enough that a right answer of the wrong length is worth less than a guess of the right one."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ def settings(quick: bool) -> list[Setting]:
         Setting(f"loss {name}", _trained(steps, minibatches=8, algorithm=algorithm))
         for name, algorithm in _LOSSES.items()
     ]
-    made.append(Setting("filter on", _trained(steps, filter={"groups": 64, "max_files": 12})))
+    made.append(Setting("filter on", _trained(steps, filter={"groups": 32, "max_files": 8})))
     # Stale rollouts taken at face value, and steps large enough to leave the trust region.
     stale = {"async_level": 4, "minibatches": 8, "optimizer": {"method": {"name": "adamw", "learning_rate": 1e-3}}}
     made += [
@@ -39,8 +44,10 @@ def settings(quick: bool) -> list[Setting]:
         for name, loss in {"two-sided": {"name": "grpo"}, "one-sided": {"name": "grpo", "delta": None}}.items()
     ]
     longer = _trained(2 if quick else 40)
-    budgets = WorkConfig(targets=BUDGETS, length_alpha=0.05)
-    made.append(Setting("budgets", longer.model_copy(update={"work": budgets}), measure="length_error"))
+    task = DEMO_TASK.model_copy(update={"params": DEMO_TASK.params | THREE_TERMS})
+    work = WorkConfig(targets=BUDGETS, length_alpha=LENGTH_ALPHA)
+    budgets = longer.model_copy(update={"task": task, "work": work})
+    made.append(Setting("budgets", budgets, measure="length_error"))
     return made
 
 

@@ -41,8 +41,8 @@ def run(quick: bool, progress: Callable[[str], None]) -> dict[str, Any]:
         pools["accountOf"],
         next(one for one in pools.events.values() if one.name == "WorkSubmitted"),
     )
-    topics = [event.topic, *(encode(["uint256"], [n]) for n in (7, int(ADDRESS, 16)))]
-    data = encode(event.plain.types, [1, b"\1" * 32, b"\2" * 32])
+    topics = [event.topic]
+    data = encode(event.plain.types, [ADDRESS, 1, b"\1" * 32, b"\2" * 32])
     log = {"address": ADDRESS, "topics": ["0x" + one.hex() for one in topics], "data": "0x" + data.hex()}
     log |= {"blockNumber": "0x5", "blockHash": HASH, "transactionHash": HASH, "transactionIndex": "0x0"}
     log |= {"logIndex": "0x1", "blockTimestamp": "0x1"}

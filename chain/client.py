@@ -79,6 +79,15 @@ class ChainClient(ChainReader):
         refused."""
         self.ask(call.label, lambda eth: eth.call(call.fields(sender or self.address)))
 
+    def estimate(self, call: Call) -> int:
+        """Gas that a call would use as the account. Raises ContractError if it would be refused."""
+        self.simulate(call)
+        return self.number("eth_estimateGas", lambda eth: eth.estimate_gas(call.fields(self.address)))
+
+    def gas_price(self) -> int:
+        """Wei per gas at the moment."""
+        return self.number("eth_gasPrice", lambda eth: eth.gas_price)
+
     # ---- Sending
 
     def send(self, call: Call, gas: int | None = None, timeout: float = 120.0) -> Receipt:

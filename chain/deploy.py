@@ -20,7 +20,7 @@ from chain.artifacts import Artifact
 from chain.client import ChainClient
 from chain.deployment import Deployment, Placed, TokenInfo
 from chain.jsonrpc import number
-from chain.network import NetworkConfig
+from chain.network import NetworkConfig, known_rpc
 from chain.transactions import Call
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, MusterError
@@ -192,7 +192,7 @@ def _plan(client: ChainClient, network: NetworkConfig, progress: DeploymentProgr
     if todo:
         _check_nonce(client, todo[0])
     gas = sum(s.gas for s in todo)
-    return DeploymentPlan(creations, gas, gas * client.number("eth_gasPrice", lambda eth: eth.gas_price), not todo)
+    return DeploymentPlan(creations, gas, gas * client.gas_price(), not todo)
 
 
 def _check_nonce(client: ChainClient, first: Creation) -> None:
@@ -247,6 +247,8 @@ def _describe(network: NetworkConfig, progress: DeploymentProgress, creations: l
     token = network.suite.token
     if token is not None:
         contracts["MusterToken"] = Placed(address=token, abi_sha256=abi.load("MusterToken").sha256)
+    # Others find a network's chain by its name; one that is elsewhere is named in the file.
+    services = {} if network.rpc_urls == known_rpc(network.name) else {"rpc": ",".join(network.rpc_urls)}
     return Deployment(
         network=network.name,
         chain_id=progress.chain_id,
@@ -256,6 +258,7 @@ def _describe(network: NetworkConfig, progress: DeploymentProgress, creations: l
         governance=network.suite.governance or progress.deployer,
         token=TokenInfo(address=contracts["MusterToken"].address, ours=token is None),
         contracts=contracts,
+        services=services,
     )
 
 

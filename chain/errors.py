@@ -6,6 +6,7 @@ from eth_abi.abi import decode
 from eth_abi.exceptions import DecodingError
 
 from chain import abi
+from chain.error_words import in_words
 from protocol.errors import MusterError
 
 _ERROR_STRING = bytes.fromhex("08c379a0")
@@ -24,7 +25,9 @@ class ContractError(MusterError):
         self.name, self.arguments = decode_revert(data)
         self.call, self.data, self.tx_hash = call, data, tx_hash
         mined = f" (mined in {tx_hash})" if tx_hash else ""
-        super().__init__(f"{call} was refused: {_render(self.name, self.arguments)}{mined}", _HINTS.get(self.name, ""))
+        words, hint = in_words(self.name, self.arguments)
+        raw = _render(self.name, self.arguments)
+        super().__init__(f"{call} was refused: {f'{words} [{raw}]' if words else raw}{mined}", hint)
 
 
 class TransactionError(MusterError):
@@ -59,26 +62,3 @@ def _render(name: str, arguments: dict[str, Any]) -> str:
         return "it reverted without a reason"
     inner = ", ".join(f"{k}={'0x' + v.hex() if isinstance(v, bytes) else v}" for k, v in arguments.items())
     return f"{name}({inner})"
-
-
-_HINTS = {
-    # What to do about a custom error, where that can be said in general.
-    "ERC20InsufficientAllowance": "approve the contract for at least that many grains first",
-    "ERC20InsufficientBalance": "get more tokens: on a test network, from who governs it",
-    "StakeTooLow": "deposit more stake",
-    "AlreadyRegistered": "the node key has an operator already: use another key",
-    "BadConsent": "sign the consent with the node's key for this chain and this operator",
-    "NoConsent": "sign with the key of the file's own node, for this chain and this contract",
-    "InviteRequired": "ask the pool's owner for an invite",
-    "BadInvite": "ask the pool's owner for an invite for this node, pool and chain",
-    "CounterMismatch": "the node submitted meanwhile: read its counter again",
-    "StepOutOfRange": "work on a newer policy step",
-    "OverLimit": "wait for pay to vest and claim it, or deposit more stake",
-    "EscrowExhausted": "the pool's budget is spent: its owner has to fund it",
-    "NodeIsFrozen": "the node has a rejected file: wait for the end of its dispute",
-    "NotVoter": "vote with the seat's voting key",
-    "AccessControlUnauthorizedAccount": "muster governance status names who may",
-    "TimelockUnexpectedOperationState": "muster governance status says when it is ready, and whether it is done",
-    "TooFewSeats": "more validators have to bond seats first",
-    "Paused": "governance paused new entries: try later",
-}

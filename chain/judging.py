@@ -134,7 +134,6 @@ class Canary:
     reason: int
     accused: tuple[int, ...]
     deposit: int
-    contest_until: int
     time: int
     contester: str = ""
     trial: int = 0

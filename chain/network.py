@@ -78,3 +78,11 @@ class NetworkConfig(Document):
             known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
             raise ConfigError(f"there is no network {which}", f"choose one of {known}, or name a .toml file")
         return load_document(path, cls)
+
+
+def known_rpc(network: str) -> tuple[str, ...]:
+    """The public RPC URLs of a network that comes with muster; none for another."""
+    try:
+        return NetworkConfig.load(network).rpc_urls
+    except ConfigError:
+        return ()

@@ -246,8 +246,8 @@ class Submission:
     @property
     def inner(self) -> bytes:
         """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
-        ident = self.pool << 32 | self.sequence
-        return keccak(encode_words(self.root, self.sha256, self.packed, ident))
+        placed = self.pool << 128 | self.sequence << 96 | self.packed
+        return keccak(encode_words(self.root, self.sha256, placed))
 
     @property
     def file_ref(self) -> tuple[bytes, str]:

@@ -4,7 +4,9 @@ import itertools
 import logging
 import os
 import sys
+from typing import Annotated
 
+import typer
 from typer.exceptions import Abort, TyperException
 
 from cli.commands import (
@@ -14,6 +16,7 @@ from cli.commands import (
     deploy,
     doctor,
     governance,
+    init,
     keys,
     ledger,
     node,
@@ -24,8 +27,11 @@ from cli.commands import (
     trainer,
     validator,
     verify,
+    why,
 )
+from cli.examples import add_examples
 from cli.options import Commands
+from cli.profile_defaults import profile_defaults
 from protocol.errors import MusterError
 from runtime.logs import start_logging
 
@@ -34,15 +40,36 @@ log = logging.getLogger("muster.cli")
 app = Commands(
     help="Pool computers to post-train language models by reinforcement learning, without trusting one another.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from protocol.version import VERSION
+
+        typer.echo(f"muster {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def muster(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("calibrate")(calibrate.calibrate)
 app.command("demo")(demo.demo)
 app.command("deploy")(deploy.deploy)
 app.command("doctor")(doctor.doctor)
+app.command("init")(init.init)
 app.command("status")(status.status)
 app.command("verify")(verify.verify)
+app.command("why")(why.why)
 app.add_typer(keys.app, name="keys")
 app.add_typer(data.app, name="data")
 app.add_typer(ledger.app, name="ledger")
@@ -53,6 +80,7 @@ app.add_typer(pool.app, name="pool")
 app.add_typer(governance.app, name="governance")
 app.add_typer(report.app, name="run")
 run.register(app, {"trainer": trainer.app, "validator": validator.app})
+add_examples(app)
 
 
 def main() -> None:
@@ -60,7 +88,7 @@ def main() -> None:
     code 130. All else is a bug and shows its traceback."""
     try:
         start_logging()
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, default_map=profile_defaults(app))
     except MusterError as error:
         print(f"muster: {error}", file=sys.stderr)
         sys.exit(2)

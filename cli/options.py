@@ -62,7 +62,7 @@ AmountOption = Annotated[int, tokens_option("--amount")]
 OutFileOption = Annotated[Path, typer.Option("--out", help="File to write.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document; amounts are integers in grains.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show and simulate what would be sent; send nothing.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before money moves.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, not even before money moves.")]
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,20 @@ class KeyOptions:
 
 @dataclass(frozen=True)
 class Acting(KeyOptions):
-    """Options of a command that sends something as a key, and need not ask first."""
+    """Options of a command that sends something as a key, and need not ask first; `--yes` forbids any question."""
 
     deployment: DeploymentOption = None
     rpc: RpcOption = None
     dry_run: DryRunOption = False
+    yes: YesOption = False
 
     def open(self) -> "Session":
         """Connect as the key. Raises ConfigError, UnreachableError."""
         from cli.session import open_session
+
+        if self.yes and self.password_file is None:
+            hint = "pass --password-file FILE (or set MUSTER_PASSWORD_FILE)"
+            raise ConfigError("with --yes nothing is asked, but the key needs its password", hint)
 
         return open_session(self.deployment, self.rpc, key_path(self.keystore), self.password_file)
 
@@ -107,8 +112,6 @@ class Acting(KeyOptions):
 @dataclass(frozen=True)
 class Paying(Acting):
     """Options of a command that moves money or cannot be undone: a person has to agree."""
-
-    yes: YesOption = False
 
 
 @dataclass(frozen=True)

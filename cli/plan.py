@@ -57,13 +57,7 @@ def act(
     _check_tokens(session, transactions)
     plan = _with_approval(session, transactions)
     if by.dry_run:
-        for planned in plan:
-            if not planned.after:
-                session.client.simulate(planned.call)
-        lines = [f"would send: {p.words}: {p.forecast}" for p in plan]
-        shown = [{"title": p.title, "call": p.call.label, "grains": p.call.grains, "result": p.forecast} for p in plan]
-        document = {"dry_run": True, "plan": shown, **facts}
-        emit(document, by.json, lambda: "\n".join([*lines, "dry run: nothing was sent"]))
+        _rehearse(session, plan, by, facts)
         return
     if isinstance(by, Paying) and not by.yes:
         titles = "".join(f"\n  {planned.title}" for planned in plan)
@@ -75,6 +69,24 @@ def act(
         emit({"sent": sent, **facts, **more}, True, str)
     elif text:
         typer.echo(text)
+
+
+def _rehearse(session: "Session", plan: list[PlannedTransaction], by: Acting, facts: dict[str, Any]) -> None:
+    """Say what each transaction would do and cost. What only works after another one has no price yet."""
+    gas = [None if planned.after else session.client.estimate(planned.call) for planned in plan]
+    price, known, grains = session.client.gas_price(), sum(filter(None, gas)), sum(p.call.grains for p in plan)
+    rows = [
+        {"title": p.title, "call": p.call.label, "grains": p.call.grains, "gas": used, "result": p.forecast}
+        for p, used in zip(plan, gas, strict=True)
+    ]
+    lines = [
+        f"would send: {p.words}: {p.forecast}" + (f", gas {used:,}" if used else "")
+        for p, used in zip(plan, gas, strict=True)
+    ]
+    more = " and what the later ones use" if None in gas else ""
+    cost = f"it would cost {show_tokens(grains)} tokens and gas {known:,}{more}: {known * price / 10**18:.9f} ETH now"
+    document = {"dry_run": True, "plan": rows, "grains": grains, "gas": known, "fee_wei": known * price, **facts}
+    emit(document, by.json, lambda: "\n".join([*lines, cost, "dry run: nothing was sent"]))
 
 
 def confirm(question: str) -> None:

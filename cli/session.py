@@ -74,19 +74,28 @@ def load_deployment(path: Path | None) -> Deployment:
     """The deployment in a file, or in the folder that `muster deploy` wrote. Raises ConfigError."""
     if path is None:
         raise ConfigError("no deployment is named", "pass --deployment FILE (or set MUSTER_DEPLOYMENT)")
-    return Deployment.load(path / "deployment.json" if path.is_dir() else path)
+    return Deployment.load(deployment_file(path))
 
 
-def rpc_urls(network: str, rpc: str | None) -> list[str]:
-    """The RPC URLs to use: those named (separated by commas), else the network's own."""
-    from chain.network import NetworkConfig
+def deployment_file(path: Path) -> Path:
+    """The file that is named, or the one in the folder that is."""
+    return path / "deployment.json" if path.is_dir() else path
 
-    if rpc:
-        return [url.strip() for url in rpc.split(",") if url.strip()]
-    try:
-        return list(NetworkConfig.load(network).rpc_urls)
-    except ConfigError:
-        raise ConfigError(f"no RPC URL is known for network {network}", "pass --rpc URL") from None
+
+def deployment_rpc(suite: Deployment, rpc: str | None) -> list[str]:
+    """The RPC URLs for a deployment. Raises ConfigError if none is known."""
+    return rpc_urls(suite.network, rpc, suite.services.get("rpc", ""))
+
+
+def rpc_urls(network: str, rpc: str | None, announced: str = "") -> list[str]:
+    """The RPC URLs to use: those named (separated by commas), else the deployment file's, else the network's own."""
+    from chain.network import known_rpc
+
+    named = [url.strip() for url in (rpc or announced).split(",") if url.strip()]
+    urls = named or list(known_rpc(network))
+    if not urls:
+        raise ConfigError(f"no RPC URL is known for network {network}", "pass --rpc URL")
+    return urls
 
 
 def open_session(
@@ -94,7 +103,7 @@ def open_session(
 ) -> Session:
     """Connect; read-only unless a key file is named. Raises ConfigError (file, chain, password), UnreachableError."""
     suite = load_deployment(deployment)
-    reader = ChainClient(rpc_urls(suite.network, rpc), suite.chain_id, patience=_PATIENCE)
+    reader = ChainClient(deployment_rpc(suite, rpc), suite.chain_id, patience=_PATIENCE)
     suite.check_chain(reader)
     if keystore is None:
         return Session(Suite(reader, suite, check=False))

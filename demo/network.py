@@ -76,6 +76,7 @@ class Network:
             "host": "127.0.0.1",
             "port": self.plan.http_port,
             "public_url": self.plan.http_url,
+            "public_rpc": [self.plan.rpc_url],
             "pool_config": self.config_path,
             "owner": self.ring["owner"].address,
             "key": self.ring["service"].reference(),

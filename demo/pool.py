@@ -24,7 +24,7 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
         model=tiny_model_config(),
         task=DEMO_TASK,
         work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
-        train=TrainConfig(steps=steps, files_per_step=4, async_level=4),
+        train=TrainConfig(steps=steps, files_per_step=4, async_level=2),
     )
 
 

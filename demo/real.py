@@ -115,7 +115,7 @@ def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig
         root.mkdir(parents=True, exist_ok=True)
         plan = real_plan(root, seed, steps, kept_ports(root / "ports.json"))
         RealDemo(plan, real_config(SOURCE, seed, steps, checks), base).run()
-    summary, _ = read_results(root)
+    summary, _, _details = read_results(root)
     return SeedRun(summary, completions(root, base))
 
 
@@ -123,7 +123,7 @@ def completions(root: Path, base: Path) -> list[dict[str, Any]]:
     """What base model and last policy say to the same held-out problems, asked once."""
     path = root / "samples.json"
     if not path.exists():
-        last = max((root / "homes" / "trainer" / "policies").glob("step-*"))
+        last = max((root / "homes" / "trainer").glob("*/policies/step-*"))
         argv = ["-m", "demo.real_samples", str(root / "pool.json"), str(base), str(last), str(path)]
         _command("sampling completions before and after", argv)
     found: list[dict[str, Any]] = json.loads(path.read_text())

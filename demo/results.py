@@ -30,6 +30,7 @@ def write_results(plan: DemoPlan, ring: KeyRing, progress: ProgressPrinter, stat
         seed=plan.seed,
         seconds=progress.seconds,
         cheaters=[ring[f"node-{node.name}"].address for node in plan.nodes if node.cheats],
+        carriers=[ring[f"node-{node.name}"].address for node in plan.nodes if node.carrier],
         agreement=agreement(plan),
         safeguards=safeguards(state, POOL),
     )

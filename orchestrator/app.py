@@ -9,12 +9,13 @@ from orchestrator.guard import RequestGuard
 from orchestrator.http_errors import add_error_handlers
 from orchestrator.limits import Buckets
 from orchestrator.outermost import RequestLimits
-from orchestrator.routes import VERSION, Views, router, signed
+from orchestrator.routes import router, signed
 from orchestrator.service import Service
 from orchestrator.views.answers import Answers
 from orchestrator.views.dashboard import Dashboard
 from orchestrator.views.events import router as events
 from orchestrator.views.routes import router as views
+from protocol.version import VERSION
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 DESCRIPTION = (
@@ -46,7 +47,6 @@ def create_app(
     app.state.service, app.state.guard = service, guard
     app.state.signers = Buckets(rate / 2, burst / 2)
     app.state.dashboard, app.state.answers = Dashboard(service, view_seconds), Answers(view_seconds)
-    app.state.views = Views(service, app.state.answers)
     app.state.streams = set()
     add_error_handlers(app)
     app.add_middleware(RequestLimits, clients=Buckets(rate, burst))

@@ -12,8 +12,8 @@ class OrchestratorConfig(DaemonConfig):
     """`home` keeps the event store and (without `database`) the SQLite database. Replicas share `database`, `key` and
     `public_url`, which is what clients sign requests for: the URL they reach the service at; each has a `home` of its
     own. `key` signs upload receipts; it holds no money. `owner` is the pool owner's address, whose signature the
-    trainer's reports carry. Every `flush_seconds` heartbeats and renewals are written. Seconds, bytes; `confirmations`
-    in blocks."""
+    trainer's reports carry. `public_rpc` are the RPC URLs that newcomers are told; without them the network's own.
+    Every `flush_seconds` heartbeats and renewals are written. Seconds, bytes; `confirmations` in blocks."""
 
     deployment: Path
     rpc: tuple[str, ...] = Field(min_length=1)
@@ -25,6 +25,7 @@ class OrchestratorConfig(DaemonConfig):
     host: str = "127.0.0.1"
     port: int = Field(8700, ge=1, le=65535)
     public_url: str = ""
+    public_rpc: tuple[str, ...] = ()
     database: str = ""
     confirmations: int = Field(2, ge=0, le=1000)
     poll_seconds: float = Field(0.25, gt=0, le=60)

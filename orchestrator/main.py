@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from chain.client import ChainClient
 from chain.deployment import Deployment
 from chain.follower import Follower
+from chain.network import known_rpc
 from chain.projection import Projection
 from chain.suite import Suite
 from orchestrator.app import create_app
@@ -27,6 +28,7 @@ from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
+from protocol.api.run import PoolAccess
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.http.signing import Realm
@@ -118,7 +120,11 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     attestor = Attestor(suite.court, config.pool, (uploads.has_receipt, uploads.is_stored))
     indexer = Indexer(watch, suite, attestor, config.poll_seconds, leader.leads)
     limits = config.model_dump(include={"lease_seconds", "lease_limit", "stall_seconds"})
-    service = Service(ServiceParts(db, watch, bucket, pool_config, uploads, indexer=indexer, batched=True, **limits))
+    access = pool_access(config, deployment, pool_config)
+    parts = ServiceParts(
+        db, watch, bucket, pool_config, uploads, indexer=indexer, batched=True, access=access, **limits
+    )
+    service = Service(parts)
     nonces = NonceStore(db)
     keeper = Housekeeper(service.heartbeats, service.leases, nonces, leader, config.flush_seconds)
     guard = RequestGuard(realm, nonces, watch.knows)
@@ -132,6 +138,13 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
         indexer.stop()
 
     return create_app(service, guard, rate=config.rate, burst=config.burst, lifespan=lifespan)
+
+
+def pool_access(config: OrchestratorConfig, deployment: Deployment, pool_config: PoolConfig) -> PoolAccess:
+    """What newcomers are told; never our own RPC URLs, which may hold a provider's key."""
+    rpc = list(config.public_rpc) or list(known_rpc(deployment.network))
+    document = deployment.model_dump_json()
+    return PoolAccess(pool=config.pool, rpc=rpc, config_hash=pool_config.digest.hex(), deployment=document)
 
 
 def check_pool(watch: Watch, config: PoolConfig, owner: str) -> None:

@@ -32,6 +32,7 @@ def save_results(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
+    carriers: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
 ) -> RunSummary:
@@ -42,7 +43,13 @@ def save_results(
     """
     record = fetch_record(url)
     summary = build_summary(
-        record, seed=seed, seconds=seconds, cheaters=cheaters, agreement=agreement, safeguards=safeguards
+        record,
+        seed=seed,
+        seconds=seconds,
+        cheaters=cheaters,
+        carriers=carriers,
+        agreement=agreement,
+        safeguards=safeguards,
     )
     details = fetch_details(url, record)
     written = {

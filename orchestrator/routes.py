@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -11,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from orchestrator.bodies import StrictRoute
 from orchestrator.guard import Sender
-from orchestrator.http_errors import documented
+from orchestrator.http_errors import HttpError, documented
 from orchestrator.metrics import exposition
 from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
@@ -19,8 +20,8 @@ from orchestrator.status import dashboard, record, status
 from orchestrator.views.answers import Answers
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
+from protocol.version import VERSION
 
-VERSION = "0.1.0"
 SIGNED = (400, 401, 403, 408, 409, 413, 422)
 LOCATION = {"Location": {"schema": {"type": "string", "format": "uri"}}}
 PAGE: dict[int | str, dict[str, Any]] = {
@@ -34,27 +35,28 @@ def _service(request: Request) -> Service:
     return request.app.state.service  # type: ignore[no-any-return]
 
 
-class Views:
-    """The newest answer of each public view."""
+def _public(request: Request) -> "Public":
+    return Public(request.app.state.answers, request.app.state.service)
 
-    def __init__(self, service: Service, answers: Answers) -> None:
-        self._service, self._answers = service, answers
+
+@dataclass(frozen=True)
+class Public:
+    """The newest answer of each public document, as JSON."""
+
+    answers: Answers
+    service: Service
 
     def answer(self, view: Callable[[Service], ResponseBody]) -> Response:
-        content = self._answers.get(view.__name__, lambda: view(self._service).model_dump_json())
+        content = self.answers.get(view.__name__, lambda: view(self.service).model_dump_json())
         return Response(content, media_type="application/json")
 
     def metrics(self) -> Response:
-        content = self._answers.get("metrics", lambda: exposition(self._service))
+        content = self.answers.get("metrics", lambda: exposition(self.service))
         return Response(content, media_type=CONTENT_TYPE_LATEST)
 
 
-def _views(request: Request) -> Views:
-    return request.app.state.views  # type: ignore[no-any-return]
-
-
 Orchestrator = Annotated[Service, Depends(_service)]
-PublicViews = Annotated[Views, Depends(_views)]
+PublicViews = Annotated[Public, Depends(_public)]
 
 
 @signed.post(endpoints.SLOTS.path, summary="Ask for a work slot")
@@ -106,6 +108,20 @@ def get_ready(service: Orchestrator) -> run.Readiness:
 @router.get(endpoints.METRICS, include_in_schema=False)
 def get_metrics(views: PublicViews) -> Response:
     return views.metrics()
+
+
+@router.get(
+    endpoints.POOL.path,
+    tags=["run"],
+    summary="How to take part",
+    response_model=run.PoolAccess,
+    responses=documented(404),
+)
+def get_pool(service: Orchestrator) -> run.PoolAccess:
+    """Pool, chain and contracts; check them against the chain."""
+    if service.access is None:
+        raise HttpError(404, "this service does not say how to take part", "ask the pool's owner")
+    return service.access
 
 
 @router.get(endpoints.STATUS.path, tags=["run"], summary="Where the run stands", response_model=run.RunStatus)

@@ -22,7 +22,7 @@ from orchestrator.uploads import ObjectStore, Uploads
 from orchestrator.watch import Watch
 from protocol.api import work
 from protocol.api.evaluation import SignedEvaluation
-from protocol.api.run import ReportEntry
+from protocol.api.run import PoolAccess, ReportEntry
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
@@ -35,7 +35,8 @@ DOWNLOAD_SECONDS = 300
 @dataclass(frozen=True)
 class ServiceParts:
     """What a service works with, and its limits in seconds. Without `indexer` nothing is compared with the chain; with
-    `batched`, a `Housekeeper` writes heartbeats and renewals, otherwise every request does."""
+    `batched`, a `Housekeeper` writes heartbeats and renewals, otherwise every request does. `access`: what newcomers
+    are told."""
 
     db: Database
     watch: Watch
@@ -48,6 +49,7 @@ class ServiceParts:
     lease_limit: float = 600.0
     stall_seconds: float = 60.0
     batched: bool = False
+    access: PoolAccess | None = None
 
 
 class Service:
@@ -55,7 +57,7 @@ class Service:
 
     def __init__(self, parts: ServiceParts) -> None:
         self.db, self.watch, self.config, self.clock = parts.db, parts.watch, parts.config, parts.clock
-        self.indexer = parts.indexer
+        self.indexer, self.access = parts.indexer, parts.access
         self.started = self.clock()
         self._store = parts.store
         train, shape = parts.config.train, parts.config.work

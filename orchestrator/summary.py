@@ -1,6 +1,6 @@
 """The measurements of a run, from its record (`GET /v1/record`): what `summary.json` holds. Pure."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
@@ -95,8 +95,8 @@ class Safeguards(BaseModel):
 class RunSummary(BaseModel):
     """A run of `seconds`. Rewards are mean task rewards, the first and the last on held-out problems.
 
-    honest_rejected: files of other nodes than the cheaters that were rejected; accepted_untrained: files that were paid
-    for and never used; agreement: how validators' verdicts compare, safeguards: what the chain's rules did, null where
+    honest_rejected: rejected files of nodes that were not meant to cheat; accepted_untrained: files that were paid for
+    and never used; agreement: how validators' verdicts compare, safeguards: what the chain's rules did, null where
     nobody looked;
     ledger_matches_chain, escrow_balanced: true only if compared at the end of the run; trained_then_rejected,
     trained_twice: sequences of files, which should be none.
@@ -140,10 +140,12 @@ def build_summary(
     seed: int,
     seconds: float,
     cheaters: Sequence[str] = (),
+    carriers: Sequence[str] = (),
     agreement: Agreement | None = None,
     safeguards: Safeguards | None = None,
 ) -> RunSummary:
-    """The summary of a run; `cheaters`: addresses of the nodes that were meant to cheat."""
+    """The summary of a run; `cheaters`: addresses of the nodes that were meant to cheat; `carriers`: of those whose
+    files are canaries, which are rejected where they were not opened in time."""
     files, counts = record.submissions, record.counts
     heldout = [one.heldout for one in record.rewards if one.heldout is not None]
     accepted = [one for one in files if one.status == "accepted"]
@@ -158,7 +160,7 @@ def build_summary(
         cheaters=[_cheater(record, address) for address in cheaters],
         agreement=agreement,
         safeguards=safeguards,
-        honest_rejected=sum(one.status == "rejected" and one.node not in cheaters for one in files),
+        honest_rejected=sum(one.status == "rejected" and one.node not in (*cheaters, *carriers) for one in files),
         submissions=FileCounts(
             accepted=counts["accepted"],
             rejected=sum(counts[status] for status in REFUSALS),
@@ -204,9 +206,9 @@ def _idle_share(reports: Sequence[run.ReportEntry]) -> float | None:
 
 
 def _idle_seconds(reports: Sequence[run.ReportEntry]) -> dict[str, float]:
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     for report in reports:
         for name, value in report.metrics.items():
             if name.startswith(_IDLE):
                 seconds[name.removeprefix(_IDLE)] += value
-    return {cause: round(value, 1) for cause, value in seconds.most_common()}
+    return {cause: round(value, 1) for cause, value in sorted(seconds.items(), key=lambda one: -one[1])}

@@ -124,11 +124,12 @@ def in_flight(rule: Rule, supply: Supply, now: float) -> InFlightEntry:
 
 
 def _unnamed(rule: Rule, supply: Supply) -> int:
-    """How many files the published steps were made of that no report names."""
+    """How many files the published steps were made of that no report names. A reported step may have had none."""
     published = supply.published or 0
-    if rule.most_files == rule.files_per_step:
-        return max(0, published * rule.files_per_step - len(supply.consumed))
-    return max(0, published - supply.trained) * rule.files_per_step
+    unreported = max(0, published - supply.trained) * rule.files_per_step
+    if rule.most_files > rule.files_per_step:
+        return unreported
+    return min(unreported, max(0, published * rule.files_per_step - len(supply.consumed)))
 
 
 def _patience(rule: Rule, pace: Pace, node: str) -> float:

@@ -28,6 +28,7 @@ LIGHT_SCRYPT_N = 1 << 12
 """For keys whose password is 32 random bytes (the demo's, tests'): stretching adds nothing to such a password."""
 _MAX_N = 1 << 20
 _MAX_BYTES = 64 * 1024
+_LEAST_LENGTH, _LEAST_LETTERS = 10, 5
 
 
 def create(
@@ -81,7 +82,7 @@ def load(path: Path, password: str) -> LocalAccount:
 def open_key(path: Path, password_file: Path | None, what: str = "key") -> LocalAccount:
     """The account in a key file; its password from a file or, on a terminal, a prompt that names `what`. Raises
     ConfigError, IntegrityError."""
-    return load(path, read_password(password_file, prompt=f"Password of the {what} {address_of(path)}: "))
+    return load(path, read_password(password_file, prompt=f"Password of the {what} {address_of(path)} ({path}): "))
 
 
 def address_of(path: Path) -> str:
@@ -100,6 +101,14 @@ def read_password(path: Path | None, *, prompt: str = "Password: ", confirm: boo
         raise ConfigError("the password is empty", "type one")
     if confirm and getpass.getpass("Again: ") != password:
         raise ConfigError("the two passwords differ", "try again; nothing was written")
+    return password
+
+
+def check_strength(password: str) -> str:
+    """The password, if it is worth encrypting a key with. Raises ConfigError: who gets the file can try millions."""
+    if len(password) < _LEAST_LENGTH or len(set(password)) < _LEAST_LETTERS:
+        what = f"the password is too weak: it needs {_LEAST_LENGTH} characters, {_LEAST_LETTERS} of them different"
+        raise ConfigError(what, "choose a longer one, such as four random words; nothing was written")
     return password
 
 

@@ -18,6 +18,7 @@ from trainer.inbox import Inbox, file_id, look, overturned
 from trainer.loader import Loader
 from trainer.metrics.idle import Awaited
 from trainer.rollouts import Group
+from trainer.standstill import Standstill, may_start
 from trainer.state.records import Records
 
 log = logging.getLogger("muster.trainer")
@@ -58,9 +59,15 @@ class FileCollector:
         self._groups: dict[str, list[Group]] = {}
         self._inbox, self._ever = Inbox((), ()), False
         self._next_reminder = time.monotonic() + _REMIND_SECONDS
+        self._standstill = Standstill(config.standstill_seconds, config.silence_seconds)
+
+    def may_start(self) -> bool:
+        """Whether anybody is there to work for step 0: who joins after it can only work for the next."""
+        return may_start(self._client.refresh(), self._config.pool, self._carrier)
 
     def batch(self, step: int, consumed: Collection[str]) -> StepFiles | None:
-        """What policy step `step` is made of, None while there are too few files.
+        """What policy step `step` is made of, None while there are too few files; of no file if there will be none
+        before it is published (`trainer.standstill`).
 
         A step that was trained before a kill, but whose checkpoint is gone, takes the files its record names.
         """
@@ -73,7 +80,7 @@ class FileCollector:
                 self._load(sub)
         chosen = self._chosen(files, len(recorded))
         if chosen is None:
-            return None
+            return StepFiles([], []) if self._stands_still() else None
         return StepFiles(chosen, [self._groups.pop(file_id(sub)) for sub in chosen])
 
     def due(self, step: int, consumed: Collection[str]) -> list[Submission]:
@@ -120,6 +127,14 @@ class FileCollector:
                 return chosen
         self._remind(len(chosen))
         return None
+
+    def _stands_still(self) -> bool:
+        coming = self._inbox.judging + self._inbox.confirming
+        if not self._standstill.look(self._client.state, self._config.pool, self._carrier, coming):
+            return False
+        log.warning("nodes that joined late wait for the next policy step, and nobody makes files for this one: "
+                    "publishing it without training")  # fmt: skip
+        return True
 
     def _full(self, files: list[Submission]) -> bool:
         chosen = self._train.filter

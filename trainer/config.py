@@ -62,8 +62,9 @@ class TrainerConfig(ProcessConfig):
     step 0; without it the pool configuration's `model.source` is used (`seed` for the demo's own model).
     `carrier`: the key of a node of the owner's whose every file is a canary, and consents to that when it is opened.
     `keep_exports`: policy folders kept on disk. An accepted file that the bucket lacks for `missing_seconds` is
-    skipped, and so are those whose SHA-256 `exclude` names. docs/training.md explains `guards`, `parallel` and
-    `memory`."""
+    skipped, and so are those whose SHA-256 `exclude` names. While nodes that joined late wait for the next step, it is
+    published without training once nobody could make a file for `standstill_seconds`, or nobody did for
+    `silence_seconds`. docs/training.md explains `guards`, `parallel` and `memory`."""
 
     key: KeyConfig
     s3: S3Settings
@@ -76,6 +77,8 @@ class TrainerConfig(ProcessConfig):
     evaluation: EvaluationProcessConfig = EvaluationProcessConfig()
     missing_seconds: float = Field(60.0, ge=0)
     exclude: tuple[str, ...] = ()
+    standstill_seconds: float = Field(20.0, ge=0)
+    silence_seconds: float = Field(900.0, gt=0)
     guards: GuardConfig = GuardConfig()
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()

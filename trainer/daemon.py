@@ -114,6 +114,8 @@ class Trainer:
         """Every step that is left; False if asked to stop first."""
         for step in range(min(self.learner.step, len(self.progress.manifests))):
             self._offer(step)
+        if self._until("waiting for the first node to join", self._may_start) is None:
+            return False
         self.publish_step()
         while self.learner.step < self.pool_config.train.steps:
             if self.stopping.is_set():
@@ -127,6 +129,9 @@ class Trainer:
         self._phase = "finished"
         log.info("the run is over at policy step %d", self.learner.step)
         return True
+
+    def _may_start(self) -> bool | None:
+        return True if self.progress.manifests or self.files.may_start() else None
 
     def _stop_unstable(self, error: UnstableError) -> int:
         """Say so in the log and on the dashboard, where it stays as the last thing heard of the trainer."""
@@ -275,7 +280,7 @@ class Trainer:
         """Repeat `attempt` until it returns something; None if asked to stop first. Failures of chain, bucket, service
         or disk that may be temporary are logged and retried, after at least `pause` seconds."""
         self._phase = what
-        with WAITS.on(what):
+        with WAITS.on(what.removeprefix("waiting for ")):
             while not self.stopping.is_set():
                 try:
                     result = attempt()

@@ -45,7 +45,7 @@ class Reports:
     def add(self, step: int, document: dict[str, Any]) -> None:
         """Report a step as its record says; a metric that is no number is left out."""
         metrics = {one.path: one.value for one in samples(document) if one.name in _REPORTED}
-        if document:
+        if document.get("task_reward_mean") is not None:
             metrics["reward"] = document["task_reward_mean"]
         self._waiting[step] = StepRequest(
             step=step,

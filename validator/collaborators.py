@@ -1,5 +1,6 @@
 """What the validator works with outside its own loop: what all pools share, and what each has of its own."""
 
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,19 +11,23 @@ from typing import Self
 from eth_account.signers.local import LocalAccount
 
 from chain.suite import Suite
+from protocol.errors import MusterError
+from protocol.files import write_atomic
+from protocol.identity import WorkId
 from protocol.seeds import Work
 from runtime.chain_connection import ChainConnection
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
 from validator.ballots import BallotBox
-from validator.config import ValidatorConfig
+from validator.config import READY, ValidatorConfig
 from validator.judge_queue import JudgeQueue
 from validator.judging import FileJudge, JudgeOne, LoadedEngine
 from validator.sources import Sources
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 
+log = logging.getLogger("muster.validator")
 _OPENING_SECONDS = 20.0
 
 
@@ -109,10 +114,28 @@ class PoolOpener:
         orchestrator = OrchestratorClient(
             config.orchestrator, self._account, client.pool_id, allow_private=private, announced=announced
         )
+        if not self._count:
+            self._warm(client, judge)
         self._count += 1
         window = pool.terms.commitWindow if pool else 0
         # Half of the commit window, so that the vote is in time.
         return PoolCollaborators(client, orchestrator, judge, max(1.0, (window - self._config.deadline_margin) / 2))
+
+    def _warm(self, client: PoolClient, judge: FileJudge) -> None:
+        """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge. What
+        cannot be had now is had when it is needed, but nobody should bond on it. With seats at stake nothing waits for
+        that: votes may have to be opened."""
+        pool, at_stake = client.pool(), any(map(client.state.seats_of_voter, self._shared.voters))
+        try:
+            if pool is not None and pool.steps and not at_stake:
+                newest = pool.steps[-1]
+                work_id = WorkId(client.pool_id, str(self._account.address), newest.step, 0)
+                judge.warm(Work(work_id, bytes(32), newest.manifest))
+        except MusterError as error:
+            log.warning("not ready to judge pool %d yet: %s", client.config.pool, error)
+            return
+        write_atomic(self._config.home / READY, b"")
+        log.info("ready to judge pool %d", client.config.pool)
 
     def _weights(self, client: PoolClient, work: Work) -> Path:
         """No pool's steps push another's out of the cache."""

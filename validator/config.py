@@ -6,6 +6,9 @@ from pydantic import Field, model_validator
 
 from runtime.process import KeyConfig, PoolSource, ProcessConfig
 
+READY = "ready"
+"""A file in `home` that appears once the process could judge: it has its engine and a pool's newest weights."""
+
 
 class ValidatorConfig(ProcessConfig):
     """One process serves every seat of its `voters` (the chain says which) in all pools, and judges each submission

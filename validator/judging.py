@@ -73,6 +73,10 @@ class FileJudge:
             self._kept.keep(facts, verdict)
         return verdict
 
+    def warm(self, work: Work) -> None:
+        """Load the weights of a policy step, so that the first verdict need not wait for them."""
+        self._load(work)
+
     def prepare(self, facts: SubmissionFacts) -> None:
         """Bring the weights that the submission will be judged with."""
         self._weights(facts.work)

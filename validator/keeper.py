@@ -77,8 +77,7 @@ class Keeper:
                 file, what = state.submissions[pool, sequence], f"the dispute of submission {sequence} is resolved"
                 self._do(("dispute", pool, sequence), state, what, suite.appeals.conclude(file).send)
         for (pool, sequence), canary in state.canaries.items():
-            over = not canary.contester and canary.contest_until <= now
-            if pool == self._pool and not canary.concluded and over:
+            if pool == self._pool and not canary.concluded and not canary.contester:
                 file, what = state.submissions[pool, sequence], f"the canary {sequence} is concluded"
                 self._do(("canary", pool, sequence), state, what, suite.canaries.conclude(file).send)
 

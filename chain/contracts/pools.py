@@ -130,7 +130,7 @@ class Pools(TokenTaker):
         the pool has paused or closed, or the step has passed, since."""
 
         def landed(receipt: Receipt) -> Submitted:
-            return Submitted(int(self.event(receipt, "WorkSubmitted").args["placed"]) >> 96, receipt)
+            return Submitted(int(self.event(receipt, "WorkSubmitted").args["placed"]) >> 96 & 0xFFFFFFFF, receipt)
 
         function, more = ("submitWithReceipt", [upload.on_chain]) if upload else ("submit", [])
         call: ContractCall[Any] = self.call(function, pool, work.as_tuple(step, counter), *more)

@@ -175,7 +175,7 @@ def _canary_opened(state: State, event: Event) -> None:
     a = event.args
     key = a["pool"], a["sequence"]
     accused = tuple(a["accused"])
-    state.canaries[key] = Canary(*key, a["row"], a["reason"], accused, a["deposit"], a["contestUntil"], event.timestamp)
+    state.canaries[key] = Canary(*key, a["row"], a["reason"], accused, a["deposit"], event.timestamp)
 
 
 @on("Canaries", "CanaryContested")

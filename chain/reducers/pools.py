@@ -79,7 +79,7 @@ def _node_left(state: State, event: Event) -> None:
 def _work_submitted(state: State, event: Event) -> None:
     a = event.args
     placed = a["placed"]
-    key = a["pool"], placed >> 96
+    key = placed >> 128, placed >> 96 & 0xFFFFFFFF
     sub = Submission(
         *key,
         a["node"],
@@ -96,7 +96,7 @@ def _work_submitted(state: State, event: Event) -> None:
     state.submissions[key] = sub
     pool = state.pools[sub.pool]
     pool.sequences.append(sub.sequence)
-    account = account_of(state, event)
+    account = state.accounts[sub.pool, sub.node]
     account.sequences.append(sub.sequence)
     account.counter = sub.counter + 1
     account.units_pending += sub.units

@@ -37,6 +37,8 @@ def deploy(
     path = key_path(key.keystore)
     folder = out or Path("deployments") / config.name
     urls = rpc_urls(network, rpc)
+    if config.name == "local" and rpc:
+        config = config.model_copy(update={"rpc_urls": tuple(urls)})
     ChainClient(urls, config.chain_id, patience=8.0).close()
     client = ChainClient(urls, config.chain_id, open_key(path, key.password_file))
     todo = work.plan(client, config, folder, fresh=fresh)

@@ -45,7 +45,7 @@ def create(
     from runtime import keystore as keys
 
     path, wanted = _new_path(key.keystore), _of_class(budget_class) if budget_class else None
-    password = keys.read_password(key.password_file, prompt="New password: ", confirm=True)
+    password = _new_password(key.password_file, path)
     _report(keys.create(path, password, wanted=wanted).address, path, key.json)
 
 
@@ -67,7 +67,7 @@ def import_key(key: KeyOptions) -> None:
 
     path = _new_path(key.keystore)
     secret = _read_private_key()
-    account = keys.store(path, secret, keys.read_password(key.password_file, prompt="New password: ", confirm=True))
+    account = keys.store(path, secret, _new_password(key.password_file, path))
     _report(account.address, path, key.json)
 
 
@@ -94,7 +94,7 @@ def change_password(
 
     path = key_path(key.keystore)
     account = keys.open_key(path, key.password_file)
-    password = keys.read_password(new_password_file, prompt="New password: ", confirm=True)
+    password = _new_password(new_password_file, path)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
         keys.store(draft, bytes(account.key), password)
@@ -137,6 +137,13 @@ def _new_path(keystore: Path | None) -> Path:
     if path.exists():
         raise ConfigError(f"{path} already holds a key", "choose another path, or move that file away first")
     return path
+
+
+def _new_password(file: Path | None, path: Path) -> str:
+    """The password that a key file gets. Raises ConfigError for a weak one."""
+    from runtime import keystore as keys
+
+    return keys.check_strength(keys.read_password(file, prompt=f"New password for {path}: ", confirm=True))
 
 
 def _read_private_key() -> bytes:

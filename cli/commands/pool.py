@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.commands.pool_check import ConfigFile, TermsFileOption, check, refuse_what_cannot_work
 from cli.options import (
     Acting,
     AmountOption,
@@ -42,13 +42,14 @@ ServiceOption = Annotated[
 UrlOption = Annotated[str | None, typer.Option("--url", help="Where the pool's service answers, for everybody to see.")]
 
 app = Commands(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
+app.command()(check)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @app.command()
 def create(
-    config: Annotated[Path, typer.Option(help="Pool configuration (JSON): model, task, work, checks.")],
-    terms: Annotated[Path, typer.Option(help="Terms (TOML), or a network that muster has terms for.")],
+    config: ConfigFile,
+    terms: TermsFileOption,
     budget: Annotated[int, tokens_option("--budget", 'Tokens to escrow, such as "1000".')],
     by: Paying,
     service: ServiceOption = None,
@@ -56,12 +57,15 @@ def create(
 ) -> None:
     """Create a pool and escrow its budget. Configuration and terms can never change. Its service's key can be named at
     once or with `set-service`; it takes work once enough seats judge it."""
+    from cli.pool_plan import costs
     from cli.terms import load_terms
     from protocol.config import PoolConfig
 
     document = PoolConfig.load(config)
     values = load_terms(terms, document.digest)
     session = by.open()
+    session.client.simulate(session.suite.params.call("checkTerms", values.as_tuple()))
+    refuse_what_cannot_work(document, values, budget)
     unbonding = session.suite.params.unbonding_of(values.as_tuple())
     call = session.suite.pools.create_pool(values, budget)
     title = f"create pool “{document.name}” and escrow {show_tokens(budget)} tokens"
@@ -69,6 +73,7 @@ def create(
     planned = [PlannedTransaction(title, call), *_service_calls(session, number, service, url, after=True)]
     if not by.json:
         typer.echo(_terms_text(document, values, unbonding))
+        typer.echo(costs(document, values, budget).text())
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
         number = call.result(receipts[0])

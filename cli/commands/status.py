@@ -26,6 +26,10 @@ def status(
         from protocol.api.endpoints import DASHBOARD, STATUS
 
         run = ask_orchestrator(orchestrator, STATUS)
+        if pool not in (None, run.pool):
+            raise ConfigError(
+                f"{orchestrator} serves pool {run.pool}, not {pool}", "leave --pool out, or name its service"
+            )
         balance = ask_orchestrator(orchestrator, DASHBOARD).escrow
         escrow: dict[str, int] = balance.model_dump() if balance else {}
         emit(run.model_dump(mode="json") | {"escrow": escrow}, look.json, lambda: _service_text(run, escrow))

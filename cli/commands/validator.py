@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.commands.validator_up import up
 from cli.options import Acting, ClassOptions, Commands, Paying, Reading, address_option
 from cli.output import clock, emit, seconds
 from cli.plan import PlannedTransaction, act
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from cli.session import Session
 
 app = Commands(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
+
+app.command()(up)
 
 SeatOption = Annotated[int, typer.Option("--seat", min=0, help="Number of the seat.")]
 

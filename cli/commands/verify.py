@@ -27,7 +27,7 @@ def verify(
     ] = False,
 ) -> None:
     """Replay verdicts from public data alone; no key is needed. Exit code 1 if any outcome differs from ours."""
-    from cli.session import load_deployment, rpc_urls
+    from cli.session import deployment_file, deployment_rpc, load_deployment
     from protocol.files import user_cache
     from runtime.process import ProcessConfig
 
@@ -37,8 +37,8 @@ def verify(
     config = ProcessConfig(
         home=folder,
         cache=folder / "weights",
-        deployment=look.deployment,
-        rpc=tuple(rpc_urls(load_deployment(look.deployment).network, look.rpc)),
+        deployment=deployment_file(look.deployment),
+        rpc=tuple(deployment_rpc(load_deployment(look.deployment), look.rpc)),
         pool=pool,
         orchestrator=orchestrator,
         allow_private_sources=allow_private_sources,
@@ -47,7 +47,11 @@ def verify(
     engine.set_threads()
     from validator.replay import replay
 
-    rows = [_row(one) for one in replay(config, sequences or ())]
+    typer.echo("loading the engine and the weights", err=True)
+    rows = []
+    for one in replay(config, sequences or ()):
+        rows.append(_row(one))
+        typer.echo(f"file {rows[-1]['submission']}: {rows[-1]['ours']}, decided {rows[-1]['decided']}", err=True)
     document = {
         "engine": config.engine.model_dump(),
         "replayed": rows,

@@ -31,14 +31,14 @@ def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: s
 
 def deployment(path: Path) -> tuple[Prerequisite, str | None, int | None]:
     """Whether the deployment file is in order; an RPC URL and the chain id that it names (None if it is not)."""
-    from cli.session import load_deployment, rpc_urls
+    from cli.session import deployment_rpc, load_deployment
 
     try:
         suite = load_deployment(path)
     except MusterError as error:
         return failed("deployment", error.what, error.hint), None, None
     try:
-        url = rpc_urls(suite.network, None)[0]
+        url = deployment_rpc(suite, None)[0]
     except MusterError:
         url = None
     return ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}"), url, suite.chain_id

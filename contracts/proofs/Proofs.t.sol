@@ -63,15 +63,20 @@ contract HalmosProofs {
         assert(after_.earned() == w.earned() && after_.spent() == w.spent() && after_.pending() == w.pending());
     }
 
-    /// Slashing: parts never exceed the whole, nor the stake.
-    function check_split(uint56 stake, uint64 amount, uint56 kept, uint64 fees, uint64 reward, uint16 bps)
-        external
-        pure
-    {
-        if (bps > 2_000) return;
-        (uint256 taken, uint256 f, uint256 r) = SplitLib.slash(stake, amount, kept, fees, reward, bps);
-        assert(taken <= stake && taken <= amount && f <= fees && r <= reward);
-        assert(f + r <= taken && (taken == 0 || stake - taken >= kept));
+    /// Slashing: no more than is due, and never what is kept for other files.
+    function check_take(uint256 stake, uint256 amount, uint256 kept) external pure {
+        uint256 taken = SplitLib.take(stake, amount, kept);
+        assert(taken <= stake && taken <= amount);
+        assert(taken == 0 || stake - taken >= kept);
+        assert(taken == amount || taken == 0 || stake - taken == kept); // and no less
+    }
+
+    /// The parts of a slash never exceed it, whatever share of it a reward may be: fees come first.
+    function check_split(uint256 taken, uint256 fees, uint256 reward, uint256 most) external pure {
+        (uint256 f, uint256 r) = SplitLib.split(taken, fees, reward, most);
+        assert(f <= taken && r <= taken - f);
+        assert(f <= fees && (f == fees || f == taken));
+        assert(r <= reward && r <= most && (r == reward || r == most || r == taken - f));
     }
 
     /// A file's word gives back what was packed.

@@ -9,6 +9,7 @@ import {IPools} from "./interfaces/IPools.sol";
 import {ISeats} from "./interfaces/ISeats.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {Codes} from "./libraries/Codes.sol";
+import {FileId} from "./libraries/FileId.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {FileData, PoolTerms, Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
@@ -28,7 +29,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     IJuries public immutable juries;
     address public immutable canaries;
 
-    /// By pool << 32 | sequence.
+    /// By FileId.
     mapping(uint256 id => Dispute) private _disputes;
 
     constructor(Suite memory suite) {
@@ -46,7 +47,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     /// @inheritdoc IAppeals
     function dispute(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
         PoolTerms memory t = court.termsOf(pool);
-        Dispute storage d = _disputes[_id(pool, sequence)];
+        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
         d.code = pools.hold(pool, sequence, file); // reverts unless the outcome is open to disputes
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
         court.setOutcome(pool, sequence, Codes.DISPUTED);
@@ -60,7 +61,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
 
     /// @inheritdoc IAppeals
     function appeal(uint256 pool, uint256 sequence) external nonReentrant {
-        Dispute storage d = _disputes[_id(pool, sequence)];
+        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
         if (d.appealUntil == 0 || d.resolved) revert NoAppeal();
         if (block.timestamp >= d.appealUntil) revert AppealOver(d.appealUntil);
         if (d.appellant != address(0)) revert AlreadyAppealed();
@@ -75,7 +76,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
 
     /// @inheritdoc IAppeals
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Dispute storage d = _disputes[_id(pool, sequence)];
+        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
         if (d.disputer == address(0)) revert NoDispute();
         if (d.resolved) revert AlreadyResolved();
         if (d.appealUntil == 0) {
@@ -94,22 +95,21 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     /// @inheritdoc IAppeals
     function cancel(uint256 pool, uint256 sequence) external nonReentrant returns (uint256 code, uint256 used) {
         if (msg.sender != canaries) revert NotCanaries();
-        Dispute storage d = _disputes[_id(pool, sequence)];
+        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
         if (d.disputer == address(0)) revert NoDispute();
         if (d.resolved) revert AlreadyResolved();
         d.resolved = true;
         code = d.code;
+        // nobody has appealed: there is no verdict before the window in which a canary can be opened is over
         used = juries.discharge(d.trial);
-        if (d.appellant != address(0)) used += juries.discharge(d.appealTrial);
         emit DisputeCancelled(pool, sequence);
         emit DisputeResolved(pool, sequence, code, false, 0);
         token.safeTransfer(d.disputer, d.deposit);
-        if (d.appellant != address(0)) token.safeTransfer(d.appellant, d.appealDeposit);
     }
 
     /// @inheritdoc IAppeals
     function disputeOf(uint256 pool, uint256 sequence) external view returns (Dispute memory) {
-        return _disputes[_id(pool, sequence)];
+        return _disputes[FileId.checked(pool, sequence)];
     }
 
     /// @inheritdoc IAppeals
@@ -185,7 +185,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     /// @dev The final code: outcome, penalties of those whose majority was overturned, deposits, fees, reward.
     /// @param mistrial The second jury found nothing: the first one's verdict stands, the appellant gets its deposit.
     function _resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, bool mistrial) private {
-        Dispute storage d = _disputes[_id(pool, sequence)];
+        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
         _awaitCanary(pool, sequence, file);
         d.resolved = true;
         Money memory m;
@@ -303,9 +303,5 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         for (uint256 i = 0; i < b.length; ++i) {
             c[a.length + i] = b[i];
         }
-    }
-
-    function _id(uint256 pool, uint256 sequence) private pure returns (uint256) {
-        return (pool << 32) | sequence;
     }
 }

@@ -10,17 +10,18 @@ import {IPools} from "./interfaces/IPools.sol";
 import {ISeats} from "./interfaces/ISeats.sol";
 import {Audit} from "./libraries/Audit.sol";
 import {Codes} from "./libraries/Codes.sol";
+import {FileId} from "./libraries/FileId.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
+import {TypedData} from "./libraries/TypedData.sol";
 import {FileData, PoolTerms, Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
-import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 
 /// @title Canaries
-contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
+contract Canaries is ICanaries, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
 
     /// @inheritdoc ICanaries
@@ -35,12 +36,12 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
     IJuries public immutable juries;
     IAppeals public immutable appeals;
 
-    /// By pool << 32 | sequence.
+    /// By FileId.
     mapping(uint256 id => Canary) private _canaries;
     /// Seats slashed in a lane, by pool << 32 | lane: one slash per seat and lane.
     mapping(uint256 id => mapping(uint256 seat => bool)) private _slashed;
 
-    constructor(Suite memory suite) EIP712("muster-canaries", "1") {
+    constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.canaries);
         token = IERC20(suite.token);
         params = IParams(suite.params);
@@ -66,7 +67,7 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
         _checkPlanted(pool, file, planted);
         _checkRollout(pool, sequence, file, rollout, t.auditRate);
 
-        Canary storage c = _canaries[_id(pool, sequence)];
+        Canary storage c = _canaries[FileId.checked(pool, sequence)];
         uint256 fees;
         (c.code, fees) = _take(pool, sequence, file);
         c.owner = msg.sender;
@@ -74,7 +75,7 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
         c.slash = params.values().canarySlash;
         _accuse(c, pool, sequence);
         c.deposit = c.accused.length * c.slash + uint256(t.jury) * t.juryFee;
-        emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit, block.timestamp);
+        emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit);
         if (c.accused.length != 0) _summon(c, pool, sequence, t.jury);
         token.safeTransferFrom(msg.sender, address(this), c.deposit + fees);
         _send(address(juries), fees);
@@ -82,7 +83,7 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
 
     /// @inheritdoc ICanaries
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Canary storage c = _canaries[_id(pool, sequence)];
+        Canary storage c = _canaries[FileId.checked(pool, sequence)];
         if (c.owner == address(0)) revert NotOpened();
         if (c.concluded) revert AlreadyConcluded();
         (uint256 verdict, bool replaced) = _verdict(c);
@@ -98,7 +99,7 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
 
     /// @inheritdoc ICanaries
     function canaryOf(uint256 pool, uint256 sequence) external view returns (Canary memory) {
-        return _canaries[_id(pool, sequence)];
+        return _canaries[FileId.checked(pool, sequence)];
     }
 
     /// @inheritdoc ICanaries
@@ -112,7 +113,8 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
 
     /// @inheritdoc ICanaries
     function consentDigest(bytes32 leaf) public view returns (bytes32) {
-        return _hashTypedDataV4(keccak256(abi.encode(CONSENT_TYPEHASH, leaf)));
+        bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, leaf));
+        return TypedData.digest(keccak256("muster-canaries"), address(this), hash);
     }
 
     /// @inheritdoc ICanaries
@@ -202,7 +204,7 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
     /// @dev Frees the accused, and slashes them when the jury agrees.
     function _slash(Canary storage c, uint256 pool, uint256 sequence, uint256 verdict) private returns (uint256 taken) {
         bool upheld = _outcome(c, verdict) == Codes.CANARY;
-        mapping(uint256 => bool) storage slashed = _slashed[_id(pool, sequence >> 4)];
+        mapping(uint256 => bool) storage slashed = _slashed[FileId.checked(pool, sequence >> 4)];
         for (uint256 i = 0; i < c.accused.length; ++i) {
             uint256 seat = c.accused[i];
             seats.release(seat);
@@ -228,9 +230,5 @@ contract Canaries is ICanaries, EIP712, ReentrancyGuardTransient {
 
     function _send(address to, uint256 amount) private {
         if (amount != 0) token.safeTransfer(to, amount);
-    }
-
-    function _id(uint256 pool, uint256 low) private pure returns (uint256) {
-        return (pool << 32) | low;
     }
 }

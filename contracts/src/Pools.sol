@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {IPools} from "./interfaces/IPools.sol";
 import {AccountSlot} from "./libraries/AccountSlot.sol";
+import {FileId} from "./libraries/FileId.sol";
 import {FileSlot} from "./libraries/FileSlot.sol";
 import {PoolSlot} from "./libraries/PoolSlot.sol";
 import {Suite} from "./libraries/Types.sol";
@@ -44,7 +45,7 @@ contract Pools is Budgets, Files {
 
     /// @inheritdoc IPools
     function accountOf(uint256 pool, address node) external view returns (Account memory) {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         return Account({
             earned: a.earned(),
             spent: a.spent(),
@@ -62,7 +63,7 @@ contract Pools is Budgets, Files {
 
     /// @inheritdoc IPools
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory) {
-        uint256 f = _files[_id(pool, sequence)];
+        uint256 f = _files[FileId.checked(pool, sequence)];
         bool pending = f.phase() == FileSlot.PENDING;
         bool cumulative = f & FileSlot.CUMULATIVE != 0;
         return Submission({
@@ -82,8 +83,8 @@ contract Pools is Budgets, Files {
         view
         returns (uint256 units, uint256 amount)
     {
-        uint256 a = _accounts[pool][node].w;
-        uint256 f = _files[_id(pool, sequence)];
+        uint256 a = _accounts[_member(pool, node)].w;
+        uint256 f = _files[FileId.checked(pool, sequence)];
         uint256 barrier = a.barrier();
         bool vested = block.timestamp >= f.finalAt() && (barrier == 0 || f.finalAt() <= barrier);
         if (f & FileSlot.CUMULATIVE != 0 && vested && f.amount() > a.spent()) units = f.amount() - a.spent();

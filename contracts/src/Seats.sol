@@ -62,7 +62,7 @@ contract Seats is Classes, ReentrancyGuardTransient {
     /// @inheritdoc ISeats
     uint256 public immutable minBond;
 
-    /// @notice Seats ever opened; the last seat's id.
+    /// @inheritdoc ISeats
     uint256 public opened;
     mapping(uint256 seat => Slot) private _slots;
     mapping(uint256 seat => Voter) private _voters;

@@ -5,16 +5,16 @@ import {IParams} from "./interfaces/IParams.sol";
 import {IStakes} from "./interfaces/IStakes.sol";
 import {SplitLib} from "./libraries/SplitLib.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
+import {TypedData} from "./libraries/TypedData.sol";
 import {Suite} from "./libraries/Types.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Permit.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
-import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /// @title Stakes
-contract Stakes is IStakes, EIP712, ReentrancyGuardTransient {
+contract Stakes is IStakes, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
 
     bytes32 public constant CONSENT_TYPEHASH = keccak256("Consent(address node,address operator,uint256 expiry)");
@@ -45,7 +45,7 @@ contract Stakes is IStakes, EIP712, ReentrancyGuardTransient {
         _;
     }
 
-    constructor(Suite memory suite) EIP712("muster-stakes", "1") {
+    constructor(Suite memory suite) {
         SuiteLib.checkPlace(suite.stakes);
         token = IERC20(suite.token);
         params = IParams(suite.params);
@@ -195,7 +195,8 @@ contract Stakes is IStakes, EIP712, ReentrancyGuardTransient {
 
     /// @inheritdoc IStakes
     function consentDigest(address node, address operator, uint256 expiry) public view returns (bytes32) {
-        return _hashTypedDataV4(keccak256(abi.encode(CONSENT_TYPEHASH, node, operator, expiry)));
+        bytes32 hash = keccak256(abi.encode(CONSENT_TYPEHASH, node, operator, expiry));
+        return TypedData.digest(keccak256("muster-stakes"), address(this), hash);
     }
 
     function _register(address node, uint256 amount, uint256 expiry, bytes calldata consent) private {

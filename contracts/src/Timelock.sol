@@ -2,21 +2,17 @@
 pragma solidity 0.8.37;
 
 import {IParams} from "./interfaces/IParams.sol";
+import {ITimelock} from "./interfaces/ITimelock.sol";
 import {SuiteLib} from "./libraries/SuiteLib.sol";
 import {Ownable} from "@openzeppelin/contracts/access/Ownable.sol";
 import {TimelockController} from "@openzeppelin/contracts/governance/TimelockController.sol";
 
 /// @title Timelock
-/// @notice Owner of `Params`: OpenZeppelin's TimelockController without an administrator but itself. The governor
-/// proposes, cancels and executes; whatever it changes, its own roles and delay included, waits for the delay. The one
-/// thing that happens at once is a guardian's pause, which `Params` ends by itself and does not let follow another.
-contract Timelock is TimelockController {
+contract Timelock is ITimelock, TimelockController {
     bytes32 public constant GUARDIAN_ROLE = keccak256("GUARDIAN_ROLE");
 
+    /// @inheritdoc ITimelock
     IParams public immutable params;
-
-    /// @notice Without a proposer nothing could ever be changed.
-    error NoGovernor();
 
     constructor(IParams params_, uint256 delay, address governor, address guardian)
         TimelockController(delay, _only(governor), _only(governor), address(0))
@@ -28,7 +24,7 @@ contract Timelock is TimelockController {
         _grantRole(GUARDIAN_ROLE, guardian);
     }
 
-    /// @notice Refuses new entries at once. Only time, or the timelock, allows them again.
+    /// @inheritdoc ITimelock
     function pause() external onlyRole(GUARDIAN_ROLE) {
         params.setPaused(true);
     }

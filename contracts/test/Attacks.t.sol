@@ -77,13 +77,7 @@ contract AttacksTest is Planting {
         (t.committee, t.jury) = (5, 7);
         _openSeats(8);
         _nextEpoch();
-        vm.prank(operator);
-        pools.leavePool(pool, node);
-        _wait(20_000);
-        pool = _createPool(t);
-        vm.prank(operator);
-        pools.join(pool, node);
-        _step();
+        _moveTo(t);
         uint256 s = _submit();
         uint256[] memory votes = new uint256[](5);
         (votes[0], votes[1]) = (_all(Codes.REJECT_REWARD), _all(Codes.REJECT_REWARD));
@@ -143,13 +137,7 @@ contract AttacksTest is Planting {
         t.appealJury = 7;
         _openSeats(10);
         _nextEpoch();
-        vm.prank(operator);
-        pools.leavePool(pool, node);
-        _wait(20_000);
-        pool = _createPool(t);
-        vm.prank(operator);
-        pools.join(pool, node);
-        _step();
+        _moveTo(t);
         uint256 s = _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS); // honest committee
         uint256 trial = _dispute(operator, s);

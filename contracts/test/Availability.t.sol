@@ -714,13 +714,7 @@ contract AvailabilityTest is Planting {
     function test_whoHasLessThanTheLeastStakeIsRefused() public {
         PoolTerms memory t = defaultTerms();
         t.minStake = uint56(STAKE);
-        vm.prank(operator);
-        pools.leavePool(pool, node);
-        _wait(30 days);
-        pool = _createPool(t);
-        vm.prank(operator);
-        pools.join(pool, node);
-        _step();
+        _moveTo(t);
         uint256 uploaded = clock;
         uint256 s = _submit();
         _blocks(2 + D + 1);

@@ -370,13 +370,7 @@ contract BodiesTest is Planting {
         t.appealJury = 7;
         _openSeats(18 - seats.opened());
         _nextEpoch();
-        vm.prank(operator);
-        pools.leavePool(pool, node);
-        _wait(30 days);
-        pool = _createPool(t);
-        vm.prank(operator);
-        pools.join(pool, node);
-        _step();
+        _moveTo(t);
         s = _submit();
         _voteAll(0, committee);
         _juryVotes(_dispute(stranger, s), first);

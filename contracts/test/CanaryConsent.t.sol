@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IAppeals} from "../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../src/interfaces/ICanaries.sol";
+import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData} from "../src/libraries/Types.sol";
+import {FileData, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
 /// @notice What a carrier's consent is not: another form of its signature, or a way to take anybody's money but what its
@@ -60,15 +62,61 @@ contract CanaryConsentTest is Planting {
         FileData memory f = files[pool][s];
         ICanaries.Planted memory p = _opening(f);
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        vm.expectRevert();
+        vm.expectRevert(IAppeals.NoDispute.selector); // its file is held, and by no dispute
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
         canaries.conclude(pool, s, f);
-        vm.expectRevert();
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Final));
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
         vm.expectRevert(ICanaries.AlreadyConcluded.selector);
         canaries.conclude(pool, s, f);
+    }
+
+    /// While an owner can open its canary there is no verdict, and so no appeal that an opening would have to undo.
+    function test_nobodyAppealsWhileACanaryCanBeOpened() public {
+        uint256 s = _convictedCanary();
+        uint256 until = pools.submissionOf(pool, s).finalAt;
+        vm.expectRevert(abi.encodeWithSelector(IAppeals.NotYet.selector, until));
+        _conclude(s);
+        vm.expectRevert(IAppeals.NoAppeal.selector);
+        appeals.appeal(pool, s);
+        uint256 before = token.balanceOf(stranger);
+        uint256 deposit = appeals.disputeOf(pool, s).deposit;
+        _openCanary(s);
+        assertEq(token.balanceOf(stranger) - before, deposit);
+        assertEq(token.balanceOf(address(appeals)), 0);
+        vm.expectRevert(IAppeals.NoAppeal.selector);
+        appeals.appeal(pool, s);
+    }
+
+    function test_nobodyOpensACanaryThatCanBeAppealed() public {
+        uint256 s = _convictedCanary();
+        uint256 until = pools.submissionOf(pool, s).finalAt;
+        _passWindow();
+        _conclude(s);
+        _give(operator, address(appeals), 10_000e9);
+        vm.prank(operator);
+        appeals.appeal(pool, s);
+        assertEq(appeals.disputeOf(pool, s).appellant, operator);
+        _refuses(
+            files[pool][s],
+            s,
+            _opening(files[pool][s]).consent,
+            abi.encodeWithSelector(ICanaries.WindowOver.selector, until)
+        );
+    }
+
+    /// @dev A planted file in a pool with two juries: accepted, disputed, and the first jury has revealed its rejects.
+    function _convictedCanary() private returns (uint256 s) {
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _openSeats(7); // as many as such a pool needs: 18
+        _nextEpoch();
+        _moveTo(t);
+        s = _plant();
+        _voteAll(s / 16, Codes.ACCEPT);
+        _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
     }
 
     function _plant() private returns (uint256) {
@@ -79,10 +127,14 @@ contract CanaryConsentTest is Planting {
     }
 
     function _refuses(FileData memory f, uint256 s, bytes memory consent) private {
+        _refuses(f, s, consent, abi.encodeWithSelector(ICanaries.NoConsent.selector));
+    }
+
+    function _refuses(FileData memory f, uint256 s, bytes memory consent, bytes memory reason) private {
         ICanaries.Planted memory p = _opening(f);
         p.consent = consent;
         ICanaries.Rollout memory r = ICanaries.Rollout(0, _rowHash(f), new bytes32[](0));
-        vm.expectRevert(ICanaries.NoConsent.selector);
+        vm.expectRevert(reason);
         vm.prank(owner);
         canaries.open(pool, s, f, p, r, Codes.REJECT_WEIGHTS);
     }

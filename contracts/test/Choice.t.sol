@@ -57,17 +57,6 @@ contract ChoiceTest is Planting {
         }
     }
 
-    /// @dev The node works for a new pool of these terms.
-    function _moveTo(PoolTerms memory t) internal {
-        vm.prank(operator);
-        pools.leavePool(pool, node);
-        _wait(20_000);
-        pool = _createPool(t);
-        vm.prank(operator);
-        pools.join(pool, node);
-        _step();
-    }
-
     // ---- Who is drawn
 
     function _chosen(uint256[] memory drawn, uint256 size) internal {

@@ -218,7 +218,7 @@ contract EdgesTest is Network {
 
     /// One before the end of what its field holds, everything still goes on (Corners has the end itself).
     function test_lastIdsAndCountsAreUsable() public {
-        bytes32 account_ = keccak256(abi.encode(node, keccak256(abi.encode(pool, uint256(4)))));
+        bytes32 account_ = keccak256(abi.encode((pool << 160) | uint160(node), uint256(4)));
         bytes32 pool_ = keccak256(abi.encode(pool, uint256(1)));
         uint256 a = uint256(vm.load(address(pools), account_));
         uint256 p = uint256(vm.load(address(pools), pool_));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {Params} from "../src/Params.sol";
-import {Timelock} from "../src/Timelock.sol";
 import {IParams} from "../src/interfaces/IParams.sol";
 import {ISeats} from "../src/interfaces/ISeats.sol";
+import {ITimelock} from "../src/interfaces/ITimelock.sol";
 import {SuiteLib} from "../src/libraries/SuiteLib.sol";
 import {Network} from "./helpers/Network.sol";
 import {IAccessControl} from "@openzeppelin/contracts/access/IAccessControl.sol";
 import {Ownable} from "@openzeppelin/contracts/access/Ownable.sol";
+import {Ownable2Step} from "@openzeppelin/contracts/access/Ownable2Step.sol";
 import {TimelockController} from "@openzeppelin/contracts/governance/TimelockController.sol";
 import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
 
@@ -18,16 +18,16 @@ contract GovernanceTest is Network {
     uint256 internal constant DELAY = 2 days;
     bytes32 internal constant GUARDIAN = keccak256("GUARDIAN_ROLE");
 
-    Timelock internal timelock;
+    TimelockController internal timelock;
     address internal governor = account("governor");
     address internal guardian = account("guardian");
 
     function setUp() public override {
         super.setUp();
-        params.transferOwnership(_at(vm.getNonce(address(this))));
-        vm.prank(params.pendingOwner());
-        params.acceptOwnership();
-        timelock = Timelock(payable(_new("Timelock", _arguments(governor))));
+        Ownable2Step(address(params)).transferOwnership(_at(vm.getNonce(address(this))));
+        vm.prank(Ownable2Step(address(params)).pendingOwner());
+        Ownable2Step(address(params)).acceptOwnership();
+        timelock = TimelockController(payable(_new("Timelock", _arguments(governor))));
     }
 
     function _arguments(address who) internal view returns (bytes memory) {
@@ -70,9 +70,9 @@ contract GovernanceTest is Network {
             vm.expectRevert(no);
             params.setPaused(true);
             vm.expectRevert(no);
-            params.transferOwnership(others[i]);
+            Ownable2Step(address(params)).transferOwnership(others[i]);
             vm.expectRevert(no);
-            params.renounceOwnership();
+            Ownable2Step(address(params)).renounceOwnership();
             vm.stopPrank();
         }
         vm.prank(address(timelock));
@@ -81,7 +81,7 @@ contract GovernanceTest is Network {
     }
 
     function test_nobodyButTheGovernorProposesExecutesOrCancels() public {
-        bytes memory data = abi.encodeCall(Params.set, (_raised()));
+        bytes memory data = abi.encodeCall(IParams.set, (_raised()));
         address[3] memory others = [guardian, address(this), stranger];
         bytes32[3] memory roles = [timelock.PROPOSER_ROLE(), timelock.CANCELLER_ROLE(), timelock.EXECUTOR_ROLE()];
         bytes32 id = _schedule(data);
@@ -101,7 +101,7 @@ contract GovernanceTest is Network {
     }
 
     function test_aScheduledChangeWaitsForItsDelayAndThenForTheParametersOwn() public {
-        bytes memory data = abi.encodeCall(Params.set, (_raised()));
+        bytes memory data = abi.encodeCall(IParams.set, (_raised()));
         vm.prank(governor);
         vm.expectRevert(abi.encodeWithSelector(TimelockController.TimelockInsufficientDelay.selector, DELAY - 1, DELAY));
         timelock.schedule(address(params), 0, data, 0, 0, DELAY - 1);
@@ -122,7 +122,7 @@ contract GovernanceTest is Network {
     }
 
     function test_aCancelledChangeIsNeverMade() public {
-        bytes memory data = abi.encodeCall(Params.set, (_raised()));
+        bytes memory data = abi.encodeCall(IParams.set, (_raised()));
         bytes32 id = _schedule(data);
         vm.prank(governor);
         timelock.cancel(id);
@@ -139,38 +139,38 @@ contract GovernanceTest is Network {
     function test_aGuardianPausesAtOnceAndDoesNothingElse() public {
         vm.prank(governor);
         vm.expectRevert(_denied(governor, GUARDIAN));
-        timelock.pause();
+        ITimelock(address(timelock)).pause();
         vm.prank(guardian);
-        timelock.pause();
+        ITimelock(address(timelock)).pause();
         assertTrue(params.paused());
         vm.expectRevert(ISeats.Paused.selector);
         seats.openSeat(stranger, _classes(FAMILY));
         _wait(6 days);
         vm.prank(guardian);
         vm.expectRevert(abi.encodeWithSelector(IParams.TooSoon.selector, clock + 8 days));
-        timelock.pause(); // cannot be prolonged
+        ITimelock(address(timelock)).pause(); // cannot be prolonged
         _wait(1 days);
         assertFalse(params.paused());
         _openSeats(1);
         _wait(7 days - 1);
         vm.prank(guardian);
         vm.expectRevert(abi.encodeWithSelector(IParams.TooSoon.selector, clock + 1));
-        timelock.pause(); // half of all time stays open
+        ITimelock(address(timelock)).pause(); // half of all time stays open
         _wait(1);
         vm.prank(guardian);
-        timelock.pause();
+        ITimelock(address(timelock)).pause();
         assertTrue(params.paused());
     }
 
     function test_theTimelockEndsAPauseEarlyAndReplacesAGuardian() public {
-        bytes memory open = abi.encodeCall(Params.setPaused, (false));
+        bytes memory open = abi.encodeCall(IParams.setPaused, (false));
         bytes memory dismiss = abi.encodeCall(timelock.revokeRole, (GUARDIAN, guardian));
         _schedule(open);
         vm.prank(governor);
         timelock.schedule(address(timelock), 0, dismiss, 0, 0, DELAY);
         _wait(DELAY);
         vm.prank(guardian);
-        timelock.pause();
+        ITimelock(address(timelock)).pause();
         _execute(open);
         assertFalse(params.paused());
         vm.prank(governor);
@@ -178,7 +178,7 @@ contract GovernanceTest is Network {
         _wait(14 days);
         vm.prank(guardian);
         vm.expectRevert(_denied(guardian, GUARDIAN));
-        timelock.pause();
+        ITimelock(address(timelock)).pause();
     }
 
     function test_theTimelockHasNoAdministratorButItself() public {
@@ -233,8 +233,8 @@ contract GovernanceTest is Network {
     }
 
     function test_aTimelockThatOwnsTheTokenMintsAfterItsDelay() public {
-        token.transferOwnership(address(timelock));
-        bytes memory accept = abi.encodeCall(token.acceptOwnership, ());
+        Ownable2Step(address(token)).transferOwnership(address(timelock));
+        bytes memory accept = abi.encodeCall(Ownable2Step.acceptOwnership, ());
         bytes memory data = abi.encodeCall(token.mint, (stranger, BOND));
         vm.startPrank(governor);
         timelock.schedule(address(token), 0, accept, 0, 0, DELAY);
@@ -265,10 +265,10 @@ contract GovernanceTest is Network {
         address made = _at(vm.getNonce(address(this)));
         _fails(_arguments(governor), abi.encodeWithSelector(SuiteLib.WrongAddress.selector, address(timelock), made));
         vm.prank(address(timelock));
-        params.transferOwnership(made);
+        Ownable2Step(address(params)).transferOwnership(made);
         vm.prank(made);
-        params.acceptOwnership();
-        _fails(_arguments(address(0)), abi.encodeWithSelector(Timelock.NoGovernor.selector));
+        Ownable2Step(address(params)).acceptOwnership();
+        _fails(_arguments(address(0)), abi.encodeWithSelector(ITimelock.NoGovernor.selector));
         assertEq(this.create(_arguments(governor)), made);
     }
 }

@@ -6,6 +6,7 @@ import {Audit} from "../src/libraries/Audit.sol";
 import {Checkpoint} from "../src/libraries/Checkpoint.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {Epochs} from "../src/libraries/Epochs.sol";
+import {FileId} from "../src/libraries/FileId.sol";
 import {Lottery} from "../src/libraries/Lottery.sol";
 import {Reckoning} from "../src/libraries/Reckoning.sol";
 import {SplitLib} from "../src/libraries/SplitLib.sol";
@@ -202,5 +203,22 @@ contract LibrariesTest is PRBTest {
         require(s.barrier() == 50 && s.slashedAt(70) == s && s.slashedAt(40).barrier() == 40, "earliest slash");
         require(s.frozenLess().barrier() == 50, "a slash stays");
         require(uint256(0).frozenMore(60).slashedAt(80).barrier() == 60, "earlier freeze");
+    }
+
+    function fileId(uint256 pool, uint256 sequence) external pure returns (uint256) {
+        return FileId.checked(pool, sequence);
+    }
+
+    /// The last pool and the last place have numbers, and whatever is beyond either has none.
+    function test_fileNumbersEndWithTheirFields() public {
+        (uint256 pool, uint256 sequence) = ((1 << 24) - 1, (1 << 28) - 1);
+        assertEq(this.fileId(pool, sequence), 0xffffff0fffffff);
+        assertEq(this.fileId(0, 0), 0);
+        uint256[2][4] memory beyond =
+            [[pool + 1, sequence], [pool, sequence + 1], [uint256(1) << 255, 0], [uint256(0), uint256(1) << 255]];
+        for (uint256 i = 0; i < 4; ++i) {
+            vm.expectRevert(abi.encodeWithSelector(FileId.NoSuchFile.selector, beyond[i][0], beyond[i][1]));
+            this.fileId(beyond[i][0], beyond[i][1]);
+        }
     }
 }

@@ -14,6 +14,7 @@ import {Codes} from "../src/libraries/Codes.sol";
 import {SuiteLib} from "../src/libraries/SuiteLib.sol";
 import {FileData, FileRef, PoolTerms, Suite, Work} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
+import {IERC20Metadata} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Metadata.sol";
 
 /// @notice Every call says no, with the right error, to who may not make it or at the wrong time.
 contract RefusalsTest is Planting {
@@ -42,7 +43,7 @@ contract RefusalsTest is Planting {
     // ---- Token, Params
 
     function test_token() public {
-        assertEq(token.decimals(), 9);
+        assertEq(IERC20Metadata(address(token)).decimals(), 9);
         assertEq(token.nonces(owner), 0);
         _no(stranger, address(token), abi.encodeCall(token.mint, (stranger, 1)), 0x118cdaa7);
         _yes(address(this), address(token), abi.encodeCall(token.mint, (stranger, 1)));
@@ -456,6 +457,8 @@ contract RefusalsTest is Planting {
             _step();
         }
         _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(1, 4, w))), IPools.StepOutOfRange.selector);
+        uint256 far = type(uint192).max; // the most that its word holds
+        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(far, 4, w))), IPools.StepOutOfRange.selector);
         _yes(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(2, 4, w))));
         _yes(node, p, abi.encodeCall(pools.announceMirror, (pool, 17, "https://mirror")));
         assertEq(court.termsOf(pool).rate, 1e6);
@@ -541,7 +544,7 @@ contract RefusalsTest is Planting {
 
     // ---- Court
 
-    function test_court() public {
+    function test_courtBeforeADraw() public {
         address c = address(court);
         PoolTerms memory t = defaultTerms();
         _no(stranger, c, abi.encodeCall(court.registerPool, (1, t)), ICourt.NotPools.selector);
@@ -563,6 +566,25 @@ contract RefusalsTest is Planting {
         _no(stranger, c, abi.encodeCall(court.reveal, (pool, 0, 0, 0, 0, 0, 0)), IVoting.NotDrawn.selector);
         _no(stranger, c, abi.encodeCall(court.decisionOf, (pool, 0)), ICourt.NotSettled.selector);
         _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotSettled.selector);
+    }
+
+    function _drawnAsForeseen(uint256[] memory members, bytes32 seed) private {
+        (uint256[] memory drawn,, bytes32 drawnSeed, bool now_) = court.committeeOf(pool, 0, 0);
+        assertTrue(now_);
+        assertEq(seed, drawnSeed);
+        assertEq(members, drawn);
+    }
+
+    function _showsItsVote(uint256 cast) private {
+        (, uint256 codes, bool open) = court.ballotOf(pool, 0, 0, 0);
+        assertTrue(open);
+        assertEq(codes, cast);
+    }
+
+    function test_courtVotes() public {
+        address c = address(court);
+        _submit();
+        _attest(0);
         _blocks(4);
         (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn) = court.committeeOf(pool, 0, 0);
         assertFalse(drawn);
@@ -572,10 +594,7 @@ contract RefusalsTest is Planting {
         _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 4, hash)), IVoting.NotVoter.selector);
         _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, 0)), IVoting.EmptyCommitment.selector);
         _yes(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash))); // draws, too
-        (uint256[] memory same,, bytes32 sameSeed, bool now_) = court.committeeOf(pool, 0, 0);
-        assertTrue(now_);
-        assertEq(seed, sameSeed);
-        assertEq(members, same);
+        _drawnAsForeseen(members, seed);
         (bytes32 stored,, bool revealed) = court.ballotOf(pool, 0, 0, 0);
         assertEq(stored, hash);
         assertFalse(revealed);
@@ -592,9 +611,8 @@ contract RefusalsTest is Planting {
         _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), IVoting.CommitOver.selector);
         _yes(voters[0], c, reveal);
         _no(voters[0], c, reveal, IVoting.AlreadyRevealed.selector);
-        (, uint256 codes, bool open) = court.ballotOf(pool, 0, 0, 0);
-        assertTrue(open);
-        assertEq(codes, _all(1));
+        _showsItsVote(_all(1));
+        FileRef[] memory refs = _refs(0);
         court.settle(pool, 0, 0, refs); // one vote of three decides nothing
         _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.AlreadySettled.selector);
         _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.AlreadySettled.selector);
@@ -784,13 +802,7 @@ contract RefusalsTest is Planting {
         t.appealJury = 7;
         _openSeats(10);
         _nextEpoch();
-        vm.prank(operator);
-        pools.leavePool(pool, node);
-        _wait(20_000);
-        pool = _createPool(t);
-        vm.prank(operator);
-        pools.join(pool, node);
-        _step();
+        _moveTo(t);
         s = _submit();
         _voteAll(0, Codes.ACCEPT);
         trial = _dispute(stranger, s);

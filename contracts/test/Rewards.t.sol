@@ -60,13 +60,7 @@ contract RewardsTest is Network {
         t.appealJury = 7;
         _openSeats(7); // as many as such a pool needs: 18
         _nextEpoch();
-        vm.prank(operator);
-        pools.leavePool(pool, node);
-        _wait(20_000);
-        pool = _createPool(t);
-        vm.prank(operator);
-        pools.join(pool, node);
-        _step();
+        _moveTo(t);
         s = _submit();
         _voteAll(0, Codes.ACCEPT);
         trial = _dispute(stranger, s);
@@ -99,20 +93,6 @@ contract RewardsTest is Network {
         for (uint256 i = 0; i < 5; ++i) {
             assertEq(seats.seatOf(juries.seatsOf(trial)[i]).bond, BOND - 2e9);
         }
-    }
-
-    /// Who cancels a dispute owes every juror that revealed, in both juries; both deposits go back.
-    function test_cancelledAppealGivesBothDepositsBack() public {
-        (uint256 s,,) = _appealed();
-        uint256 disputers = token.balanceOf(stranger);
-        uint256 appellants = token.balanceOf(operator);
-        vm.prank(address(canaries));
-        (uint256 code, uint256 used) = appeals.cancel(pool, s);
-        assertEq(code, Codes.ACCEPT);
-        assertEq(used, (5 + 7) * 5e8);
-        assertEq(token.balanceOf(stranger) - disputers, appeals.depositOf(pool, 0));
-        assertEq(token.balanceOf(operator) - appellants, appeals.depositOf(pool, 1));
-        assertEq(token.balanceOf(address(appeals)), 0);
     }
 
     function test_secondJuryHasNobodyOfTheFirstNorOfTheCommittee() public {

@@ -14,17 +14,6 @@ import {Network} from "./helpers/Network.sol";
 /// @notice Money and governance: who pays for what, and what can change. Each rule fails for the attack and holds for
 /// the honest case beside it.
 contract RulesTest is Network {
-    /// @dev Moves `node` to a pool with other terms.
-    function _move(PoolTerms memory t) internal {
-        vm.prank(operator);
-        pools.leavePool(pool, node);
-        _wait(30 days);
-        pool = _createPool(t);
-        vm.prank(operator);
-        pools.join(pool, node);
-        _step();
-    }
-
     // ---- Money
 
     /// A node whose whole stake goes with its first rejected file still pays the committees of all the others.
@@ -62,7 +51,7 @@ contract RulesTest is Network {
     function test_nodeBelowTheLeastStakeIsOutAtOnce() public {
         PoolTerms memory t = defaultTerms();
         t.minStake = uint56(STAKE);
-        _move(t);
+        _moveTo(t);
         uint256 s = _submit();
         _voteAll(0, Codes.MALFORMED);
         _passWindow();
@@ -125,7 +114,7 @@ contract RulesTest is Network {
         t.appealJury = 7;
         _openSeats(18 - seats.opened());
         _nextEpoch();
-        _move(t);
+        _moveTo(t);
         uint256 early = _submit();
         _voteAll(0, Codes.ACCEPT);
         uint256 vests = clock + 3_600;
@@ -176,7 +165,7 @@ contract RulesTest is Network {
     /// The fields that add up work cannot overflow: a node has at most 2^22 − 1 files of less than 2^24 units.
     function test_noFieldOfAnAccountCanOverflow() public {
         assertTrue((AccountSlot.MAX_COUNTER + 1) * type(uint24).max <= AccountSlot.MAX_46);
-        bytes32 slot = keccak256(abi.encode(node, keccak256(abi.encode(pool, uint256(4)))));
+        bytes32 slot = keccak256(abi.encode((pool << 160) | uint160(node), uint256(4)));
         uint256 a = uint256(vm.load(address(pools), slot));
         vm.store(address(pools), slot, bytes32(a | (((uint256(1) << 22) - 2) << 160)));
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {MusterToken} from "../src/MusterToken.sol";
+import {IMusterToken} from "../src/interfaces/IMusterToken.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
@@ -28,8 +28,9 @@ contract ThriftyToken is ERC20("Thrifty", "THRIFT") {
 /// @notice No call depends on a transfer of nothing: every way in which a case ends is open with a token that refuses it.
 contract TransfersTest is Planting {
     function setUp() public override {
-        _start(address(new ThriftyToken()));
-        token = MusterToken(address(stakes.token()));
+        ThriftyToken thrifty = new ThriftyToken();
+        _start(address(thrifty));
+        token = IMusterToken(address(thrifty));
         _openSeats(SEATS);
         _nextEpoch();
         pool = _createPool(defaultTerms());

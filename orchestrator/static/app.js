@@ -30,16 +30,15 @@ const ROUTES = {overview: [overviewPage], training: [trainingPage], steps: [step
 const byId = id => document.getElementById(id);
 const run = JSON.parse(byId("run").textContent);
 const source = run ? reportSource(run) : liveSource();
-let overview = null, shown = "", turn = 0;
+let overview = null, shown = "", turn = 0, moving = false;
 
-async function renew(moved = false) {
-  if (moved) byId("main").setAttribute("aria-busy", "true");
+async function renew() {
   const own = ++turn, route = parseRoute(location.hash), page = ROUTES[route.name]?.[route.id == null ? 0 : 1];
   let failure = "", content;
   try {
-    const [newest, data] = await Promise.all([source.get("overview"), page?.load(source, route, () => renew())]);
+    const [newest, data] = await Promise.all([source.get("overview"), page?.load(source, route, renew)]);
     overview = newest;
-    content = page ? page.view(data, {route, overview, source, now: overview.time, renew: () => renew()}) : nowhere();
+    content = page ? page.view(data, {route, overview, source, now: overview.time, renew}) : nowhere();
   } catch (error) {
     if (error instanceof Missing) content = missing(error);
     else failure = error instanceof TypeError ? "no connection" : error.message;
@@ -47,8 +46,8 @@ async function renew(moved = false) {
   }
   if (own !== turn) return;
   frame(route, page, failure);
-  if (content) place(route, content, moved);
-  else if (shown !== location.hash) place(route, [heading("Not reachable")], moved);
+  if (content) place(content);
+  else if (shown !== location.hash) place([heading("Not reachable")]);
 }
 
 const nowhere = () => [heading("No such page"), el("p", {}, el("a", {href: "#/"}, "To the overview"))];
@@ -57,15 +56,16 @@ const missing = error => [heading("Not found"), el("p", {class: "empty"}, words(
 
 // Another page begins at its top, its heading focused, so that a screen reader says where one is; the same page only
 // changes what has changed.
-function place(route, content, moved) {
+function place(content) {
   const main = byId("main");
   main.removeAttribute("aria-busy");
   if (shown !== location.hash) main.replaceChildren();
   patch(main, ...content);
-  if (shown !== location.hash && moved) {
+  if (moving) {
     scrollTo(0, 0);
     main.querySelector("h1")?.focus({preventScroll: true});
   }
+  moving = false;
   shown = document.documentElement.dataset.shown = location.hash;
 }
 
@@ -91,8 +91,12 @@ byId("skip").addEventListener("click", event => {
   event.preventDefault();  // The address names the page, not a place in it.
   byId("main").focus();
 });
-addEventListener("hashchange", () => renew(true));
+addEventListener("hashchange", () => {
+  moving = true;
+  byId("main").setAttribute("aria-busy", "true");
+  renew();
+});
 startTheme(byId("theme"));
 if (!source.live) for (const a of document.querySelectorAll("#nav .live-only")) a.remove();
-if (source.live) follow(() => renew());
+if (source.live) follow(renew);
 else renew();

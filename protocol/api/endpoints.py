@@ -12,6 +12,7 @@ from protocol.api.run import (
     Health,
     LedgerEntry,
     NodeEntry,
+    PoolAccess,
     Readiness,
     RunRecord,
     RunStatus,
@@ -69,6 +70,7 @@ HEALTH: Get[Health] = Get("/health", TypeAdapter(Health))
 READY: Get[Readiness] = Get("/ready", TypeAdapter(Readiness))
 METRICS = "/metrics"
 """`GET /metrics` is Prometheus' text format, not JSON."""
+POOL: Get[PoolAccess] = Get("/v1/pool", TypeAdapter(PoolAccess), limit=256 << 10)
 STATUS: Get[RunStatus] = Get("/v1/status", TypeAdapter(RunStatus))
 DASHBOARD: Get[RunRecord] = Get("/v1/dashboard", TypeAdapter(RunRecord))
 RECORD: Get[RunRecord] = Get("/v1/record", TypeAdapter(RunRecord))

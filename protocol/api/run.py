@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, Strict
 
-from protocol.api.base import Amount, Metrics, ResponseBody, Rows, at_most
+from protocol.api.base import Amount, Hex64, Metrics, ResponseBody, Rows, at_most
 from protocol.api.evaluation import SetResult
 from protocol.api.work import StepRequest
 
@@ -37,6 +37,17 @@ class Readiness(ResponseBody):
     """Requests may be sent to this replica; `problems`: what is wrong all the same."""
 
     problems: Rows[str]
+
+
+class PoolAccess(ResponseBody):
+    """What somebody needs to take part in a pool who knows nothing but its service's URL. All of it can be checked:
+    `deployment` is the deployment file's text, which the chain at `rpc` has to bear out, and the chain says where the
+    pool's owner announced its service. `config_hash` is that of the pool's configuration document."""
+
+    pool: int
+    rpc: Rows[str]
+    config_hash: Hex64
+    deployment: str
 
 
 class WaitEntry(ResponseBody):

@@ -55,7 +55,7 @@ def test_what_is_no_class_makes_no_key(muster: Muster, tmp_path: Path, typed: st
 
 
 def test_an_imported_key_comes_from_a_pipe_never_from_arguments(muster: Muster, tmp_path: Path) -> None:
-    path, password = tmp_path / "key.json", password_file(tmp_path, "p", "x")
+    path, password = tmp_path / "key.json", password_file(tmp_path, "p", "correct horse")
     assert muster.run("keys", "import", KEY, "--keystore", path).code == 2
     made = muster.ok("keys", "import", "--keystore", path, "--password-file", password, "--json", stdin=f"0x{KEY}\n")
     assert made.json["address"] == ADDRESS
@@ -64,7 +64,7 @@ def test_an_imported_key_comes_from_a_pipe_never_from_arguments(muster: Muster, 
 
 @pytest.mark.parametrize("typed", ["", "12", "zz" * 32, "0" * 64, "f" * 64, KEY + "00"])
 def test_what_is_no_key_is_not_stored(muster: Muster, tmp_path: Path, typed: str) -> None:
-    path, password = tmp_path / "key.json", password_file(tmp_path, "p", "x")
+    path, password = tmp_path / "key.json", password_file(tmp_path, "p", "correct horse")
     said = muster.refused("keys", "import", "--keystore", path, "--password-file", password, stdin=typed + "\n")
     assert "not a private key" in said
     assert typed == "" or typed not in said
@@ -82,7 +82,7 @@ def test_a_changed_password_keeps_the_key(muster: Muster, tmp_path: Path) -> Non
 def test_a_wrong_password_changes_nothing(muster: Muster, tmp_path: Path) -> None:
     key = make_key(tmp_path, "key")
     before = key.path.read_bytes()
-    wrong, new = password_file(tmp_path, "wrong", "guess"), password_file(tmp_path, "new", "n")
+    wrong, new = password_file(tmp_path, "wrong", "guess"), password_file(tmp_path, "new", "new password")
     said = muster.refused(
         "keys", "change-password", "--keystore", key.path, "--password-file", wrong, "--new-password-file", new
     )

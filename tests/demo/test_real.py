@@ -82,8 +82,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         def run(self) -> None:
             started.append(self.plan.root)
             (self.plan.root / "summary.json").touch()
+            policies = self.plan.home("trainer") / "of-a-chain" / "policies"
             for step in (9, 10):
-                (self.plan.home("trainer") / "policies" / f"step-{step:06d}").mkdir(parents=True, exist_ok=True)
+                (policies / f"step-{step:06d}").mkdir(parents=True, exist_ok=True)
 
     def sampled(_what: str, argv: list[str]) -> None:
         assert Path(argv[-2]).name == "step-000010", "the last policy is asked"

@@ -57,7 +57,7 @@ def test_only_the_accused_seats_own_dispute_counts_as_dodging(deployed: Deployed
     file = game.submit(node, 0, work("a"))
     state, place = game.state, (game.pool, file.sequence)
     state.seats[7] = Seat(7, "0xlazy", "0xvoter", 100, 0)
-    canary = state.canaries[place] = Canary(*place, 0, 3, (7,), 5, 9, 9, concluded=True, upheld=True, slashed={7: 20})
+    canary = state.canaries[place] = Canary(*place, 0, 3, (7,), 5, 9, concluded=True, upheld=True, slashed={7: 20})
     assert safeguards(state, game.pool).dodged == []
     state.disputes[place] = Dispute(*place, "0xsomebody", 1, 5, 9)
     assert safeguards(state, game.pool).dodged == []

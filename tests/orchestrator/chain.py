@@ -108,9 +108,8 @@ class ScriptedChain:
         self.emit(
             "Pools",
             "WorkSubmitted",
-            pool=1,
             node=key.address,
-            placed=sequence << 96 | pack_work(step, counter, units, 8),
+            placed=1 << 128 | sequence << 96 | pack_work(step, counter, units, 8),
             root=b"\4" * 32,
             fileHash=sequence.to_bytes(32, "big") if sha is None else sha,
         )

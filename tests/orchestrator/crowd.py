@@ -178,7 +178,6 @@ class Crowd:
                 int(Code.REJECT_SAMPLING),
                 (3,),
                 10**9,
-                9,
                 sub.time,
                 concluded=True,
                 upheld=True,

@@ -39,7 +39,7 @@ def state_of(*files: Submission, canaries: dict[int, bool] | None = None) -> Sta
     state.accounts[1, CARRIER] = account
     state.submissions.update({(1, one.sequence): one for one in files})
     for sequence, concluded in (canaries or {}).items():
-        state.canaries[1, sequence] = Canary(1, sequence, 0, 3, (), 0, 0, 0, concluded=concluded)
+        state.canaries[1, sequence] = Canary(1, sequence, 0, 3, (), 0, 0, concluded=concluded)
     return state
 
 

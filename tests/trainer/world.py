@@ -5,9 +5,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from eth_account import Account
+from eth_account import Account as KeyPair
 
-from chain.records import Pool, Step, Submission
+from chain.records import Account, Pool, Step, Submission
 from chain.state import State
 from demo.pool import DEMO_TASK
 from protocol.api.evaluation import SetResult
@@ -33,9 +33,9 @@ from trainer.daemon import Trainer
 from trainer.model.sharding import Placement
 from trainer.tiny_model import tiny_model_config
 
-OWNER = Account.from_key(b"\x07" * 32)
-NODE = Account.from_key(b"\x08" * 32).address
-STRANGER = Account.from_key(b"\x09" * 32).address
+OWNER = KeyPair.from_key(b"\x07" * 32)
+NODE = KeyPair.from_key(b"\x08" * 32).address
+STRANGER = KeyPair.from_key(b"\x09" * 32).address
 POOLS = "0x" + "00" * 19 + "99"
 CONFIG = PoolConfig(
     name="test",
@@ -54,7 +54,7 @@ class Killed(BaseException):
 
 class TrainersWorld:
     """Everything outside the trainer; it outlives its kills. `fuse` counts actions down to a kill, `outages` failures
-    of the bucket."""
+    of the bucket; `members`: each node's first step."""
 
     def __init__(self, base: Path, home: Path) -> None:
         self.base, self.home = base, home
@@ -66,6 +66,7 @@ class TrainersWorld:
         self.outages = 0
         self.files = [self.make_file(number) for number in range(FILES)]
         self.head = 1000
+        self.members = {NODE: 0}
 
     def act(self) -> None:
         if self.fuse is not None:
@@ -76,8 +77,12 @@ class TrainersWorld:
     def state(self) -> State:
         state = State(head=self.head)
         made = [Step(number, digest, bytes(32), 5, 5, 0, "") for number, digest in enumerate(self.steps)]
-        state.pools[1] = Pool(1, OWNER.address, CONFIG.digest, TERMS, 0, 0, steps=made, sequences=list(range(FILES)))
+        state.pools[1] = Pool(
+            1, OWNER.address, CONFIG.digest, TERMS, 0, 0, steps=made, sequences=[one.sequence for one in self.files]
+        )
         state.submissions = {(1, one.sequence): one for one in self.files}
+        for node, joined in self.members.items():
+            state.accounts[1, node] = Account(1, node, OWNER.address, member=True, joined_step=joined)
         return state
 
     def ensure_step(self, pool: int, step: int, manifest: bytes, root: bytes) -> int:

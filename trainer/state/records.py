@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # the demo reads these logs without PyTorch
     from trainer.step_metrics import StepMetrics
 
 
+_MEANS = ("reward_mean", "task_reward_mean", "output_length_mean")
+
+
 class Records:
     """`metrics.jsonl`: metrics and timings of a step; `trained.jsonl`: every consumed file with its step;
     `evaluations.jsonl`: every signed evaluation."""
@@ -52,12 +55,17 @@ class Records:
 
 def step_record(metrics: "StepMetrics", files: list[Submission], waited: float) -> dict[str, Any]:
     """The line of `metrics.jsonl` for a step trained on `files`, for which the trainer waited so many seconds."""
-    return asdict(metrics) | {
-        "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
-        "time": round(time.time(), 3),
-        "consumed": [sub.sequence for sub in files],
-        "policy_steps": [sub.step for sub in files],
-    }
+    unknown = {} if metrics.rollouts else dict.fromkeys(_MEANS)
+    return (
+        asdict(metrics)
+        | unknown
+        | {
+            "timings": {"wait": round(waited, 3), "train": round(metrics.seconds, 3)},
+            "time": round(time.time(), 3),
+            "consumed": [sub.sequence for sub in files],
+            "policy_steps": [sub.step for sub in files],
+        }
+    )
 
 
 def file_record(step: int, sub: Submission) -> dict[str, Any]:

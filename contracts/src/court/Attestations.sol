@@ -5,10 +5,10 @@ import {ICourt} from "../interfaces/ICourt.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {Codes} from "../libraries/Codes.sol";
 import {LaneSlot} from "../libraries/LaneSlot.sol";
+import {TypedData} from "../libraries/TypedData.sol";
 import {FileData, Receipt} from "../libraries/Types.sol";
 import {Committees} from "./Committees.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
-import {MessageHashUtils} from "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
 
 /// @title Attestations
 /// @notice Bytes before randomness: which files of a lane had their bytes in the pool's storage. The block that seeds the
@@ -18,8 +18,6 @@ abstract contract Attestations is Committees {
 
     bytes32 public constant RECEIPT_TYPEHASH =
         keccak256("UploadReceipt(uint256 pool,address node,bytes32 sha256,uint256 size,uint256 time)");
-    bytes32 private constant DOMAIN_TYPEHASH =
-        keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
 
     struct Service {
         address current;
@@ -87,11 +85,8 @@ abstract contract Attestations is Committees {
         view
         returns (bytes32)
     {
-        bytes32 domain = keccak256(
-            abi.encode(DOMAIN_TYPEHASH, keccak256("muster-receipts"), keccak256("1"), block.chainid, address(pools))
-        );
         bytes32 hash = keccak256(abi.encode(RECEIPT_TYPEHASH, pool, node, fileHash, size, time));
-        return MessageHashUtils.toTypedDataHash(domain, hash);
+        return TypedData.digest(keccak256("muster-receipts"), address(pools), hash);
     }
 
     /// @dev The seed's block S is the next one once all files are attested, and the one after the last chance otherwise:

@@ -176,7 +176,8 @@ abstract contract Committees is ICourt {
     }
 
     function _key(uint256 pool, uint256 lane, uint256 round) internal pure returns (uint256) {
-        if (round > 1 || lane >> 31 != 0) revert NoSuchLane();
+        // a number that is too large would stand for another lane
+        if (round > 1 || (pool >> 24) | (lane >> 24) != 0) revert NoSuchLane();
         return (pool << 32) | (lane << 1) | round;
     }
 }

@@ -47,13 +47,7 @@ interface ICanaries {
     }
 
     event CanaryOpened(
-        uint256 indexed pool,
-        uint256 indexed sequence,
-        uint256 row,
-        uint256 reason,
-        uint256[] accused,
-        uint256 deposit,
-        uint256 contestUntil
+        uint256 indexed pool, uint256 indexed sequence, uint256 row, uint256 reason, uint256[] accused, uint256 deposit
     );
     /// @notice The jury that judges an opening.
     event CanaryContested(

@@ -101,9 +101,9 @@ interface IPools {
     event LimitSet(uint256 indexed pool, address indexed node, uint256 limit);
     /// @notice `removed`: by the owner, for good; otherwise the node left by itself.
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
-    /// @notice placed = sequence << 96 | packed; packed = step << 64 | counter << 40 | units << 16 | rows: the same word
-    /// that `innerHash` binds.
-    event WorkSubmitted(uint256 indexed pool, address indexed node, uint256 placed, bytes32 root, bytes32 fileHash);
+    /// @notice placed = pool << 128 | sequence << 96 | packed; packed = step << 64 | counter << 40 | units << 16 | rows:
+    /// the same word that `innerHash` binds.
+    event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
     /// @notice Another place to fetch a file from. Only the submission's own node is to be believed.
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
     /// @notice A file's outcome by its committee (or void, or late). Final at `time` unless disputed.
@@ -261,7 +261,7 @@ interface IPools {
     /// and the last block in which it takes files: that of the sixteenth when it is full.
     function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files);
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
-    /// @notice keccak256(abi.encode(root, fileHash, packed, pool << 32 | sequence)),
+    /// @notice keccak256(abi.encode(root, fileHash, placed)), placed = pool << 128 | sequence << 96 | packed,
     /// packed = step << 64 | counter << 40 | units << 16 | rows.
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) external pure returns (bytes32);
     /// @notice First 20 bytes of keccak256(abi.encode(inner, node)).

@@ -95,6 +95,8 @@ interface ISeats {
     function voterOf(uint256 seat) external view returns (address);
     function ownerOf(uint256 seat) external view returns (address);
     function bond() external view returns (uint256);
+    /// @notice Seats ever opened; the last seat's id.
+    function opened() external view returns (uint256);
     function minBond() external view returns (uint256);
     function epochBlocks() external view returns (uint256);
     function currentEpoch() external view returns (uint256);

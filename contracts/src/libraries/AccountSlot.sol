@@ -66,7 +66,9 @@ library AccountSlot {
 
     /// @notice Units that count against the limit.
     function open(uint256 w) internal pure returns (uint256) {
-        return earned(w) - spent(w) + pending(w);
+        unchecked {
+            return earned(w) - spent(w) + pending(w); // nothing is spent that was not earned
+        }
     }
 
     function withEarned(uint256 w, uint256 value) internal pure returns (uint256) {

@@ -31,7 +31,9 @@ library Charging {
 
     /// @notice What a file of `units` reserves.
     function reserved(uint256 units, uint256 pool) internal pure returns (uint256) {
-        return units * pool.rate() + pool.fees();
+        unchecked {
+            return units * pool.rate() + pool.fees(); // 24 + 32 bits, and 4 + 32
+        }
     }
 
     /// @notice What one seat earns of a fee with a vote of the outcome's kind: for a file that it could not get an

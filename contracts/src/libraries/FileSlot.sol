@@ -16,12 +16,12 @@ library FileSlot {
     uint256 internal constant DISPUTED = 3;
     uint256 internal constant FINAL = 4;
 
-    function pack(uint160 digest_, uint256 amount_, uint256 time_, uint256 code_, uint256 phase_)
+    function pack(uint256 digest_, uint256 amount_, uint256 time_, uint256 code_, uint256 phase_)
         internal
         pure
         returns (uint256)
     {
-        return uint256(digest_) | (amount_ << 160) | (time_ << 208) | (code_ << 240) | (phase_ << 248);
+        return digest_ | (amount_ << 160) | (time_ << 208) | (code_ << 240) | (phase_ << 248);
     }
 
     function digest(uint256 w) internal pure returns (uint160) {

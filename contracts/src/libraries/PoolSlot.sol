@@ -69,7 +69,9 @@ library PoolSlot {
 
     /// @notice All committee fees of one file.
     function fees(uint256 w) internal pure returns (uint256) {
-        return committee(w) * fee(w);
+        unchecked {
+            return committee(w) * fee(w);
+        }
     }
 
     function withFree(uint256 w, uint256 value) internal pure returns (uint256) {

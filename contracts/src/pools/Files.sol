@@ -6,6 +6,7 @@ import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {Charging} from "../libraries/Charging.sol";
 import {Codes} from "../libraries/Codes.sol";
+import {FileId} from "../libraries/FileId.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
 import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
@@ -28,7 +29,7 @@ abstract contract Files is Lanes {
     /// @inheritdoc IPools
     function submit(uint32 pool, Work calldata work) external returns (uint256 sequence) {
         Word storage poolWord = _pools[pool];
-        Word storage accountWord = _accounts[pool][msg.sender];
+        Word storage accountWord = _accounts[_member(pool, msg.sender)];
         uint256 p = poolWord.w;
         uint256 a = accountWord.w;
         _onlyOpen(p);
@@ -44,14 +45,14 @@ abstract contract Files is Lanes {
     {
         if (works.length == 0 || works.length > 16) revert BadCount();
         uint256 p = _pools[pool].w;
-        uint256 a = _accounts[pool][msg.sender].w;
+        uint256 a = _accounts[_member(pool, msg.sender)].w;
         _onlyOpen(p);
         for (uint256 i = 0; i < works.length; ++i) {
             (p, a, lastSequence) = _place(p, a, a.limit(), p.maxLag(), pool, works[i]);
             if (i == 0) firstSequence = lastSequence;
         }
         _pools[pool].w = p;
-        _accounts[pool][msg.sender].w = a;
+        _accounts[_member(pool, msg.sender)].w = a;
     }
 
     /// @inheritdoc IPools
@@ -60,7 +61,7 @@ abstract contract Files is Lanes {
         returns (uint256 sequence)
     {
         uint256 p = _pools[pool].w;
-        uint256 a = _accounts[pool][msg.sender].w;
+        uint256 a = _accounts[_member(pool, msg.sender)].w;
         court.checkReceipt(pool, msg.sender, work.fileHash, receipt);
         (uint256 limit, uint256 last) = _lockedLimit(pool, p, a);
         uint256 first = block.timestamp - _desks[pool].receiptWindow;
@@ -68,7 +69,7 @@ abstract contract Files is Lanes {
         if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
         (p, a, sequence) = _place(p, a, limit, PoolSlot.MAX_STEPS, pool, work);
         _pools[pool].w = p;
-        _accounts[pool][msg.sender].w = a;
+        _accounts[_member(pool, msg.sender)].w = a;
     }
 
     // ---- Settled
@@ -87,7 +88,7 @@ abstract contract Files is Lanes {
         uint256 sequence = lane << 4;
         if (files.length == 0 || files.length > 16) revert BadCount();
         uint256 next = sequence + files.length;
-        if (files.length < 16 && p.sequence() != next && _files[_id(pool, next)] != 0) revert BadCount();
+        if (files.length < 16 && p.sequence() != next && _files[FileId.checked(pool, next)] != 0) revert BadCount();
         for (uint256 i = 0; i < files.length; ++i) {
             uint256 code = Codes.get(codes, i);
             if (code == Codes.NONE && round == 0) code = Codes.LATE;
@@ -104,11 +105,11 @@ abstract contract Files is Lanes {
         uint256 f = _inPhase(pool, sequence, file, FileSlot.SETTLED);
         if (block.timestamp >= f.finalAt()) revert WindowOver(f.finalAt());
         code = f.code();
-        _files[_id(pool, sequence)] = f.withPhase(FileSlot.DISPUTED);
+        _files[FileId.checked(pool, sequence)] = f.withPhase(FileSlot.DISPUTED);
         emit FileDisputed(pool, file.node, sequence);
         if (!Codes.isPaid(code)) return code; // its stake is frozen already
-        uint256 a = _accounts[pool][file.node].w;
-        _accounts[pool][file.node].w = a.withSpent(a.spent() + file.units).unsettledMore();
+        uint256 a = _accounts[_member(pool, file.node)].w;
+        _accounts[_member(pool, file.node)].w = a.withSpent(a.spent() + file.units).unsettledMore();
         stakes.freeze(file.node);
     }
 
@@ -116,8 +117,8 @@ abstract contract Files is Lanes {
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench {
         uint256 f = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
         if (f & FileSlot.FROZEN != 0) return;
-        _files[_id(pool, sequence)] = f | FileSlot.FROZEN;
-        _accounts[pool][file.node].w = _accounts[pool][file.node].w.frozenMore(block.timestamp);
+        _files[FileId.checked(pool, sequence)] = f | FileSlot.FROZEN;
+        _accounts[_member(pool, file.node)].w = _accounts[_member(pool, file.node)].w.frozenMore(block.timestamp);
         emit NodeFrozen(pool, file.node, block.timestamp);
     }
 
@@ -159,7 +160,7 @@ abstract contract Files is Lanes {
         }
         uint256 time = f.finalAt();
         if (block.timestamp < time) revert NotYet(time);
-        _files[_id(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
+        _files[FileId.checked(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
         if (Codes.isPaid(code)) {
             _refundFees(pool, code);
             emit FileFinalized(pool, file.node, sequence, code, 0);
@@ -176,7 +177,7 @@ abstract contract Files is Lanes {
         nonReentrant
         returns (uint256 amount)
     {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         uint256 f = _checked(pool, sequence, inner, node);
         if (f & FileSlot.CUMULATIVE == 0) revert NothingToClaim();
         if (block.timestamp < f.finalAt()) revert NotYet(f.finalAt());
@@ -184,7 +185,7 @@ abstract contract Files is Lanes {
         if (barrier != 0 && f.finalAt() > barrier) revert IsFrozen(barrier);
         if (f.amount() <= a.spent()) revert NothingToClaim();
         uint256 units = f.amount() - a.spent();
-        _accounts[pool][node].w = a.withSpent(f.amount());
+        _accounts[_member(pool, node)].w = a.withSpent(f.amount());
         amount = units * _pools[pool].w.rate();
         address operator = stakes.operatorOf(node);
         emit Claimed(pool, node, operator, units, amount);
@@ -194,7 +195,7 @@ abstract contract Files is Lanes {
     /// @inheritdoc IPools
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
         uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
-        uint256 a = _accounts[pool][file.node].w;
+        uint256 a = _accounts[_member(pool, file.node)].w;
         bool lost = a.slashed() && f.finalAt() > a.barrier();
         if (!lost || f & FileSlot.CUMULATIVE == 0 || f.phase() == FileSlot.DISPUTED) {
             revert WrongPhase(sequence, Phase(f.phase()));
@@ -210,7 +211,7 @@ abstract contract Files is Lanes {
             // its pay went back to the pool when it was overturned
             a = a.withSpent(a.spent() - file.units);
         }
-        _accounts[pool][file.node].w = a.withEarned(a.earned() - file.units);
+        _accounts[_member(pool, file.node)].w = a.withEarned(a.earned() - file.units);
         emit FileForfeited(pool, file.node, sequence, amount);
         _burn(amount); // whose owner could have it back would gain by every node that is slashed
     }
@@ -226,7 +227,7 @@ abstract contract Files is Lanes {
         uint256 f = _checked(pool, sequence, file.inner, node);
         if (f.phase() != FileSlot.PENDING) revert WrongPhase(sequence, Phase(f.phase()));
         uint256 units = f.amount();
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         a = a.withPending(a.pending() - units);
         uint256 time = block.timestamp + window;
         uint256 amount = units;
@@ -246,8 +247,8 @@ abstract contract Files is Lanes {
             flags = FileSlot.FROZEN;
         }
         if (code == Codes.VOID || code == Codes.LATE) p = _credit(p, Charging.refund(code, units, p));
-        _accounts[pool][node].w = a;
-        _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
+        _accounts[_member(pool, node)].w = a;
+        _files[FileId.checked(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
         emit FileSettled(pool, node, sequence, code, units, time);
         if (flags == FileSlot.FROZEN) emit NodeFrozen(pool, node, block.timestamp);
         // what it will cost cannot leave before it is collected
@@ -258,7 +259,7 @@ abstract contract Files is Lanes {
     /// @dev A held file is to be paid after all: when it would have been; or, where it was not, when work settled now
     /// would, so that vesting times never decrease.
     function _restore(uint256 pool, uint256 sequence, FileData calldata file, uint256 f, uint256 code) private {
-        uint256 a = _accounts[pool][file.node].w.unsettledLess();
+        uint256 a = _accounts[_member(pool, file.node)].w.unsettledLess();
         uint256 amount = f.amount();
         uint256 time = f.finalAt();
         if (Codes.isPaid(f.code())) {
@@ -268,7 +269,7 @@ abstract contract Files is Lanes {
             a = a.withEarned(amount);
             time = block.timestamp + _desks[pool].challengeWindow;
         }
-        _accounts[pool][file.node].w = a;
+        _accounts[_member(pool, file.node)].w = a;
         _finish(pool, sequence, f, amount, time, code, FileSlot.CUMULATIVE);
         emit FileResolved(pool, file.node, sequence, code, time);
         _refundFees(pool, code);
@@ -280,7 +281,7 @@ abstract contract Files is Lanes {
         returns (uint256 taken, uint256 rewardPaid)
     {
         uint256 p = _pools[pool].w;
-        uint256 a = _accounts[pool][node].w.unsettledLess();
+        uint256 a = _accounts[_member(pool, node)].w.unsettledLess();
         IStakes.Slash memory s = _order(pool, p, u);
         s.kept = a.unsettled() * p.fees();
         bool member = a.limit() != 0;
@@ -293,7 +294,7 @@ abstract contract Files is Lanes {
         }
         if (u.frozen) a = a.frozenLess();
         if (!rejected && u.frozen && a.frozen() == 0) emit NodeReleased(pool, node);
-        _accounts[pool][node].w = a;
+        _accounts[_member(pool, node)].w = a;
         // what was late was refunded at once
         uint256 back = u.code == Codes.LATE ? 0 : Charging.refund(u.code, u.units, p);
         if (s.bps + s.amount != 0) {
@@ -339,7 +340,8 @@ abstract contract Files is Lanes {
         uint256 code,
         uint256 flags
     ) private {
-        _files[_id(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
+        _files[FileId.checked(pool, sequence)] =
+            FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
     }
 
     /// @dev What nobody is paid of the fees of a file that is.

@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {IPools} from "../interfaces/IPools.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {Charging} from "../libraries/Charging.sol";
+import {FileId} from "../libraries/FileId.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
 import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
@@ -25,7 +26,7 @@ abstract contract Lanes is Nodes {
 
     /// @inheritdoc IPools
     function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files) {
-        uint256 id = _id(pool, lane << 4);
+        uint256 id = FileId.checked(pool, lane << 4);
         uint256 p = _pools[pool].w;
         files = _filled(p, id);
         uint256 first = _files[id];
@@ -82,17 +83,18 @@ abstract contract Lanes is Nodes {
 
             sequence = p.sequence();
             uint256 start = p.laneStart();
-            if (sequence & 15 != 0 && block.number > start + p.laneBlocks()) sequence = (sequence | 15) + 1;
+            if (block.number > start + p.laneBlocks()) sequence = (sequence + 15) & ~uint256(15);
             if (sequence & 15 == 0) start = block.number;
             if (sequence >= PoolSlot.MAX_SEQUENCE) revert AmountTooLarge();
             p = p.withLane(sequence + 1, start);
         }
         bytes32 root = work.root;
         bytes32 fileHash = work.fileHash;
-        uint256 id = _id(pool, sequence);
-        uint160 digest = _digest(_inner(root, fileHash, packed, id), msg.sender);
+        uint256 id = FileId.pack(pool, sequence);
+        uint256 placed = PackedWork.placed(packed, id);
+        uint256 digest = _digest(_inner(root, fileHash, placed), msg.sender);
         _files[id] = FileSlot.pack(digest, units, block.number, 0, FileSlot.PENDING);
-        emit WorkSubmitted(pool, msg.sender, (sequence << 96) | packed, root, fileHash);
+        emit WorkSubmitted(msg.sender, placed, root, fileHash);
         return (p, a.submitted(units), sequence);
     }
 
@@ -103,10 +105,10 @@ abstract contract Lanes is Nodes {
             if (a.counter() != counter) revert CounterMismatch(counter, a.counter());
             if (a.frozen() != 0) revert NodeIsFrozen();
             uint256 step = PackedWork.step(packed);
-            uint256 steps = p.steps();
-            if (step >= steps || step < a.joinedStep() || step + maxLag + 1 < steps) {
-                revert StepOutOfRange(step, a.joinedStep(), steps);
-            }
+            // of a step that is not published yet it wraps
+            uint256 lag = p.steps() - 1 - step;
+            if (lag > maxLag) revert StepOutOfRange(step, a.joinedStep(), p.steps());
+            if (step < a.joinedStep()) revert StepOutOfRange(step, a.joinedStep(), p.steps());
             if (PackedWork.units(packed) - 1 >= p.maxUnits()) revert BadUnits(PackedWork.units(packed), p.maxUnits()); // 0 wraps
             if (PackedWork.rows(packed) == 0) revert BadRows();
             if (counter == AccountSlot.MAX_COUNTER) revert AmountTooLarge();

@@ -5,19 +5,17 @@ import {IPools} from "../interfaces/IPools.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
+import {TypedData} from "../libraries/TypedData.sol";
 import {PoolBase} from "./PoolBase.sol";
-import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
 /// @title Nodes
 /// @notice A node's account in a pool: joining, leaving, being removed, and the limit that its stake gives it.
-abstract contract Nodes is PoolBase, EIP712 {
+abstract contract Nodes is PoolBase {
     using AccountSlot for uint256;
     using PoolSlot for uint256;
 
     bytes32 public constant INVITE_TYPEHASH = keccak256("Invite(uint256 pool,address node,uint256 expiry)");
-
-    constructor() EIP712("muster-pools", "1") {}
 
     /// @inheritdoc IPools
     function join(uint256 pool, address node) external {
@@ -35,36 +33,37 @@ abstract contract Nodes is PoolBase, EIP712 {
 
     /// @inheritdoc IPools
     function leavePool(uint256 pool, address node) external {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         if (a.limit() == 0) revert NotMember();
         _onlyNode(node, stakes.operatorOf(node));
-        _accounts[pool][node].w = a.withLimit(0);
+        _accounts[_member(pool, node)].w = a.withLimit(0);
         emit NodeLeft(pool, node, false);
         stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @inheritdoc IPools
     function removeNode(uint256 pool, address node) external onlyOwner(pool) {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         if (a.removed()) revert Removed();
         bool member = a.limit() != 0;
-        _accounts[pool][node].w = (member ? a.withLimit(0) : a) | AccountSlot.REMOVED;
+        _accounts[_member(pool, node)].w = (member ? a.withLimit(0) : a) | AccountSlot.REMOVED;
         emit NodeLeft(pool, node, true);
         if (member) stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @inheritdoc IPools
     function refresh(uint256 pool, address node) external {
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         if (a.limit() == 0) revert NotMember();
         uint256 limit = _limit(pool, _pools[pool].w, stakes.stakeOf(node));
-        _accounts[pool][node].w = a.withLimit(limit);
+        _accounts[_member(pool, node)].w = a.withLimit(limit);
         emit LimitSet(pool, node, limit);
     }
 
     /// @inheritdoc IPools
     function inviteDigest(uint256 pool, address node, uint256 expiry) public view returns (bytes32) {
-        return _hashTypedDataV4(keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry)));
+        bytes32 hash = keccak256(abi.encode(INVITE_TYPEHASH, pool, node, expiry));
+        return TypedData.digest(keccak256("muster-pools"), address(this), hash);
     }
 
     function _join(uint256 pool, address node) private {
@@ -73,7 +72,7 @@ abstract contract Nodes is PoolBase, EIP712 {
             revert WrongStatus(Status(p.status()));
         }
         if (params.paused()) revert Paused();
-        uint256 a = _accounts[pool][node].w;
+        uint256 a = _accounts[_member(pool, node)].w;
         if (a.removed() || a.slashed()) revert Removed();
         if (a.limit() != 0) revert AlreadyMember();
         (address operator, uint256 stake) = stakes.bind(node, pool, _desks[pool].minStake);
@@ -82,7 +81,7 @@ abstract contract Nodes is PoolBase, EIP712 {
         // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
         uint256 steps = p.steps();
         uint256 step = steps != 0 && block.number < _desks[pool].seedBlock ? steps - 1 : steps;
-        _accounts[pool][node].w = a.withLimit(limit).withJoinedStep(step);
+        _accounts[_member(pool, node)].w = a.withLimit(limit).withJoinedStep(step);
         emit NodeJoined(pool, node, operator, step, limit);
     }
 
@@ -100,8 +99,8 @@ abstract contract Nodes is PoolBase, EIP712 {
 
     /// @dev One frozen file less.
     function _thaw(uint256 pool, address node) internal {
-        uint256 a = _accounts[pool][node].w.frozenLess();
-        _accounts[pool][node].w = a;
+        uint256 a = _accounts[_member(pool, node)].w.frozenLess();
+        _accounts[_member(pool, node)].w = a;
         if (a.frozen() == 0) emit NodeReleased(pool, node);
     }
 
@@ -109,7 +108,7 @@ abstract contract Nodes is PoolBase, EIP712 {
     function _relimit(uint256 pool, address node, uint256 stake) internal returns (bool stays) {
         stays = stake >= _desks[pool].minStake;
         uint256 limit = stays ? _limit(pool, _pools[pool].w, stake) : 0;
-        _accounts[pool][node].w = _accounts[pool][node].w.withLimit(limit);
+        _accounts[_member(pool, node)].w = _accounts[_member(pool, node)].w.withLimit(limit);
         if (stays) emit LimitSet(pool, node, limit);
         else emit NodeLeft(pool, node, false);
     }

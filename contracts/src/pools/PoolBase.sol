@@ -7,6 +7,7 @@ import {IPools} from "../interfaces/IPools.sol";
 import {ISeats} from "../interfaces/ISeats.sol";
 import {IStakes} from "../interfaces/IStakes.sol";
 import {AccountSlot} from "../libraries/AccountSlot.sol";
+import {FileId} from "../libraries/FileId.sol";
 import {FileSlot} from "../libraries/FileSlot.sol";
 import {PackedWork} from "../libraries/PackedWork.sol";
 import {PoolSlot} from "../libraries/PoolSlot.sol";
@@ -62,8 +63,9 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     mapping(uint256 pool => Word) internal _pools;
     mapping(uint256 pool => Desk) internal _desks;
     mapping(uint256 pool => mapping(uint256 step => Step)) internal _steps;
-    mapping(uint256 pool => mapping(address node => Word)) internal _accounts;
-    /// By pool << 32 | sequence.
+    /// By pool << 160 | node.
+    mapping(uint256 member => Word) internal _accounts;
+    /// By FileId.
     mapping(uint256 id => uint256 slot) internal _files;
 
     modifier onlyOwner(uint256 pool) {
@@ -95,12 +97,12 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     /// @inheritdoc IPools
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) public pure returns (bytes32) {
         uint256 packed = PackedWork.pack(file.step, file.counter, file.units, file.rows);
-        return _inner(file.root, file.fileHash, packed, _id(pool, sequence));
+        return _inner(file.root, file.fileHash, PackedWork.placed(packed, FileId.checked(pool, sequence)));
     }
 
     /// @inheritdoc IPools
     function digestOf(bytes32 inner, address node) public pure returns (bytes20) {
-        return bytes20(_digest(inner, node));
+        return bytes20(uint160(_digest(inner, node)));
     }
 
     // Modifiers are copied wherever they stand; what they check stands here once.
@@ -112,25 +114,25 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
         if (msg.sender != one && msg.sender != other) revert NotCourt();
     }
 
-    function _id(uint256 pool, uint256 sequence) internal pure returns (uint256) {
-        return (pool << 32) | sequence;
+    function _member(uint256 pool, address node) internal pure returns (uint256) {
+        if (pool >> 24 != 0) revert NoSuchPool(); // it would stand for another
+        return (pool << 160) | uint160(node);
     }
 
-    /// @dev keccak256(abi.encode(root, fileHash, packed, id)); every submission pays for it, so the words lie beyond the
-    /// free memory pointer, which stays where it is.
-    function _inner(bytes32 root, bytes32 fileHash, uint256 packed, uint256 id) internal pure returns (bytes32 inner) {
+    /// @dev keccak256(abi.encode(root, fileHash, placed)); every submission pays for it, so the words lie beyond the free
+    /// memory pointer, which stays where it is.
+    function _inner(bytes32 root, bytes32 fileHash, uint256 placed) internal pure returns (bytes32 inner) {
         assembly ("memory-safe") {
             let words := mload(0x40)
             mstore(words, root)
             mstore(add(words, 0x20), fileHash)
-            mstore(add(words, 0x40), packed)
-            mstore(add(words, 0x60), id)
-            inner := keccak256(words, 0x80)
+            mstore(add(words, 0x40), placed)
+            inner := keccak256(words, 0x60)
         }
     }
 
-    function _digest(bytes32 inner, address node) internal pure returns (uint160) {
-        return uint160(uint256(Hashes.efficientKeccak256(inner, bytes32(uint256(uint160(node))))) >> 96);
+    function _digest(bytes32 inner, address node) internal pure returns (uint256) {
+        return uint256(Hashes.efficientKeccak256(inner, bytes32(uint256(uint160(node))))) >> 96;
     }
 
     /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.
@@ -145,7 +147,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
 
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.
     function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node) internal view returns (uint256 f) {
-        f = _files[_id(pool, sequence)];
+        f = _files[FileId.checked(pool, sequence)];
         if (f.phase() == 0 || f.digest() != _digest(inner, node)) revert WrongFile(sequence);
     }
 }

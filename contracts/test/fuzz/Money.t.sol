@@ -200,22 +200,26 @@ contract MoneyTest is Planting {
         assertEq(token.balanceOf(operator), right ? 0 : v.delayCompensation);
     }
 
-    function testFuzz_canarysDepositIsWhatItPutsAtStake(uint8 votes, uint56 slash) public {
-        IParams.Values memory v = defaultValues();
-        v.canarySlash = uint56(v.withheldPenalty + slash % 400e9);
-        _govern(v);
+    /// @dev A canary's file that the members with a bit of `votes` accept and the others reject.
+    function _plantedFile(uint256 votes) private returns (uint256 s, uint256 accused) {
         address[] memory who = new address[](1);
         who[0] = node;
         _plantStep(who);
-        uint256 s = _submit();
+        s = _submit();
         uint256[] memory codes = new uint256[](3);
-        uint256 accused;
         for (uint256 i = 0; i < 3; ++i) {
             bool accepts = votes >> i & 1 == 1;
             codes[i] = _all(accepts ? Codes.ACCEPT : Codes.REJECT_WEIGHTS);
             if (accepts) ++accused;
         }
         _vote(s / 16, 0, codes);
+    }
+
+    function testFuzz_canarysDepositIsWhatItPutsAtStake(uint8 votes, uint56 slash) public {
+        IParams.Values memory v = defaultValues();
+        v.canarySlash = uint56(v.withheldPenalty + slash % 400e9);
+        _govern(v);
+        (uint256 s, uint256 accused) = _plantedFile(votes);
         uint256 before = token.balanceOf(owner) + 100_000e9;
         _openCanary(s);
         uint256 deposit = accused * v.canarySlash + 5 * 5e8;

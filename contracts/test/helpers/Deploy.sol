@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {Appeals} from "../../src/Appeals.sol";
-import {Canaries} from "../../src/Canaries.sol";
-import {Court} from "../../src/Court.sol";
-import {Juries} from "../../src/Juries.sol";
-import {MusterToken} from "../../src/MusterToken.sol";
-import {Params} from "../../src/Params.sol";
-import {Pools} from "../../src/Pools.sol";
-import {Seats} from "../../src/Seats.sol";
-import {Stakes} from "../../src/Stakes.sol";
+import {IAppeals} from "../../src/interfaces/IAppeals.sol";
+import {ICanaries} from "../../src/interfaces/ICanaries.sol";
+import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IJuries} from "../../src/interfaces/IJuries.sol";
+import {IMusterToken} from "../../src/interfaces/IMusterToken.sol";
 import {IParams} from "../../src/interfaces/IParams.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {ISeats} from "../../src/interfaces/ISeats.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
 import {PoolTerms, Suite} from "../../src/libraries/Types.sol";
 import {PRBTest} from "@prb/test/PRBTest.sol";
 
 /// @notice Deploys a whole suite the way the deploy command does: addresses computed from nonces beforehand.
 contract Deployer is PRBTest {
-    MusterToken public token;
-    Params public params;
-    Stakes public stakes;
-    Seats public seats;
-    Pools public pools;
-    Court public court;
-    Juries public juries;
-    Appeals public appeals;
-    Canaries public canaries;
+    IMusterToken public token;
+    IParams public params;
+    IStakes public stakes;
+    ISeats public seats;
+    IPools public pools;
+    ICourt public court;
+    IJuries public juries;
+    IAppeals public appeals;
+    ICanaries public canaries;
 
     uint256 internal constant BOND = 1_000e9;
     uint256 internal constant EPOCH = 100;
@@ -71,7 +70,7 @@ contract Deployer is PRBTest {
     /// @param other A token to use instead of MusterToken, or zero.
     function _deploy(uint256 first, address other) internal {
         uint256 n = first;
-        token = MusterToken(_new("MusterToken", abi.encode(address(this))));
+        token = IMusterToken(_new("MusterToken", abi.encode(address(this))));
         Suite memory s = Suite({
             token: other == address(0) ? address(token) : other,
             params: _at(n + 1),
@@ -84,14 +83,14 @@ contract Deployer is PRBTest {
             canaries: _at(n + 8)
         });
         Setting memory c = _setting();
-        params = Params(_new("Params", abi.encode(address(this), c.minWindow, c.blockSeconds, c.unbonding, c.values)));
-        stakes = Stakes(_new("Stakes", abi.encode(s)));
-        seats = Seats(_new("Seats", abi.encode(s, c.bond, c.minBond, c.epochBlocks)));
-        pools = Pools(_new("Pools", abi.encode(s)));
-        court = Court(_new("Court", abi.encode(s)));
-        juries = Juries(_new("Juries", abi.encode(s)));
-        appeals = Appeals(_new("Appeals", abi.encode(s)));
-        canaries = Canaries(_new("Canaries", abi.encode(s)));
+        params = IParams(_new("Params", abi.encode(address(this), c.minWindow, c.blockSeconds, c.unbonding, c.values)));
+        stakes = IStakes(_new("Stakes", abi.encode(s)));
+        seats = ISeats(_new("Seats", abi.encode(s, c.bond, c.minBond, c.epochBlocks)));
+        pools = IPools(_new("Pools", abi.encode(s)));
+        court = ICourt(_new("Court", abi.encode(s)));
+        juries = IJuries(_new("Juries", abi.encode(s)));
+        appeals = IAppeals(_new("Appeals", abi.encode(s)));
+        canaries = ICanaries(_new("Canaries", abi.encode(s)));
     }
 
     function defaultValues() public pure returns (IParams.Values memory) {

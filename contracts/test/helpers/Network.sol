@@ -149,6 +149,18 @@ contract Network is Deployer {
         _blocks(2);
     }
 
+    /// @dev The node works for a new pool of these terms, as soon as it may.
+    function _moveTo(PoolTerms memory terms) internal {
+        uint256 unbonding = pools.poolOf(pool).unbonding;
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _wait(unbonding);
+        pool = _createPool(terms);
+        vm.prank(operator);
+        pools.join(pool, node);
+        _step();
+    }
+
     // ---- Work
 
     /// @dev A file for any step and counter.

@@ -149,11 +149,9 @@ abstract contract Ledger is Planting {
             ++a.frozen;
             if (a.barrier == 0) a.barrier = abi.decode(log.data, (uint256));
         } else if (t == IPools.WorkSubmitted.selector) {
-            (uint256 placed,,) = abi.decode(log.data, (uint256, bytes32, bytes32));
-            uint256 sequence = placed >> 96;
-            _submitted(
-                ghostFiles[sequence], sequence, address(uint160(uint256(log.topics[2]))), placed & ((1 << 96) - 1)
-            );
+            (address n, uint256 placed,,) = abi.decode(log.data, (address, uint256, bytes32, bytes32));
+            uint256 sequence = (placed >> 96) & type(uint32).max;
+            _submitted(ghostFiles[sequence], sequence, n, placed & ((1 << 96) - 1));
         } else if (log.topics.length == 4) {
             _foldFile(log, t, uint256(log.topics[3]));
         }

@@ -219,7 +219,7 @@ abstract contract Register is Ledger {
         GhostDispute storage d = ghostDisputes[sequence];
         bytes32 t = log.topics[0];
         if (t == ICanaries.CanaryOpened.selector) {
-            (,, d.accused, d.canary,) = abi.decode(log.data, (uint256, uint256, uint256[], uint256, uint256));
+            (,, d.accused, d.canary) = abi.decode(log.data, (uint256, uint256, uint256[], uint256));
             opened.push(sequence);
         } else if (t == ICanaries.CanaryConcluded.selector) {
             (d.concluded, d.canary) = (true, 0);

@@ -32,7 +32,7 @@ def test_every_page_is_reached_and_announced_without_a_mouse(url: str, visit: Op
         assert focused(seen) == name
         if place:
             seen.page.keyboard.press("Enter")
-            seen.page.wait_for_function("document.activeElement.tagName === 'H1'")
+            seen.page.wait_for_function("() => document.activeElement.tagName === 'H1'")
             seen.settled()
         assert seen.page.locator("#nav [aria-current=page]").inner_text() == name
 

@@ -84,7 +84,7 @@ def test_lists_are_paged_by_the_service(url: str, visit: Opening) -> None:
     seen.settled()
     assert seen.page.locator("tbody tr").first.inner_text() != first
     seen.page.get_by_role("link", name="First page").click()
-    seen.page.wait_for_function("!location.hash.includes('after')")
+    seen.page.wait_for_function("() => !location.hash.includes('after')")
     seen.settled()
     assert seen.page.locator("tbody tr").first.inner_text() == first
 

@@ -1,0 +1,123 @@
+"""Whether a pool can work, and what its work costs: from configuration, terms and budget, before any money moves. Pure
+but for `world_problems`, which makes a problem of the task and looks for the model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from chain.records import Terms
+from cli.output import fields
+from protocol.amounts import show_tokens
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError
+
+_MAX_ROWS = 65535
+
+
+@dataclass(frozen=True)
+class PoolProblem:
+    """Why a pool could not work, and what to change."""
+
+    what: str
+    hint: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.what}; {self.hint}"
+
+
+@dataclass(frozen=True)
+class PoolCosts:
+    """What a full file costs (grains) and how far a budget reaches. `units`: the most output tokens of a file."""
+
+    units: int
+    pay: int
+    fees: int
+    budget: int
+    wanted: int
+    files_per_step: int
+
+    @property
+    def file(self) -> int:
+        return self.pay + self.fees
+
+    @property
+    def files(self) -> int:
+        """How many full files the budget buys."""
+        return self.budget // self.file if self.file else self.wanted
+
+    def text(self) -> str:
+        steps, needed = self.files // self.files_per_step, self.wanted * self.file
+        return fields(
+            {
+                "a full file": f"{self.units} output tokens; {show_tokens(self.file)} tokens, of them "
+                f"{show_tokens(self.pay)} to its node and {show_tokens(self.fees)} to its committee",
+                "the budget buys": f"{self.files} full files, {steps} training steps",
+                "the run needs": f"{self.wanted} files, {show_tokens(needed)} tokens at most"
+                + ("" if needed <= self.budget else ": muster pool fund adds the rest later"),
+            }
+        )
+
+
+def costs(config: PoolConfig, terms: Terms, budget: int) -> PoolCosts:
+    """Of the pool's own files, each as long as it can be."""
+    units = config.work.rows * config.work.max_new_tokens
+    wanted = config.train.steps * config.train.files_per_step
+    pay, fees = units * terms.rate, terms.committee * terms.fee
+    return PoolCosts(units, pay, fees, budget, wanted, config.train.files_per_step)
+
+
+def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolProblem]:
+    """Where configuration, terms and budget do not fit one another: a pool that could take no file, or lose them."""
+    cost, found = costs(config, terms, budget), []
+    if config.work.rows > _MAX_ROWS:
+        found.append(PoolProblem(f"a file has {config.work.rows} rollouts, {_MAX_ROWS} fit", "make files smaller"))
+    if cost.units > terms.maxUnits:
+        what = f"a file can have {cost.units} output tokens, `max_units` takes {terms.maxUnits}"
+        found.append(PoolProblem(what, "raise `max_units`, or make files or answers smaller"))
+    if terms.rate and (limit := terms.minStake * terms.leverage // terms.rate) < cost.units:
+        what = f"the least stake allows {limit} output tokens in flight, one file can have {cost.units}"
+        found.append(PoolProblem(what, "raise `min_stake` or `leverage`, or lower `rate`"))
+    if budget < cost.file:
+        what = f"the budget is {show_tokens(budget)} tokens, one full file costs {show_tokens(cost.file)}"
+        found.append(PoolProblem(what, "raise --budget, or lower `rate` or `fee`"))
+    if terms.maxLag < config.train.async_level:
+        what = f"training uses files {config.train.async_level} steps old, `max_lag` takes {terms.maxLag}"
+        found.append(PoolProblem(what, "raise `max_lag`, or lower `train.async_level`"))
+    return found
+
+
+def world_problems(config: PoolConfig) -> list[PoolProblem]:
+    """A task or model that does not exist, or a parameter that the task does not have."""
+    from protocol.tasks import load_task
+
+    found = []
+    try:
+        load_task(config.task).problem(0)
+    except ConfigError as error:
+        found.append(PoolProblem(error.what, error.hint or "correct `task`"))
+    if missing := missing_model(config.model.source):
+        found.append(PoolProblem(missing, "name a folder, or an id as on huggingface.co, in `model.source`"))
+    return found
+
+
+def missing_model(source: str) -> str:
+    """Why there is no such model, if that is known for certain; an id that cannot be looked up now counts as one."""
+    from trainer.tiny_model import TINY_SOURCE
+
+    folder = Path(source).expanduser()
+    if source == TINY_SOURCE:
+        return ""
+    if folder.is_dir():
+        return "" if (folder / "config.json").is_file() else f"the folder {source} holds no model: no config.json"
+    if source.startswith(("/", "./", "../", "~")):
+        return f"there is no folder {source}"
+    from huggingface_hub import model_info
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    try:
+        model_info(source, timeout=5.0)
+    except (RepositoryNotFoundError, HFValidationError):
+        return f"there is no model {source}"
+    except Exception:  # no network, or the site is down: that says nothing of the model
+        return ""
+    return ""

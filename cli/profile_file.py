@@ -1,0 +1,92 @@
+"""Writing a profile: TOML in which every line says what it is for."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from cli.profile import Role
+from protocol.errors import ConfigError
+from protocol.files import explained, write_atomic
+
+_KEY = {
+    "operator": "It holds the stake and receives the pay. Keep a copy of both files elsewhere.",
+    "validator": "It pays the bonds, owns the seats and receives the fees. Keep a copy of both files elsewhere.",
+    "owner": "It owns the pool and its budget. Keep a copy of both files elsewhere.",
+}
+
+
+def profile_text(role: Role, *, pool: int | None, service: str | None, rpc: str | None, home: Path, cache: Path) -> str:
+    """A new profile. Keys lie in `keys/` beside it; a password file that is not wanted is removed by hand."""
+    return "\n".join(_lines(role, pool, service, rpc, home, cache)) + "\n"
+
+
+def write_profile(path: Path, text: str, force: bool = False) -> None:
+    """Write it. Raises ConfigError rather than overwrite one, unless with `force`."""
+    if path.exists() and not force:
+        raise ConfigError(f"there is a profile in {path} already", "change it there, or pass --force to write it anew")
+    with explained(f"write {path}", "check the folder, or set MUSTER_PROFILE"):
+        write_atomic(path, text.encode(), 0o600)
+
+
+def _lines(
+    role: Role, pool: int | None, service: str | None, rpc: str | None, home: Path, cache: Path
+) -> Iterator[str]:
+    yield "# What `muster` need not be told on every command. Options override it, and so do environment variables."
+    yield "# Relative paths start at this file's folder. Without a password file the terminal asks for the password."
+    yield f"role = {_quoted(role)}"
+    yield ""
+    yield "# Addresses of the contracts, and their chain: the pool's service tells them, or `muster deploy` wrote them."
+    yield 'deployment = "deployment.json"'
+    yield "# The chain's RPC; several with commas between them are used one after the other."
+    yield _maybe("rpc", rpc)
+    yield "# The pool, and the URL of its service."
+    yield _maybe("pool", pool)
+    yield _maybe("service", service)
+    yield ""
+    yield "# The process's memory: never delete it while work is under way."
+    yield f"home = {_quoted(str(home))}"
+    yield "# Weights by their hash; can be deleted while nothing runs."
+    yield f"cache = {_quoted(str(cache))}"
+    yield "# Let URLs that others choose lead into private networks: for networks on one machine only."
+    yield "allow_private_sources = false"
+    yield from _key_lines("key", role, _KEY[role])
+    if role == "operator":
+        yield from _key_lines("node", "node", "It signs the node's files and pays their gas.")
+    if role == "validator":
+        yield from _key_lines("voters", "voter-1", "It votes for a seat; repeat this table for more seats.", many=True)
+    if role == "owner":
+        yield from _key_lines("service_key", "service", "The orchestrator's: it attests uploads.")
+    else:
+        yield from _engine_lines()
+
+
+def _key_lines(table: str, name: str, what: str, many: bool = False) -> Iterator[str]:
+    yield ""
+    yield f"# {what}"
+    yield f"[[{table}]]" if many else f"[{table}]"
+    yield f'keystore = "keys/{name}.json"'
+    yield f'password_file = "keys/{name}.password"'
+
+
+def _engine_lines() -> Iterator[str]:
+    yield ""
+    yield "# What computes: vllm, transformers, or auto (vLLM where it is installed); device cpu or cuda."
+    yield "[engine]"
+    yield 'name = "auto"'
+    yield f"device = {_quoted(_device())}"
+    yield "threads = 1"
+    yield "batch = 64"
+
+
+def _device() -> str:
+    from cli.hardware import gpus
+
+    return "cuda" if gpus() else "cpu"
+
+
+def _maybe(name: str, value: str | int | None) -> str:
+    return f"# {name} = " if value is None else f"{name} = {_quoted(value)}"
+
+
+def _quoted(value: str | int) -> str:
+    return json.dumps(value, ensure_ascii=False)  # a TOML basic string has JSON's escapes

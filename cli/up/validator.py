@@ -1,0 +1,176 @@
+"""The shell of `muster validator up`: looks at chain and files, takes the next step, runs the process."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import typer
+
+from chain.client import ChainClient
+from chain.records import Seat
+from chain.suite import Suite
+from cli.output import fields, seconds
+from cli.profile import Profile
+from cli.session import Session, open_session
+from cli.up.funds import get_ether, get_tokens
+from cli.up.keys import ensure_key, exists, open_profile_key
+from cli.up.pool_document import fetch_pool_config
+from cli.up.process import UpProcess, key_reference, process_values, write_config
+from cli.up.validator_steps import ValidatorDo, ValidatorFacts, ValidatorStep, next_step
+from protocol.amounts import show_tokens
+from protocol.errors import ConfigError
+from protocol.files import write_atomic
+from runtime.keystore import address_of
+from validator.config import READY
+
+BONDING_GAS = 500_000
+"""Approving and bonding a seat, with room; for each voting key."""
+VOTING_GAS = 5_000_000
+"""Some forty lanes."""
+_LOOK_SECONDS = 1.0
+_WARM_SECONDS = 900.0
+
+
+@dataclass
+class ValidatorUp:
+    """One validator's way to judging one pool. The process is started as soon as it is to become warm."""
+
+    profile: Profile
+    pool: int
+    yes: bool = False
+    session: Session = field(init=False)
+    process: UpProcess | None = None
+    _started: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.session = open_session(self.profile.deployment, self.profile.rpc)
+        if not self.profile.voters:
+            raise ConfigError("the profile names no voting key", "add a table [[voters]], or: muster init validator")
+
+    # ---- Looking
+
+    def facts(self) -> ValidatorFacts:
+        """What chain, files and process say now."""
+        if not all(map(exists, (self.profile.key, *self.profile.voters))):
+            return ValidatorFacts(self.pool)
+        owner = address_of(self.profile.key.keystore)
+        voters = [address_of(one.keystore) for one in self.profile.voters]
+        client, state = self.session.client, self.session.state()
+        pool = state.pools.get(self.pool)
+        if pool is None:
+            raise ConfigError(f"there is no pool {self.pool} on this deployment", "correct `pool` in the profile")
+        price, seats = client.gas_price(), [seat for seat in state.seats.values() if seat.active]
+        ours = {seat.voter: seat for seat in seats if seat.owner == owner}
+        return ValidatorFacts(
+            self.pool,
+            owner,
+            tuple((voter, client.balance(voter)) for voter in voters),
+            agreed=self.yes or self._agreement.exists(),
+            owner_wei=client.balance(owner),
+            owner_needs=BONDING_GAS * len(voters) * price,
+            voter_needs=VOTING_GAS * price,
+            tokens=self.session.suite.token.balance_of(owner),
+            bond=self.session.suite.seats.bond(),
+            seated=frozenset(voter for voter in voters if _judges(ours.get(voter), pool.seat_class)),
+            idle=frozenset(v for v in voters if v in ours and not _judges(ours[v], pool.seat_class)),
+            foreign=frozenset(seat.voter for seat in seats if seat.voter in voters and seat.owner != owner),
+            warm=self.process is not None and self.ready.exists(),
+            pool_status=pool.status,
+        )
+
+    @property
+    def ready(self) -> Path:
+        """Appears once the process can judge."""
+        return self.profile.home / READY
+
+    @property
+    def _agreement(self) -> Path:
+        return self.profile.home / f"agreed-{self.pool}"
+
+    # ---- Acting
+
+    def prepare(self) -> None:
+        """Take every step until all seats judge. Raises ConfigError if that cannot be."""
+        while (step := next_step(facts := self.facts())).do is not ValidatorDo.RUN:
+            self.take(facts, step)
+
+    def take(self, facts: ValidatorFacts, step: ValidatorStep) -> None:
+        """One step. Raises ConfigError for what only a person can change, ContractError for a refusal."""
+        suite = self.session.suite
+        if step.do is ValidatorDo.STOP:
+            raise ConfigError(step.why)
+        if step.do is ValidatorDo.MAKE_KEYS:
+            for key in (self.profile.key, *self.profile.voters):
+                typer.echo(f"key {ensure_key(key)} in {key.keystore}")
+        elif step.do is ValidatorDo.ASK:
+            self._ask(facts, step.amount)
+        elif step.do is ValidatorDo.ETHER:
+            get_ether(suite, step.address, step.amount, step.why)
+        elif step.do is ValidatorDo.TOKENS:
+            get_tokens(suite, step.address, step.amount, step.why)
+        elif step.do is ValidatorDo.WARM:
+            self._warm(step)
+        else:
+            self._bond(step)
+
+    def _ask(self, facts: ValidatorFacts, bonds: int) -> None:
+        from cli.plan import confirm
+
+        pool, values = self.session.state().pools[self.pool], self.session.suite.params.values()
+        terms = {
+            "pool": self.pool,
+            "bond": f"{show_tokens(bonds)} tokens for {len(facts.voters)} seats",
+            "fee": f"{show_tokens(pool.terms.fee)} tokens per file and seat that votes with the outcome",
+            "a vote against the outcome": f"costs {show_tokens(values['minority'])} tokens",
+            "a vote that is missing": f"costs {show_tokens(values['withheld'])} tokens: keep the process running",
+            "a planted file let pass": f"costs {show_tokens(values['canary_slash'])} tokens",
+            "a vote is due": f"within {seconds(pool.terms.commitWindow)}",
+        }
+        typer.echo(fields(terms))
+        confirm("Bond under these terms, once the process can judge?")
+        write_atomic(self._agreement, f"{int(time.time())}\n".encode())
+
+    def start(self) -> None:
+        """Start the process, which becomes warm by itself."""
+        pool = self.session.state().pools[self.pool]
+        config = fetch_pool_config(self.profile.service or pool.service_url, pool.config_hash)
+        values = process_values(self.profile, list(self.session.client.provider.urls), config.model.dtype)
+        path = write_config(
+            self.profile, "validator", values | {"voters": [key_reference(one) for one in self.profile.voters]}
+        )
+        self.ready.unlink(missing_ok=True)
+        self.process = UpProcess("validator", self.profile, path)
+        self.process.start()
+
+    def _warm(self, step: ValidatorStep) -> None:
+        if self.process is None:
+            typer.echo(f"{step.why}; seats are bonded after that")
+            self._started = time.monotonic()
+            self.start()
+        elif time.monotonic() - self._started > _WARM_SECONDS:
+            typer.echo(f"the process could not get ready in {_WARM_SECONDS:.0f} s ({self.process.log_path}): once more")
+            self.process.stop()
+            self.process = None
+        else:
+            self.process.check()
+            time.sleep(_LOOK_SECONDS)
+
+    def _bond(self, step: ValidatorStep) -> None:
+        client = ChainClient(
+            self.session.client.provider.urls,
+            self.session.client.chain_id,
+            open_profile_key(self.profile.key, "owner key"),
+        )
+        seats, state = Suite(client, self.session.deployment, check=False).seats, self.session.state()
+        wanted = state.pools[self.pool].seat_class
+        if step.do is ValidatorDo.BOND:
+            number = seats.open_seat(step.address, [wanted]).send()
+        else:
+            number = next(seat.seat for seat in state.seats.values() if seat.active and seat.voter == step.address)
+            seats.opt_in(number, wanted).send()
+        typer.echo(f"{step.why}: seat {number}, from the next epoch on")
+        client.close()
+
+
+def _judges(seat: Seat | None, wanted: int) -> bool:
+    return seat is not None and wanted in seat.classes

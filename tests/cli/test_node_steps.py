@@ -1,0 +1,124 @@
+"""What `muster node up` does next, whatever is there already."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chain.standing import Standing
+from cli.up.node_steps import NodeDo, NodeFacts, NodeStep, next_step
+
+NOTHING = NodeFacts(1, least=200, wanted=0, operator_needs=10, node_needs=5)
+READY = replace(
+    NOTHING, operator="0xA", node="0xB", agreed=True, operator_wei=10, node_wei=5, registered_to="0xA", stake=200,
+    standing=Standing.MEMBER,
+)  # fmt: skip
+
+
+def taken(facts: NodeFacts, step: NodeStep) -> NodeFacts:
+    """What is there once a step was taken."""
+    match step.do:
+        case NodeDo.MAKE_KEYS:
+            return replace(facts, operator="0xA", node="0xB")
+        case NodeDo.ASK:
+            return replace(facts, agreed=True)
+        case NodeDo.ETHER if step.address == facts.operator:
+            return replace(facts, operator_wei=facts.operator_wei + step.amount)
+        case NodeDo.ETHER:
+            return replace(facts, node_wei=facts.node_wei + step.amount)
+        case NodeDo.TOKENS:
+            return replace(facts, tokens=facts.tokens + step.amount)
+        case NodeDo.REGISTER:
+            assert facts.tokens >= step.amount
+            return replace(facts, registered_to="0xA", stake=step.amount, tokens=facts.tokens - step.amount)
+        case NodeDo.DEPOSIT:
+            assert facts.tokens >= step.amount
+            return replace(facts, stake=facts.stake + step.amount, tokens=facts.tokens - step.amount)
+        case NodeDo.JOIN:
+            assert facts.stake >= facts.least
+            return replace(facts, standing=Standing.MEMBER)
+        case NodeDo.WAIT:
+            return replace(facts, pool_status="open")
+    raise AssertionError(f"nothing follows {step}")
+
+
+def test_from_nothing_to_earning_in_this_order() -> None:
+    facts, order = NOTHING, []
+    while (step := next_step(facts)).do is not NodeDo.RUN:
+        order.append(step.do)
+        facts = taken(facts, step)
+    assert order == [
+        NodeDo.MAKE_KEYS, NodeDo.ASK, NodeDo.ETHER, NodeDo.TOKENS, NodeDo.REGISTER, NodeDo.JOIN, NodeDo.ETHER,
+    ]  # fmt: skip
+    assert facts.stake == 200
+    assert replace(facts, tokens=0) == READY
+
+
+@given(
+    st.builds(
+        NodeFacts,
+        pool=st.just(1),
+        operator=st.sampled_from(["", "0xA"]),
+        node=st.sampled_from(["", "0xB"]),
+        agreed=st.booleans(),
+        operator_wei=st.integers(0, 12),
+        operator_needs=st.just(10),
+        node_wei=st.integers(0, 6),
+        node_needs=st.just(5),
+        tokens=st.integers(0, 400),
+        registered_to=st.sampled_from(["", "0xA", "0xC"]),
+        stake=st.integers(0, 400),
+        least=st.just(200),
+        wanted=st.integers(0, 400),
+        standing=st.sampled_from(Standing),
+        pool_status=st.sampled_from(["open", "paused", "closing", "settled", "understaffed"]),
+        invite_only=st.booleans(),
+        invited=st.booleans(),
+        elsewhere=st.sampled_from([0, 2]),
+    )
+)
+def test_whatever_is_there_it_ends_at_work_or_at_a_reason(facts: NodeFacts) -> None:
+    for _ in range(12):
+        step = next_step(facts)
+        if step.do in (NodeDo.RUN, NodeDo.STOP):
+            break
+        facts = taken(facts, step)
+    assert step.do in (NodeDo.RUN, NodeDo.STOP)
+    assert step.why
+    if step.do is NodeDo.RUN:
+        assert facts.registered_to == facts.operator == "0xA"
+        assert facts.standing in (Standing.MEMBER, Standing.FROZEN)
+        assert facts.stake >= facts.least
+        assert facts.node_wei >= facts.node_needs
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"registered_to": "0xC"}, "belongs to operator 0xC"),
+        ({"standing": Standing.EJECTED}, "ejected"),
+        ({"standing": Standing.REMOVED}, "removed"),
+        ({"pool_status": "closing"}, "takes no more work"),
+        ({"elsewhere": 2, "standing": Standing.NOT_JOINED}, "muster node leave --pool 2"),
+        ({"invite_only": True, "standing": Standing.NOT_JOINED}, "--invite"),
+    ],
+)
+def test_what_cannot_be_mended_is_said_with_its_cure(change: dict[str, object], words: str) -> None:
+    step = next_step(replace(READY, **change))  # type: ignore[arg-type]
+    assert step.do is NodeDo.STOP
+    assert words in step.why
+
+
+def test_money_is_asked_for_exactly_and_only_after_the_terms() -> None:
+    fresh = replace(READY, registered_to="", stake=0, standing=Standing.NOT_JOINED, agreed=False)
+    assert next_step(fresh).do is NodeDo.ASK
+    assert next_step(replace(fresh, agreed=True)) == NodeStep(
+        NodeDo.TOKENS, "the stake is 0.0000002 tokens", 200, "0xA"
+    )
+    more = replace(fresh, agreed=True, wanted=300, tokens=250)
+    assert next_step(more).amount == 50
+    slashed = replace(READY, stake=150, tokens=50)
+    assert next_step(slashed).do is NodeDo.DEPOSIT
+    assert next_step(slashed).amount == 50
+    assert next_step(replace(READY, wanted=300)).do is NodeDo.RUN, "a node at work is not asked for more"

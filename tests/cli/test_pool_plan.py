@@ -1,0 +1,76 @@
+"""A pool that cannot work is refused before its owner's money moves."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.pool_plan import contradictions, costs, missing_model, world_problems
+from cli.terms import load_terms
+from demo.pool import BUDGET, pool_config, pool_terms
+from protocol.amounts import GRAINS
+from protocol.config import PoolConfig, TaskConfig
+from tests.cli.actors import write_pool_files
+from tests.cli.muster import Muster
+
+CONFIG = pool_config(7, 30)
+TERMS = pool_terms(CONFIG)
+
+
+def test_the_demos_pool_can_work() -> None:
+    assert contradictions(CONFIG, TERMS, BUDGET) == []
+    assert world_problems(CONFIG) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "budget", "words"),
+    [
+        ({"maxUnits": 8191}, BUDGET, "a file can have 8192 output tokens, `max_units` takes 8191"),
+        ({"minStake": GRAINS, "leverage": 0}, BUDGET, "the least stake allows 0 output tokens in flight"),
+        ({"maxLag": 3}, BUDGET, "training uses files 4 steps old, `max_lag` takes 3"),
+        ({}, GRAINS // 2, "the budget is 0.5 tokens, one full file costs 0.8492"),
+    ],
+)
+def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], budget: int, words: str) -> None:
+    found = contradictions(CONFIG, replace(TERMS, **terms), budget)
+    assert [one for one in found if words in one.what and one.hint]
+
+
+def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
+    cost = costs(CONFIG, TERMS, BUDGET)
+    assert (cost.units, cost.pay, cost.fees) == (8192, 819_200_000, 30_000_000)
+    assert cost.files == BUDGET // 849_200_000 == 2355
+    assert cost.wanted == 120
+    assert "2355 full files, 588 training steps" in cost.text()
+    assert "adds the rest later" in costs(CONFIG, TERMS, 10 * GRAINS).text()
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (TaskConfig(name="reasoning_gym/no_such_task"), "no_such_task"),
+        (TaskConfig(name="sums"), "unknown task `sums`"),
+        (TaskConfig(name="reasoning_gym/chain_sum", params={"min_turms": 3}), "min_turms"),
+    ],
+)
+def test_a_task_or_parameter_that_does_not_exist_is_named(task: TaskConfig, words: str) -> None:
+    (problem,) = world_problems(CONFIG.model_copy(update={"task": task}))
+    assert words in problem.line
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    assert "holds no model" in missing_model(str(tmp_path))
+    assert "there is no folder" in missing_model(str(tmp_path / "none"))
+    (tmp_path / "config.json").write_text("{}")
+    assert missing_model(str(tmp_path)) == ""
+
+
+def test_the_command_needs_neither_chain_nor_key(tmp_path: Path) -> None:
+    config, terms = write_pool_files(tmp_path)
+    muster, order = Muster(tmp_path), ("pool", "check", "--config", config, "--terms", terms, "--budget")
+    assert "this pool can work" in muster.run(*order, "500", timeout=300.0).out
+    done = muster.run(*order, "1", "--json", timeout=300.0)
+    assert done.code == 1
+    assert "the budget is 1 tokens" in done.json["problems"][0]
+    assert load_terms(terms, PoolConfig.load(config).digest).maxUnits == 4096

@@ -1,0 +1,246 @@
+"""`muster node up` and `validator up` from an empty home on a real chain, interrupted after every step."""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chain.suite import Suite
+from cli.access import ask_access, check_access
+from cli.faucet import LocalFaucet
+from cli.profile import find_profile, load_profile, profile_path
+from cli.session import open_session
+from cli.terms import load_terms
+from cli.up.node import NodeUp
+from cli.up.node_steps import NodeDo, next_step
+from cli.up.process import UpProcess
+from cli.up.start import open_up_profile
+from cli.up.validator import ValidatorUp
+from cli.up.validator_steps import ValidatorDo
+from cli.up.validator_steps import next_step as next_validator_step
+from orchestrator.main import pool_access
+from protocol.api.run import PoolAccess
+from protocol.config import ModelConfig, PoolConfig, TaskConfig
+from protocol.errors import ConfigError, IntegrityError
+from runtime import keystore
+from tests.cli.actors import TERMS
+from tests.cli.muster import Muster
+from tests.cli.zygote import Zygote
+from tests.conftest import GRAINS, Deployed
+
+CONFIG = PoolConfig(name="up", model=ModelConfig(source="m"), task=TaskConfig(name="reasoning_gym/chain_sum"))
+
+
+class StubService:
+    """What `up` asks of a pool's service."""
+
+    def __init__(self) -> None:
+        self.access: PoolAccess | None = None
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                known = self.path.startswith("/v1/objects/configs/")
+                body = CONFIG.canonical() if known else stub.access.model_dump_json().encode() if stub.access else b""
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def service() -> Iterator[StubService]:
+    stub = StubService()
+    yield stub
+    stub.server.shutdown()
+    stub.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    parent = Zygote()
+    yield parent
+    parent.stop()
+
+
+@pytest.fixture
+def muster(home: Path, zygote: Zygote) -> Muster:
+    """With nothing but a home."""
+    return Muster(home, zygote=zygote)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home; nothing of the developer's environment is seen."""
+    for name in ("MUSTER_PROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("runtime.keystore.SCRYPT_N", keystore.LIGHT_SCRYPT_N)
+    return tmp_path
+
+
+@pytest.fixture
+def pool(service: StubService, shared_suite: Deployed, tmp_path: Path) -> int:
+    """A pool that anybody may join, whose service is the stub."""
+    owner = shared_suite.chain.account()
+    suite: Suite = shared_suite.suite(owner)
+    faucet = LocalFaucet.of(suite)
+    assert faucet is not None
+    faucet.tokens(str(owner.address), 500 * GRAINS)
+    path = tmp_path / "terms.toml"
+    path.write_text(TERMS.replace("invite_only = true", "invite_only = false"))
+    number = suite.pools.create_pool(load_terms(path, CONFIG.digest), 500 * GRAINS).send()
+    suite.court.announce_service(number, service.url).send()
+    service.access = PoolAccess(
+        pool=number, rpc=[shared_suite.chain.url], config_hash=CONFIG.digest.hex(),
+        deployment=suite.deployment.model_dump_json(),
+    )  # fmt: skip
+    return number
+
+
+def test_up_takes_every_step_once_whenever_it_is_interrupted(
+    home: Path, service: StubService, pool: int, shared_suite: Deployed
+) -> None:
+    taken = []
+    for _ in range(20):  # every round is a new process to whom only files and chain are known
+        way = NodeUp(open_up_profile("operator", service.url, None), pool, yes=True)
+        facts = way.facts()
+        step = next_step(facts)
+        taken.append(step.do)
+        if step.do is NodeDo.RUN:
+            break
+        way.take(facts, step)
+    assert taken == [
+        NodeDo.MAKE_KEYS, NodeDo.ETHER, NodeDo.TOKENS, NodeDo.REGISTER, NodeDo.JOIN, NodeDo.ETHER, NodeDo.RUN,
+    ]  # fmt: skip
+    state = way.session.state()
+    assert state.nodes[facts.node].operator == facts.operator
+    assert state.nodes[facts.node].stake == 200 * GRAINS
+    assert state.accounts[pool, facts.node].member
+    profile = find_profile("operator")
+    assert profile is not None
+    assert (profile.pool, profile.service) == (pool, service.url)
+    assert profile.key.keystore.stat().st_mode & 0o077 == 0
+    assert way.pool_config() == CONFIG
+
+
+def test_a_validator_bonds_only_once_its_process_can_judge(
+    home: Path, service: StubService, pool: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes: list[UpProcess] = []
+
+    def start(way: ValidatorUp) -> None:
+        way.process = UpProcess("validator", way.profile, Path("unused"))
+        processes.append(way.process)
+
+    monkeypatch.setattr(ValidatorUp, "start", start)
+    monkeypatch.setattr("cli.up.validator._LOOK_SECONDS", 0.0)
+    way = ValidatorUp(open_up_profile("validator", service.url, None), pool, yes=True)
+    taken: list[ValidatorDo] = []
+    while (step := next_validator_step(facts := way.facts())).do is not ValidatorDo.RUN:
+        taken.append(step.do)
+        way.take(facts, step)
+        if taken.count(ValidatorDo.WARM) == 3:
+            assert not facts.seated
+            way.ready.parent.mkdir(parents=True, exist_ok=True)
+            way.ready.touch()
+    assert list(dict.fromkeys(taken)) == [
+        ValidatorDo.MAKE_KEYS, ValidatorDo.ETHER, ValidatorDo.TOKENS, ValidatorDo.WARM, ValidatorDo.BOND,
+    ]  # fmt: skip
+    assert len(processes) == 1
+    (seat,) = [one for one in way.session.state().seats.values() if one.owner == facts.owner]
+    assert (seat.classes, seat.voter) == ((pool,), facts.voters[0][0])
+    again = ValidatorUp(open_up_profile("validator", None, None), pool, yes=True)
+    assert next_validator_step(again.facts()).do is ValidatorDo.WARM, "after a restart nothing is bonded twice"
+
+
+def test_afterwards_every_command_knows_keys_pool_and_chain(muster: Muster, service: StubService, pool: int) -> None:
+    way = NodeUp(open_up_profile("operator", service.url, None), pool, yes=True)
+    facts = way.prepare()
+    view = muster.ok("node", "status", "--json").json
+    assert (view["node"], view["accounts"][0]["pool"]) == (facts.node, pool)
+    assert muster.ok("keys", "address").out.strip() == facts.operator
+    assert "has 0 tokens and needs 0.5" in muster.refused("node", "stake", "--amount", "0.5", "--yes")
+
+
+def test_a_dry_run_says_what_it_would_cost(muster: Muster, service: StubService, pool: int) -> None:
+    way = NodeUp(open_up_profile("operator", service.url, None), pool, yes=True)
+    facts = way.prepare()
+    faucet = LocalFaucet.of(way.session.suite)
+    assert faucet is not None
+    faucet.tokens(facts.operator, GRAINS)
+    order = ("node", "stake", "--amount", "0.5", "--dry-run")
+    cost = muster.ok(*order, "--json").json
+    first, deposit, *_ = cost["plan"]
+    assert (cost["grains"], deposit["grains"], deposit["gas"]) == (GRAINS // 2, GRAINS // 2, None)
+    assert cost["gas"] == first["gas"] > 30_000
+    assert cost["fee_wei"] > 0
+    assert "it would cost 0.5 tokens and gas" in muster.ok(*order).out
+    assert way.session.suite.token.balance_of(facts.operator) == GRAINS
+
+
+def test_what_the_chain_does_not_bear_out_is_refused(
+    home: Path, service: StubService, pool: int, shared_suite: Deployed
+) -> None:
+    assert service.access is not None
+    honest = service.access
+    lies: dict[str, dict[str, Any]] = {
+        "another configuration": {"config_hash": hashlib.sha256(b"x").hexdigest()},
+        "there is no pool 999": {"pool": 999},
+        "was never announced": {"pool": pool},
+    }
+    for words, lie in lies.items():
+        service.access = honest.model_copy(update=lie)
+        access = ask_access(service.url)
+        session = open_session(shared_suite.folder, shared_suite.chain.url)
+        state = session.state()
+        if words == "was never announced":
+            state.pools[pool].service_url = ""
+        with pytest.raises(IntegrityError, match=words):
+            check_access(access, state)
+        session.client.close()
+    service.access = honest.model_copy(update={"deployment": "{}"})
+    with pytest.raises(ConfigError, match="the deployment that"):
+        ask_access(service.url)
+
+
+def test_without_a_profile_or_a_url_it_says_what_to_name(muster: Muster) -> None:
+    assert "pass --pool URL" in muster.refused("node", "up", "--yes")
+
+
+def test_a_profile_of_another_role_or_pool_is_named(
+    muster: Muster, home: Path, service: StubService, pool: int
+) -> None:
+    muster.ok("init", "operator", "--pool", service.url)
+    assert "is for" in muster.refused("node", "up", "--pool", "https://other.example", "--yes")
+    assert "--force" in muster.refused("init", "operator", "--pool", service.url)
+    path = profile_path("operator")
+    assert load_profile(path).home == home / ".local" / "share" / "muster" / "operator"
+    path.write_text(path.read_text().replace('role = "operator"', 'role = "owner"'))
+    assert "profile of an owner" in muster.refused("node", "up", "--yes")
+    path.write_text("role = 7\n")
+    assert f"{path}: `role`" in muster.refused("keys", "address")
+
+
+def test_a_service_tells_public_urls_and_never_its_own(shared_suite: Deployed) -> None:
+    deployment = open_session(shared_suite.folder, shared_suite.chain.url).deployment
+    secret: Any = SimpleNamespace(pool=1, rpc=("https://provider.example/SECRET",), public_rpc=())
+    told = pool_access(secret, deployment, CONFIG).model_dump_json()
+    assert "SECRET" not in told
+    assert "127.0.0.1:8545" in told
