@@ -11,7 +11,7 @@ from orchestrator.limits import Buckets
 from orchestrator.outermost import RequestLimits
 from orchestrator.routes import router, signed
 from orchestrator.service import Service
-from orchestrator.views.answers import Answers
+from orchestrator.views.answers import AnswerCache
 from orchestrator.views.dashboard import Dashboard
 from orchestrator.views.events import router as events
 from orchestrator.views.routes import router as views
@@ -46,7 +46,7 @@ def create_app(
     )
     app.state.service, app.state.guard = service, guard
     app.state.signers = Buckets(rate / 2, burst / 2)
-    app.state.dashboard, app.state.answers = Dashboard(service, view_seconds), Answers(view_seconds)
+    app.state.dashboard, app.state.answers = Dashboard(service, view_seconds), AnswerCache(view_seconds)
     app.state.streams = set()
     add_error_handlers(app)
     app.add_middleware(RequestLimits, clients=Buckets(rate, burst))

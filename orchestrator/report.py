@@ -44,7 +44,7 @@ def documents(summary: RunSummary | None, record: run.RunRecord, details: FileDe
     )
 
 
-def _overview(record: run.RunRecord, found: dict[int, steps.Tally]) -> views.Overview:
+def _overview(record: run.RunRecord, found: dict[int, steps.StepTally]) -> views.Overview:
     rewards = [reward_entry(one) for one in reversed(record.reports)]
     decided = [one.decided for one in record.submissions if one.decided]
     tokens = sum(one.tokens for one in found.values())

@@ -17,7 +17,7 @@ from orchestrator.metrics import exposition
 from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
 from orchestrator.status import dashboard, record, status
-from orchestrator.views.answers import Answers
+from orchestrator.views.answers import AnswerCache
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
 from protocol.version import VERSION
@@ -43,7 +43,7 @@ def _public(request: Request) -> "Public":
 class Public:
     """The newest answer of each public document, as JSON."""
 
-    answers: Answers
+    answers: AnswerCache
     service: Service
 
     def answer(self, view: Callable[[Service], ResponseBody]) -> Response:

@@ -11,7 +11,7 @@ const file = join(root, "contracts", "cache", "lcov.info");
 execFileSync(
   forge(root),
   ["coverage", "--ir-minimum", "--report", "lcov", "--report-file", file, "--no-match-contract", "GasTest|Halmos", "--no-match-coverage", "node_modules|contracts/test"],
-  { cwd: root, stdio: ["ignore", "ignore", "inherit"] },
+  { cwd: root, env: { ...process.env, FOUNDRY_PROFILE: "coverage" }, stdio: ["ignore", "ignore", "inherit"] },
 );
 const rows = [];
 let row;

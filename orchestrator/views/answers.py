@@ -1,4 +1,4 @@
-"""Answers that many ask for, made once: none is made again before ten times the time that it took has passed."""
+"""AnswerCache that many ask for, made once: none is made again before ten times the time that it took has passed."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ MOST = 256
 SHARE = 10
 
 
-class Answers:
+class AnswerCache:
     """The newest answer under each name, at least `seconds` old before it is made anew; the `most` used last are kept.
 
     However many ask, a view takes at most a tenth of one core, and whoever asks for another does not wait for it.

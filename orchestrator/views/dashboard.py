@@ -7,7 +7,7 @@ from orchestrator.ledger import rows
 from orchestrator.service import Service
 from orchestrator.status import published_entry
 from orchestrator.views import files, people, search, steps
-from orchestrator.views.answers import Answers
+from orchestrator.views.answers import AnswerCache
 from orchestrator.views.evidence import Evidence
 from orchestrator.views.overview import overview, pool_entry
 from protocol.api import run, views
@@ -21,7 +21,7 @@ class Dashboard:
 
     def __init__(self, service: Service, seconds: float = FIGURES_SECONDS) -> None:
         self._service = service
-        self._figures = Answers(seconds)
+        self._figures = AnswerCache(seconds)
         self.evidence = Evidence(service.uploads.pool, service.config.work, service.open_object)
 
     def overview(self) -> views.Overview:
@@ -117,14 +117,14 @@ class Dashboard:
         pool = self._service.watch.pool(self._service.watch.state)
         return [published_entry(one) for one in pool.steps] if pool else []
 
-    def _tallies(self) -> dict[int, steps.Tally]:
+    def _tallies(self) -> dict[int, steps.StepTally]:
         state, pool = self._service.watch.state, self._service.watch.pool_id
 
-        def make() -> dict[int, steps.Tally]:
+        def make() -> dict[int, steps.StepTally]:
             subs = state.submissions_of(pool)
             return steps.tallies((sub.step, sub.status.value, sub.units, sub.time, sub.decided_time) for sub in subs)
 
-        found: dict[int, steps.Tally] = self._figures.get("tallies", make)
+        found: dict[int, steps.StepTally] = self._figures.get("tallies", make)
         return found
 
     def _validators(self) -> list[run.ValidatorEntry]:

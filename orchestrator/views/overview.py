@@ -12,7 +12,7 @@ from orchestrator.ledger import escrow
 from orchestrator.liveness import Beat, node_state
 from orchestrator.service import Service
 from orchestrator.status import phase, reconciliation_entry, reward_entry, shown_source, waits
-from orchestrator.views.steps import Tally
+from orchestrator.views.steps import StepTally
 from protocol.api.run import NodeState, ReportEntry
 from protocol.api.views import ChainEntry, Overview, PoolEntry, TermsEntry, ThroughputEntry
 
@@ -21,7 +21,7 @@ _LOOKED_AT = 20_000
 MOST_WAITS = 20
 
 
-def overview(service: Service, found: Mapping[int, Tally]) -> Overview:
+def overview(service: Service, found: Mapping[int, StepTally]) -> Overview:
     """`found`: the tallies by policy step."""
     now, beats, watch, config = service.clock(), service.beats(), service.watch, service.config
     state = watch.state

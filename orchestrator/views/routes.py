@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from chain.records import Status
 from orchestrator.http_errors import documented
-from orchestrator.views.answers import Answers
+from orchestrator.views.answers import AnswerCache
 from orchestrator.views.dashboard import MOST_ROWS, Dashboard
 from orchestrator.views.people import Order
 from protocol.api import endpoints, run, views
@@ -29,7 +29,7 @@ class Asked:
 
     def __init__(self, request: Request) -> None:
         self.dashboard: Dashboard = request.app.state.dashboard
-        self._answers: Answers = request.app.state.answers
+        self._answers: AnswerCache = request.app.state.answers
         self._name = (request.url.path, request.url.query)
 
     def answer(self, make: Callable[[], ResponseBody]) -> Response:

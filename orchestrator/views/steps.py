@@ -13,7 +13,7 @@ MOST_POINTS = 400
 
 
 @dataclass
-class Tally:
+class StepTally:
     """Files generated with one step: how many of each status, accepted output tokens, and the earliest and latest times
     of submission and acceptance."""
 
@@ -34,13 +34,13 @@ Fate = tuple[int, str, int, int, int]
 """A file's policy step, status, units, and the times of its submission and decision (0: none yet)."""
 
 
-def tallies(files: Iterable[Fate]) -> dict[int, Tally]:
+def tallies(files: Iterable[Fate]) -> dict[int, StepTally]:
     """Policy step → its tally."""
-    out: dict[int, Tally] = {}
+    out: dict[int, StepTally] = {}
     for step, status, units, time, decided in files:
         tally = out.get(step)
         if tally is None:
-            tally = out[step] = Tally()
+            tally = out[step] = StepTally()
         tally.add(status, units, time, decided)
     return out
 
@@ -49,9 +49,9 @@ def fates(entries: Iterable[SubmissionEntry]) -> Iterable[Fate]:
     return ((one.step, one.status, one.units, one.time, one.decided or 0) for one in entries)
 
 
-def step_entry(published: PublishedEntry, tally: Tally | None, report: ReportEntry | None) -> StepEntry:
+def step_entry(published: PublishedEntry, tally: StepTally | None, report: ReportEntry | None) -> StepEntry:
     """A published step; `report` is the trainer's on its making."""
-    told, found = reward_entry(report) if report else None, tally or Tally()
+    told, found = reward_entry(report) if report else None, tally or StepTally()
     return StepEntry(
         **vars(published),
         reward=told.reward if told else None,
@@ -63,13 +63,13 @@ def step_entry(published: PublishedEntry, tally: Tally | None, report: ReportEnt
     )
 
 
-def step_view(published: PublishedEntry, tally: Tally | None, report: ReportEntry | None) -> StepView:
+def step_view(published: PublishedEntry, tally: StepTally | None, report: ReportEntry | None) -> StepView:
     return StepView(**vars(step_entry(published, tally, report)), report=report)
 
 
 def history(
     published: Sequence[PublishedEntry],
-    found: Mapping[int, Tally],
+    found: Mapping[int, StepTally],
     reports: Sequence[ReportEntry],
     most: int = MOST_POINTS,
 ) -> History:
@@ -83,7 +83,7 @@ def history(
     return History(steps=steps, columns={name: [row.get(name) for row in rows] for name in names})
 
 
-def _row(time: int | None, tally: Tally | None, report: ReportEntry | None) -> dict[str, float | None]:
+def _row(time: int | None, tally: StepTally | None, report: ReportEntry | None) -> dict[str, float | None]:
     row: dict[str, float | None] = {"time": time}
     if tally is not None:
         row |= {"tokens": tally.tokens} | {f"files/{status}": count for status, count in tally.files.items()}

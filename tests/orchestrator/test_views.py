@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.report import documents
 from orchestrator.status import record
-from orchestrator.views.answers import Answers
-from orchestrator.views.steps import Tally, history, tallies
+from orchestrator.views.answers import AnswerCache
+from orchestrator.views.steps import StepTally, history, tallies
 from protocol.api.run import PublishedEntry, RunRecord
 from protocol.verdict import Code
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER, ScriptedChain
@@ -187,7 +187,7 @@ def test_an_owners_folders_are_not_shown_in_public(desk: Desk) -> None:
 
 def test_a_tally_sums_a_step(crowd: Crowd) -> None:
     found = tallies([(3, "accepted", 10, 100, 120), (3, "accepted", 5, 90, 130), (3, "void", 7, 140, 150)])
-    assert found == {3: Tally(files=found[3].files, tokens=15, submitted=(90, 140), accepted=(120, 130))}
+    assert found == {3: StepTally(files=found[3].files, tokens=15, submitted=(90, 140), accepted=(120, 130))}
     assert found[3].files == {"accepted": 2, "void": 1}
 
 
@@ -207,7 +207,7 @@ def test_an_answer_is_made_once_within_ten_times_what_it_took() -> None:
         made.append(1)
         return len(made)
 
-    answers = Answers(0.5, clock=lambda: now[0])
+    answers = AnswerCache(0.5, clock=lambda: now[0])
     assert [answers.get("a", slow) for _ in range(5)] == [1] * 5
     now[0] += 19.9
     assert answers.get("a", slow) == 1
@@ -216,7 +216,7 @@ def test_an_answer_is_made_once_within_ten_times_what_it_took() -> None:
 
 
 def test_an_answer_that_failed_is_tried_again() -> None:
-    answers, tries = Answers(100.0), []
+    answers, tries = AnswerCache(100.0), []
 
     def failing() -> str:
         tries.append(1)
