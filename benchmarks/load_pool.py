@@ -104,9 +104,9 @@ class TimedPool:
         first = asking(len(self.addresses))
         leased = len(self.addresses) - first
         node, counter = self.addresses[first + number % leased], number // leased
-        placed = number << 96 | pack_work(0, counter, 100, 8)
+        placed = POOL << 128 | number << 96 | pack_work(0, counter, 100, 8)
         sha = hashlib.sha256(b"file %d" % number).digest()
-        yield self._event("Pools", "WorkSubmitted", pool=POOL, node=node, placed=placed, root=sha, fileHash=sha)
+        yield self._event("Pools", "WorkSubmitted", node=node, placed=placed, root=sha, fileHash=sha)
         old = number - DECIDED_AFTER
         if old >= 0:
             node = self.addresses[first + old % leased]

@@ -141,14 +141,9 @@ def _founding() -> Iterator[tuple[str, list[str], str]]:
 def _work(parent: MadeUpBlock, files: int, settled: int, seed: bytes) -> Iterator[tuple[str, list[str], str]]:
     """Submissions of sequences up to `files`, outcomes of those up to `settled`, and some claims."""
     for sequence in range(parent.files, files):
-        placed = sequence << 96 | pack_work(0, sequence // NODES, _units(sequence), 8)
-        yield _log(
-            "Pools",
-            "WorkSubmitted",
-            1,
-            address(10_000 + sequence % NODES),
-            plain=(placed, seed, _digest(sequence, seed)),
-        )
+        placed = 1 << 128 | sequence << 96 | pack_work(0, sequence // NODES, _units(sequence), 8)
+        node = address(10_000 + sequence % NODES)
+        yield _log("Pools", "WorkSubmitted", plain=(node, placed, seed, _digest(sequence, seed)))
     for sequence in range(parent.settled, settled):
         code = Code.ACCEPT if seed[sequence % 32] & 7 else Code.MALFORMED
         units = _units(sequence)
