@@ -22,7 +22,7 @@ SHORTEST = 40
 
 
 @dataclass(frozen=True)
-class Sample:
+class FootprintSample:
     """`memory`: process → (pid, MiB resident, with its descendants'); `disk`: MiB that the run's folder takes."""
 
     step: int
@@ -55,13 +55,13 @@ class Footprint:
         children = self._supervisor.children.values()
         memory = {one.name: (one.pid, resident(one.pid)) for one in children if one.pid is not None}
         with self._path.open("a") as log:
-            log.write(json.dumps(asdict(Sample(pool.step, memory, disk(self._root)))) + "\n")
+            log.write(json.dumps(asdict(FootprintSample(pool.step, memory, disk(self._root)))) + "\n")
 
 
-def read_samples(path: Path) -> list[Sample]:
+def read_samples(path: Path) -> list[FootprintSample]:
     """The samples of a log, oldest first; none where there is no log."""
     return [
-        Sample(line["step"], {name: (pid, mib) for name, (pid, mib) in line["memory"].items()}, line["disk"])
+        FootprintSample(line["step"], {name: (pid, mib) for name, (pid, mib) in line["memory"].items()}, line["disk"])
         for line in read_records(path)
     ]
 
@@ -86,7 +86,7 @@ def disk(root: Path) -> float:
     return round(total / MIB, 1)
 
 
-def growths(samples: Sequence[Sample]) -> Iterator[Growth]:
+def growths(samples: Sequence[FootprintSample]) -> Iterator[Growth]:
     """How the memory of each process of the last sample has changed. A process that has not lived for `SHORTEST` steps
     is left out."""
     lives: dict[tuple[str, int], list[float]] = defaultdict(list)

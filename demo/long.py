@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.base_model import base_model_process, wait_for_folder
-from demo.footprint import SHORTEST, Footprint, Growth, Sample, growths, read_samples
+from demo.footprint import SHORTEST, Footprint, FootprintSample, Growth, growths, read_samples
 from demo.plan import CANARY, CHEAT, DemoPlan, cast
 from demo.pool import pool_config
 from demo.real import RealDemo, kept_ports
@@ -52,7 +52,7 @@ class LongDemo(RealDemo):
         return [*super().onlookers(), Footprint(self.network.supervisor, root, root / "footprint.jsonl")]
 
 
-def facts(summary: RunSummary, samples: Sequence[Sample]) -> Iterator[Fact]:
+def facts(summary: RunSummary, samples: Sequence[FootprintSample]) -> Iterator[Fact]:
     """What a long run must show."""
     last = summary.reward_last
     shows = f"held-out reward {shown(summary.reward_first)} → {shown(last)} in {summary.steps} steps"

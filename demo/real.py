@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration.document import subject
 from demo.accounts import KeyRing
 from demo.plan import POOL, DemoPlan
 from demo.ports import claim_port
@@ -63,12 +62,17 @@ def model_folder(home: Path, packages: Path) -> Path:
     return folder
 
 
+def _measured(config: PoolConfig) -> tuple[object, ...]:
+    """What thresholds depend on."""
+    return config.model, config.task, config.work
+
+
 def calibrated(home: Path, model: Path) -> ChecksConfig:
     """Thresholds for this model, task and shape of work in bf16, measured once on this machine with `muster
     calibrate`."""
     done, draft = home / "pool.json", home / "pool-draft.json"
     wanted = real_config(SOURCE, 0, 1, BF16_CHECKS)
-    if not done.exists() or subject(PoolConfig.load(done)) != subject(wanted):
+    if not done.exists() or _measured(PoolConfig.load(done)) != _measured(wanted):
         write_atomic(draft, wanted.canonical())
         key = KeyRing(home / "keys")["calibrator"].reference()
         engines = ["transformers", "vllm"] if vllm_installed() else ["transformers"]

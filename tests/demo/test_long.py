@@ -9,7 +9,7 @@ import pytest
 
 from chain.records import Pool, Step
 from chain.state import State
-from demo.footprint import SHORTEST, Footprint, Sample, disk, growths, read_samples, resident
+from demo.footprint import SHORTEST, Footprint, FootprintSample, disk, growths, read_samples, resident
 from demo.long import facts
 from demo.plan import POOL
 from demo.supervisor import Child, Supervisor
@@ -18,19 +18,19 @@ from tests.demo.test_results import GOOD, changed
 STEPS = 200
 
 
-def flat(steps: int = STEPS, disk: float = 900.0, **memory: float) -> list[Sample]:
+def flat(steps: int = STEPS, disk: float = 900.0, **memory: float) -> list[FootprintSample]:
     """Samples of processes that take the same at every step."""
     return [
-        Sample(step, {name: (1000 + place, mib) for place, (name, mib) in enumerate(memory.items())}, disk)
+        FootprintSample(step, {name: (1000 + place, mib) for place, (name, mib) in enumerate(memory.items())}, disk)
         for step in range(1, steps + 1)
     ]
 
 
-def growing(per_step: float, start: float = 100.0, name: str = "worker", steps: int = STEPS) -> list[Sample]:
-    return [Sample(step, {name: (7, start + per_step * step)}, 100.0) for step in range(1, steps + 1)]
+def growing(per_step: float, start: float = 100.0, name: str = "worker", steps: int = STEPS) -> list[FootprintSample]:
+    return [FootprintSample(step, {name: (7, start + per_step * step)}, 100.0) for step in range(1, steps + 1)]
 
 
-def wrong(samples: list[Sample], reward: float | None = 0.96) -> list[str]:
+def wrong(samples: list[FootprintSample], reward: float | None = 0.96) -> list[str]:
     found = changed(GOOD, reward_first=0.25, reward_last=reward, steps=STEPS)
     return [fact.text for fact in facts(found, samples) if not fact.good]
 
@@ -66,20 +66,20 @@ def test_a_run_without_samples_shows_nothing() -> None:
 
 
 def test_memory_is_compared_within_one_life_of_a_process() -> None:
-    first = [Sample(step, {"worker": (1, 500.0)}, 1.0) for step in range(1, 61)]
-    second = [Sample(step, {"worker": (2, 100.0)}, 1.0) for step in range(61, 201)]
+    first = [FootprintSample(step, {"worker": (1, 500.0)}, 1.0) for step in range(1, 61)]
+    second = [FootprintSample(step, {"worker": (2, 100.0)}, 1.0) for step in range(61, 201)]
     (found,) = growths(first + second)
     assert (found.steps, found.early, found.late) == (140, 100.0, 100.0)
 
 
 def test_a_process_that_always_dies_young_is_not_judged_but_named() -> None:
-    samples = [Sample(step, {"worker": (step // 20, 100.0), "s3": (1, 50.0)}, 1.0) for step in range(1, 101)]
+    samples = [FootprintSample(step, {"worker": (step // 20, 100.0), "s3": (1, 50.0)}, 1.0) for step in range(1, 101)]
     assert [found.process for found in growths(samples)] == ["s3"]
     assert wrong(samples) == [f"memory of worker: it never lived for {SHORTEST} steps"]
 
 
 def test_a_process_that_has_finished_is_not_judged() -> None:
-    ended = [Sample(step, {"cheater": (5, 100.0 * step), "s3": (1, 50.0)}, 1.0) for step in range(1, 60)]
+    ended = [FootprintSample(step, {"cheater": (5, 100.0 * step), "s3": (1, 50.0)}, 1.0) for step in range(1, 60)]
     assert wrong(ended + flat(s3=50.0)[59:]) == []
 
 

@@ -16,8 +16,7 @@ import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 
 /// @title Files
-/// @notice A file's life: submitted, settled by its lane's committee, held and resolved by a bench, final; paid by a
-/// claim, or charged to its node. What each outcome costs is Charging's.
+/// @notice A file's life: submitted, settled by its lane's committee, disputed, final; claimed or charged to its node.
 abstract contract Files is Lanes {
     using SafeERC20 for IERC20;
     using AccountSlot for uint256;
@@ -256,8 +255,7 @@ abstract contract Files is Lanes {
         return p;
     }
 
-    /// @dev A held file is to be paid after all: when it would have been; or, where it was not, when work settled now
-    /// would, so that vesting times never decrease.
+    /// @dev A held file is paid after all: at its own time, or at that of work settled now; vesting never goes back.
     function _restore(uint256 pool, uint256 sequence, FileData calldata file, uint256 f, uint256 code) private {
         uint256 a = _accounts[_member(pool, file.node)].w.unsettledLess();
         uint256 amount = f.amount();
