@@ -65,6 +65,8 @@ EXAMPLES = {
     "governance execute": "muster governance execute --id 0x12 --keystore governor.json",
     "governance cancel": "muster governance cancel --id 0x12 --keystore governor.json",
     "run report": "muster run report --orchestrator https://pool.example --out report.html",
+    "ledger verify": "muster ledger verify --pool 1",
+    "ledger export": "muster ledger export --pool 1 --table payouts --out payouts.csv",
     "worker run": "muster worker run --config worker.json",
     "orchestrator run": "muster orchestrator run --config orchestrator.json",
 }

@@ -8,6 +8,7 @@ from chain.seat_classes import needed, seats_in
 from chain.state import State
 from orchestrator.summary import DodgedCanary, Safeguards, SilentCommittee
 from protocol.amounts import show_tokens
+from protocol.verdict import LANE
 
 FULL_RUN = 30
 """Steps from which on a run has lanes enough for all that the draw has to bring about: it fails to once in 10⁵ runs."""
@@ -63,8 +64,9 @@ def missing(found: Safeguards, steps: int) -> Iterator[str]:
     for committee in found.silent:
         if not committee.fined:
             yield f"the silent seats {committee.absent} of lane {committee.lane} paid nothing"
+    paid = {(canary.seat, canary.submission // LANE) for canary in found.dodged if canary.slashed}
     for canary in found.dodged:
-        if not canary.slashed:
+        if (canary.seat, canary.submission // LANE) not in paid:  # a seat is slashed once in a lane
             yield f"seat {canary.seat} dodged canary {canary.submission}"
     if steps >= FULL_RUN and not found.silent:
         yield "no silent committee was replaced"

@@ -20,4 +20,5 @@ def start_logging() -> None:
         datefmt="%H:%M:%S",
         stream=sys.stderr,
     )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for talkative in ("httpx", "alembic"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)

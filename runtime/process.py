@@ -141,6 +141,9 @@ def make_home(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def die_with_parent() -> None:
-    """Ask the kernel (Linux) to kill us when our parent ends, however it ends."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Ask the kernel (Linux) to kill us when our parent ends, however it ends; end at once if the process `parent`,
+    which started us, has ended already."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)

@@ -91,7 +91,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         Path(argv[-1]).write_text("[]")
 
     monkeypatch.setattr(real, "RealDemo", StartedRun)
-    monkeypatch.setattr(real, "read_results", lambda _root: (RISEN, None))
+    monkeypatch.setattr(real, "read_results", lambda _root: (RISEN, None, None))
     monkeypatch.setattr(real, "_command", sampled)
     return started
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from chain.judging import Canary, Dispute
 from chain.records import Seat
 from demo.safeguards import missing, safeguards
+from orchestrator.summary import DodgedCanary, Safeguards
 from protocol.verdict import Code
 from tests.chain.game import SEATS, Game, begin, work
 from tests.conftest import GRAINS, Deployed
@@ -66,3 +67,16 @@ def test_only_the_accused_seats_own_dispute_counts_as_dodging(deployed: Deployed
     assert (one.submission, one.seat, one.slashed) == (file.sequence, 7, 20)
     canary.upheld = False
     assert safeguards(state, game.pool).dodged == []
+
+
+def test_a_seat_that_disputes_two_canaries_of_a_lane_pays_once() -> None:
+    def dodged(submission: int, slashed: int) -> DodgedCanary:
+        return DodgedCanary(submission=submission, seat=3, slashed=slashed)
+
+    def said(*canaries: DodgedCanary) -> list[str]:
+        found = Safeguards(attested=1, late=[0], late_fines=1, opted_in=11, needed=11, silent=[], dodged=list(canaries))
+        return list(missing(found, 2))
+
+    assert said(dodged(34, 20), dodged(38, 0)) == []
+    assert said(dodged(31, 20), dodged(32, 0)) == ["seat 3 dodged canary 32"]
+    assert said(dodged(38, 0)) == ["seat 3 dodged canary 38"]

@@ -55,7 +55,9 @@ class Shelves:
 
 def collector(shelves: Shelves, home: Path, chosen: OnlineFilter | None, missing: float = 60.0) -> FileCollector:
     train = TrainConfig(files_per_step=2, filter=chosen)
-    config: Any = SimpleNamespace(pool=1, confirmations=2, missing_seconds=missing, exclude=())
+    config: Any = SimpleNamespace(
+        pool=1, confirmations=2, missing_seconds=missing, exclude=(), standstill_seconds=20.0, silence_seconds=900.0
+    )
     outside: Any = shelves
     return FileCollector(config, CONFIG.model_copy(update={"train": train}), outside, Records(home), outside, "")
 

@@ -65,7 +65,7 @@ class EvaluationProcess:
             job, results = Path(scratch) / "job.json", Path(scratch) / "results.json"
             document = EvaluationJob(pool=pool, folder=folder.absolute(), step=step, engine=self._engine)
             job.write_text(document.model_dump_json())
-            self._run([sys.executable, "-P", "-m", __name__, str(job), str(results)], Path(scratch))
+            self._run([sys.executable, "-P", "-m", __name__, str(job), str(results), str(os.getpid())], Path(scratch))
             return _RESULTS.validate_python(parse_json(results.read_bytes()))
 
     def _run(self, argv: list[str], scratch: Path) -> None:
@@ -94,9 +94,9 @@ class EvaluationProcess:
         return code
 
 
-def main(job_path: Path, results: Path) -> None:
+def main(job_path: Path, results: Path, parent: int) -> None:
     """The child: measure what the job says."""
-    die_with_parent()
+    die_with_parent(parent)
     from engines.loading import set_threads
     from trainer.evaluation.held_out import evaluate
 
@@ -108,6 +108,6 @@ def main(job_path: Path, results: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]))
+        main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
     except MusterError as error:
         sys.exit(str(error))

@@ -100,8 +100,8 @@ def test_a_child_dies_with_the_trainer(base: Path, tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import subprocess, sys, time\n"
-            "argv = [sys.executable, '-m', 'trainer.evaluation.process', *sys.argv[1:]]\n"
+            "import os, subprocess, sys, time\n"
+            "argv = [sys.executable, '-m', 'trainer.evaluation.process', *sys.argv[1:], str(os.getpid())]\n"
             "print(subprocess.Popen(argv).pid, flush=True)\n"
             "time.sleep(600)",
             str(job),
