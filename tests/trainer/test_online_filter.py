@@ -33,12 +33,14 @@ class Shelves:
 
     def __init__(self, *signals: int | None) -> None:
         self.signals = list(signals)
+        self.state = State(head=100)
 
     def refresh(self) -> State:
         state = State(head=100)
         files = [self.file(number) for number in range(len(self.signals))]
         state.pools[1] = Pool(1, NODE, bytes(32), terms(), 0, 0, sequences=[one.sequence for one in files])
         state.submissions = {(1, one.sequence): one for one in files}
+        self.state = state
         return state
 
     def file(self, number: int) -> Submission:
