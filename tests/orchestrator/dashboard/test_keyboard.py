@@ -48,6 +48,8 @@ def test_a_search_is_typed_and_opened_with_the_keyboard(url: str, visit: Opening
     seen.page.keyboard.press("Tab")
     seen.page.keyboard.press("Enter")
     seen.page.wait_for_url("**/#/files/17")
+    seen.settled()
+    assert "17" in seen.page.locator("h1").inner_text()
 
 
 def test_tables_and_figures_of_charts_can_be_scrolled_and_read_without_a_mouse(url: str, visit: Opening) -> None:

@@ -49,6 +49,7 @@ def test_without_a_stream_the_page_asks_again_and_again(run: Desk, base: str, vi
     seen.open("")
     advance(run, 4321)
     seen.page.get_by_text("block 4,321").wait_for(timeout=20_000)
+    assert seen.page.get_by_text("block 4,321").is_visible()
 
 
 class Compared(Indexer):
