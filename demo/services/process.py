@@ -35,11 +35,13 @@ def lock_folder(folder: Path, what: str) -> FileLock:
 
 
 def run_service(main: Callable[[], int]) -> None:
-    """Run `main` and exit with its code; a MusterError becomes one line on stderr and exit code 2."""
+    """Run `main` and exit with its code; a MusterError becomes one line on stderr and exit code 2, Ctrl-C 130."""
     try:
         start_logging()
         code = main()
     except MusterError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         code = 2
+    except KeyboardInterrupt:
+        code = 130
     sys.exit(code)
