@@ -9,7 +9,6 @@ newest; states of the chain but those of the last blocks.
 """
 
 import argparse
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,8 @@ from demo.base_model import base_model_process, wait_for_folder
 from demo.footprint import SHORTEST, Footprint, FootprintSample, Growth, growths, read_samples
 from demo.plan import CANARY, CHEAT, DemoPlan, cast
 from demo.pool import pool_config
-from demo.real import RealDemo, kept_ports
 from demo.results import highlights, problems, shown
+from demo.resumable import ResumableDemo, kept_ports, make_ready
 from demo.run import Onlooker
 from demo.services.process import run_service
 from demo.supervisor import Supervisor
@@ -44,7 +43,7 @@ class Fact:
     good: bool
 
 
-class LongDemo(RealDemo):
+class LongDemo(ResumableDemo):
     """A run that samples its footprint."""
 
     def onlookers(self) -> list[Onlooker]:
@@ -82,9 +81,7 @@ def run(root: Path, seed: int, steps: int) -> None:
     """Make the run at `root`, or go on with it; nothing if it has ended."""
     if (root / "summary.json").exists():
         return
-    if root.exists() and not (root / "opened").exists():
-        shutil.rmtree(root)  # interrupted before there was a pool: nothing to go on with
-    root.mkdir(parents=True, exist_ok=True)
+    make_ready(root)
     nodes, validators = cast(CHEAT, CANARY)
     plan = DemoPlan(root, seed, steps, *kept_ports(root / "ports.json"), nodes, validators)
     config = pool_config(seed, steps)

@@ -6,7 +6,6 @@ Model folder, calibrated thresholds and finished seeds are kept; a run that was 
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from demo.accounts import KeyRing
-from demo.plan import POOL, DemoPlan
-from demo.ports import claim_port
 from demo.real_pool import real_config, real_plan
 from demo.results import problems, shown
-from demo.run import Demo
+from demo.resumable import ResumableDemo, kept_ports, make_ready
 from demo.services.process import run_service
 from engines.runtime import torch_environment, vllm_installed
 from orchestrator.results import read_results
@@ -31,27 +28,6 @@ from protocol.files import write_atomic
 SOURCE = "SmolLM2-135M-Instruct, dequantised from Q4_1"
 RISE = 0.35
 CALIBRATION_FILES = 16
-
-
-class RealDemo(Demo):
-    """A run on a model folder that is there already, which goes on where an interrupted one stood."""
-
-    def __init__(self, plan: DemoPlan, config: PoolConfig, base: Path) -> None:
-        super().__init__(plan, config)
-        self._base, self._opened = base, plan.root / "opened"
-
-    def bring_up(self) -> None:
-        self.start_services()
-        if self._opened.exists():
-            self.say(f"going on with {self.plan.root}")
-            self.network.wait_services()
-            self.start_nodes()
-            self.network.start_orchestrator(POOL)
-        else:
-            self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
-            self.open_pool()
-            self._opened.touch()
-        self.network.start_trainer(POOL, self._base)
 
 
 def model_folder(home: Path, packages: Path) -> Path:
@@ -114,11 +90,9 @@ class SeedRun:
 def run_seed(root: Path, seed: int, steps: int, base: Path, checks: ChecksConfig) -> SeedRun:
     """One seed's run, from its folder if it has ended, else made or gone on with now."""
     if not (root / "summary.json").exists():
-        if root.exists() and not (root / "opened").exists():
-            shutil.rmtree(root)  # interrupted before there was a pool: nothing to go on with
-        root.mkdir(parents=True, exist_ok=True)
+        make_ready(root)
         plan = real_plan(root, seed, steps, kept_ports(root / "ports.json"))
-        RealDemo(plan, real_config(SOURCE, seed, steps, checks), base).run()
+        ResumableDemo(plan, real_config(SOURCE, seed, steps, checks), base).run()
     summary, _, _details = read_results(root)
     return SeedRun(summary, completions(root, base))
 
@@ -132,14 +106,6 @@ def completions(root: Path, base: Path) -> list[dict[str, Any]]:
         _command("sampling completions before and after", argv)
     found: list[dict[str, Any]] = json.loads(path.read_text())
     return found
-
-
-def kept_ports(path: Path) -> tuple[int, int, int]:
-    """Ports of chain, S3 and HTTP: those of the run before, because the pool's announcements name them."""
-    known = json.loads(path.read_text()) if path.exists() else [0, 0, 0]
-    chain, s3, http = (claim_port(name, port) for name, port in zip(("chain", "s3", "http"), known, strict=True))
-    write_atomic(path, json.dumps([chain, s3, http]).encode())
-    return chain, s3, http
 
 
 def _command(what: str, argv: list[str]) -> None:

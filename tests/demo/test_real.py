@@ -90,7 +90,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         assert Path(argv[-2]).name == "step-000010", "the last policy is asked"
         Path(argv[-1]).write_text("[]")
 
-    monkeypatch.setattr(real, "RealDemo", StartedRun)
+    monkeypatch.setattr(real, "ResumableDemo", StartedRun)
     monkeypatch.setattr(real, "read_results", lambda _root: (RISEN, None, None))
     monkeypatch.setattr(real, "_command", sampled)
     return started
