@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from chain.contracts.pools import WorkItem
 from chain.state import State
-from demo.network import CONFIRMATIONS
+from demo.network import LOCAL
 from demo.onboarding import Onboarding
 from demo.plan import POOL
 from protocol.errors import MusterError
@@ -18,7 +18,7 @@ class Absentee:
         self.onboarding, self.say, self.done = onboarding, say, False
 
     def look(self, state: State) -> None:
-        step = state.usable_step(POOL, CONFIRMATIONS)
+        step = state.usable_step(POOL, LOCAL.confirmations)
         if self.done or step is None:
             return
         name = self.onboarding.plan.absentee

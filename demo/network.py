@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from chain.network import NetworkConfig
 from demo.accounts import KeyRing, voter_names
 from demo.plan import DemoPlan, NodeSpec, ValidatorSpec
 from demo.progress import Stop
@@ -21,7 +22,7 @@ from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.settings import S3Settings
 
-CONFIRMATIONS = 1
+LOCAL = NetworkConfig.load("local")
 BUCKET = "muster"
 _STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
 EJECTED = 3  # a worker whose node was ejected has nothing left to do
@@ -123,7 +124,7 @@ class Network:
             "deployment": plan.deployment,
             "rpc": [plan.rpc_url],
             "pool": pool,
-            "confirmations": CONFIRMATIONS,
+            "confirmations": LOCAL.confirmations,
         }
 
     def _client_settings(self, pool: int, process: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from demo.base_model import base_model_process, wait_for_folder
 from demo.chaos import Chaos
 from demo.disputer import Disputer, DodgingValidator
 from demo.monitor import RunMonitor
-from demo.network import Network
+from demo.network import LOCAL, Network
 from demo.onboarding import Onboarding
 from demo.plan import POOL, DemoPlan
 from demo.progress import ProgressPrinter, Stop
@@ -163,6 +163,5 @@ class Demo:
 def demo_chain(plan: DemoPlan) -> NetworkConfig:
     """The local network at this run's address, with epochs long enough that a busy machine draws every committee in
     time."""
-    network = NetworkConfig.load("local")
-    suite = network.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})
-    return network.model_copy(update={"rpc_urls": (plan.rpc_url,), "suite": suite})
+    suite = LOCAL.suite.model_copy(update={"epoch_blocks": EPOCH_BLOCKS})
+    return LOCAL.model_copy(update={"rpc_urls": (plan.rpc_url,), "suite": suite})

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from chain.network import NetworkConfig
 from demo.accounts import KeyRing
 from demo.network import Network
 from demo.plan import POOL
@@ -33,3 +34,11 @@ def test_the_trainer_measures_held_out_reward_in_what_the_workers_compute_in(net
     network.start_worker(POOL, network.plan.nodes[0])
     node = json.loads((network.plan.root / "configs" / f"worker-{network.plan.nodes[0].name}.json").read_text())
     assert node["engine"]["dtype"] == told["engine"]["dtype"]
+
+
+def test_every_role_waits_for_as_many_confirmations_as_the_network_asks_for(network: Network) -> None:
+    network.start_worker(POOL, network.plan.nodes[0])
+    network.start_validator(POOL, network.plan.validators[0])
+    network.start_trainer(POOL, Path("base"))
+    told = [json.loads(path.read_text())["confirmations"] for path in (network.plan.root / "configs").iterdir()]
+    assert told == [NetworkConfig.load("local").confirmations] * 3
