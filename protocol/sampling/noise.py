@@ -17,6 +17,7 @@ from protocol.errors import MusterError
 NoiseKey = tuple[int, int, int]
 Floats = npt.NDArray[np.float64]
 Floats32 = npt.NDArray[np.float32]
+Tokens = npt.NDArray[np.int64]
 
 MASK64 = (1 << 64) - 1
 U32 = 2.0**-32
@@ -83,9 +84,8 @@ def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temp
         with np.errstate(divide="ignore", over="ignore"):
             leader = np.argmin(race.noise / race.weights, axis=1)
         # Any token is a valid bound; the sieve's own leader is a tight one.
-        for row, (token, _) in enumerate(race.winners(leader)):
-            tokens[rows.start + row] = token
-            logprobs[rows.start + row] = race.logprob(row, token)
+        tokens[rows], _ = race.winners(leader, race.scores(leader))
+        logprobs[rows] = race.logprobs(tokens[rows])
     return Choices(tokens, logprobs)
 
 
@@ -107,11 +107,10 @@ def verify_choices(
     positions = list(range(first_position, first_position + len(chosen)))
     for rows in _blocks(*matrix.shape):
         race = _Race(matrix[rows], keys[rows], positions[rows], temperature)
-        for row, (token, best) in enumerate(race.winners(chosen[rows])):
-            at = rows.start + row
-            mine = race.exact(row, chosen[at : at + 1])[0]
-            out.gaps[at], out.best[at] = best - mine, token
-            out.logprobs[at] = race.logprob(row, int(chosen[at]))
+        mine = race.scores(chosen[rows])
+        out.best[rows], best = race.winners(chosen[rows], mine)
+        out.gaps[rows] = best - mine
+        out.logprobs[rows] = race.logprobs(chosen[rows])
         out.log_root_sums[rows], out.log_square_sums[rows] = race.moments()
     return out
 
@@ -138,10 +137,14 @@ class _Race:
         # Without the half: a little smaller than u · 2³², so the sieve keeps a little more than it must.
         self.noise = self.raw.astype(np.float32)
 
-    def exact(self, row: int, tokens: npt.NDArray[np.int64]) -> Floats:
-        """Scores of some tokens as the protocol defines them, in float64."""
-        values = self.logits[row, tokens].astype(np.float64) / self.temperature
-        out: Floats = values - np.log(-np.log1p(-_uniform(self.raw[row, tokens])))
+    def scores(self, tokens: Tokens) -> Floats:
+        """The score of one token per row, float64 [B]."""
+        return self._exact(np.arange(len(tokens)), tokens)
+
+    def _exact(self, rows: Tokens, tokens: Tokens) -> Floats:
+        """Scores of tokens[i] in row rows[i] as the protocol defines them, in float64."""
+        values = self.logits[rows, tokens].astype(np.float64) / self.temperature
+        out: Floats = values - np.log(-np.log1p(-_uniform(self.raw[rows, tokens])))
         return out
 
     def moments(self) -> tuple[Floats, Floats]:
@@ -151,31 +154,26 @@ class _Race:
         total = np.log(self.total)
         return np.log(roots) - total / 2, np.log(squares) - 2 * total
 
-    def logprob(self, row: int, token: int) -> float:
-        gap = float(self.logits[row, token]) - float(self.top[row, 0])
-        return gap / self.temperature - float(np.log(self.total[row]))
-
-    def winners(self, bounds: npt.NDArray[np.int64]) -> list[tuple[int, float]]:
-        """(token, score) of each row's winner; bounds[row] is any token of the row, its score bounds the search."""
-        out = []
-        limits = np.empty((len(bounds), 1), dtype=np.float32)
-        for row in range(len(bounds)):
-            score = self.exact(row, bounds[row : row + 1])[0]
-            # E/p ≤ bound, with p relative to the top logit, and 2³² to compare raw numbers.
-            with np.errstate(over="ignore"):
-                bound = np.exp(np.float64(self.top[row, 0]) / self.temperature - score) * SLACK / U32
-            limits[row] = min(bound, float(np.finfo(np.float32).max))
-        near = self.noise <= self.weights * limits
-        for row in range(len(bounds)):
-            candidates = np.flatnonzero(near[row])
-            exact = self.exact(row, candidates)
-            best = int(np.argmax(exact)) if len(exact) else -1
-            out.append((int(candidates[best]), float(exact[best])) if best >= 0 else self._plain(row))
+    def logprobs(self, tokens: Tokens) -> Floats:
+        """ln p of one token per row, float64 [B]."""
+        chosen = self.logits[np.arange(len(tokens)), tokens].astype(np.float64)
+        out: Floats = (chosen - self.top[:, 0]) / self.temperature - np.log(self.total)
         return out
 
-    def _plain(self, row: int) -> tuple[int, float]:
-        exact = self.exact(row, np.arange(self.logits.shape[1]))
-        return int(np.argmax(exact)), float(exact.max())
+    def winners(self, bounds: Tokens, scores: Floats) -> tuple[Tokens, Floats]:
+        """Token and score of each row's winner, the lowest of equals; bounds[row] is any token of the row, whose score,
+        scores[row], bounds the search."""
+        # E/p ≤ bound, with p relative to the top logit, and 2³² to compare raw numbers.
+        with np.errstate(over="ignore"):
+            limits = np.exp(self.top[:, 0].astype(np.float64) / self.temperature - scores) * SLACK / U32
+        limits = np.minimum(limits, np.finfo(np.float32).max).astype(np.float32)
+        rows, tokens = np.nonzero(self.noise <= self.weights * limits[:, None])
+        # The bound is a candidate in any case: rounding must leave no row without one.
+        rows, tokens = np.concatenate([rows, np.arange(len(bounds))]), np.concatenate([tokens, bounds])
+        exact = self._exact(rows, tokens)
+        order = np.lexsort((tokens, -exact, rows))
+        _, first = np.unique(rows[order], return_index=True)
+        return tokens[order][first], exact[order][first]
 
 
 def _matrix(logits: Any, rows: int, temperature: float) -> Floats32:
