@@ -1,11 +1,12 @@
 """`muster node`: what a node operator does, from checking the hardware to taking the stake back."""
 
-from cli.commands import node_stake, node_up, node_work
+from cli.commands import node_rehearse, node_stake, node_up, node_work
 from cli.options import Commands
 
 app = Commands(help="Run a node: register, stake, join, earn, leave.", no_args_is_help=True)
 app.command("up")(node_up.up)
 app.command("check")(node_stake.check)
+app.command("rehearse")(node_rehearse.rehearse)
 app.command("consent")(node_stake.consent)
 app.command("register")(node_stake.register)
 app.command("stake")(node_stake.stake)

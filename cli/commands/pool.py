@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.commands.pool_check import ConfigFile, TermsFileOption, check, refuse_what_cannot_work
+from cli.commands.pool_init import init
 from cli.options import (
     Acting,
     AmountOption,
@@ -42,6 +43,7 @@ ServiceOption = Annotated[
 UrlOption = Annotated[str | None, typer.Option("--url", help="Where the pool's service answers, for everybody to see.")]
 
 app = Commands(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
+app.command()(init)
 app.command()(check)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chain.records import Terms
     from protocol.config import PoolConfig
 
-ConfigFile = Annotated[Path, typer.Option(help="Pool configuration (JSON): model, task, work, checks.")]
+ConfigFile = Annotated[Path, typer.Option(help="Pool configuration (TOML or JSON). [see: muster pool init]")]
 TermsFileOption = Annotated[Path, typer.Option(help="Terms (TOML), or a network that muster has terms for.")]
 
 

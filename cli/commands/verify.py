@@ -7,7 +7,7 @@ import typer
 
 from cli.options import EngineOptions, PoolOption, Reading
 from cli.output import emit, table
-from protocol.errors import ConfigError, IntegrityError, printable
+from protocol.errors import IntegrityError, printable
 
 if TYPE_CHECKING:
     from validator.replay import Opened, Replayed
@@ -27,23 +27,12 @@ def verify(
     ] = False,
 ) -> None:
     """Replay verdicts from public data alone; no key is needed. Exit code 1 if any outcome differs from ours."""
-    from cli.session import deployment_file, deployment_rpc, load_deployment
+    from cli.observer import observer_config
     from protocol.files import user_cache
-    from runtime.process import ProcessConfig
 
-    if look.deployment is None:
-        raise ConfigError("no deployment is named", "pass --deployment FILE")
-    folder = cache or user_cache("verify")
-    config = ProcessConfig(
-        home=folder,
-        cache=folder / "weights",
-        deployment=deployment_file(look.deployment),
-        rpc=tuple(deployment_rpc(load_deployment(look.deployment), look.rpc)),
-        pool=pool,
-        orchestrator=orchestrator,
-        allow_private_sources=allow_private_sources,
-        engine=engine.config(),
-    )
+    home = cache or user_cache("verify")
+    private = allow_private_sources
+    config = observer_config(look, pool, orchestrator, engine.config(), home, home / "weights", private)
     engine.set_threads()
     from validator.replay import replay
 

@@ -1,0 +1,117 @@
+"""`muster pool init`: a configuration in which every field of the models is explained, and which works."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from cli.commands.pool_init import model_config, parameter, pool_config, task_parameters
+from cli.pool_fields import EXPLAINED
+from cli.pool_file import pool_file
+from protocol.config import BF16_CHECKS, PoolConfig
+from protocol.documents import Document, parse_document
+from protocol.errors import ConfigError
+from tests.cli.muster import Muster
+
+TASK = "reasoning_gym/chain_sum"
+
+
+def models(kind: type[Document]) -> Iterator[type[Document]]:
+    """A model and all that its fields hold, whatever union or tuple they are in."""
+
+    def within(annotation: object) -> Iterator[type[Document]]:
+        if isinstance(annotation, type) and issubclass(annotation, Document):
+            yield from models(annotation)
+        for inner in get_args(annotation):
+            yield from within(inner)
+
+    yield kind
+    for field in kind.model_fields.values():
+        yield from within(field.annotation)
+
+
+def folder(path: Path, **config: object) -> Path:
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps({"model_type": "qwen2", **config}))
+    return path
+
+
+def test_every_field_of_the_models_is_explained_and_nothing_else_is() -> None:
+    known = {kind: set(kind.model_fields) for kind in models(PoolConfig)}
+    assert len(known) > 15
+    assert {kind: set(fields) for kind, fields in EXPLAINED.items()} == known
+    assert all(len(text) >= 4 and text.endswith(".") for fields in EXPLAINED.values() for text in fields.values())
+
+
+def test_the_file_holds_every_field_with_its_explanation_bounds_and_default(tmp_path: Path) -> None:
+    config = pool_config(folder(tmp_path / "m"), TASK, {"min_terms": 3}, None)
+    text = pool_file(config, task_parameters(TASK))
+    assert max(map(len, text.splitlines())) <= 120
+    words = " ".join(text.replace("\n# ", "\n").split())
+    lines = text.splitlines()
+    for kind, fields in EXPLAINED.items():
+        for name, explanation in fields.items():
+            assert " ".join(explanation.split()) in words, f"{kind.__name__}.{name}"
+            assert [one for one in lines if one.removeprefix("# ").startswith(f"{name} =") or f"{name}]" in one], name
+    assert (
+        "# Answers to each problem: an advantage compares them. A file holds the product of both. (at least 1;" in text
+    )
+    assert "(above 0; below 1; default 0.5)\nunsure_band = 0.5" in text
+    assert "min_terms = 3\n# max_terms = 6" in text
+
+
+def test_what_is_written_reads_as_what_was_meant(tmp_path: Path) -> None:
+    quoted = 'a "quoted" name \\ ü'
+    config = pool_config(folder(tmp_path / "m"), TASK, {"min_terms": 3, "allow_negation": True}, quoted)
+    read = parse_document(pool_file(config, {}).encode(), PoolConfig, "it", toml=True)
+    assert read == config
+    assert read.digest == config.digest
+
+
+def test_a_commented_table_can_be_switched_on(tmp_path: Path) -> None:
+    text = pool_file(pool_config(folder(tmp_path / "m"), TASK, {}, None), {})
+    lora = "# [train.lora]\n# Their rank. (at least 1; at most 1024; default 16)\n# rank = 16\n"
+    assert lora in text
+    on = text.replace(lora, "[train.lora]\nrank = 8\n")
+    read = parse_document(on.encode(), PoolConfig, "it", toml=True)
+    assert read.train.lora is not None
+    assert read.train.lora.rank == 8
+
+
+def test_dtype_thresholds_and_chat_template_are_the_models_own(tmp_path: Path) -> None:
+    half = folder(tmp_path / "half", torch_dtype="bfloat16")
+    (half / "chat_template.jinja").write_text("{{ messages }}")
+    config = pool_config(half, TASK, {}, None)
+    assert (config.model.dtype, config.model.chat_template, config.name) == ("bfloat16", True, "half")
+    assert config.checks == BF16_CHECKS
+    assert not model_config(folder(tmp_path / "plain", dtype="float32")).chat_template
+    with pytest.raises(ConfigError, match="there is no folder"):
+        model_config(tmp_path / "none")
+    (half / "config.json").write_text("[1]")
+    with pytest.raises(ConfigError, match="not a JSON object"):
+        model_config(half)
+
+
+def test_parameters_are_json_or_text() -> None:
+    assert [parameter(one) for one in ("a=3", "b=0.5", "c=[1, 2]", "d=easy", 'e="3"', "f=x=y")] == [
+        ("a", 3), ("b", 0.5), ("c", [1, 2]), ("d", "easy"), ("e", "3"), ("f", "x=y"),
+    ]  # fmt: skip
+    for wrong in ("a", "=3", "a b=3"):
+        with pytest.raises(ConfigError, match="NAME=VALUE"):
+            parameter(wrong)
+
+
+def test_init_then_check(tmp_path: Path) -> None:
+    muster, out = Muster(tmp_path), tmp_path / "pool.toml"
+    model = folder(tmp_path / "model")
+    order = ("pool", "init", "--model", model, "--out", out)
+    assert "has no parameter `min_turms`" in muster.refused(*order, "--task", TASK, "--param", "min_turms=3")
+    assert not out.exists()
+    made = muster.ok(*order, "--task", TASK, "--param", "min_terms=3", "--json").json
+    assert made["config_hash"] == PoolConfig.load(out).digest.hex()
+    assert (
+        "this pool can work" in muster.ok("pool", "check", "--config", out, "--terms", "local", "--budget", "1000").out
+    )
+    assert "--force" in muster.refused(*order, "--task", TASK)
