@@ -47,11 +47,12 @@ def _told(sender: Connection, parent: int, function: Callable[..., Any], args: A
     die_with_parent(parent)
     os.dup2(2, 1)
     start_logging()
+    answer: tuple[Any, MusterError | None]
     try:
         answer = function(*args, **kwargs), None
     except MusterError as error:
         answer = None, error
     except OSError as error:
-        answer = None, MusterError(f"{first_line(error)}", "check the path, its permissions and the room on its disk")
+        answer = None, MusterError(first_line(error), "check the path, its permissions and the room on its disk")
     sender.send(answer)
     sender.close()
