@@ -110,7 +110,7 @@ def test_engines_are_the_pools_dtype_unless_another_is_written() -> None:
         engines(config, None, None, "abacus", None, None)
 
 
-class Shelf(dict[str, bytes]):
+class ServedObjects(dict[str, bytes]):
     """Objects by key, and a service that serves them as a pool's does."""
 
     def put(self, key: str, data: bytes) -> bool:
@@ -119,11 +119,11 @@ class Shelf(dict[str, bytes]):
 
 
 @pytest.fixture
-def shelf() -> Iterator[tuple[Shelf, str]]:
+def shelf() -> Iterator[tuple[ServedObjects, str]]:
     """(objects, the URL of what serves them)."""
-    objects = Shelf()
+    objects = ServedObjects()
 
-    class Handler(BaseHTTPRequestHandler):
+    class ObjectHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = objects.get(self.path.removeprefix(OBJECTS + "/"))
             self.send_response(200 if body is not None else 404)
@@ -134,7 +134,7 @@ def shelf() -> Iterator[tuple[Shelf, str]]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ObjectHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield objects, f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -142,7 +142,7 @@ def shelf() -> Iterator[tuple[Shelf, str]]:
 
 
 def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
-    muster: Muster, shared_suite: Deployed, shelf: tuple[Shelf, str], tmp_path: Path
+    muster: Muster, shared_suite: Deployed, shelf: tuple[ServedObjects, str], tmp_path: Path
 ) -> None:
     objects, url = shelf
     owner = shared_suite.rich()
