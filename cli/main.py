@@ -19,6 +19,7 @@ from cli.commands import (
     init,
     keys,
     ledger,
+    local_network,
     node,
     pool,
     report,
@@ -67,6 +68,10 @@ app.command("demo")(demo.demo)
 app.command("deploy")(deploy.deploy)
 app.command("doctor")(doctor.doctor)
 app.command("init")(init.init)
+app.command("up")(local_network.up)
+app.command("down")(local_network.down)
+app.command("ps")(local_network.ps)
+app.command("logs")(local_network.logs)
 app.command("status")(status.status)
 app.command("verify")(verify.verify)
 app.command("why")(why.why)

@@ -21,11 +21,13 @@ from protocol.waits import wait_for
 from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.settings import S3Settings
+from trainer.exits import EXIT_DONE, EXIT_UNSTABLE
 
 LOCAL = NetworkConfig.load("local")
 BUCKET = "muster"
 _STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
 EJECTED = 3  # a worker whose node was ejected has nothing left to do
+_LASTING_PAUSE = 60.0
 
 
 class Network:
@@ -96,6 +98,8 @@ class Network:
             "engine": {"name": "transformers", "dtype": self.plan.dtype, "threads": self.plan.trainer_threads},
             "memory": {"row_tokens": self.plan.trainer_row_tokens},
         }
+        if self.plan.metrics_port:
+            values["metrics"] = {"listen": f"127.0.0.1:{self.plan.metrics_port}"}
         self._start_role("trainer", "trainer", values, torch=True)
 
     # ---- Workers and validators
@@ -113,7 +117,7 @@ class Network:
         values = self._client_settings(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
         values["engine"] = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1}
         values["claim_seconds"] = 5
-        self._start_role(name, "worker", values, torch=True, attack=spec.attack, final_exits=frozenset({0, EJECTED}))
+        self._start_role(name, "worker", values, torch=True, attack=spec.attack)
 
     # ---- Shared
 
@@ -131,30 +135,25 @@ class Network:
         more = {"orchestrator": self.plan.http_url, "cache": self.plan.home(process) / "weights", "name": process}
         return self._role_settings(pool, process) | more | {"poll_seconds": 0.4}
 
-    def _start_role(
-        self,
-        name: str,
-        role: str,
-        values: dict[str, Any],
-        torch: bool = False,
-        attack: str = "",
-        final_exits: frozenset[int] = frozenset({0}),
-    ) -> None:
+    def _start_role(self, name: str, role: str, values: dict[str, Any], torch: bool = False, attack: str = "") -> None:
         path = self.plan.write_config(name, values)
         if attack:
             argv = ["-m", f"attacks.{role}", "--attack", attack, "--config", str(path)]
         else:
             argv = ["-m", "cli.main", role, "run", "--config", str(path)]
-        self._start(name, argv, torch, final_exits)
+        self._start(name, argv, torch)
 
-    def _start(
-        self, name: str, argv: list[str], torch: bool = False, final_exits: frozenset[int] = frozenset({0})
-    ) -> None:
+    def _start(self, name: str, argv: list[str], torch: bool = False) -> None:
         env = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
         if torch:
             env |= torch_environment()
         argv, stage = [sys.executable, "-P", *argv], _STAGES.get(name, 2)
-        self.supervisor.start(Child(name, argv, self.plan.log(name), env, final_exits=final_exits, stage=stage))
+        child = Child(
+            name, argv, self.plan.log(name), env, stage=stage, final_exits=final_exits(name, self.plan.lasting)
+        )
+        if self.plan.lasting:
+            child.max_restarts, child.longest_pause = None, _LASTING_PAUSE
+        self.supervisor.start(child)
 
     def _child(self, name: str) -> Child:
         return self.supervisor.children[name]
@@ -168,6 +167,16 @@ class Network:
             wait_for(what, alive, timeout=60, hint=f"see {self._child(child).log_path}", stop=self.stop_requested)
         except MusterError as error:
             raise MusterError(f"{error.what}: {self._child(child).tail(2)}", error.hint) from None
+
+
+def final_exits(name: str, lasting: bool) -> frozenset[int]:
+    """Exit codes after which a process is left alone. In a lasting network an end without a reason of its own is
+    somebody's mistake: what a stray SIGTERM stopped is started again."""
+    role = name.partition("-")[0]
+    if role == "trainer":
+        return frozenset({EXIT_DONE, EXIT_UNSTABLE} if lasting else {EXIT_DONE})
+    ended = frozenset({EJECTED}) if role == "worker" else frozenset[int]()
+    return ended if lasting else ended | {0}
 
 
 def answers(url: str) -> bool:

@@ -12,7 +12,7 @@ from chain.deployment import Deployment
 from chain.suite import Suite
 from demo.accounts import KeyRing, names, voter_names
 from demo.plan import POOL, DemoPlan
-from demo.pool import BUDGET, STAKE, pool_terms
+from demo.pool import STAKE, budget, pool_terms
 from protocol.amounts import GRAINS
 from protocol.config import PoolConfig
 
@@ -48,7 +48,7 @@ class Onboarding:
         """Test tokens minted by governance: stakes, bonds, the pool's budget, and some to spare."""
         suite = self.suite("deployer")
         bond = suite.seats.bond()
-        amounts = {"owner": BUDGET + SPARE}
+        amounts = {"owner": budget(self.plan.steps) + SPARE}
         amounts |= {f"operator-{name}": STAKE + SPARE for name in self.plan.members}
         amounts |= {f"validator-{v.name}": v.seats * bond + SPARE for v in self.plan.validators}
         each(lambda item: suite.token.mint(self.ring[item[0]].address, item[1]).send(), amounts.items())
@@ -80,7 +80,7 @@ class Onboarding:
         suite = self.suite("owner")
         blocks = suite.seats.epoch_blocks()
         suite.client.wait_for_block((suite.client.head().number // blocks + 1) * blocks)
-        pool = suite.pools.create_pool(pool_terms(config, self.plan.patience), BUDGET).send()
+        pool = suite.pools.create_pool(pool_terms(config, self.plan.patience), budget(self.plan.steps)).send()
         suite.court.set_service(pool, self.ring["service"].address).send()
         suite.court.announce_service(pool, self.plan.http_url).send()
         each(lambda name: self._join(pool, name), self.plan.members)

@@ -68,7 +68,7 @@ class DemoPlan:
     nodes: tuple[NodeSpec, ...]
     validators: tuple[ValidatorSpec, ...]
     absentee: str = "dave"
-    """A registered node without a process, which hands in a file that it never uploads."""
+    """A registered node without a process, which hands in a file that it never uploads; empty for none."""
     chain_id: int = 31337
     dtype: str = "float32"
     """What workers, validators and the evaluation compute in."""
@@ -77,11 +77,15 @@ class DemoPlan:
     """How many tokens are trained at once: what the trainer's memory grows with."""
     patience: int = 1
     """How much longer than the demo's the pool's windows are, and the wait for something to move."""
+    lasting: bool = False
+    """Whether processes are restarted for ever."""
+    metrics_port: int = 0
+    """Where Prometheus may scrape the trainer, 0 for nowhere."""
 
     @property
     def members(self) -> list[str]:
         """Names of all nodes that join the pool."""
-        return [*(node.name for node in self.nodes), self.absentee]
+        return [*(node.name for node in self.nodes), *([self.absentee] if self.absentee else [])]
 
     @property
     def rpc_url(self) -> str:

@@ -8,6 +8,8 @@ from protocol.training import TrainConfig
 from trainer.tiny_model import tiny_model_config
 
 BUDGET = 2_000 * GRAINS
+STEP_BUDGET = 4 * GRAINS
+"""The most that one step's files can cost, with room: full length, every fee."""
 STAKE = 200 * GRAINS
 RATE = GRAINS // 10_000
 FEE = GRAINS // 100
@@ -26,6 +28,11 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
         work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
         train=TrainConfig(steps=steps, files_per_step=4, async_level=2),
     )
+
+
+def budget(steps: int) -> int:
+    """What the pool's owner escrows, in grains."""
+    return max(BUDGET, steps * STEP_BUDGET)
 
 
 def pool_terms(config: PoolConfig, patience: int = 1) -> Terms:

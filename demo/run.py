@@ -21,6 +21,7 @@ from demo.plan import POOL, DemoPlan
 from demo.progress import ProgressPrinter, Stop
 from demo.results import Outcome, write_results
 from demo.settlement import settle_accounts
+from engines.runtime import vllm_installed
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 
@@ -41,7 +42,7 @@ class Demo:
         self.plan, self.config, self.keep, self.chaos = plan, config, keep, chaos
         self.stop, self.progress = Stop(), ProgressPrinter()
         self.say = self.progress.say
-        if all(node.engine != "vllm" for node in self.plan.nodes):
+        if not vllm_installed() and all(node.engine != "vllm" for node in self.plan.nodes):
             self.say("vLLM is not installed here: workers and validators use transformers")
         self.ring = KeyRing(self.plan.root / "keys")
         self.network = Network(self.plan, self.ring, self.progress.notice, self.stop)

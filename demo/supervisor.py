@@ -16,27 +16,32 @@ from protocol.errors import MusterError
 from runtime.process import die_with_parent
 
 log = logging.getLogger("muster.supervisor")
-_MAX_BACKOFF = 10.0
+_LONGEST_PAUSE = 10.0
 _HEALTHY_AFTER = 30.0
 
 
 @dataclass
 class Child:
-    """One supervised process. A child that fails `max_restarts` times in a row ends the run; `final_exits` are exit
-    codes after which it has finished its work and is left alone. Children of a later `stage` need those of earlier ones
-    and are stopped before them."""
+    """One supervised process. A child that fails `max_restarts` times in a row ends the run (None: it is tried for
+    ever); `longest_pause` bounds the growing pauses between its restarts, in seconds. `final_exits` are exit codes
+    after which it has finished its work and is left alone. Children of a later `stage` need those of earlier ones and
+    are stopped before them. `since`: Unix time of its last start or end; `exit_code` of its last end."""
 
     name: str
     argv: list[str]
     log_path: Path
     env: Mapping[str, str] = field(default_factory=dict)
-    max_restarts: int = 5
+    max_restarts: int | None = 5
+    longest_pause: float = _LONGEST_PAUSE
     final_exits: frozenset[int] = frozenset({0})
     stage: int = 0
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     log_start: int = 0
     failures: int = 0
+    restarts: int = 0
+    since: float = 0.0
+    exit_code: int | None = None
     restart_at: float | None = None
     finished: bool = False
 
@@ -57,7 +62,7 @@ class Child:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        self.started, self.restart_at = time.monotonic(), None
+        self.started, self.restart_at, self.since = time.monotonic(), None, time.time()
         return self.process
 
     def terminate(self) -> None:
@@ -108,6 +113,7 @@ class Supervisor:
             if child.restart_at is not None:
                 if now >= child.restart_at:
                     child.start()
+                    child.restarts += 1
                     self.notice(f"{child.name} restarted (pid {child.pid})")
                 continue
             code = child.process.poll()
@@ -118,19 +124,20 @@ class Supervisor:
             self._died(child, code, now)
 
     def _died(self, child: Child, code: int, now: float) -> None:
+        child.exit_code, child.since = code, time.time()
         if code in child.final_exits:
             child.finished = True
             self.notice(f"{child.name} finished (exit {code})")
             return
         child.failures += 1
-        if child.failures > child.max_restarts:
+        if child.max_restarts is not None and child.failures > child.max_restarts:
             raise MusterError(
                 f"{child.name} failed {child.failures} times in a row (exit {code}): {child.tail(3)}",
                 f"see {child.log_path}",
             )
-        pause = min(0.5 * 2 ** (child.failures - 1), _MAX_BACKOFF)
+        pause = restart_pause(child.failures, child.longest_pause)
         child.restart_at = now + pause
-        self.notice(f"{child.name} died ({_exit_text(code)}), restart in {pause:.1f} s")
+        self.notice(f"{child.name} died ({exit_text(code)}), restart in {pause:.1f} s")
 
     def kill(self, name: str) -> None:
         """SIGKILL one child, as a power cut would; `check` restarts it."""
@@ -138,13 +145,14 @@ class Supervisor:
         if process is not None:
             process.kill()
 
-    def stop(self, grace: float = 15.0) -> None:
+    def stop(self, grace: float = 15.0, only: Callable[[Child], bool] = lambda _: True) -> None:
         """SIGTERM stage by stage, the latest stage first, each stage at once; SIGKILL for what is left after `grace`
-        seconds."""
-        for child in self.children.values():
+        seconds. `only`: which children."""
+        chosen = [child for child in self.children.values() if only(child)]
+        for child in chosen:
             child.finished = True
-        for stage in sorted({child.stage for child in self.children.values()}, reverse=True):
-            alive = [child for child in self.children.values() if child.stage == stage and child.pid is not None]
+        for stage in sorted({child.stage for child in chosen}, reverse=True):
+            alive = [child for child in chosen if child.stage == stage and child.pid is not None]
             for child in alive:
                 child.terminate()
             end = time.monotonic() + grace
@@ -153,5 +161,11 @@ class Supervisor:
                     self.notice(f"{child.name} did not stop within {grace:.0f} s and was killed")
 
 
-def _exit_text(code: int) -> str:
+def restart_pause(failures: int, longest: float) -> float:
+    """Seconds until the next start of what failed `failures` times in a row: half a second, doubled each time."""
+    return min(0.5 * 2.0 ** min(failures - 1, 16), longest)
+
+
+def exit_text(code: int) -> str:
+    """How a process ended, in words."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"

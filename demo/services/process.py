@@ -20,17 +20,19 @@ def claim(port: int, what: str) -> None:
         raise ConfigError(f"port {port} for {what} is in use", "stop what uses it or choose another --port") from None
 
 
-def lock_folder(folder: Path, what: str) -> FileLock:
+def lock_folder(folder: Path, what: str, option: str = "--data") -> FileLock:
     """Take `folder` for this process alone, until the returned lock is released or the process ends. Waits three
-    seconds for a predecessor. Raises ConfigError."""
+    seconds for a predecessor. `option` names the folder on the command line. Raises ConfigError."""
     lock = FileLock(folder / "lock", timeout=3)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock.acquire(poll_interval=0.1)
     except Timeout:
-        raise ConfigError(f"{folder} is in use by another {what}", "stop that one or choose another --data") from None
+        raise ConfigError(
+            f"{folder} is in use by another {what}", f"stop that one or choose another {option}"
+        ) from None
     except OSError as error:
-        raise ConfigError(f"cannot write {folder}: {error.strerror}", "choose another --data") from None
+        raise ConfigError(f"cannot write {folder}: {error.strerror}", f"choose another {option}") from None
     return lock
 
 

@@ -1,0 +1,1 @@
+"""A local network that outlives its terminal: `muster up`, `muster ps`, `muster logs`, `muster down`."""
