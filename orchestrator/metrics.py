@@ -9,6 +9,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import REGISTRY, Collector
 from starlette.types import Scope
 
+from orchestrator.alarm_gauges import alarm_gauges
 from orchestrator.liveness import node_state
 from orchestrator.service import Service
 
@@ -40,6 +41,7 @@ class _Run(Collector):
         service = self._service
         state, now = service.watch.state, service.clock()
         pool = service.watch.pool(state)
+        yield from alarm_gauges(service.watch, service.beats(), now)
         flight = service.leases.in_flight()
         yield GaugeMetricFamily("muster_head_block", "Block up to which the chain is followed.", state.head)
         yield GaugeMetricFamily(

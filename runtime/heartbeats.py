@@ -7,6 +7,7 @@ from typing import Literal
 
 from protocol.api.work import MAX_WAITS, HeartbeatRequest, WaitLine
 from protocol.errors import MusterError, printable
+from protocol.version import VERSION
 from protocol.waits import WAITS
 from runtime.orchestrator_client import OrchestratorClient
 
@@ -28,6 +29,7 @@ def heartbeat(
     return HeartbeatRequest(
         role=role,
         name=name,
+        version=VERSION,
         engine=printable(engine, 63),
         phase=printable(phase, 63),
         step=step,
