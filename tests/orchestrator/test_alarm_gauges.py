@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,9 @@ def beat(desk: Desk, age: float = 1.0, **fields: object) -> Beat:
         ({"version": "0.0.1"}, "muster_processes_behind{worker}"),
     ],
 )
-def test_a_heartbeat_that_tells_of_trouble_is_counted(desk: Desk, fields: dict[str, object], changed: str) -> None:
+def test_a_heartbeat_that_tells_of_trouble_is_counted(desk: Desk, fields: dict[str, Any], changed: str) -> None:
     well = gauges(desk, {NODE: beat(desk, phase="generating", role=fields.get("role", "worker"))})
-    ill = gauges(desk, {NODE: beat(desk, **fields)})
+    ill = gauges(desk, {NODE: beat(desk, 1.0, **fields)})
     assert {name for name in ill if ill[name] != well[name]} == {changed}
     assert ill[changed] == 1
 
