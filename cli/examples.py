@@ -15,6 +15,7 @@ EXAMPLES = {
     "logs": "muster logs trainer -f",
     "status": "muster status --orchestrator https://pool.example",
     "verify": "muster verify 17 33 --deployment deployment.json --orchestrator https://pool.example",
+    "watch": "muster watch --config watch.toml",
     "why": "muster why 17 --pool 1 --deployment deployment.json",
     "keys create": "muster keys create --keystore operator.json",
     "keys import": "muster keys import --keystore old.json",

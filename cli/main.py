@@ -28,6 +28,7 @@ from cli.commands import (
     trainer,
     validator,
     verify,
+    watch,
     why,
 )
 from cli.examples import add_examples
@@ -74,6 +75,7 @@ app.command("ps")(local_network.ps)
 app.command("logs")(local_network.logs)
 app.command("status")(status.status)
 app.command("verify")(verify.verify)
+app.command("watch")(watch.watch)
 app.command("why")(why.why)
 app.add_typer(keys.app, name="keys")
 app.add_typer(data.app, name="data")

@@ -17,8 +17,8 @@ _HEARD = (NodeState.HEALTHY, NodeState.UNHEALTHY)
 _ROLES = ("worker", "validator", "trainer")
 
 
-def alarm_gauges(watch: Watch, beats: Mapping[str, Beat], now: float) -> Iterator[Metric]:
-    """Of the pool that `watch` follows; `now` in Unix seconds."""
+def alarm_gauges(watch: Watch, beats: Mapping[str, Beat], steps: int, now: float) -> Iterator[Metric]:
+    """Of the pool that `watch` follows, which is to make `steps` policy steps; `now` in Unix seconds."""
     state = watch.state
     if watch.moved is not None:
         age = max(0.0, now - watch.moved)
@@ -27,7 +27,7 @@ def alarm_gauges(watch: Watch, beats: Mapping[str, Beat], now: float) -> Iterato
     pool = watch.pool(state)
     if pool is None:
         return
-    if pool.steps:
+    if pool.steps and pool.step < steps:
         age = max(0.0, now - pool.steps[-1].time)
         yield GaugeMetricFamily("muster_step_age_seconds", "Since the newest policy step was published.", age)
     standings = Count(standing_of(account).value for (of, _), account in state.accounts.items() if of == pool.pool)

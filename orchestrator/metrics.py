@@ -41,7 +41,7 @@ class _Run(Collector):
         service = self._service
         state, now = service.watch.state, service.clock()
         pool = service.watch.pool(state)
-        yield from alarm_gauges(service.watch, service.beats(), now)
+        yield from alarm_gauges(service.watch, service.beats(), service.config.train.steps, now)
         flight = service.leases.in_flight()
         yield GaugeMetricFamily("muster_head_block", "Block up to which the chain is followed.", state.head)
         yield GaugeMetricFamily(

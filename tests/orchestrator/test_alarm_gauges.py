@@ -17,10 +17,10 @@ from tests.orchestrator.conftest import Desk
 NODE = "0x" + "ab" * 20
 
 
-def gauges(desk: Desk, beats: dict[str, Beat] | None = None) -> dict[str, float]:
+def gauges(desk: Desk, beats: dict[str, Beat] | None = None, steps: int = 4) -> dict[str, float]:
     """Sample, with its label's value in braces → its value."""
     found = {}
-    for family in alarm_gauges(desk.watch, beats or {}, desk.now):
+    for family in alarm_gauges(desk.watch, beats or {}, steps, desk.now):
         for one in family.samples:
             label = next(iter(one.labels.values()), "")
             found[f"{one.name}{{{label}}}" if label else one.name] = one.value
@@ -66,6 +66,7 @@ def test_a_chain_without_new_blocks_and_a_run_without_new_steps_grow_old(desk: D
     found = gauges(desk)
     assert found["muster_head_age_seconds"] == 300.0
     assert found["muster_step_age_seconds"] == desk.now - desk.watch.state.pools[1].steps[-1].time
+    assert "muster_step_age_seconds" not in gauges(desk, steps=0), "a run that is over waits for nothing"
 
 
 def frozen(state: State) -> None:

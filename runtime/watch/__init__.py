@@ -1,0 +1,1 @@
+"""`muster watch`: sees faults of one participant from outside of its process, for Prometheus and webhooks."""

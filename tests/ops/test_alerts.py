@@ -1,0 +1,162 @@
+"""Every alert fires at its fault and is quiet without it, and reads metrics that there are."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from runtime.watch.alarms import NAMES
+from runtime.watch.config import WatchConfig
+from runtime.watch.facts import Facts, WatchedPool
+from runtime.watch.main import Watcher, WatchGauges
+from tests.orchestrator.conftest import Desk, desk
+from trainer.metrics.catalogue import HELP
+
+__all__ = ["desk"]
+OPS = Path(__file__).parents[2] / "ops"
+RULES = sorted((OPS / "prometheus" / "rules").glob("*.yml"))
+DASHBOARDS = sorted((OPS / "grafana" / "dashboards").glob("*.json"))
+METRIC = re.compile(r"\bmuster_[a-z0-9_]+")
+
+SLOW = 'muster_request_seconds_bucket{le="%s"}'
+FAULTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "MusterServiceDown": ({'up{job="muster-service"}': "0x40"}, {'up{job="muster-service"}': "1x40"}),
+    "MusterTrainerDown": ({'up{job="muster-trainer"}': "0x40"}, {'up{job="muster-trainer"}': "1x40"}),
+    "MusterWatchDown": ({"muster_watch_looked_seconds": "0x40"}, {"muster_watch_looked_seconds": "0+15x40"}),
+    "MusterServiceChainTrouble": ({"muster_chain_trouble": "1x40"}, {"muster_chain_trouble": "0x40"}),
+    "MusterServiceHeadOld": ({"muster_head_age_seconds": "121x40"}, {"muster_head_age_seconds": "4x40"}),
+    "MusterLedgerDiffers": ({"muster_ledger_differences": "1x40"}, {"muster_ledger_differences": "0x40"}),
+    "MusterServerErrors": (
+        {'muster_request_seconds_count{status="5xx"}': "0+1x40"},
+        {'muster_request_seconds_count{status="5xx"}': "3x40", 'muster_request_seconds_count{status="2xx"}': "0+9x40"},
+    ),
+    "MusterServiceSlow": (
+        {SLOW % "0.5": "0+1x40", SLOW % "2.5": "0+9x40", SLOW % "+Inf": "0+9x40"},
+        {SLOW % "0.5": "0+9x40", SLOW % "2.5": "0+9x40", SLOW % "+Inf": "0+9x40"},
+    ),
+    "MusterStepOld": ({"muster_step_age_seconds": "3601x40"}, {"muster_step_age_seconds": "900x40"}),
+    "MusterOthersInTrouble": (
+        {'muster_processes_in_trouble{role="worker"}': "2x40"},
+        {'muster_processes_in_trouble{role="worker"}': "0x40"},
+    ),
+    "MusterOthersBehind": (
+        {'muster_processes_behind{role="worker"}': "1x60"},
+        {'muster_processes_behind{role="worker"}': "0x60"},
+    ),
+    "MusterNodesFrozen": ({'muster_nodes{standing="frozen"}': "1x40"}, {'muster_nodes{standing="member"}': "9x40"}),
+    "MusterSlashed": (
+        {'muster_slashes_total{kind="node"}': "0x20 1x20"},
+        {'muster_slashes_total{kind="node"}': "5x40"},
+    ),
+    "MusterDisputeOpen": ({"muster_disputes_open": "1x40"}, {"muster_disputes_open": "0x40"}),
+    "MusterNobodyWorks": ({'muster_processes{role="worker"}': "0x60"}, {'muster_processes{role="worker"}': "1x60"}),
+    "MusterTrainerIdle": ({"muster_trainer_idle_share": "0.8x140"}, {"muster_trainer_idle_share": "0.1x140"}),
+    "MusterPolicyDrifts": ({"muster_trainer_mismatch": "0.1x60"}, {"muster_trainer_mismatch": "0.0001x60"}),
+    "MusterLettersWait": ({"muster_watch_letters": "50x60"}, {"muster_watch_letters": "1x60"}),
+}
+"""Alert → series (values every 15 s) with the fault and without."""
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for path in RULES for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+
+
+def series(fault: bool) -> dict[str, dict[str, str]]:
+    out = {alert: given[0 if fault else 1] for alert, given in FAULTS.items()}
+    for rule in rules():
+        if rule["expr"].startswith("muster_watch_alarm"):
+            out[rule["alert"]] = {rule["expr"].removesuffix(" == 1"): "1x40" if fault else "0x40"}
+    return out
+
+
+def test_every_alert_has_a_fault_and_every_alarm_an_alert() -> None:
+    alerts = [rule["alert"] for rule in rules()]
+    assert len(alerts) == len(set(alerts))
+    assert set(alerts) == set(series(True))
+    watched = re.findall(r'muster_watch_alarm\{alarm="([a-z_]+)"\}', " ".join(rule["expr"] for rule in rules()))
+    assert sorted(watched) == sorted(NAMES)
+
+
+def test_every_alert_says_what_to_do() -> None:
+    for rule in rules():
+        assert set(rule["annotations"]) == {"summary", "cure"}, rule["alert"]
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+
+
+@pytest.mark.parametrize("fault", [True, False])
+def test_alerts_fire_at_their_faults_alone(fault: bool, tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    tests = []
+    for alert, given in series(fault).items():
+        expected = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}}) or vector(0)'
+        sample = {"labels": "{}", "value": 1 if fault else 0}
+        tests.append(
+            {
+                "interval": "15s",
+                "name": alert,
+                "input_series": [{"series": name, "values": values} for name, values in given.items()],
+                "promql_expr_test": [
+                    {"expr": expected, "eval_time": "33m" if "x140" in str(given) else "10m", "exp_samples": [sample]}
+                ],
+            }
+        )
+    document = {"rule_files": [str(path) for path in RULES], "evaluation_interval": "15s", "tests": tests}
+    path = tmp_path / "tests.yml"
+    path.write_text(yaml.safe_dump(document))
+    done = subprocess.run(
+        [promtool, "test", "rules", str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def exposed(desk: Desk, home: Path) -> set[str]:
+    """Every metric that service, watch and trainer expose, by the names that queries use."""
+    desk.watch.refresh()
+    service = desk.http.get("/metrics").text
+    watched = str(next(iter(desk.watch.state.accounts))[1])
+    config = WatchConfig.model_validate(
+        {"home": home, "deployment": "d", "rpc": ["http://r"], "pool": 1, "orchestrator": "http://s", "node": watched}
+    )
+    watcher = Watcher(config)
+    pool = WatchedPool(stake=1, least_stake=1)
+    watcher.facts = Facts(now=1.0, free={"home": 1}, transactions_left={"node": 1}, pool=pool)
+    registry = CollectorRegistry()
+    registry.register(WatchGauges(watcher))
+    text = service + generate_latest(registry).decode()
+    families = list(text_string_to_metric_families(text))
+    names = {sample.name for family in families for sample in family.samples}
+    # What has labels has no sample before its first event, but its family is there.
+    ends = {"counter": ("_total",), "histogram": ("_count", "_bucket")}
+    names |= {family.name + end for family in families for end in ends.get(family.type, ("",))}
+    return names | {f"muster_trainer_{name}" for name in HELP}
+
+
+def test_rules_and_dashboards_read_metrics_that_there_are(desk: Desk, tmp_path: Path) -> None:
+    there = exposed(desk, tmp_path)
+    there |= {"muster_ledger_differences"}  # only with an indexer, which compares with real contracts
+    for path in (*RULES, *DASHBOARDS):
+        read = set(METRIC.findall(path.read_text()))
+        assert read, path
+        assert read <= there, path
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_a_dashboard_is_well_formed(path: Path) -> None:
+    board = json.loads(path.read_text())
+    assert board["uid"] == path.stem
+    sources = yaml.safe_load((OPS / "grafana/provisioning/datasources/muster.yml").read_text())["datasources"]
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    for panel in board["panels"]:
+        assert panel["datasource"]["uid"] == sources[0]["uid"]
+        assert all(target["expr"] for target in panel["targets"])
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
