@@ -121,7 +121,7 @@ def test_an_event_or_url_that_there_is_not_is_refused(tmp_path: Path) -> None:
 def served(status: int, location: str = "") -> Iterator[tuple[str, list[str]]]:
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class HookHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             asked.append(self.path)
@@ -134,7 +134,7 @@ def served(status: int, location: str = "") -> Iterator[tuple[str, list[str]]]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HookHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", asked
     server.shutdown()
