@@ -37,6 +37,7 @@ class Network:
         self.plan, self.ring, self.stop_requested = plan, ring, stop
         self.supervisor = Supervisor(notice)
         self.config_path = plan.root / "pool.json"
+        self.worker_isolation = {"isolation": "none"}  # our own processes on our own machine
 
     def check(self) -> None:
         """Restart what died. Raises KeyboardInterrupt once a person wants to stop, MusterError when a process keeps
@@ -117,6 +118,7 @@ class Network:
         values = self._client_settings(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
         values["engine"] = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1}
         values["claim_seconds"] = 5
+        values |= self.worker_isolation
         self._start_role(name, "worker", values, torch=True, attack=spec.attack)
 
     # ---- Shared

@@ -2,12 +2,18 @@
 
 from pydantic import Field
 
+from runtime.isolation.policy import MIB, Wanted
 from runtime.process import KeyConfig, ProcessConfig
 
 
 class WorkerConfig(ProcessConfig):
-    """`node` is the node key: it signs submissions and pays their gas. Pay vested is claimed every `claim_seconds`."""
+    """`node` is the node key: it signs submissions and pays their gas. Pay vested is claimed every `claim_seconds`.
+    `isolation`: how it is kept apart from this machine (docs/isolation.md); containers run `isolation_image`, named by
+    its digest; `isolation_memory`: bytes, None for no limit."""
 
     node: KeyConfig
     claim_seconds: float = Field(30.0, gt=0)
     heartbeat_seconds: float = Field(5.0, gt=0, le=60)
+    isolation: Wanted = "auto"
+    isolation_image: str = ""
+    isolation_memory: int | None = Field(None, ge=512 * MIB)

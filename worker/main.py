@@ -4,10 +4,13 @@ from pathlib import Path
 
 from runtime.process import Daemon, start
 from worker.config import WorkerConfig
+from worker.isolation import enter
 
 
 def run(config_path: Path) -> None:
-    """Work until SIGINT or SIGTERM, the pool's end (exit code 0) or the node's ejection (exit code 3)."""
+    """Work, isolated as the configuration says, until SIGINT or SIGTERM, the pool's end (exit code 0) or the node's
+    ejection (exit code 3)."""
+    enter(config_path)
     start(config_path, WorkerConfig, _build)
 
 

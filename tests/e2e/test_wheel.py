@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import venv
@@ -13,27 +12,16 @@ import pytest
 
 from chain.abi import CONTRACTS
 from engines.runtime import intel_openmp
+from tests.e2e.building import ARTIFACTS, build_wheel
 from tools.import_law import BELOW_CLI
-from tools.setup import DASHBOARD_LIBRARIES
 from tools.sources import ROOT, tracked
 
 PACKAGED = {*BELOW_CLI, "cli", "attacks"}
-ARTIFACTS = {f"contracts/out/{name}.sol/{name}.json" for name in CONTRACTS}
-ARTIFACTS |= {f"orchestrator/static/vendor/{name}" for name in DASHBOARD_LIBRARIES}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the sources: setuptools leaves files in the folder that it builds from."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for path in (*tracked(ROOT), *(ROOT / name for name in ARTIFACTS)):
-        copy = folder / "source" / path.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, "-w", str(folder), str(folder / "source")], check=True, timeout=200)
-    (built,) = folder.glob("*.whl")
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_holds_every_file_of_the_rooms_the_compiled_contracts_and_the_pages_libraries(wheel: Path) -> None:

@@ -1,0 +1,106 @@
+"""What an isolated program may see and use. Pure: each mode turns a policy and an argv into a command line."""
+
+import re
+from enum import Enum
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from protocol.documents import Document
+
+MIB = 1 << 20
+NOBODY = 65534
+DIGEST = re.compile(r"(?:[a-z0-9][a-z0-9._:/-]*@)?sha256:[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Mode(Enum):
+    """How a program is kept apart."""
+
+    PODMAN = "podman"
+    DOCKER = "docker"
+    BUBBLEWRAP = "bubblewrap"
+    PLAIN = "plain"
+
+    @property
+    def is_container(self) -> bool:
+        return self in (Mode.PODMAN, Mode.DOCKER)
+
+
+class Network(Enum):
+    """NONE: nothing but a loopback interface of its own. OUTBOUND: an own network with a way out, where the mode can
+    make one (containers); the host's otherwise. HOST: the host's, with its loopback and abstract sockets."""
+
+    NONE = "none"
+    OUTBOUND = "outbound"
+    HOST = "host"
+
+
+class Mount(Document):
+    """A host's file or folder as the program sees it. Absolute paths; `target` is `source` unless it is given."""
+
+    source: Path
+    target: Path
+    writable: bool = False
+
+    @classmethod
+    def same(cls, path: Path, writable: bool = False) -> Self:
+        """At the same path inside as outside."""
+        return cls(source=path, target=path, writable=writable)
+
+    @field_validator("source", "target")
+    @classmethod
+    def _plain_path(cls, path: Path) -> Path:
+        # a colon or a comma would begin another field of a container engine's mount option
+        if not path.is_absolute() or ".." in path.parts or not str(path).isprintable() or set(str(path)) & set(':,"'):
+            raise ValueError(f"{str(path)!r} is not an absolute path without `..`, colon, comma and quote")
+        return path
+
+
+class IsolationPolicy(Document):
+    """The defaults are for code of strangers. `memory`, `scratch` (the size of /tmp and of /dev/shm each): bytes, of
+    all processes together where the mode can count them so; `cpus`: processors; `seconds`: wall clock, None for ever.
+    `devices` are paths under /dev; `gpu`: the machine's NVIDIA devices. `user`: the user id to be, for which the caller
+    must be root; None: the caller's. `environment` is all that there is."""
+
+    network: Network = Network.NONE
+    memory: int | None = Field(1024 * MIB, ge=16 * MIB)
+    cpus: float | None = Field(1.0, gt=0, le=1024)
+    processes: int = Field(256, ge=1, le=1 << 20)
+    open_files: int = Field(1024, ge=16, le=1 << 20)
+    scratch: int = Field(256 * MIB, ge=MIB)
+    seconds: float | None = Field(None, gt=0)
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[Path, ...] = ()
+    gpu: bool = False
+    environment: dict[str, str] = Field(default_factory=dict)
+    folder: Path = Path("/tmp")
+    user: int | None = Field(None, ge=1)
+
+    @field_validator("environment")
+    @classmethod
+    def _names(cls, values: dict[str, str]) -> dict[str, str]:
+        for name, value in values.items():
+            if not _NAME.fullmatch(name) or "\0" in value or "\n" in value:
+                raise ValueError(f"{name!r} is no name of a variable, or its value has more than one line")
+        return values
+
+    @field_validator("devices")
+    @classmethod
+    def _under_dev(cls, devices: tuple[Path, ...]) -> tuple[Path, ...]:
+        for path in devices:
+            if path.parts[:2] != ("/", "dev") or len(path.parts) < 3 or ".." in path.parts or ":" in str(path):
+                raise ValueError(f"{path} is no device under /dev")
+        return devices
+
+    @model_validator(mode="after")
+    def _scratch_fits(self) -> Self:
+        # files in memory count as memory: when they fill it, the kernel ends the program instead of refusing a write
+        if self.memory is not None and 2 * self.scratch > self.memory:
+            raise ValueError("`scratch` is more than half of `memory`")
+        return self
+
+
+Wanted = Literal["auto", "container", "bubblewrap", "none"]
+"""What a configuration asks for. auto: the strongest mode that works here."""
