@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 
 from protocol.documents import Document, load_document
 from protocol.errors import ConfigError
+from runtime.isolation.policy import Wanted
 
 Role = Literal["operator", "validator", "owner"]
 ROLES: tuple[Role, ...] = ("operator", "validator", "owner")
@@ -37,7 +38,8 @@ class ProfileEngine(Document):
 class Profile(Document):
     """`service`: the URL of the pool's service. `key` holds the money: an operator's stake and pay, a validator's bonds
     and fees, an owner's budget. `node` signs an operator's files, `voters` vote for a validator's seats, one each;
-    `service_key` signs an owner's upload receipts. Relative paths start at the profile's folder."""
+    `service_key` signs an owner's upload receipts. `isolation`: how an operator's worker is kept apart from the
+    machine; containers run `isolation_image`, named by its digest. Relative paths start at the profile's folder."""
 
     role: Role
     deployment: Path | None = None
@@ -52,6 +54,8 @@ class Profile(Document):
     service_key: ProfileKey | None = None
     engine: ProfileEngine = ProfileEngine()
     allow_private_sources: bool = False
+    isolation: Wanted = "auto"
+    isolation_image: str = ""
 
     @field_validator("rpc", "service")
     @classmethod

@@ -60,6 +60,7 @@ def option_values(profile: "Profile") -> dict[str, Value]:
         "orchestrator": profile.service,
         "keystore": profile.key.keystore,
         "password_file": profile.key.password_file,
+        "isolation_image": profile.isolation_image or None,
     }
     if profile.role == "operator" and profile.node:
         found |= {"node_keystore": profile.node.keystore, "node_password_file": profile.node.password_file}

@@ -49,6 +49,8 @@ def _lines(
     yield f"cache = {_quoted(str(cache))}"
     yield "# Let URLs that others choose lead into private networks: for networks on one machine only."
     yield "allow_private_sources = false"
+    if role == "operator":
+        yield from _isolation_lines()
     yield from _key_lines("key", role, _KEY[role])
     if role == "operator":
         yield from _key_lines("node", "node", "It signs the node's files and pays their gas.")
@@ -66,6 +68,13 @@ def _key_lines(table: str, name: str, what: str, many: bool = False) -> Iterator
     yield f"[[{table}]]" if many else f"[{table}]"
     yield f'keystore = "keys/{name}.json"'
     yield f'password_file = "keys/{name}.password"'
+
+
+def _isolation_lines() -> Iterator[str]:
+    yield "# How the worker is kept apart from this machine: container, bubblewrap, none, or auto (what works best)."
+    yield 'isolation = "auto"'
+    yield "# The image that containers run, as NAME@sha256:… or sha256:…; without one there is no container."
+    yield _maybe("isolation_image", None)
 
 
 def _engine_lines() -> Iterator[str]:

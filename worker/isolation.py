@@ -18,7 +18,7 @@ from runtime.isolation import launch
 from runtime.isolation.choose import Choice, choose
 from runtime.isolation.claims import claims
 from runtime.isolation.host import python_mounts
-from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Mount, Network
+from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 from runtime.logs import start_logging
 from runtime.process import make_home
 from worker.config import WorkerConfig
@@ -38,7 +38,9 @@ def enter(config_path: Path) -> None:
     config = load_document(config_path, WorkerConfig)
     choice = choose(config.isolation, config.isolation_image)
     policy = worker_policy(absolute(config), choice.mode)
-    announce(config, choice, policy)
+    unprotected = choice.mode is Mode.PLAIN and config.isolation != "none"
+    for line in words(choice, policy):
+        log.log(logging.WARNING if unprotected else logging.INFO, "isolation: %s", line)
     if choice.mode is Mode.PLAIN:
         return
     make_home(config.home)
@@ -50,13 +52,10 @@ def enter(config_path: Path) -> None:
     sys.exit(launch.run(launch.Launch(choice.mode, policy, argv, config.isolation_image)))
 
 
-def announce(config: WorkerConfig, choice: Choice, policy: IsolationPolicy) -> None:
-    """Say the mode, why not a stronger one, and what it protects; a warning if that is nothing."""
-    for mode, why in choice.why_not.items():
-        log.info("isolation: not %s: %s", mode.value, why)
-    level = logging.WARNING if choice.mode is Mode.PLAIN and config.isolation != "none" else logging.INFO
-    for line in (choice.mode.value, *claims(choice.mode, policy, choice.accounting).text().splitlines()):
-        log.log(level, "isolation: %s", line)
+def words(choice: Choice, policy: IsolationPolicy) -> list[str]:
+    """Lines: why not a stronger mode, the mode, what it protects and what not."""
+    refused = [f"not {mode.value}: {why}" for mode, why in choice.why_not.items()]
+    return [*refused, choice.mode.value, *claims(choice.mode, policy, choice.accounting).text().splitlines()]
 
 
 def absolute(config: WorkerConfig) -> WorkerConfig:
@@ -84,7 +83,7 @@ def worker_policy(config: WorkerConfig, mode: Mode) -> IsolationPolicy:
         raise ConfigError(first_problem(error.errors())[1], 'choose another path, or isolation = "none"') from None
     inside_bubblewrap = mode is Mode.BUBBLEWRAP
     return IsolationPolicy(
-        network=Network.HOST if _needs_loopback(config) else Network.OUTBOUND,
+        network=NetworkAccess.HOST if _needs_loopback(config) else NetworkAccess.OUTBOUND,
         memory=config.isolation_memory,
         cpus=None,
         processes=_at_most(resource.RLIMIT_NPROC, _PROCESSES),

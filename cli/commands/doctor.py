@@ -20,13 +20,14 @@ def doctor(
     cache: Annotated[list[Path] | None, typer.Option(help="Cache of weights to read through.")] = None,
     pool_config: Annotated[list[Path] | None, typer.Option(help="Pool configuration to read.")] = None,
     port: Annotated[list[int] | None, typer.Option(min=1, max=65535, help="Port that must be free.")] = None,
+    isolation_image: Annotated[str, typer.Option(help="Image that a worker's container runs, by its digest.")] = "",
     data: Annotated[Path, typer.Option(help="Folder where a local network would keep its files.")] = Path("runs"),
     json: JsonOption = False,
 ) -> None:
     """Check this machine, and the services and files that are named. Exit code 1 if anything is missing or damaged."""
-    from cli.doctor import files, machine, services
+    from cli.doctor import files, isolation, machine, services
 
-    prerequisites = list(machine.look(data, port or []))
+    prerequisites = [*machine.look(data, port or []), isolation.look(isolation_image)]
     if deployment is not None:
         found, named_rpc, named_chain = services.deployment(deployment)
         prerequisites.append(found)

@@ -21,6 +21,9 @@ def up(
     stake: Annotated[int | None, tokens_option("--stake", "Tokens to stake; the pool's least if missing.")] = None,
     invite: Annotated[Path | None, typer.Option(help="Invite of the pool's owner, where one is needed.")] = None,
     rpc: Annotated[str | None, typer.Option("--rpc", help="RPC URL instead of the one that the service names.")] = None,
+    isolation: Annotated[
+        str | None, typer.Option(help="How the worker is kept apart: auto, container, bubblewrap or none.")
+    ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     json: JsonOption = False,
@@ -29,11 +32,12 @@ def up(
 
     It shows the pool's terms and asks once. It can be stopped and run again at any point. Exit code 3: the node was
     ejected."""
+    from cli.up.isolation import with_isolation
     from cli.up.node import NodeUp, load_invite
     from cli.up.node_steps import next_step
     from cli.up.start import open_up_profile
 
-    profile = open_up_profile("operator", pool, rpc)
+    profile = with_isolation(open_up_profile("operator", pool, rpc), isolation)
     way = NodeUp(profile, _pool_of(profile), stake or 0, yes=yes)
     way.invite = load_invite(invite, way)
     if dry_run:
@@ -55,13 +59,16 @@ def _pool_of(profile: "Profile") -> int:
 
 def _work(way: "NodeUp") -> int:
     """Run the worker, and say when something changes or is missing."""
+    from cli.up.isolation import isolation_values, isolation_words
     from cli.up.node_steps import NodeDo, next_step
     from cli.up.process import UpProcess, key_reference, process_values, write_config
     from cli.up.reports import earned_line
 
     config = way.pool_config()
     values = process_values(way.profile, list(way.session.client.provider.urls), config.model.dtype)
-    path = write_config(way.profile, "worker", values | {"node": key_reference(way.node_key)})
+    values |= {"node": key_reference(way.node_key)} | isolation_values(way.profile)
+    path = write_config(way.profile, "worker", values)
+    typer.echo(isolation_words(path))
     process, said = UpProcess("worker", way.profile, path), [""]
 
     def look() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtime.isolation.policy import IsolationPolicy, Mount, Network
+from runtime.isolation.policy import IsolationPolicy, Mount, NetworkAccess
 
 _ALWAYS = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent")
 _FOR_SETPRIV = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
@@ -51,7 +51,7 @@ def _options(policy: IsolationPolicy, view: HostView, handles: Descriptors) -> I
     else:
         for capability in _FOR_SETPRIV:
             yield from ("--cap-add", capability)
-    if policy.network is Network.NONE:
+    if policy.network is NetworkAccess.NONE:
         yield "--unshare-net"
     yield from ("--seccomp", str(handles.seccomp), "--info-fd", str(handles.info))
     for name, value in ({"PATH": "/usr/local/bin:/usr/bin:/bin"} | policy.environment).items():

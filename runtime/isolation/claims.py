@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runtime.isolation.policy import IsolationPolicy, Mode, Network
+from runtime.isolation.policy import IsolationPolicy, Mode, NetworkAccess
 
 _HOST_NETWORK = "services on this machine's loopback and abstract sockets (it uses the host's network)"
 _PER_PROCESS = "memory of all its processes together (counted per process: no cgroup can be made here)"
@@ -34,7 +34,7 @@ def claims(mode: Mode, policy: IsolationPolicy, accounting: bool) -> Claims:
         "capabilities, set-user-id programs, mounts, new namespaces",
     ]
     unprotected = list(_reachable(mode, policy))
-    if policy.network is Network.NONE:
+    if policy.network is NetworkAccess.NONE:
         protected.append("the network")
     if policy.memory is not None:
         (protected if accounting else unprotected).append("memory" if accounting else _PER_PROCESS)
@@ -47,9 +47,9 @@ def claims(mode: Mode, policy: IsolationPolicy, accounting: bool) -> Claims:
 
 
 def _reachable(mode: Mode, policy: IsolationPolicy) -> Iterator[str]:
-    if policy.network is Network.HOST or (policy.network is Network.OUTBOUND and not mode.is_container):
+    if policy.network is NetworkAccess.HOST or (policy.network is NetworkAccess.OUTBOUND and not mode.is_container):
         yield _HOST_NETWORK
-    if policy.network is not Network.NONE:
+    if policy.network is not NetworkAccess.NONE:
         yield "machines that this one can reach"
     if policy.gpu:
         yield "the GPU and its driver"

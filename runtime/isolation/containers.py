@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.errors import ConfigError
-from runtime.isolation.policy import DIGEST, IsolationPolicy, Mode, Mount, Network
+from runtime.isolation.policy import DIGEST, IsolationPolicy, Mode, Mount, NetworkAccess
 
 _GPU = {Mode.PODMAN: "--device=nvidia.com/gpu=all", Mode.DOCKER: "--gpus=all"}
 _TMP = "rw,nosuid,nodev,mode=1777"
@@ -46,7 +46,7 @@ def _options(engine: Mode, policy: IsolationPolicy, box: Container) -> Iterator[
         yield from ("--read-only-tmpfs=false", "--image-volume=ignore", "--http-proxy=false")
     if box.seccomp is not None:
         yield f"--security-opt=seccomp={box.seccomp}"
-    if policy.network is not Network.OUTBOUND:
+    if policy.network is not NetworkAccess.OUTBOUND:
         yield f"--network={policy.network.value}"
     yield from _limits(policy)
     if policy.user is not None:

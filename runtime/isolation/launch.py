@@ -17,12 +17,13 @@ from typing import IO, Any
 import psutil
 
 from protocol.errors import ConfigError
+from protocol.files import user_cache
 from runtime.isolation.bubblewrap import Descriptors, bubblewrap_command
 from runtime.isolation.cgroups import Cgroup, plan_cgroup
 from runtime.isolation.containers import Container, container_command, removal
 from runtime.isolation.host import system_view
 from runtime.isolation.podman_profile import profile_file
-from runtime.isolation.policy import IsolationPolicy, Mode, Network
+from runtime.isolation.policy import IsolationPolicy, Mode, NetworkAccess
 from runtime.isolation.seccomp import filter_file
 from runtime.isolation.watchdog import Watchdog
 from runtime.process import die_with_parent
@@ -125,7 +126,10 @@ class IsolatedProcess:
         if launch.mode.is_container:
             seccomp = profile_file() if launch.mode is Mode.PODMAN else None
             box = Container(self._name, launch.image, seccomp)
-            return self._popen(container_command(launch.mode, launch.policy, launch.argv, box))
+            # in a folder of ours: where a container runs out of memory, podman's monitor leaves a file in its folder
+            folder = user_cache("isolation")
+            folder.mkdir(parents=True, exist_ok=True)
+            return self._popen(container_command(launch.mode, launch.policy, launch.argv, box), folder=folder)
         if launch.mode is Mode.PLAIN:
             return self._popen(list(launch.argv), {"PATH": _PATH} | launch.policy.environment, launch.policy.folder)
         return self._start_bubblewrap()
@@ -136,7 +140,7 @@ class IsolatedProcess:
         try:
             reading, writing = os.pipe()
             handles += [reading, writing]
-            view = system_view(policy.network is not Network.NONE)
+            view = system_view(policy.network is not NetworkAccess.NONE)
             argv = bubblewrap_command(policy, self.launch.argv, view, Descriptors(handles[0], writing))
             process = self._popen(argv, {"PATH": _PATH}, pass_fds=(handles[0], writing))
             os.close(handles.pop())

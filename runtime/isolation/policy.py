@@ -28,7 +28,7 @@ class Mode(Enum):
         return self in (Mode.PODMAN, Mode.DOCKER)
 
 
-class Network(Enum):
+class NetworkAccess(Enum):
     """NONE: nothing but a loopback interface of its own. OUTBOUND: an own network with a way out, where the mode can
     make one (containers); the host's otherwise. HOST: the host's, with its loopback and abstract sockets."""
 
@@ -64,7 +64,7 @@ class IsolationPolicy(Document):
     `devices` are paths under /dev; `gpu`: the machine's NVIDIA devices. `user`: the user id to be, for which the caller
     must be root; None: the caller's. `environment` is all that there is."""
 
-    network: Network = Network.NONE
+    network: NetworkAccess = NetworkAccess.NONE
     memory: int | None = Field(1024 * MIB, ge=16 * MIB)
     cpus: float | None = Field(1.0, gt=0, le=1024)
     processes: int = Field(256, ge=1, le=1 << 20)

@@ -3,12 +3,12 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.isolation.planted import SUITE
 from tools.worker_image import load, python_files, shared_libraries, write_tar
 
 INSTALL = {"podman": "apt-get install podman runc", "bwrap": "apt-get install bubblewrap", "docker": "install Docker"}
@@ -59,16 +59,9 @@ def docker_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a copy of the escape suite that everybody may read, and links to nothing else."""
-    from tests.isolation.planted import SCRIPT
-
     folder = tmp_path_factory.mktemp("suite")
-    shutil.copy(SCRIPT, folder / "escapes.py")
+    shutil.copytree(SUITE, folder / SUITE.name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (folder, *folder.parents):
         if path.is_relative_to("/tmp") and path != Path("/tmp") and path.stat().st_uid == os.getuid():
             path.chmod(0o755)
     return folder
-
-
-@pytest.fixture(scope="session")
-def python() -> str:
-    return sys.executable

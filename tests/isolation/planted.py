@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.isolation import escapes
 
-SCRIPT = Path(escapes.__file__)
+SUITE = Path(escapes.__file__).parent
 
 
 @contextmanager
@@ -27,7 +27,8 @@ def planted(folder: Path) -> Iterator[dict[str, Any]]:
     secret.write_text(token)
     secret.chmod(0o644)  # file permissions are not what protects it
     with ExitStack() as stack:
-        victim = subprocess.Popen([sys.executable, str(SCRIPT), "--rest", victims], stdout=subprocess.DEVNULL)
+        argv = [sys.executable, "-S", "-m", "escapes", "--rest", victims]
+        victim = subprocess.Popen(argv, cwd=SUITE.parent, stdout=subprocess.DEVNULL)
         stack.callback(_end, victim)
         listeners = [_listener(("127.0.0.1", 0)), _listener(("0.0.0.0", 0)), _listener(f"\0{token}")]
         answering = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -10,7 +10,7 @@ from runtime.isolation.cgroups import plan_cgroup
 from runtime.isolation.choose import Choice, Probed, choose
 from runtime.isolation.claims import claims
 from runtime.isolation.podman_profile import narrowed
-from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Network, Wanted
+from runtime.isolation.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted
 
 IMAGE = "sha256:" + "00" * 32
 P, D, B = Mode.PODMAN, Mode.DOCKER, Mode.BUBBLEWRAP
@@ -46,7 +46,7 @@ def test_what_is_asked_for_by_name_is_not_replaced(wanted: Wanted, works: tuple[
         choose(wanted, IMAGE, machine(*works))
 
 
-WORKER = IsolationPolicy(network=Network.OUTBOUND, memory=None, cpus=None)
+WORKER = IsolationPolicy(network=NetworkAccess.OUTBOUND, memory=None, cpus=None)
 KERNEL = "the kernel, against faults of its own"
 
 

@@ -8,13 +8,13 @@ from pydantic import ValidationError
 from protocol.errors import ConfigError
 from runtime.isolation.bubblewrap import Descriptors, HostView, bubblewrap_command
 from runtime.isolation.containers import Container, container_command, removal
-from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Mount, Network
+from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 
 DIGEST = "sha256:" + "ab" * 32
 ARGV = ["python3", "-c", "print(1)"]
 STRANGERS = IsolationPolicy(user=65534)
 EVERYTHING = IsolationPolicy(
-    network=Network.HOST,
+    network=NetworkAccess.HOST,
     memory=512 * MIB,
     cpus=2.5,
     processes=64,
@@ -68,7 +68,7 @@ def test_every_option_in_docker() -> None:
 
 
 def test_podmans_gpu_and_own_network() -> None:
-    policy = EVERYTHING.model_copy(update={"network": Network.OUTBOUND, "memory": None, "cpus": None})
+    policy = EVERYTHING.model_copy(update={"network": NetworkAccess.OUTBOUND, "memory": None, "cpus": None})
     made = container_command(Mode.PODMAN, policy, ARGV, Container("box", DIGEST))
     unlimited = [one for one in EVERYTHING_OPTIONS if not one.startswith(("--memory", "--cpus"))]
     assert made == [

@@ -16,8 +16,10 @@ import pytest
 from runtime.isolation.host import python_mounts
 from runtime.isolation.launch import TIMED_OUT, IsolatedProcess, Launch
 from runtime.isolation.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
-from tests.isolation import escapes
 from tests.isolation.conftest import need
+from tests.isolation.escapes.base import Attempt
+from tests.isolation.escapes.every import ATTEMPTS, HARMLESS
+from tests.isolation.escapes.limits import TOGETHER
 from tests.isolation.planted import planted, running, text_of
 
 MEMORY = 160 * MIB
@@ -47,7 +49,7 @@ VARIANTS = [
     Variant(Mode.BUBBLEWRAP, accounting=False),
 ]
 UNCLAIMED = {
-    VARIANTS[-1]: {one.__name__ for one in escapes.TOGETHER},
+    VARIANTS[-1]: {one.__name__ for one in TOGETHER},
     # what stands in for Docker's daemon here has podman's default filter, not Docker's
     Variant(Mode.DOCKER): {"hypervisor_socket", "a_user_namespace"},
 }
@@ -75,9 +77,10 @@ def start(request: pytest.FixtureRequest, suite: Path) -> Start:
             processes=64,
             open_files=256,
             user=variant.user,
+            environment={"PYTHONPATH": str(suite)},
             **policy,
         )
-        argv = (inside, "-S", str(suite / "escapes.py"), *arguments)
+        argv = (inside, "-S", "-m", "escapes", *arguments)
         launch = Launch(variant.mode, wanted, argv, image, variant.accounting)
         return IsolatedProcess(launch, subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE)
 
@@ -85,12 +88,12 @@ def start(request: pytest.FixtureRequest, suite: Path) -> Start:
 
 
 def attempted(
-    start: Start, variant: Variant, folder: Path, attempts: tuple[escapes.Attempt, ...] = escapes.ATTEMPTS
+    start: Start, variant: Variant, folder: Path, attempts: tuple[Attempt, ...] = ATTEMPTS
 ) -> dict[str, tuple[bool, str]]:
     """Attempt → (whether it got out, in words)."""
     with planted(folder) as told:
         if variant.mode.is_container:
-            told["writable"].append("/dev")  # a small file system in memory, in its own namespace
+            told["writable"] += ["/dev", "/run", "/var"]  # file systems in memory, the container's own
         told |= {"memory": MEMORY, "open_files": 256, "attempts": [one.__name__ for one in attempts]}
         mounts = (Mount.same(folder / "writable", writable=True), Mount.same(folder / "read_only"))
         with start(variant, json.dumps(told), mounts=mounts, seconds=120) as process:
@@ -105,20 +108,20 @@ def attempted(
 @each_mode
 def test_nothing_gets_out(start: Start, variant: Variant, tmp_path: Path) -> None:
     found = attempted(start, variant, tmp_path)
-    assert set(found) == {one.__name__ for one in escapes.ATTEMPTS}
+    assert set(found) == {one.__name__ for one in ATTEMPTS}
     out = {name: words for name, (got_out, words) in found.items() if got_out}
     assert out.keys() <= UNCLAIMED.get(variant, set()), out
 
 
 def test_without_isolation_the_same_suite_gets_out(start: Start, tmp_path: Path) -> None:
-    found = attempted(start, Variant(Mode.PLAIN, user=None), tmp_path, escapes.HARMLESS)
+    found = attempted(start, Variant(Mode.PLAIN, user=None), tmp_path, HARMLESS)
     root_only = {"kernel_settings", "writing_anywhere", "shadow_file", "environment_of_the_first_process"}
     here = {
         "hypervisor_socket": Path("/dev/vsock").exists(),
         "tracing_a_process_of_the_host": ROOT,
         "environment_of_the_first_process": bool(text_of(Path("/proc/1/environ"))),
     }
-    for one in escapes.HARMLESS:
+    for one in HARMLESS:
         if here.get(one.__name__, ROOT or one.__name__ not in root_only):
             assert found[one.__name__][0], (one.__name__, found[one.__name__])
 
