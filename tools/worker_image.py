@@ -142,8 +142,8 @@ def write_tar(target: Path, contents: Contents, wheel: Path | None = None) -> No
             entry = _entry(name, tarfile.REGTYPE, 0o755 if os.access(path, os.X_OK) else 0o644)
             # compiled Python files count only while their source has its time
             entry.size, entry.mtime = path.stat().st_size, int(path.stat().st_mtime)
-            with path.open("rb") as data:
-                tar.addfile(entry, data)
+            with path.open("rb") as file:
+                tar.addfile(entry, file)
         for name, data in sorted(made.items()):
             entry = _entry(name, tarfile.REGTYPE, 0o644)
             entry.size = len(data)

@@ -52,7 +52,7 @@ class IsolatedProcess:
 
     def __init__(self, launch: Launch, stdin: Stream = None, stdout: Stream = None, stderr: Stream = None) -> None:
         self.launch, self.timed_out, self._init = launch, False, 0
-        self._streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+        self._streams: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
         self._name = f"muster-{secrets.token_hex(8)}"
         self._cgroup = self._make_cgroup() if launch.mode is Mode.BUBBLEWRAP and launch.accounting else None
         self._removal = removal(launch.mode, self._name) if launch.mode.is_container else []

@@ -36,7 +36,7 @@ def secret_through_another_root(told: Told) -> str:
 def writing_beside_a_mount(told: Told) -> str:
     """Judged from outside: what is written may be gone with the sandbox."""
     Path(told["beside"]).write_text("was here")
-    return told["beside"]
+    return str(told["beside"])
 
 
 def writing_anywhere(told: Told) -> str | None:
@@ -55,7 +55,7 @@ def writing_anywhere(told: Told) -> str | None:
 
 def writing_to_a_read_only_mount(told: Told) -> str:
     (Path(told["read_only"]) / "new").write_text("was here")
-    return told["read_only"]
+    return str(told["read_only"])
 
 
 def kernel_settings(told: Told) -> str:

@@ -93,7 +93,3 @@ LIMITS: tuple[Attempt, ...] = (
     *(many_open_files, fork_bomb, too_much_memory, too_much_memory_in_files),
     *TOGETHER,
 )
-LIMITS: tuple[Attempt, ...] = (
-    *(many_open_files, fork_bomb, too_much_memory, too_much_memory_in_files),
-    *TOGETHER,
-)
