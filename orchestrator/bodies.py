@@ -3,57 +3,15 @@ standard reader."""
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi.routing import APIRoute
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from orchestrator.http_errors import HttpError
 from protocol.api.base import MAX_FIELDS
 from protocol.encoding import parse_json
 
 BODY_SECONDS = 15.0
-SHORT = 4096
-"""Bytes that are parsed sooner than a thread is woken."""
-
-
-class StrictRoute(APIRoute):
-    """A route whose body is bounded by its model's MAX_BYTES and read by `strict_object`, whatever its content type.
-
-    FastAPI reads bodies without a bound, and its own reader lets NaN, duplicate fields and deep nesting through.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-        if self.body_field is None:
-            return handle
-        limit: int = self.body_field.field_info.annotation.MAX_BYTES  # type: ignore[union-attr]
-
-        async def strict(request: Request) -> Response:
-            raw = await read_body(request, limit)
-            short = len(raw) <= SHORT
-            document = strict_object(raw) if short else await run_in_threadpool(strict_object, raw)
-            return await handle(_ReadRequest(request, raw, document))
-
-        return strict
-
-
-class _ReadRequest(Request):
-    """A request whose body was read and parsed."""
-
-    def __init__(self, request: Request, raw: bytes, document: dict[str, Any]) -> None:
-        headers = [pair for pair in request.scope["headers"] if pair[0] != b"content-type"]
-        super().__init__({**request.scope, "headers": [*headers, (b"content-type", b"application/json")]})
-        self._raw, self._document = raw, document
-
-    async def body(self) -> bytes:
-        return self._raw
-
-    async def json(self) -> Any:
-        return self._document
 
 
 async def read_body(request: Request, limit: int) -> bytes:

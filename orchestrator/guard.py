@@ -73,15 +73,21 @@ class RequestSignature(APIKeyHeader):
         )
 
     async def __call__(self, request: Request) -> str:
-        guard: RequestGuard = request.app.state.guard
-        signers: Buckets = request.app.state.signers
-        raw = request.scope.get("raw_path") or request.scope["path"].encode()
-        query = request.scope.get("query_string", b"")
+        return await self.proven(request, await request.body())
+
+    async def proven(self, request: Request, body: bytes) -> str:
+        """The sender of a request whose body was read."""
+        scope, state = request.scope, request.app.state
+        guard: RequestGuard = state.guard
+        signers: Buckets = state.signers
+        raw = scope.get("raw_path") or scope["path"].encode()
+        query = scope.get("query_string", b"")
         path = (raw + (b"?" + query if query else b"")).decode("latin-1")
-        address = await guard.admit(request.method, path, request.headers.items(), await request.body())
+        address = await guard.admit(request.method, path, request.headers.items(), body)
         if not signers.take(address, time.monotonic()):
             raise HttpError(429, f"{address} asks too often", "slow down", 1)
         return address
 
 
-Sender = Annotated[str, Depends(RequestSignature())]
+SENDER = RequestSignature()
+Sender = Annotated[str, Depends(SENDER)]

@@ -10,6 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from orchestrator.db import Database
 from protocol.http.signing import WINDOW
 
+GATHER_SECONDS = 0.005
+"""How long a nonce may wait for others: a transaction of many costs hardly more than one of one."""
 _KEEP = 10 * WINDOW
 """Seconds a nonce is remembered: longer than it could be replayed, even if the clock is set back a few minutes."""
 Use = tuple[str, bytes]
@@ -50,8 +52,8 @@ class NonceStore:
 
 
 class NonceQueue:
-    """Uses nonces together: all that came while the last ones were written are written by one transaction. For the
-    event loop's thread."""
+    """Uses nonces together: those of some milliseconds, and all that came while the last ones were written, by one
+    transaction. For the event loop's thread."""
 
     def __init__(self, store: NonceStore) -> None:
         self.store = store
@@ -69,6 +71,7 @@ class NonceQueue:
 
     async def _write(self) -> None:
         while self._waiting:
+            await asyncio.sleep(GATHER_SECONDS)
             batch, self._waiting = self._waiting, []
             uses, times = [use for use, _, _ in batch], [now for _, now, _ in batch]
             try:

@@ -6,7 +6,6 @@ Plain ASGI: Starlette's own base for middleware costs as much as checking a sign
 import logging
 import time
 
-from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,11 +14,11 @@ from orchestrator.limits import Buckets
 from orchestrator.metrics import REQUEST_SECONDS, route_of
 
 log = logging.getLogger("muster.http")
-SECURITY_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+SECURITY_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
 
 
 class RequestLimits:
@@ -38,9 +37,9 @@ class RequestLimits:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                given = message["headers"]
+                names = {name for name, _ in given}
+                message["headers"] = [*given, *(pair for pair in SECURITY_HEADERS if pair[0] not in names)]
             await send(message)
 
         refusal = None if self._clients.take(_client(scope), began) else _too_many()

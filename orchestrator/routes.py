@@ -10,12 +10,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
 
-from orchestrator.bodies import StrictRoute
 from orchestrator.guard import Sender
 from orchestrator.http_errors import HttpError, documented
 from orchestrator.metrics import exposition
 from orchestrator.page import interface_page, live_page
 from orchestrator.service import Service
+from orchestrator.signed_route import SignedRoute
 from orchestrator.status import dashboard, record, status
 from orchestrator.views.answers import AnswerCache
 from protocol.api import endpoints, run, uploads, work
@@ -28,7 +28,7 @@ PAGE: dict[int | str, dict[str, Any]] = {
     200: {"description": "HTML.", "content": {"text/html": {"schema": {"type": "string"}}}}
 }
 router = APIRouter(responses=documented())
-signed = APIRouter(route_class=StrictRoute, tags=["work"], responses=documented(*SIGNED))
+signed = APIRouter(route_class=SignedRoute, tags=["work"], responses=documented(*SIGNED))
 
 
 def _service(request: Request) -> Service:

@@ -57,13 +57,13 @@ def recover(digest32: bytes, signature: bytes) -> str:
         key = PublicKey.from_signature_and_message(signature[:64] + bytes([v - 27]), digest32, hasher=None)
     except Exception:  # libsecp256k1's binding raises nothing more special
         raise IntegrityError("the signature fits no key") from None
-    return _checksum(keccak(key.format(compressed=False)[1:])[12:])
+    return _address_of(key.format(compressed=False))
 
 
 @lru_cache(maxsize=65_536)
-def _checksum(address: bytes) -> str:
-    """Remembered: it costs a hash, and the same addresses return for ever."""
-    return str(to_checksum_address(address))
+def _address_of(key: bytes) -> str:
+    """Checksum address of an uncompressed public key. Remembered: it costs two hashes, and keys return for ever."""
+    return str(to_checksum_address(keccak(key[1:])[12:]))
 
 
 @lru_cache(maxsize=64)
@@ -115,6 +115,7 @@ def _word(kind: str, value: Value) -> bytes:
     raise ValueError(f"{repr(value)[:100]} is not a {kind}")
 
 
+@lru_cache(maxsize=65_536)
 def checked_address(value: str) -> str:
     """The checksum form of an address given in lower case or with a right checksum; ValueError otherwise."""
     if not re.fullmatch(r"0x[0-9a-fA-F]{40}", value):
