@@ -25,6 +25,7 @@ from orchestrator.app import create_app
 from orchestrator.db import Database
 from orchestrator.guard import RequestGuard
 from orchestrator.housekeeping import Housekeeper
+from orchestrator.interpreter import settle
 from orchestrator.leader import Leader
 from orchestrator.main import allow_files, bound
 from orchestrator.nonces import NonceStore
@@ -106,6 +107,7 @@ def build(options: dict[str, Any], sampler: Sampler) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        settle()
         keeper.start()
         following = asyncio.create_task(follow())
         print("ready", flush=True)

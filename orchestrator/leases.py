@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from chain.records import Status
 from chain.state import State
 from orchestrator.db import Database
 from orchestrator.lease_store import Granting, LeaseStore
 from orchestrator.ledger import escrow
-from orchestrator.pace import MEMORY_SECONDS, Pace, measure
+from orchestrator.pace import MEMORY_SECONDS, RECENT_FILES, Pace, measure
 from orchestrator.scheduler import Decision, Grant, Keep, Requester, Wait, decide, renew
 from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight
+from orchestrator.tally import FileTally
 from orchestrator.trained import Trained, load, reported
 from orchestrator.watch import Watch, barred
 from protocol.api.run import InFlightEntry
@@ -21,8 +21,8 @@ from protocol.api.run import InFlightEntry
 
 @dataclass(frozen=True)
 class PoolFacts:
-    """What follows from one version of the chain's state and from the reports; `affordable`: further files that the
-    free budget covers."""
+    """What follows from one version of the chain's state and from the reports; `files`: without accepted ones that were
+    trained on; `affordable`: further files that the free budget covers."""
 
     version: int = -1
     trained: Trained = field(default_factory=Trained)
@@ -56,6 +56,7 @@ class Leases:
         self._grants = self._store.grants_since(clock() - MEMORY_SECONDS)
         self._progress: tuple[tuple[int, ...], float] = ((), clock())
         self._facts = PoolFacts()
+        self._tally = FileTally(watch.pool_id)
         self._trained = Trained()
         self._reported: object = None
         self._supplied: tuple[object, float, Supply] | None = None
@@ -190,23 +191,23 @@ class Leases:
         known = self._facts
         if known.version == state.version and known.trained is self._trained:
             return known
-        files = state.submissions_of(self._watch.pool_id)
-        live = [sub for sub in files if sub.status in (Status.PENDING, Status.ACCEPTED)]
-        pool = self._watch.pool(state)
+        self._tally.update(state, self._trained)
+        tally, pool = self._tally, self._watch.pool(state)
         affordable, pace = 0, Pace()
         if pool is not None:
             terms = pool.terms
             cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
-            affordable = max(0, escrow(state, pool.pool).free) // max(1, cost)
+            affordable = max(0, escrow(state, pool.pool, tally.sums).free) // max(1, cost)
             earliest = self._clock() - MEMORY_SECONDS
             self._grants = {key: at for key, at in self._grants.items() if at > earliest}
-            pace = measure(pool, files, self._grants)
+            newest = [state.submissions[pool.pool, sequence] for sequence in pool.sequences[-RECENT_FILES:]]
+            pace = measure(pool, newest, self._grants)
         self._facts = PoolFacts(
             version=state.version,
             trained=self._trained,
-            files=[QueuedFile(sub.sequence, sub.node, sub.step, sub.status) for sub in live],
-            accepted=sum(sub.status is Status.ACCEPTED for sub in live),
-            consumed=self._trained.consumed(live),
+            files=tally.queued,
+            accepted=tally.accepted,
+            consumed=set(tally.consumed),
             affordable=affordable,
             pace=pace,
         )

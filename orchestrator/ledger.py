@@ -5,6 +5,8 @@ results with the contracts' own accounts and with token balances.
 """
 
 from collections import Counter
+from dataclasses import dataclass
+from operator import add, sub
 
 from chain.records import Account, Pool, Status, Submission
 from chain.state import State
@@ -14,18 +16,42 @@ _REFUNDED = (Status.VOID, Status.LATE)
 """Pay and fees of these went back to the budget when they were settled."""
 
 
-def escrow(state: State, pool_id: int) -> EscrowEntry:
-    """The pool's escrow; KeyError if the pool is not in the state."""
+@dataclass(frozen=True)
+class FileSums:
+    """What files add up to: output tokens whose pay is `reserved`, those whose pay is or was owed (`earned`), and files
+    for which a committee's members earn a whole fee (`judged`) or that of an attempt (`missed`)."""
+
+    reserved: int = 0
+    earned: int = 0
+    judged: int = 0
+    missed: int = 0
+
+    def __add__(self, other: "FileSums") -> "FileSums":
+        return FileSums(*map(add, vars(self).values(), vars(other).values()))
+
+    def __sub__(self, other: "FileSums") -> "FileSums":
+        return FileSums(*map(sub, vars(self).values(), vars(other).values()))
+
+
+def sums_of(file: Submission) -> FileSums:
+    """Of one file."""
+    if file.status in _REFUNDED:
+        return FileSums()
+    missed = int(file.status is Status.UNAVAILABLE and file.finalized)
+    earned = file.units if file.is_paid and not file.forfeited else 0
+    reserved = 0 if file.is_paid or file.finalized else file.units
+    return FileSums(reserved, earned, judged=1 - missed, missed=missed)
+
+
+def escrow(state: State, pool_id: int, sums: FileSums | None = None) -> EscrowEntry:
+    """The pool's escrow; `sums` of its files where they are known. KeyError if the pool is not in the state."""
     pool = state.pools[pool_id]
-    reserved = unpaid = fees = 0
-    for sub in state.submissions_of(pool_id):
-        pay = sub.units * pool.terms.rate
-        if sub.is_paid:
-            unpaid += 0 if sub.forfeited else pay
-        elif not sub.finalized and sub.status not in _REFUNDED:
-            reserved += pay
-        fees += _committee_share(pool, sub)
-    unpaid -= pool.claimed
+    if sums is None:
+        sums = sum(map(sums_of, state.submissions_of(pool_id)), FileSums())
+    reserved = sums.reserved * pool.terms.rate
+    unpaid = sums.earned * pool.terms.rate - pool.claimed
+    # A committee earns a quarter for a file it could not fetch (contracts/src/libraries/Reckoning.sol).
+    fees = (sums.judged * pool.terms.fee + sums.missed * (pool.terms.fee >> 2)) * pool.terms.committee
     owed_fees = fees - pool.fees_paid - pool.fees_burnt
     return EscrowEntry(
         funded=pool.funded,
@@ -40,14 +66,6 @@ def escrow(state: State, pool_id: int) -> EscrowEntry:
         free=pool.escrow - reserved - unpaid - owed_fees,
         held=pool.escrow,
     )
-
-
-def _committee_share(pool: Pool, sub: Submission) -> int:
-    if sub.status in _REFUNDED:
-        return 0
-    # A committee earns a quarter for a file it could not fetch (contracts/src/libraries/Reckoning.sol).
-    attempt = sub.status is Status.UNAVAILABLE and sub.finalized
-    return (pool.terms.fee >> 2 if attempt else pool.terms.fee) * pool.terms.committee
 
 
 def rows(state: State, pool_id: int, now: int) -> list[LedgerEntry]:

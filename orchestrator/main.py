@@ -23,6 +23,7 @@ from orchestrator.db import Database, default_url
 from orchestrator.guard import RequestGuard
 from orchestrator.housekeeping import Housekeeper
 from orchestrator.indexer import Indexer
+from orchestrator.interpreter import settle
 from orchestrator.leader import Leader
 from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
@@ -131,6 +132,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        settle()
         indexer.start()
         keeper.start()
         yield

@@ -10,7 +10,7 @@ from chain.records import Pool, Status, Submission
 
 MEMORY_SECONDS = 600.0
 """A node is measured by files of the last ten minutes: one that was too slow gets another try after that."""
-_FILES, _PER_NODE, _STEPS = 256, 16, 9
+RECENT_FILES, _PER_NODE, _STEPS = 256, 16, 9
 _TRUST = 4
 
 Grants = dict[tuple[str, int, int], float]
@@ -43,7 +43,7 @@ def measure(pool: Pool, files: Sequence[Submission], grants: Mapping[tuple[str, 
     """
     making: dict[str, list[float]] = defaultdict(list)
     decided: dict[str, list[bool]] = defaultdict(list)
-    for file in reversed(files[-_FILES:]):
+    for file in reversed(files[-RECENT_FILES:]):
         granted = grants.get((file.node, file.counter, file.step))
         # Garbage is made fast: counted, it would make honest nodes look too slow to serve.
         if granted is not None and file.status is Status.ACCEPTED and len(making[file.node]) < _PER_NODE:

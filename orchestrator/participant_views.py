@@ -1,13 +1,14 @@
 """Who takes part in a run, for its public documents: nodes, validators, other processes."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from chain.records import Account, Pool, Status
 from chain.state import State
 from orchestrator.ledger import fees_paid
 from orchestrator.liveness import Beat, node_state
-from protocol.api.run import NodeEntry, OtherEntry, SeatEntry, ValidatorEntry
+from protocol.api.run import NodeEntry, NodeState, OtherEntry, SeatEntry, ValidatorEntry
 from protocol.verdict import Code
 
 
@@ -32,6 +33,29 @@ def node_entry(state: State, pool: Pool, account: Account, beat: Beat | None, no
         ejected=Code(account.eject_code).label if account.ejected else None,
         **_heard(beat, now, ejected=account.ejected, left=not account.member),
     )
+
+
+def node_states(state: State, pool: int, beats: Mapping[str, Beat], now: float) -> dict[str, NodeState]:
+    """Every node that ever joined the pool, in that order."""
+    out = {}
+    for (of, address), account in state.accounts.items():
+        if of == pool:
+            beat = beats.get(address)
+            seen = beat.last_seen if beat else None
+            out[address] = node_state(seen, now, ejected=account.ejected, left=not account.member)
+    return out
+
+
+def validator_states(state: State, beats: Mapping[str, Beat], now: float) -> dict[str, NodeState]:
+    """Every owner of seats, by address."""
+    keys: dict[str, set[str]] = {}
+    active = set()
+    for seat in state.seats.values():
+        keys.setdefault(seat.owner, {seat.owner}).add(seat.voter)
+        if seat.active:
+            active.add(seat.owner)
+    seen = {owner: [beats[key].last_seen for key in own if key in beats] for owner, own in sorted(keys.items())}
+    return {owner: node_state(max(times, default=None), now, left=owner not in active) for owner, times in seen.items()}
 
 
 def validators(state: State, pool: int, beats: dict[str, Beat], now: float) -> list[ValidatorEntry]:

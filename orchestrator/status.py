@@ -13,11 +13,22 @@ from protocol.waits import WAITS
 
 def status(service: Service) -> run.RunStatus:
     """Phase, step, head, waits and the state of every participant."""
-    full = dashboard(service)
+    now, beats, watch = service.clock(), service.beats(), service.watch
+    state, steps = watch.state, service.config.train.steps
+    pool = watch.pool(state)
+    step = pool.step if pool and pool.steps else None
     return run.RunStatus(
-        **{name: getattr(full, name) for name in run.RunStatus.model_fields if name not in ("nodes", "validators")},
-        nodes={node.address: node.state for node in full.nodes},
-        validators={one.address: one.state for one in full.validators},
+        pool=watch.pool_id,
+        phase=phase(pool, step, steps),
+        step=step,
+        steps=steps,
+        head=state.head,
+        time=now,
+        waits=waits(beats, now),
+        in_flight=service.leases.in_flight(),
+        chain_error=watch.error,
+        nodes=participant_views.node_states(state, watch.pool_id, beats, now),
+        validators=participant_views.validator_states(state, beats, now),
     )
 
 
@@ -116,6 +127,6 @@ def waits(beats: Mapping[str, Beat], now: float) -> list[run.WaitEntry]:
     """What this service and those whose heartbeats come are waiting for."""
     found = [run.WaitEntry(who="orchestrator", **wait) for wait in WAITS.report()]
     for address, beat in beats.items():
-        if node_state(beat.last_seen, now) in (run.NodeState.HEALTHY, run.NodeState.UNHEALTHY):
+        if beat.waits and node_state(beat.last_seen, now) in (run.NodeState.HEALTHY, run.NodeState.UNHEALTHY):
             found += [run.WaitEntry(who=beat.name or address, **vars(wait)) for wait in beat.waits]
     return found

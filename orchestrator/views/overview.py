@@ -9,7 +9,7 @@ from chain.network import FOLDER, NetworkConfig
 from chain.records import Pool, Status, Submission, Terms
 from chain.state import State
 from orchestrator.ledger import escrow
-from orchestrator.liveness import Beat, node_state
+from orchestrator.participant_views import node_states, validator_states
 from orchestrator.service import Service
 from orchestrator.status import phase, reconciliation_entry, reward_entry, shown_source, waits
 from orchestrator.views.steps import StepTally
@@ -28,6 +28,7 @@ def overview(service: Service, found: Mapping[int, StepTally]) -> Overview:
     pool = watch.pool(state)
     step = pool.step if pool and pool.steps else None
     states = node_states(state, watch.pool_id, beats, now)
+    owners = validator_states(state, beats, now)
     reward, heldout = newest_reward(service.reports())
     return Overview(
         name=config.name,
@@ -49,7 +50,7 @@ def overview(service: Service, found: Mapping[int, StepTally]) -> Overview:
         throughput=throughput(state, pool, now),
         in_flight=service.leases.in_flight(),
         nodes=dict(Counter(one.value for one in states.values())),
-        validators=_validator_states(state, beats, now),
+        validators=dict(Counter(one.value for one in owners.values() if one is not NodeState.LEFT)),
         map="".join(one.value[0] for one in states.values()),
         disputes=sum(of == watch.pool_id for of, _ in state.disputes),
         canaries=sum(of == watch.pool_id for of, _ in state.canaries),
@@ -59,27 +60,6 @@ def overview(service: Service, found: Mapping[int, StepTally]) -> Overview:
         terms=terms_entry(pool.terms) if pool else None,
         waits=waits(beats, now)[:MOST_WAITS],
     )
-
-
-def node_states(state: State, pool: int, beats: Mapping[str, Beat], now: float) -> dict[str, NodeState]:
-    """Every node that ever joined the pool, in that order."""
-    out = {}
-    for (of, address), account in state.accounts.items():
-        if of == pool:
-            beat = beats.get(address)
-            seen = beat.last_seen if beat else None
-            out[address] = node_state(seen, now, ejected=account.ejected, left=not account.member)
-    return out
-
-
-def _validator_states(state: State, beats: Mapping[str, Beat], now: float) -> dict[str, int]:
-    """Owners of active seats, by state."""
-    keys: dict[str, set[str]] = {}
-    for seat in state.seats.values():
-        if seat.active:
-            keys.setdefault(seat.owner, {seat.owner}).add(seat.voter)
-    newest = [max((beats[key].last_seen for key in own if key in beats), default=None) for own in keys.values()]
-    return dict(Counter(node_state(seen, now).value for seen in newest))
 
 
 def chain_entry(service: Service, state: State) -> ChainEntry:

@@ -10,7 +10,6 @@ from chain.state import State
 from orchestrator import participant_views, submission_views
 from orchestrator.http_errors import HttpError
 from orchestrator.liveness import Beat
-from orchestrator.views.overview import node_states
 from protocol.api.run import NodeEntry, NodeState, ValidatorEntry
 from protocol.api.views import Listing, ValidatorView, VoteEntry
 from protocol.verdict import Code
@@ -37,7 +36,7 @@ def nodes(
         return Listing(rows=[], total=0, next=None)
     chosen = [account for (of, _), account in state.accounts.items() if of == pool.pool]
     if wanted is not None:
-        states = node_states(state, pool.pool, beats, now)
+        states = participant_views.node_states(state, pool.pool, beats, now)
         chosen = [account for account in chosen if states[account.node] is wanted]
     if operator is not None:
         chosen = [account for account in chosen if account.operator == operator]

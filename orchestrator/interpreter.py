@@ -1,0 +1,18 @@
+"""How the interpreter shares its one lock and collects garbage in a process whose event loop must not be held up."""
+
+import gc
+import sys
+
+SWITCH_SECONDS = 0.0005
+"""Checking a signature gives the lock up a dozen times. While another thread computes a view, each time costs as long
+as that thread may then keep it: 5 ms by default, so that ten requests would take most of a second."""
+THRESHOLDS = (10_000, 50, 50)
+"""Objects, and younger collections, between two collections of each generation."""
+
+
+def settle() -> None:
+    """To be called once, when everything that lives as long as the process is there: it is never looked at again."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
