@@ -1,12 +1,12 @@
-"""`muster node join, status, claim, dispute, announce, leave`: a node's part in a pool."""
+"""`muster node join, claim, dispute, announce, leave`: a node's part in a pool."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Acting, NodeOption, Paying, PoolOption, Reading
-from cli.output import clock, emit, seconds
+from cli.options import Acting, NodeOption, Paying, PoolOption
+from cli.output import clock, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
@@ -52,34 +52,6 @@ def join(
             f"configuration SHA-256 {terms.configHash.hex()}; {seats_line(seats)}"
         )
     act(session, [PlannedTransaction(f"node {node} joins pool {pool}", call)], by, pool=pool, node=node)
-
-
-def status(
-    node: NodeOption,
-    look: Reading,
-    pool: Annotated[int | None, typer.Option(help="Only this pool.")] = None,
-    last: Annotated[int, typer.Option(min=0, help="Show that many submissions; 0 for all.")] = 20,
-    orchestrator: Annotated[
-        str | None, typer.Option(help="URL of the pool's service: show the judges' findings, too.")
-    ] = None,
-) -> None:
-    """Stake, pools, what was earned, what is pending or claimable, and why any submission was rejected."""
-    from cli.evidence import explain
-    from cli.views.nodes import node_view
-    from cli.views.texts import node_text
-
-    session = look.open()
-    state = session.state()
-    view = node_view(state, node, session.client.now(), pool)
-    if view is None:
-        raise ConfigError(f"{node} is not registered on this chain", "muster node register")
-    view["wei"] = session.client.balance(node)
-    for account in view["accounts"] if orchestrator else ():
-        for shown in account["submissions"][-last:]:
-            if shown["reason"]:
-                sub = state.submissions[account["pool"], shown["sequence"]]
-                shown["evidence"] = explain(state, sub, orchestrator or "")
-    emit(view, look.json, lambda: node_text(view, last))
 
 
 def claim(pool: PoolOption, node: NodeOption, by: Acting) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from cli.commands.pool_check import ConfigFile, TermsFileOption, check, refuse_what_cannot_work
 from cli.commands.pool_init import init
+from cli.commands.pool_status import status
 from cli.options import (
     Acting,
     AmountOption,
@@ -18,7 +19,6 @@ from cli.options import (
     OutFileOption,
     Paying,
     PoolOption,
-    Reading,
     RpcOption,
     address_option,
     key_path,
@@ -45,6 +45,7 @@ UrlOption = Annotated[str | None, typer.Option("--url", help="Where the pool's s
 app = Commands(help="Own a pool: budget, invites, life cycle.", no_args_is_help=True)
 app.command()(init)
 app.command()(check)
+app.command()(status)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -148,21 +149,6 @@ def fund(pool: PoolOption, amount: AmountOption, by: Paying) -> None:
     """Add to a pool's budget."""
     title = f"add {show_tokens(amount)} tokens to pool {pool}"
     _change(lambda pools: pools.fund(pool, amount), title, by, pool=pool, added=amount)
-
-
-@app.command()
-def status(pool: PoolOption, look: Reading) -> None:
-    """Phase, step, money, seats, service, nodes, files, and what everything waits for."""
-    from cli.views.pools import pool_view
-    from cli.views.texts import pool_text
-
-    session = look.open()
-    state, now = session.state(), session.client.now()
-    view = pool_view(state, pool, now)
-    if view is None:
-        raise ConfigError(f"there is no pool {pool} on this deployment", "check --pool")
-    view["free"] = session.suite.pools.pool_of(pool).free
-    emit(view, look.json, lambda: pool_text(view))
 
 
 @app.command()

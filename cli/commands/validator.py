@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.commands.validator_status import status
 from cli.commands.validator_up import up
-from cli.options import Acting, ClassOptions, Commands, Paying, Reading, address_option
-from cli.output import clock, emit, seconds
+from cli.options import Acting, ClassOptions, Commands, Paying, address_option
+from cli.output import clock, seconds
 from cli.plan import PlannedTransaction, act
 from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 app = Commands(help="Bond seats, check submissions, earn fees.", no_args_is_help=True)
 
 app.command()(up)
+app.command()(status)
 
 SeatOption = Annotated[int, typer.Option("--seat", min=0, help="Number of the seat.")]
 
@@ -85,22 +87,6 @@ def _choose(judge: ClassOptions, by: Acting, seat: list[int] | None, *, joining:
     if not planned:
         raise ConfigError("no seat of yours is left to change", "muster validator status shows what each one judges")
     act(session, planned, by, seats=[one.seat for one in owned if seat is None or one.seat in seat])
-
-
-@app.command()
-def status(
-    address: Annotated[str, address_option("--address", "Address that owns or votes for the seats.")],
-    look: Reading,
-) -> None:
-    """Seats, votes, fees earned and due, and every penalty with its cause."""
-    from cli.views.seats import seat_view, seats_of
-    from cli.views.texts import seats_text
-
-    session = look.open()
-    state, now = session.state(), session.client.now()
-    views = [seat_view(state, seat, now) for seat in seats_of(state, address)]
-    epoch = session.suite.seats.current_epoch()
-    emit({"address": address, "epoch": epoch, "seats": views}, look.json, lambda: seats_text(address, epoch, views))
 
 
 @app.command()

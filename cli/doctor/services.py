@@ -15,6 +15,10 @@ A = TypeVar("A")
 _SECONDS = 5.0
 
 
+class NotKnownError(UnreachableError):
+    """A service answers that it has no such document."""
+
+
 def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: str | None) -> Iterator[Prerequisite]:
     """`chain_id`: the one expected (None: any); `s3`: a JSON file of `S3Settings`."""
     if rpc:
@@ -71,7 +75,8 @@ def _orchestrator(url: str) -> str:
 
 
 def ask_orchestrator(url: str, endpoint: "Get[A]") -> "A":
-    """A public document of a pool's service. Raises ConfigError if what answers is none, UnreachableError."""
+    """A public document of a pool's service. Raises NotKnownError if it has none, ConfigError if no such service
+    answers, UnreachableError."""
     from runtime.signed_client import ClientLimits, ServiceError, SignedClient
 
     limits = ClientLimits(timeout=_SECONDS, attempts=1, exchange=4 * _SECONDS)
@@ -79,6 +84,8 @@ def ask_orchestrator(url: str, endpoint: "Get[A]") -> "A":
     try:
         return client.get(endpoint)
     except ServiceError as error:
+        if error.status == 404:
+            raise NotKnownError(f"the orchestrator {where} answers 404", "check the URL") from None
         raise UnreachableError(f"the orchestrator {where} answers {error.status}", "check the URL") from None
     except UnreachableError as error:
         what = f"the orchestrator {where} does not answer ({error.what})"

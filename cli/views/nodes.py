@@ -62,11 +62,15 @@ def standing(account: Account) -> str:
 
 
 def submission_view(state: State, sub: Submission, now: int) -> dict[str, Any]:
+    """`disputable`: it was refused, and a jury can still be asked."""
+    why = reason(state, sub)
     return {
         **picked(sub, "sequence", "step", "counter", "units", "code", "slashed", "time", "tx"),
         "status": str(sub.status),
-        "reason": reason(state, sub),
+        "reason": why,
         "final": sub.is_final(now),
+        "final_time": sub.final_time,
+        "disputable": bool(why) and not sub.disputed and not sub.finalized and now < sub.final_time,
         "waiting": waiting(state, sub, now),
         "sha256": sub.sha256.hex(),
     }

@@ -71,3 +71,11 @@ def jury_duties(state: State, seat: int) -> Iterator[tuple[int, int]]:
     for number, trial in sorted(state.trials.items()):
         if seat in trial.seats and trial.settled and trial.seats.index(seat) not in trial.closed:
             yield number, trial.seats.index(seat)
+
+
+def open_rounds(state: State, seat: int) -> Iterator[dict[str, Any]]:
+    """The committees that the seat is in and that are not settled yet."""
+    for lane, round_, member in memberships_of(state, seat):
+        if not round_.settled:
+            voted = {"committed": member in round_.commits, "revealed": member in round_.reveals}
+            yield {"pool": lane.pool, "lane": lane.lane, "seat": seat, **voted}

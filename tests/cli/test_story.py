@@ -147,7 +147,7 @@ def test_an_operator_registers_with_the_nodes_consent(stage: Stage) -> None:
     assert (stage.tokens("deployer"), stage.tokens("operator")) == (0, 1000 * GRAINS)
     with_key = ("--node-keystore", node.path, "--node-password-file", node.password_file)
     order = ("node", "register", *operator.options, "--stake", "250")
-    assert "not registered" in stage.muster.refused("node", "status", "--node", node.address)
+    assert "is not registered on this chain" in stage.muster.ok("node", "status", "--node", node.address).out
     assert "consent is missing" in stage.muster.refused(*order, "--yes")
     stage.muster.ok(*order, *with_key, "--dry-run")
     stage.muster.ok(*order, *with_key, "--yes")

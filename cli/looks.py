@@ -1,0 +1,107 @@
+"""Asking chain, service and process for `status`, so that each answers or is said to be down since when."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from filelock import FileLock, Timeout
+
+from cli.answers import StatusPart
+from cli.last_seen import LastSeen
+from protocol.errors import MusterError, UnreachableError, printable
+
+if TYPE_CHECKING:
+    from cli.options import Reading
+    from cli.session import Session
+    from protocol.api.endpoints import Get
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a part said: now, or when it was up for the last time; None if it never answered from here."""
+
+    part: StatusPart
+    facts: dict[str, Any] | None
+
+
+def look_at_chain(look: "Reading", of: tuple[object, ...], facts: "Callable[[Session], dict[str, Any]]") -> Look:
+    """`facts` of the chain that `look` names; `of` says what they are about. Raises ConfigError for what is no outage:
+    a missing file, another chain."""
+    kept = LastSeen("chain", look.deployment and look.deployment.absolute(), *of)
+    try:
+        found = facts(look.open())
+    except UnreachableError as error:
+        seen, old = kept.recall()
+        return Look(StatusPart("chain", error.what, seen), old)
+    kept.keep(found)
+    return Look(StatusPart("chain"), found)
+
+
+def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> Look:
+    """A public document of a pool's service as JSON; `of` fills the endpoint's path."""
+    from cli.doctor.services import NotKnownError, ask_orchestrator
+
+    if not url:
+        why = "no URL is named (--orchestrator), and its owner announced none"
+        return Look(StatusPart("service", why), None)
+    kept = LastSeen("service", url, endpoint.path, of)
+    try:
+        answer = ask_orchestrator(url, filled(endpoint, of) if of else endpoint)
+    except NotKnownError:
+        return Look(StatusPart("service"), None)
+    except MusterError as error:
+        seen, old = kept.recall()
+        return Look(StatusPart("service", printable(error.what, 300), seen), old)
+    found: dict[str, Any] = endpoint.answer.dump_python(answer, mode="json")
+    kept.keep(found)
+    return Look(StatusPart("service"), found)
+
+
+def filled(endpoint: "Get[A]", value: str) -> "Get[A]":
+    """The endpoint with the variable of its path replaced."""
+    from dataclasses import replace
+
+    before, _, after = endpoint.path.partition("{")
+    return replace(endpoint, path=before + value + after.partition("}")[2])
+
+
+def look_at_process(home: Path | None, role: str) -> Look:
+    """The process of a role on this machine, by its home: while it runs it holds the lock of its chain events. Facts:
+    `log`, its newest line; `unsubmitted`, finished files that wait to be handed in."""
+    if home is None:
+        return Look(StatusPart("process", "it is not known where its home is: muster init"), None)
+    locks = sorted(home.glob("*/events.sqlite.lock"))
+    log = home / "logs" / f"{role}.log"
+    facts = {"log": last_line(log), "unsubmitted": len(list(home.glob("*/journal/*.json")))}
+    if any(map(_held, locks)):
+        return Look(StatusPart("process"), facts)
+    times = [path.stat().st_mtime for path in (log, *home.glob("*/events.sqlite*")) if path.exists()]
+    why = "it does not run on this machine" if times else "it was never started on this machine"
+    return Look(StatusPart("process", why, max(times, default=0.0)), facts)
+
+
+def _held(lock: Path) -> bool:
+    """Whether a process holds a lock file; it is let go of at once where none does."""
+    mine = FileLock(lock)
+    try:
+        mine.acquire(blocking=False)
+    except Timeout:
+        return True
+    except OSError:
+        return False
+    mine.release()
+    return False
+
+
+def last_line(path: Path) -> str:
+    """The newest line of a log, made printable; empty without one."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return printable(lines[-1], 200) if lines else ""

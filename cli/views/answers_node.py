@@ -1,0 +1,162 @@
+"""A node's five answers, from what chain, service and process said. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cli.answers import Answers, StatusPart, aged, at, heard, running, silent, told, unknown
+from protocol.amounts import show_tokens
+
+_ETHER = 10**18
+_SHOWN = 10
+_FILE_GAS = 62_500
+_FEW_FILES = 20
+
+
+@dataclass(frozen=True)
+class NodeLook:
+    """What was seen of a node; `now`: Unix seconds here. `chain`, `service`, `process`: facts, or None where nothing is
+    known; `parts` say whether they are of now. The chain's: `view` (of cli.views.nodes, or None: not registered), `now`
+    (chain time), `wei`, `gas_price`, and of the pool that is meant `pool` (number, 0: none), `status`, `least` stake.
+    The service's: its `NodeEntry`. The process's: `log`, `unsubmitted`."""
+
+    node: str
+    now: float
+    parts: tuple[StatusPart, StatusPart, StatusPart]
+    chain: dict[str, Any] | None
+    service: dict[str, Any] | None
+    process: dict[str, Any] | None
+
+    @property
+    def view(self) -> dict[str, Any] | None:
+        return self.chain["view"] if self.chain else None
+
+    @property
+    def account(self) -> dict[str, Any] | None:
+        """In the pool that is meant."""
+        accounts = self.view["accounts"] if self.view else []
+        return next((one for one in accounts if self.chain and one["pool"] == self.chain["pool"]), None)
+
+    @property
+    def accounts(self) -> list[dict[str, Any]]:
+        return self.view["accounts"] if self.view else []
+
+
+def node_answers(look: NodeLook) -> Answers:
+    """Every part may be down, and may never have been up."""
+    return Answers(
+        tuple(_seen(look)), tuple(_doing(look)), tuple(_earned(look)), tuple(_refused(look)), tuple(_todo(look)),
+        look.parts,
+    )  # fmt: skip
+
+
+def _seen(look: NodeLook) -> list[str]:
+    lines = []
+    if look.chain is None:
+        lines += unknown(look.parts[0])
+    elif look.view is None:
+        lines += [f"no: {look.node} is not registered on this chain", *aged(look.parts[0], look.now)]
+    else:
+        view, account, pool = look.view, look.account, look.chain["pool"]
+        standing = account["standing"] if account else "not joined"
+        lines.append(
+            f"the chain: node {look.node} of operator {view['operator']}, {show_tokens(view['stake'])} at stake"
+        )
+        lines += [f"the chain: pool {pool} ({look.chain['status']}): {standing}"] if pool else ["the chain: in no pool"]
+        lines += aged(look.parts[0], look.now)
+    return [*lines, heard(look.parts[1], look.service, look.now)]
+
+
+def _doing(look: NodeLook) -> list[str]:
+    _, service, process = look.parts
+    lines = [*running(process, look.process), *told(service, look.service)]
+    if look.process and look.process["unsubmitted"]:
+        lines.append(f"{look.process['unsubmitted']} files in its journal")
+    waiting = [one for account in look.accounts for one in account["submissions"] if one["status"] == "pending"]
+    lines += [f"file {one['sequence']}: {one['waiting']}" for one in waiting[-3:]]
+    return lines
+
+
+def _earned(look: NodeLook) -> list[str]:
+    if look.chain is None:
+        return unknown(look.parts[0])
+    lines = []
+    for account in look.accounts:
+        money = {name: show_tokens(account[name]) for name in ("earned", "paid", "claimable", "vesting", "pending")}
+        lines.append(
+            f"pool {account['pool']}: earned {money['earned']} tokens, paid {money['paid']}, claimable now "
+            f"{money['claimable']}, locked {money['vesting']}, not judged yet {money['pending']}"
+        )
+        locked = [
+            one["final_time"] for one in account["submissions"] if one["status"] == "accepted" and not one["final"]
+        ]
+        if locked and account["vesting"]:
+            first, last = at(min(locked), look.chain["now"]), at(max(locked), look.chain["now"])
+            lines.append(f"pool {account['pool']}: unlocks from {first} to {last}")
+    view = look.view
+    if view and not view["pool"] and view["stake"]:
+        free = "now" if view["withdrawable"] else at(view["release_at"], look.chain["now"])
+        lines.append(f"the stake of {show_tokens(view['stake'])} tokens unlocks {free}")
+    return [*(lines or ["nothing yet"]), *aged(look.parts[0], look.now)]
+
+
+def _refused(look: NodeLook) -> list[str]:
+    if look.chain is None:
+        return unknown(look.parts[0])
+    lines = []
+    for account in look.accounts:
+        refused = [one for one in account["submissions"] if one["reason"]]
+        for one in refused[-_SHOWN:]:
+            lost = f", slashed {show_tokens(one['slashed'])} tokens" if one["slashed"] else ""
+            lines.append(f"file {one['sequence']} of pool {account['pool']}: {one['reason']}{lost}")
+            lines += [f"  {line}" for line in one.get("evidence", ())]
+        if len(refused) > _SHOWN:
+            lines.append(f"and {len(refused) - _SHOWN} older ones")
+    return [*(lines or ["nothing"]), *aged(look.parts[0], look.now)]
+
+
+def _todo(look: NodeLook) -> list[str]:
+    chain, service, process = look.parts
+    lines = []
+    if chain.down:
+        lines.append("reach the chain: name another RPC (--rpc, or `rpc` in the profile); a running worker tries on")
+    if look.chain is not None:
+        lines += _membership(look, look.chain)
+    out = look.account is not None and look.account["standing"].startswith(("ejected", "removed"))
+    if process.down and look.view is not None and not out:
+        lines.append(f"start the process, if it runs on no other machine: muster node up ({process.down})")
+    lines += silent(service, look.service, process)
+    return lines or ["nothing"]
+
+
+def _membership(look: NodeLook, chain: dict[str, Any]) -> list[str]:
+    """What registration, stake, standing, gas and pay ask for."""
+    view, account, pool = look.view, look.account, chain["pool"]
+    if view is None:
+        return ["register and join: muster node up"]
+    standing = account["standing"] if account else "left"
+    lines = []
+    if standing.startswith("ejected"):
+        return [
+            "the node is out for good; a new one needs a new key, and what is left of the stake: muster node withdraw"
+        ]
+    if standing.startswith("removed"):
+        return ["ask the pool's owner why it removed the node; the stake: muster node leave, muster node withdraw"]
+    if standing.startswith("frozen"):
+        lines.append(
+            "nothing is taken until the refused file is final: muster why says more; dispute it if you are right"
+        )
+    if standing == "left" and pool:
+        lines.append(f"join: muster node join --pool {pool}, or muster node up")
+    elif view["stake"] < chain["least"]:
+        lines.append(f"add {show_tokens(chain['least'] - view['stake'])} tokens to the stake: muster node stake")
+    for account in look.accounts:
+        for one in account["submissions"]:
+            if one["disputable"]:
+                until, order = at(one["final_time"], chain["now"]), f"--pool {account['pool']} --file {one['sequence']}"
+                lines.append(f"file {one['sequence']} can be disputed until {until}: muster node dispute {order}")
+        if account["claimable"] and look.parts[2].down:
+            lines.append(f"take {show_tokens(account['claimable'])} tokens: muster node claim --pool {account['pool']}")
+    needs = _FEW_FILES * _FILE_GAS * chain["gas_price"]
+    if standing == "member" and chain["wei"] < needs:
+        lines.append(f"gas for fewer than {_FEW_FILES} files is left: send {needs / _ETHER:.6f} ETH to {look.node}")
+    return lines
