@@ -37,7 +37,7 @@ class StatusPart:
 
 
 @dataclass(frozen=True)
-class Answers:
+class FiveAnswers:
     """Lines for people under each question; every part that was asked, up or down."""
 
     seen: tuple[str, ...]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cli.answers import Answers, StatusPart, aged, at, heard, running, silent, told, unknown
+from cli.answers import FiveAnswers, StatusPart, aged, at, heard, running, silent, told, unknown
 from protocol.amounts import show_tokens
 
 _ETHER = 10**18
@@ -41,9 +41,9 @@ class NodeLook:
         return self.view["accounts"] if self.view else []
 
 
-def node_answers(look: NodeLook) -> Answers:
+def node_answers(look: NodeLook) -> FiveAnswers:
     """Every part may be down, and may never have been up."""
-    return Answers(
+    return FiveAnswers(
         tuple(_seen(look)), tuple(_doing(look)), tuple(_earned(look)), tuple(_refused(look)), tuple(_todo(look)),
         look.parts,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cli.answers import Answers, StatusPart, aged, ago, unknown
+from cli.answers import FiveAnswers, StatusPart, aged, ago, unknown
 from cli.output import clock
 from cli.views.pools import phase
 from protocol.amounts import show_tokens
@@ -26,9 +26,9 @@ class PoolLook:
     service: dict[str, Any] | None
 
 
-def pool_answers(look: PoolLook) -> Answers:
+def pool_answers(look: PoolLook) -> FiveAnswers:
     """Either part may be down, and may never have been up."""
-    return Answers(
+    return FiveAnswers(
         tuple(_seen(look)), tuple(_doing(look)), tuple(_earned(look)), tuple(_refused(look)), tuple(_todo(look)),
         look.parts,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cli.answers import Answers, StatusPart, aged, at, heard, running, silent, told, unknown
+from cli.answers import FiveAnswers, StatusPart, aged, at, heard, running, silent, told, unknown
 from protocol.amounts import show_tokens
 from protocol.verdict import Code
 
@@ -35,9 +35,9 @@ class SeatsLook:
         return [seat for seat in self.seats if seat["standing"] == "active"]
 
 
-def seats_answers(look: SeatsLook) -> Answers:
+def seats_answers(look: SeatsLook) -> FiveAnswers:
     """Every part may be down, and may never have been up."""
-    return Answers(
+    return FiveAnswers(
         tuple(_seen(look)), tuple(_doing(look)), tuple(_earned(look)), tuple(_refused(look)), tuple(_todo(look)),
         look.parts,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from chain.judging import Lane
 from chain.records import Seat, Slash, Step
-from cli.answers import QUESTIONS, Answers, StatusPart
+from cli.answers import QUESTIONS, FiveAnswers, StatusPart
 from cli.last_seen import LastSeen
 from cli.looks import last_line, look_at_process, look_at_service
 from cli.views.answers_node import NodeLook, node_answers
@@ -308,4 +308,4 @@ def test_the_commands_answer_while_chain_and_service_are_down(shared_suite: Depl
 def test_answers_are_the_same_five_for_everybody() -> None:
     every = [node_answers(node_look()), seats_answers(seats_look()), pool_answers(pool_look())]
     assert len({tuple(one.document()) for one in every}) == 1
-    assert all(isinstance(one, Answers) for one in every)
+    assert all(isinstance(one, FiveAnswers) for one in every)
