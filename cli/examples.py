@@ -71,6 +71,7 @@ EXAMPLES = {
     "governance mint": "muster governance mint --to ADDRESS --amount 1000 --keystore governor.json",
     "governance execute": "muster governance execute --id 0x12 --keystore governor.json",
     "governance cancel": "muster governance cancel --id 0x12 --keystore governor.json",
+    "support bundle": "muster support bundle --out support.tar.gz",
     "run report": "muster run report --orchestrator https://pool.example --out report.html",
     "ledger verify": "muster ledger verify --pool 1",
     "ledger export": "muster ledger export --pool 1 --table payouts --out payouts.csv",

@@ -25,6 +25,7 @@ from cli.commands import (
     report,
     run,
     status,
+    support,
     trainer,
     validator,
     verify,
@@ -86,6 +87,7 @@ app.add_typer(validator.app, name="validator")
 app.add_typer(pool.app, name="pool")
 app.add_typer(governance.app, name="governance")
 app.add_typer(report.app, name="run")
+app.add_typer(support.app, name="support")
 run.register(app, {"trainer": trainer.app, "validator": validator.app})
 add_examples(app)
 

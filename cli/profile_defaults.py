@@ -19,7 +19,7 @@ _ROLE_OF: "dict[str, Role]" = {
     "trainer": "owner",
     "orchestrator": "owner",
 }
-_WITHOUT = frozenset({"init", "up", "down", "ps", "logs", "watch", "demo", "deploy", "governance"})
+_WITHOUT = frozenset({"init", "up", "down", "ps", "logs", "watch", "demo", "deploy", "governance", "support"})
 """Commands that take no defaults: they make profiles or networks, or act with keys of their own."""
 
 Value = Any

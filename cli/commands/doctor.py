@@ -1,6 +1,5 @@
 """`muster doctor`: every prerequisite, one line each, with what to do about those that are missing."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -24,16 +23,15 @@ def doctor(
     data: Annotated[Path, typer.Option(help="Folder where a local network would keep its files.")] = Path("runs"),
     json: JsonOption = False,
 ) -> None:
-    """Check this machine, and the services and files that are named. Exit code 1 if anything is missing or damaged."""
-    from cli.doctor import files, isolation, machine, services
+    """Check this machine, and the services and files that are named or stand in the profile: what was found, what it is
+    needed for, what to do. Exit code 1 if anything is missing or damaged."""
+    from cli.doctor.examine import Examination, examine
 
-    prerequisites = [*machine.look(data, port or []), isolation.look(isolation_image)]
-    if deployment is not None:
-        found, named_rpc, named_chain = services.deployment(deployment)
-        prerequisites.append(found)
-        rpc, chain_id = rpc or named_rpc, chain_id or named_chain
-    prerequisites += services.look(rpc, chain_id, s3, orchestrator)
-    prerequisites += files.look(keystore or [], cache or [], pool_config or [])
-    emit(list(map(asdict, prerequisites)), json, lambda: "\n".join(p.line() for p in prerequisites))
+    asked = Examination(
+        deployment, rpc, chain_id, s3, orchestrator, keystore or [], cache or [], pool_config or [], port or [], data,
+        isolation_image,
+    )  # fmt: skip
+    prerequisites = list(examine(asked))
+    emit([p.document() for p in prerequisites], json, lambda: "\n".join(p.line() for p in prerequisites))
     if any(p.state == "failed" for p in prerequisites):
         raise typer.Exit(1)

@@ -40,8 +40,8 @@ def status(
     known = chain.facts or {}
     url = orchestrator or known.get("service")
     service = look_at_service(url, NODE, node)
-    if states and url and not service.part.down and known["view"]:
-        add_evidence(known["view"], states[0], last, url)
+    if states and url and known["view"]:
+        add_evidence(known["view"], states[0], last, url, service.part.down)
     process = look_at_process(home_of(node), "worker")
     parts = (chain.part, service.part, process.part)
     answers = node_answers(NodeLook(node, time.time(), parts, chain.facts, service.facts, process.facts))
@@ -70,15 +70,15 @@ def chain_facts(session: "Session", state: "State", node: str, pool: int | None)
     }
 
 
-def add_evidence(view: dict[str, Any], state: "State", last: int, url: str) -> None:
-    """What judges published of each refused file that is shown."""
+def add_evidence(view: dict[str, Any], state: "State", last: int, url: str, down: str) -> None:
+    """What judges published of each refused file that is shown; `down`: why the service cannot be asked, if so."""
     from cli.evidence import explain
 
     for account in view["accounts"]:
         for shown in account["submissions"][-last:]:
             if shown["reason"]:
                 sub = state.submissions[account["pool"], shown["sequence"]]
-                shown["evidence"] = explain(state, sub, url)
+                shown["evidence"] = [f"no evidence: {down}"] if down else explain(state, sub, url)
 
 
 def home_of(node: str) -> Path | None:

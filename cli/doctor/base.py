@@ -1,9 +1,41 @@
 """What one check found of one prerequisite."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from protocol.errors import MusterError
+
+WHY = {
+    "python": "problems, seeds and proofs are the same everywhere under one version of Python only",
+    "node": "the contracts' tools are installed with npm",
+    "npm": "the contracts' tools are installed with it",
+    "git": "the contracts' libraries are fetched with it",
+    "compiler": "some packages are compiled at installation",
+    "forge": "the contracts are compiled and tested with it",
+    "anvil": "a local network's chain runs on it",
+    "packages": "another version can compute other numbers, and honest files would be refused",
+    "contracts": "commands need the contracts' interface, `muster deploy` their code",
+    "xattrs": "the local S3 server keeps what it knows of an object beside it",
+    "ports": "a local network's services listen there",
+    "isolation": "a task's or a model's code that breaks out must find nothing of this machine",
+    "disk": "weights, journals and ballots are written there; a full or slow disk loses time, and time loses votes",
+    "gpu": "the engine of the profile computes there",
+    "clock": "the service refuses requests whose time is off, and windows are judged by the chain's",
+    "deployment": "it names the contracts, and the chain that they are on",
+    "rpc": "work, votes and pay go through it; one that is slow or behind misses windows",
+    "s3": "the pool's files lie there",
+    "storage": "weights come from there and files go there, within the pool's windows",
+    "orchestrator": "it gives out work and says where files are",
+    "version": "versions that differ may not understand one another's files",
+    "gas": "every file, vote and claim is a transaction",
+    "stake": "a node without the pool's least stake gets no work",
+    "keystore": "whoever can read a key and its password owns what it holds",
+    "password": "whoever can read a key and its password owns what it holds",
+    "cache": "damaged weights make files that are refused as forged",
+    "pool config": "everybody's work follows from it",
+    "profile": "commands take keys, pool and addresses from it",
+}
+"""What each check is for, by its name."""
 
 
 @dataclass(frozen=True)
@@ -15,9 +47,18 @@ class Prerequisite:
     detail: str
     hint: str = ""
 
+    @property
+    def why(self) -> str:
+        """What it is needed for."""
+        return WHY[self.check]
+
     def line(self) -> str:
         mark = {"ok": "ok    ", "failed": "FAILED", "note": "note  "}[self.state]
-        return f"{mark}  {self.check:<12} {self.detail}" + (f"; {self.hint}" if self.hint else "")
+        first = f"{mark}  {self.check:<12} {self.detail}" + (f"; {self.hint}" if self.hint else "")
+        return first + (f"\n{'':<21}why: {self.why}" if self.state == "failed" else "")
+
+    def document(self) -> dict[str, str]:
+        return asdict(self) | {"why": self.why}
 
 
 def ok(check: str, detail: str) -> Prerequisite:

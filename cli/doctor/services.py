@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cli.doctor.base import Prerequisite, failed, judged, note, ok
 from protocol.documents import load_document
@@ -19,12 +19,8 @@ class NotKnownError(UnreachableError):
     """A service answers that it has no such document."""
 
 
-def look(rpc: str | None, chain_id: int | None, s3: Path | None, orchestrator: str | None) -> Iterator[Prerequisite]:
-    """`chain_id`: the one expected (None: any); `s3`: a JSON file of `S3Settings`."""
-    if rpc:
-        yield judged("rpc", lambda: _chain(rpc, chain_id))
-    else:
-        yield note("rpc", "none named (--rpc or --deployment)")
+def look(s3: Path | None, orchestrator: str | None) -> Iterator[Prerequisite]:
+    """`s3`: a JSON file of `S3Settings`."""
     if s3:
         yield judged("s3", lambda: _bucket(s3))
     else:
@@ -46,16 +42,6 @@ def deployment(path: Path) -> tuple[Prerequisite, str | None, int | None]:
     except MusterError:
         url = None
     return ok("deployment", f"{path}: {suite.network}, chain {suite.chain_id}"), url, suite.chain_id
-
-
-def _chain(rpc: str, expected: int | None) -> str:
-    try:
-        found = int(post_json(rpc, {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []})["result"], 16)
-    except (KeyError, TypeError, ValueError):
-        raise ConfigError(f"{rpc} is not an Ethereum RPC", "check the URL") from None
-    if expected is not None and found != expected:
-        raise ConfigError(f"{rpc} is chain {found}, expected {expected}", "name the RPC of the right chain")
-    return f"{rpc} answers, chain {found}"
 
 
 def _bucket(path: Path) -> str:
@@ -94,24 +80,3 @@ def ask_orchestrator(url: str, endpoint: "Get[A]") -> "A":
         raise ConfigError(f"{url} is not a muster orchestrator: {error.what}", "check the URL") from None
     finally:
         client.close()
-
-
-def post_json(url: str, body: Any) -> Any:
-    """What an RPC answers to a POST. Raises ConfigError, UnreachableError."""
-    import httpx
-
-    from protocol.encoding import parse_json
-
-    try:
-        answer = httpx.post(url, json=body, timeout=_SECONDS, trust_env=False)
-        answer.raise_for_status()
-        return parse_json(answer.content)
-    except httpx.InvalidURL as error:
-        raise ConfigError(f"{url} is not a URL: {error}", "write http://host:port") from None
-    except httpx.HTTPStatusError as error:
-        raise UnreachableError(f"the RPC {url} answers {error.response.status_code}", "check the URL") from None
-    except httpx.HTTPError as error:
-        words = str(error) or type(error).__name__
-        raise UnreachableError(f"the RPC {url} does not answer ({words})", "start it or correct the URL") from None
-    except ValueError:
-        raise ConfigError(f"{url} does not answer JSON", "check the URL") from None

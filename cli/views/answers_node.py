@@ -108,7 +108,7 @@ def _refused(look: NodeLook) -> list[str]:
         for one in refused[-_SHOWN:]:
             lost = f", slashed {show_tokens(one['slashed'])} tokens" if one["slashed"] else ""
             lines.append(f"file {one['sequence']} of pool {account['pool']}: {one['reason']}{lost}")
-            lines += [f"  {line}" for line in one.get("evidence", ())]
+            lines += [f"  {line}" for line in one.get("evidence", ()) if not look.parts[1].down]
         if len(refused) > _SHOWN:
             lines.append(f"and {len(refused) - _SHOWN} older ones")
     return [*(lines or ["nothing"]), *aged(look.parts[0], look.now)]

@@ -20,7 +20,7 @@ from chain.network import NetworkConfig
 from chain.provider import FailoverProvider
 from chain.reader import ChainReader
 from cli.authorisations import Consent, Invite
-from cli.doctor.services import post_json
+from cli.doctor.chain import post_json
 from cli.terms import load_terms
 from orchestrator.bodies import strict_object
 from protocol.api.endpoints import STATUS

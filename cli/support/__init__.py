@@ -1,0 +1,1 @@
+"""The file behind `muster support bundle`: what helps somebody else to help, without anybody's secrets."""
