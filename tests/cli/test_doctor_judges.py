@@ -2,8 +2,10 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,8 +24,8 @@ LOCAL = RpcLook("http://rpc", 31337, 1000, (0.001,), NOW)
 CARD = Gpu("H", 80 * GIB, "550")
 
 
-def rpc(**changes: object) -> Prerequisite:
-    (found,) = judge_rpc(RpcLook(**(vars(PUBLIC) | changes)), 84532)  # type: ignore[arg-type]
+def rpc(**changes: Any) -> Prerequisite:
+    (found,) = judge_rpc(replace(PUBLIC, **changes), 84532)
     return found
 
 
