@@ -142,7 +142,8 @@ class IsolatedProcess:
             handles += [reading, writing]
             view = system_view(policy.network is not NetworkAccess.NONE)
             argv = bubblewrap_command(policy, self.launch.argv, view, Descriptors(handles[0], writing))
-            process = self._popen(argv, {"PATH": _PATH}, pass_fds=(handles[0], writing))
+            env = {"PATH": os.environ.get("PATH", _PATH)}
+            process = self._popen(argv, env, pass_fds=(handles[0], writing))
             os.close(handles.pop())
             self._init = _reported(reading)
             return process

@@ -1,5 +1,5 @@
-"""A worker in a podman container, of an image made from this machine's files, against a real network: one of its files
-is accepted."""
+"""Workers in a podman container, of an image made from this machine's files, and in bubblewrap, against a real network:
+files of both are accepted."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chain.records import Status, Submission
-from demo.plan import DemoPlan, NodeSpec, Options, ValidatorSpec, make_plan
+from demo.plan import POOL, DemoPlan, NodeSpec, Options, ValidatorSpec, make_plan
 from demo.pool import pool_config
 from demo.run import Demo
 from tests.e2e.building import build_wheel
@@ -20,7 +20,8 @@ from tests.isolation.conftest import need
 from tools.sources import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(2400)]
-NODE = "bob"
+MODES = {"container": "podman", "bubblewrap": "bubblewrap"}
+"""A node per mode, named as the configuration does → what it comes to here."""
 
 
 @pytest.fixture(scope="module")
@@ -42,47 +43,59 @@ def worker_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run(["podman", "rmi", "--force", made], capture_output=True, timeout=120, check=False)
 
 
-class ContainerDemo(Demo):
-    """Up to the first file that is judged."""
+class IsolatedDemo(Demo):
+    """One worker in a container, one in bubblewrap, up to the first file of each that is judged."""
 
     def __init__(self, plan: DemoPlan, image: str) -> None:
         super().__init__(plan, pool_config(plan.seed, plan.steps))
-        self.network.worker_isolation = {"isolation": "container", "isolation_image": image}
+        self.image = image
 
-    def first_judged(self, timeout: float) -> Submission:
+    def start_nodes(self) -> None:
+        for validator in self.plan.validators:
+            self.network.start_validator(POOL, validator)
+        for node in self.plan.nodes:
+            self.network.worker_isolation = {"isolation": node.name, "isolation_image": self.image}
+            self.network.start_worker(POOL, node)
+
+    def first_judged(self, timeout: float) -> dict[str, Submission]:
+        """Node's address → its first file that is judged."""
         self.bring_up()
         monitor, end = self._new_monitor(), time.monotonic() + timeout
         while time.monotonic() < end:
             self.network.check()
             monitor.look()
-            for submission in monitor.state.submissions.values():
-                if submission.decided_block:
-                    return submission
+            judged = [one for one in monitor.state.submissions.values() if one.decided_block]
+            first = {one.node: one for one in reversed(judged)}
+            if len(first) == len(self.plan.nodes):
+                return first
             time.sleep(0.5)
-        raise AssertionError(self.plan.log(f"worker-{NODE}").read_text()[-4000:])
+        raise AssertionError("\n\n".join(self.log(name)[-4000:] for name in MODES))
+
+    def log(self, name: str) -> str:
+        return self.plan.log(f"worker-{name}").read_text()
 
 
-def plan_of_one(runs: Path) -> DemoPlan:
-    whole = make_plan(Options(3, 2, runs))
-    return replace(whole, nodes=(NodeSpec(NODE, "transformers"),), validators=(ValidatorSpec("xena", 12),))
+def plan_of_two(runs: Path) -> DemoPlan:
+    nodes = tuple(NodeSpec(name, "transformers") for name in MODES)
+    return replace(make_plan(Options(3, 2, runs)), nodes=nodes, validators=(ValidatorSpec("xena", 12),))
 
 
-def containers() -> list[str]:
+def containers() -> set[str]:
     argv = ["podman", "ps", "--all", "--filter=name=muster-", "--format={{.Names}}"]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    return set(subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.split())
 
 
-def test_a_worker_in_a_container_earns(worker_image: str, tmp_path: Path) -> None:
-    before = set(containers())
-    demo = ContainerDemo(plan_of_one(tmp_path), worker_image)
+def test_isolated_workers_earn(worker_image: str, tmp_path: Path) -> None:
+    need("bwrap")
+    before = containers()
+    demo = IsolatedDemo(plan_of_two(tmp_path), worker_image)
     try:
         judged = demo.first_judged(timeout=900)
-        log = demo.plan.log(f"worker-{NODE}").read_text()
-        assert len(set(containers()) - before) == 1
+        assert len(containers() - before) == 1
     finally:
         demo.network.supervisor.stop()
-    assert judged.status is Status.ACCEPTED, log
-    assert judged.node == demo.ring[f"node-{NODE}"].address
-    assert "isolation: podman" in log
-    assert "NOT protected: services on this machine's loopback" in log, "it uses the host's network, and says so"
-    assert set(containers()) == before, "the container outlived the network"
+    for name, mode in MODES.items():
+        assert judged[demo.ring[f"node-{name}"].address].status is Status.ACCEPTED, demo.log(name)
+        assert f"isolation: {mode}" in demo.log(name)
+        assert "NOT protected: services on this machine's loopback" in demo.log(name), "it uses the host's network"
+    assert containers() == before, "the container outlived the network"

@@ -1,0 +1,139 @@
+"""What an isolated worker sees and uses, and that it is started so."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import ConfigError
+from runtime import keystore
+from runtime.isolation.host import python_mounts
+from runtime.isolation.policy import MIB, Mode, Mount, NetworkAccess
+from worker.config import WorkerConfig
+from worker.isolation import INSIDE, absolute, enter, worker_policy
+
+PUBLIC = {"rpc": ["https://rpc.example"], "orchestrator": "https://pool.example"}
+
+
+def config(**changes: Any) -> WorkerConfig:
+    values = {
+        "home": "/srv/worker",
+        "cache": "/srv/weights",
+        "deployment": "/etc/muster/deployment.json",
+        "node": {"keystore": "/etc/muster/node.json", "password_file": "/etc/muster/node.password"},
+        "pool": 1,
+    }
+    return WorkerConfig.model_validate(values | PUBLIC | changes)
+
+
+def test_it_writes_to_its_home_and_cache_and_reads_its_keys() -> None:
+    assert worker_policy(config(), Mode.PODMAN).mounts == (
+        Mount.same(Path("/srv/worker"), writable=True),
+        Mount.same(Path("/srv/weights"), writable=True),
+        Mount.same(Path("/etc/muster/deployment.json")),
+        Mount.same(Path("/etc/muster/node.json")),
+        Mount.same(Path("/etc/muster/node.password")),
+    )
+
+
+def test_in_bubblewrap_it_also_reads_python_and_muster_but_no_home() -> None:
+    mounts = worker_policy(config(), Mode.BUBBLEWRAP).mounts[5:]
+    assert mounts == python_mounts()
+    assert not any(mount.writable for mount in mounts)
+    targets = {mount.target for mount in mounts}
+    assert any(Path(sys.prefix).is_relative_to(target) or target == Path("/usr") for target in targets)
+    assert Path.home() not in targets
+    assert Path("/") not in targets
+
+
+@pytest.mark.parametrize(
+    ("changes", "network"),
+    [
+        ({}, NetworkAccess.OUTBOUND),
+        ({"rpc": ["http://127.0.0.1:8545"]}, NetworkAccess.HOST),
+        ({"orchestrator": "http://localhost:80"}, NetworkAccess.HOST),
+        ({"mirrors": ["http://[::1]/x"]}, NetworkAccess.HOST),
+        ({"mirrors": ["http://10.0.0.1/x"]}, NetworkAccess.OUTBOUND),
+        ({"allow_private_sources": True}, NetworkAccess.HOST),
+    ],
+)
+def test_it_has_the_hosts_network_only_where_it_needs_this_machine(
+    changes: dict[str, Any], network: NetworkAccess
+) -> None:
+    assert worker_policy(config(**changes), Mode.PODMAN).network is network
+
+
+def test_its_variables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of somebody else")
+    monkeypatch.setenv("LD_PRELOAD", "/of/the/host.so")
+    made = worker_policy(config(), Mode.PODMAN).environment
+    assert made[INSIDE] == "1"
+    assert made["XDG_CACHE_HOME"] == "/srv/worker/.cache"
+    assert "LD_PRELOAD" not in made, "an image has its own libraries"
+    assert "of somebody else" not in made.values()
+
+
+def test_limits_and_gpu_follow_the_configuration() -> None:
+    plain = worker_policy(config(), Mode.PODMAN)
+    assert (plain.memory, plain.cpus, plain.gpu, plain.user) == (None, None, False, None)
+    given = config(isolation_memory=2048 * MIB, engine={"device": "cuda:0"})
+    assert worker_policy(given, Mode.PODMAN).memory == 2048 * MIB
+    assert worker_policy(given, Mode.PODMAN).scratch == 512 * MIB
+    assert worker_policy(given, Mode.PODMAN).gpu
+
+
+def test_a_path_that_no_mount_can_have_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"/srv/a:b.*choose another path"):
+        worker_policy(config(cache="/srv/a:b"), Mode.PODMAN)
+
+
+def test_paths_start_where_the_worker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = config(home="home", cache="cache", deployment="d.json", node={"keystore": "k.json", "password_file": "p"})
+    made = absolute(given)
+    paths = (made.home, made.cache, made.deployment, made.node.keystore, made.node.password_file)
+    assert paths == tuple(tmp_path / name for name in ("home", "cache", "d.json", "k.json", "p"))
+    assert absolute(config(node={"keystore": "k.json"})).node.password_file is None
+
+
+def test_none_is_this_very_process(tmp_path: Path) -> None:
+    path = tmp_path / "worker.json"
+    path.write_text(config(isolation="none").model_dump_json())
+    enter(path)
+
+
+def test_a_container_that_is_asked_for_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "worker.json"
+    path.write_text(config(isolation="container").model_dump_json())
+    with pytest.raises(ConfigError, match=r"podman: .*; docker: .*; install podman"):
+        enter(path)
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap on the PATH: apt-get install bubblewrap")
+def test_a_worker_in_bubblewrap_reads_its_key_and_says_what_protects_it(tmp_path: Path) -> None:
+    """What it refuses inside, the outer process refuses."""
+    (tmp_path / "node.password").write_text("three other words\n")
+    (tmp_path / "node.password").chmod(0o600)
+    keystore.create(tmp_path / "node.json", "three plain words", work_factor=keystore.LIGHT_SCRYPT_N)
+    (tmp_path / "deployment.json").write_text("{}")
+    given = config(
+        home=str(tmp_path / "home"),
+        cache=str(tmp_path / "cache"),
+        deployment=str(tmp_path / "deployment.json"),
+        node={"keystore": str(tmp_path / "node.json"), "password_file": str(tmp_path / "node.password")},
+        isolation="bubblewrap",
+    )
+    path = tmp_path / "worker.json"
+    path.write_text(given.model_dump_json())
+    argv = [sys.executable, "-P", "-m", "cli.main", "worker", "run", "--config", str(path)]
+    env = {name: value for name, value in os.environ.items() if name != INSIDE}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=200, check=False)
+    said = done.stderr.splitlines()
+    assert done.returncode == 2, done.stderr
+    assert any(line.endswith("isolation: bubblewrap") for line in said)
+    assert any("isolation: protected: files outside its mounts" in line for line in said)
+    assert said[-1].startswith(f"muster: wrong password for {tmp_path / 'node.json'}")
