@@ -35,7 +35,7 @@ def claims(mode: Mode, policy: IsolationPolicy, accounting: bool) -> Claims:
     ]
     unprotected = list(_reachable(mode, policy))
     if policy.network is NetworkAccess.NONE:
-        protected.append("the network")
+        protected.append(f"the network, but for {', '.join(policy.hosts)}" if policy.hosts else "the network")
     if policy.memory is not None:
         (protected if accounting else unprotected).append("memory" if accounting else _PER_PROCESS)
     (protected if accounting or mode is Mode.BUBBLEWRAP else unprotected).append("number of processes")

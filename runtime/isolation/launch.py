@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +23,8 @@ from runtime.isolation.cgroups import Cgroup, plan_cgroup
 from runtime.isolation.containers import Container, container_command, removal
 from runtime.isolation.host import system_view
 from runtime.isolation.podman_profile import profile_file
-from runtime.isolation.policy import IsolationPolicy, Mode, NetworkAccess
+from runtime.isolation.policy import IsolationPolicy, Mode, Mount, NetworkAccess
+from runtime.isolation.proxy import INSIDE, AllowListProxy
 from runtime.isolation.seccomp import filter_file
 from runtime.isolation.watchdog import Watchdog
 from runtime.process import die_with_parent
@@ -51,7 +52,8 @@ class IsolatedProcess:
     """A running program. It ends with the thread that started it; `close` (or `with`) removes what is left of it."""
 
     def __init__(self, launch: Launch, stdin: Stream = None, stdout: Stream = None, stderr: Stream = None) -> None:
-        self.launch, self.timed_out, self._init = launch, False, 0
+        self._proxy = AllowListProxy(launch.policy.hosts) if launch.policy.hosts and not _is_plain(launch) else None
+        self.launch, self.timed_out, self._init = _through(self._proxy, launch), False, 0
         self._streams: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
         self._name = f"muster-{secrets.token_hex(8)}"
         self._cgroup = self._make_cgroup() if launch.mode is Mode.BUBBLEWRAP and launch.accounting else None
@@ -181,7 +183,22 @@ class IsolatedProcess:
     def _clean(self) -> None:
         if self._cgroup is not None:
             self._cgroup.remove()
+        if self._proxy is not None:
+            self._proxy.close()
         self._watchdog.dismiss()
+
+
+def _is_plain(launch: Launch) -> bool:
+    return launch.mode is Mode.PLAIN
+
+
+def _through(proxy: AllowListProxy | None, launch: Launch) -> Launch:
+    """The same, with its way out through a proxy."""
+    if proxy is None:
+        return launch
+    mounts = (*launch.policy.mounts, Mount(source=proxy.folder, target=INSIDE))
+    policy = launch.policy.model_copy(update={"mounts": mounts})
+    return replace(launch, policy=policy, argv=proxy.through(launch.argv))
 
 
 def run(launch: Launch, grace: float = 15.0) -> int:

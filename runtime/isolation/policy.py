@@ -12,6 +12,7 @@ from protocol.documents import Document
 MIB = 1 << 20
 NOBODY = 65534
 DIGEST = re.compile(r"(?:[a-z0-9][a-z0-9._:/-]*@)?sha256:[0-9a-f]{64}")
+_HOST = re.compile(r"[a-z0-9.-]{1,253}:[0-9]{1,5}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -59,12 +60,14 @@ class Mount(Document):
 
 
 class IsolationPolicy(Document):
-    """The defaults are for code of strangers. `memory`, `scratch` (the size of /tmp and of /dev/shm each): bytes, of
-    all processes together where the mode can count them so; `cpus`: processors; `seconds`: wall clock, None for ever.
+    """The defaults are for code of strangers. `hosts`: `name:port` in lower case, which can be reached by TLS through
+    a proxy although `network` is NONE. `memory`, `scratch` (the size of /tmp and of /dev/shm each): bytes, of all
+    processes together where the mode can count them so; `cpus`: processors; `seconds`: wall clock, None for ever.
     `devices` are paths under /dev; `gpu`: the machine's NVIDIA devices. `user`: the user id to be, for which the caller
     must be root; None: the caller's. `environment` is all that there is."""
 
     network: NetworkAccess = NetworkAccess.NONE
+    hosts: tuple[str, ...] = ()
     memory: int | None = Field(1024 * MIB, ge=16 * MIB)
     cpus: float | None = Field(1.0, gt=0, le=1024)
     processes: int = Field(256, ge=1, le=1 << 20)
@@ -86,6 +89,14 @@ class IsolationPolicy(Document):
                 raise ValueError(f"{name!r} is no name of a variable, or its value has more than one line")
         return values
 
+    @field_validator("hosts")
+    @classmethod
+    def _names_with_ports(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not _HOST.fullmatch(host):
+                raise ValueError(f"{host[:100]!r} is not `name:port` in lower case")
+        return hosts
+
     @field_validator("devices")
     @classmethod
     def _under_dev(cls, devices: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -93,6 +104,12 @@ class IsolationPolicy(Document):
             if path.parts[:2] != ("/", "dev") or len(path.parts) < 3 or ".." in path.parts or ":" in str(path):
                 raise ValueError(f"{path} is no device under /dev")
         return devices
+
+    @model_validator(mode="after")
+    def _hosts_need_no_network(self) -> Self:
+        if self.hosts and self.network is not NetworkAccess.NONE:
+            raise ValueError("`hosts` limit nothing unless `network` is none")
+        return self
 
     @model_validator(mode="after")
     def _scratch_fits(self) -> Self:

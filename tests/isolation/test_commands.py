@@ -150,6 +150,9 @@ def test_a_mount_cannot_smuggle_an_option(path: str) -> None:
         ("environment", {"A=B": "x"}),
         ("environment", {"A": "x\nB=y"}),
         ("environment", {"A": "x\0"}),
+        ("hosts", ["one.example"]),
+        ("hosts", ["One.example:443"]),
+        ("hosts", ["one.example:443\r\n"]),
         ("devices", ["/etc/shadow"]),
         ("devices", ["/dev"]),
         ("devices", ["/dev/../etc"]),
@@ -166,3 +169,9 @@ def test_a_mount_cannot_smuggle_an_option(path: str) -> None:
 def test_a_policy_that_means_nothing_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValidationError):
         IsolationPolicy.model_validate({field: value})
+
+
+def test_a_list_of_hosts_goes_with_no_network_only() -> None:
+    assert IsolationPolicy(hosts=("one.example:443",)).hosts == ("one.example:443",)
+    with pytest.raises(ValidationError, match="limit nothing unless `network` is none"):
+        IsolationPolicy(hosts=("one.example:443",), network=NetworkAccess.HOST)
