@@ -158,11 +158,12 @@ def cast(cheat: str, canary: str) -> tuple[tuple[NodeSpec, ...], tuple[Validator
         NodeSpec("carol", "transformers", canary, carrier=True),
     )
     # The honest ones compute differently and have to agree. The lazy one has a single seat: two could let a cheater
-    # pass before anybody disputes. Canaries evict it in the end: the pool must have enough seats without it.
+    # pass before anybody disputes. Canaries evict it in the end: the pool must have enough seats without it. The
+    # colluding one has as many as it takes to be a majority twice in the few dozen lanes of a run.
     validators = (
-        ValidatorSpec("xena", 4),
-        ValidatorSpec("wanda", 4, engine=fast, batch=16),
-        ValidatorSpec("yuri", 3, "colluder", batch=7),
+        ValidatorSpec("xena", 3),
+        ValidatorSpec("wanda", 3, engine=fast, batch=16),
+        ValidatorSpec("yuri", 5, "colluder", batch=7),
         ValidatorSpec("zoe", 1, "lazy"),
     )
     return nodes, validators

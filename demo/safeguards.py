@@ -11,7 +11,7 @@ from protocol.amounts import show_tokens
 from protocol.verdict import LANE
 
 FULL_RUN = 30
-"""Steps from which on a run has lanes enough for all that the draw has to bring about: it fails to once in 10⁵ runs."""
+"""Steps from which on a run has lanes enough for all that the draw has to bring about: it fails to once in 10⁴ runs."""
 
 
 def safeguards(state: State, pool: int) -> Safeguards:
