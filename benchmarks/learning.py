@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from demo.pool import DEMO_TASK
+from demo.pool import DEMO_TASK, training
 from engines.factory import make_engine
 from engines.loading import set_threads
 from protocol.config import PoolConfig
@@ -22,7 +22,6 @@ from protocol.encoding import tagged_hash
 from protocol.identity import PoolId, WorkId
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import Work
-from protocol.training import TrainConfig
 from trainer.basemodel import base_model
 from trainer.evaluation.held_out import held_out_reward
 from trainer.learner import Learner
@@ -38,8 +37,8 @@ def run(quick: bool, progress: Callable[[str], None], seed: int = 7) -> dict[str
 
 
 def demo_config(steps: int = 30) -> PoolConfig:
-    """The demo's model, task and training, at the defaults of the pool's configuration."""
-    return PoolConfig(name="demo", model=tiny_model_config(), task=DEMO_TASK, train=TrainConfig(steps=steps))
+    """The demo's model, task and training."""
+    return PoolConfig(name="demo", model=tiny_model_config(), task=DEMO_TASK, train=training(steps))
 
 
 class OfflineWork:

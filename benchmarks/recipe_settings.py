@@ -1,4 +1,4 @@
-"""What the recipe is tried with: every setting changes the demo's configuration in one respect."""
+"""What the recipe is tried with: every setting changes the default training of the demo's model in one respect."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -4,7 +4,7 @@ from chain.records import Terms
 from protocol.amounts import GRAINS
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig, TaskConfig, WorkConfig
-from protocol.training import TrainConfig
+from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 from trainer.tiny_model import tiny_model_config
 
 BUDGET = 2_000 * GRAINS
@@ -19,6 +19,13 @@ DEMO_TASK = TaskConfig(
 )
 
 
+def training(steps: int) -> TrainConfig:
+    """Rollouts up to four steps old hide most of a file's way through the chain. At twice this learning rate they make
+    a run oscillate; four updates a step make up for the lower one."""
+    optimizer = OptimizerConfig(method=AdamWConfig(learning_rate=1.5e-4))
+    return TrainConfig(steps=steps, files_per_step=4, async_level=4, minibatches=4, optimizer=optimizer)
+
+
 def pool_config(seed: int, steps: int) -> PoolConfig:
     """Sums of three or four one-digit numbers; four files of 16 problems × 8 samples make a training step."""
     return PoolConfig(
@@ -26,7 +33,7 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
         model=tiny_model_config(),
         task=DEMO_TASK,
         work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
-        train=TrainConfig(steps=steps, files_per_step=4, async_level=2),
+        train=training(steps),
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learning import demo_config, learn
-from protocol.training import TrainConfig
+from demo.pool import pool_config
 
 
 @pytest.mark.slow
@@ -19,6 +19,6 @@ def test_held_out_reward_rises_within_thirty_steps(seed: int, tmp_path: Path) ->
     assert result["reward_last"] >= 0.85
 
 
-def test_the_demo_trains_with_two_steps_of_asynchrony() -> None:
-    assert demo_config(5).train == TrainConfig(steps=5)
-    assert demo_config().train.async_level == 2
+def test_it_trains_as_the_demo_does() -> None:
+    assert demo_config(5).train == pool_config(7, 5).train
+    assert demo_config().train.steps == 30
