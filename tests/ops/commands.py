@@ -17,9 +17,9 @@ def command_line() -> Any:
 def problem(command: str) -> str:
     """Why the command line would refuse the words of `command` (after a possible path, `muster`), or empty. Files that
     it names need not be there; "…" and options in brackets are left out."""
-    words = [word for word in shlex.split(command, comments=True) if word not in ("…", "\\")]
+    words = [word for word in shlex.split(command, comments=True) if word != "\\"]
     node, name = command_line(), "muster"
-    while words and hasattr(node, "commands") and words[1:] is not None:
+    while words and hasattr(node, "commands"):
         words.pop(0)
         name = words[0] if words else ""
         if name.startswith("-") or not name:
@@ -36,6 +36,8 @@ def _options(command: Any, words: list[str]) -> str:
     given: set[str] = set()
     arguments = sum(option.param_type_name == "argument" for option in command.params)
     for word in rest:
+        if word == "…":
+            continue
         if not word.startswith("-"):
             if not arguments:
                 return f"{word} is too much"
