@@ -16,7 +16,7 @@ from chain.projection import Projection
 from chain.standing import standing_of
 from chain.state import State
 from chain.suite import Suite
-from protocol.api.endpoints import HEALTH, NODES, OBJECTS, READY, STATUS, VALIDATORS
+from protocol.api.endpoints import DASHBOARD, HEALTH, NODES, OBJECTS, READY, STATUS, VALIDATORS
 from protocol.encoding import parse_json
 from protocol.errors import ConfigError, MusterError, UnreachableError, first_line
 from protocol.http.signing import service_url
@@ -99,7 +99,7 @@ class Lookout:
             ready = self._get(READY.path)
             status = self._document(STATUS.path)
             own = self._own_entry()
-            trainer = self._document("/v1/dashboard")["others"] if self._config.owner else []
+            trainer = self._document(DASHBOARD.path)["others"] if self._config.owner else []
             phases = [str(one.get("phase", "")) for one in trainer if one.get("role") == "trainer"]
             version = str(parse_json(health.content)["version"])
             problems = tuple(map(str, parse_json(ready.content)["problems"])) if ready.status_code == 200 else ()
