@@ -39,7 +39,9 @@ def limited(policy: IsolationPolicy) -> list[str]:
     limits = [f"--nofile={policy.open_files}", f"--nproc={policy.processes}", "--core=0"]
     if policy.memory is not None:
         # Not the address space: programs reserve far more of that than they use, with a GPU terabytes.
-        limits += [f"--data={policy.memory}", f"--fsize={max(policy.memory, policy.scratch)}"]
+        limits.append(f"--data={policy.memory}")
+        if not any(mount.writable for mount in policy.mounts):  # all files that it can make are in memory
+            limits.append(f"--fsize={policy.memory}")
     return ["prlimit", *limits, "--"]
 
 

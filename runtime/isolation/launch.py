@@ -54,6 +54,7 @@ class IsolatedProcess:
     def __init__(self, launch: Launch, stdin: Stream = None, stdout: Stream = None, stderr: Stream = None) -> None:
         self._proxy = AllowListProxy(launch.policy.hosts) if launch.policy.hosts and not _is_plain(launch) else None
         self.launch, self.timed_out, self._init = _through(self._proxy, launch), False, 0
+        self._left_to_watchdog = False
         self._streams: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
         self._name = f"muster-{secrets.token_hex(8)}"
         self._cgroup = self._make_cgroup() if launch.mode is Mode.BUBBLEWRAP and launch.accounting else None
@@ -95,7 +96,10 @@ class IsolatedProcess:
     def kill(self) -> None:
         """End it and everything that it started."""
         if self._removal:
-            subprocess.run(self._removal, capture_output=True, timeout=_KILL_SECONDS, check=False)
+            try:
+                subprocess.run(self._removal, capture_output=True, timeout=_KILL_SECONDS, check=False)
+            except subprocess.TimeoutExpired:
+                self._left_to_watchdog = True
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -103,9 +107,11 @@ class IsolatedProcess:
 
     def close(self) -> None:
         """Kill it if it still runs, and remove its groups."""
-        if self.process.poll() is None:
-            self.kill()
-        self._clean()
+        try:
+            if self.process.poll() is None:
+                self.kill()
+        finally:
+            self._clean()
 
     def __enter__(self) -> "IsolatedProcess":
         return self
@@ -185,7 +191,7 @@ class IsolatedProcess:
             self._cgroup.remove()
         if self._proxy is not None:
             self._proxy.close()
-        self._watchdog.dismiss()
+        self._watchdog.dismiss(done=not self._left_to_watchdog)
 
 
 def _is_plain(launch: Launch) -> bool:

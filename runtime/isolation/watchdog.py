@@ -32,10 +32,14 @@ class Watchdog:
             start_new_session=True,
         )
 
-    def dismiss(self) -> None:
-        """There is nothing left to clean up."""
+    def dismiss(self, done: bool = True) -> None:
+        """There is nothing left to clean up; or, if not `done`, it is to clean up now, and nobody waits for it."""
+        assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            self._process.communicate(b"done\n", timeout=_COMMAND_SECONDS)
+            self._process.stdin.write(b"done\n" if done else b"")
+            self._process.stdin.close()
+        if done:
+            self._process.wait(_COMMAND_SECONDS)
 
 
 def remove_folders(folders: list[Path], patience: float) -> None:

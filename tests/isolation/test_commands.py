@@ -126,7 +126,7 @@ def test_every_option_in_bubblewrap() -> None:
         *("--perms", "0755", "--dir", "/data", "--perms", "0755", "--dir", "/srv"),
         *("--ro-bind", "/usr", "/usr", "--ro-bind", "/srv/data", "/data/in", "--bind", "/srv/home", "/srv/home"),
         *("--remount-ro", "/", "--chdir", "/srv/home", "--"),
-        *("prlimit", "--nofile=128", "--nproc=64", "--core=0", "--data=536870912", "--fsize=536870912", "--", *ARGV),
+        *("prlimit", "--nofile=128", "--nproc=64", "--core=0", "--data=536870912", "--", *ARGV),
     ]
 
 

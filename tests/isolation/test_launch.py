@@ -13,6 +13,7 @@ from protocol.errors import ConfigError
 from runtime.isolation.host import python_mounts
 from runtime.isolation.launch import IsolatedProcess, Launch
 from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Mount
+from runtime.isolation.watchdog import Watchdog
 from tests.isolation.conftest import need
 
 SMALL = {"memory": 256 * MIB, "scratch": 16 * MIB, "processes": 64}
@@ -85,3 +86,36 @@ def test_a_missing_tool_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyP
         IsolatedProcess(Launch(Mode.BUBBLEWRAP, IsolationPolicy(), ("true",)))
     assert set(Path("/sys/fs/cgroup").glob("*/**/muster-*")) <= groups
     assert os.environ["PATH"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_watchdog_cleans_up_unless_all_is_done(tmp_path: Path, done: bool) -> None:
+    kept = tmp_path / "kept"
+    kept.touch()
+    watchdog = Watchdog([["rm", str(kept)]], [])
+    watchdog.dismiss(done=done)
+    end = time.monotonic() + 20
+    while kept.exists() and not done and time.monotonic() < end:
+        time.sleep(0.05)
+    assert kept.exists() == done
+
+
+def test_an_engine_that_does_not_answer_is_left_to_the_watchdog(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its `rm` hangs the first time."""
+    log, program = tmp_path / "log", tmp_path / "docker"
+    program.write_text(f'#!/bin/sh\necho "$1" >> {log}\n[ "$1" = rm ] && [ $(grep -c rm {log}) -lt 2 ] && sleep 30\n')
+    program.write_text(program.read_text() + '[ "$1" = run ] && sleep 30\nexit 0\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("runtime.isolation.launch._KILL_SECONDS", 1.0)
+    given = Launch(Mode.DOCKER, IsolationPolicy(), ("true",), "sha256:" + "00" * 32)
+    with IsolatedProcess(given, subprocess.DEVNULL):
+        end = time.monotonic() + 20
+        while not log.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+    end = time.monotonic() + 20
+    while log.read_text().split().count("rm") < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert log.read_text().split()[:3] == ["run", "rm", "rm"]
