@@ -7,6 +7,7 @@ that accepted the file, and frees the carrier, whose key has to consent: the own
 
 import logging
 import threading
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from eth_account.signers.local import LocalAccount
@@ -30,6 +31,7 @@ from storage.weights.fetch import OpenObject
 log = logging.getLogger("muster.trainer")
 LEAVES = 16
 _POLL_SECONDS = 1.0
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,9 @@ def unsettled(state: State, pool: int, carrier: str) -> bool:
 
 
 class CanaryOpener:
-    """A thread that opens the carrier's files. It runs in the trainer's process, because the owner's key must not send
-    from two processes at once."""
+    """A thread that opens the carrier's files, several at once: those of a lane are settled together, and what is late
+    costs the carrier its stake. It runs in the trainer's process, because the owner's key must not send from two
+    processes at once, but looks at the chain itself: training may take longer than a challenge window."""
 
     def __init__(self, plan: CanaryPlan, client: PoolClient, open_object: OpenObject, limits: Limits) -> None:
         self._plan, self._client, self._open_object, self._limits = plan, client, open_object, limits
@@ -146,16 +149,19 @@ class CanaryOpener:
             self._thread.join(timeout=30)
 
     def _run(self) -> None:
-        carrier = self._plan.carrier
-        while carrier and not self._stop.wait(_POLL_SECONDS):
+        if self._plan.carrier:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="canary") as opening:
+                self._watch(self._plan.carrier, opening)
+
+    def _watch(self, carrier: LocalAccount, opening: Executor) -> None:
+        while not self._stop.wait(_POLL_SECONDS):
             try:
-                state = self._client.state
+                state = self._client.refresh()
                 due = to_open(state, self._plan.pool, self._plan.node, self._client.client.now())
             except MusterError as error:
                 log.info("canaries: %s", error)
                 continue
-            for sub in due:
-                self._try(state, sub, carrier)
+            wait([opening.submit(self._try, state, sub, carrier) for sub in due])
 
     def _try(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
         """Open a file; one that cannot be opened does not keep the others from it."""
@@ -163,6 +169,8 @@ class CanaryOpener:
             self._open(state, sub, carrier)
         except MusterError as error:
             log.info("canary %d: %s", sub.sequence, error)
+        except Exception:
+            log.exception("canary %d cannot be opened", sub.sequence)
 
     def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
         planted = self._plan.opening(state, sub)

@@ -1,5 +1,6 @@
 """Canaries: when they are opened, how an opening is found again, and what their trees give away."""
 
+from threading import Barrier, BrokenBarrierError
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,22 +145,51 @@ def test_too_many_or_repeated_canaries_are_refused() -> None:
         tree(planted=((NODE, 1), (NODE, 1)))
 
 
+def opener_of(kind: type[CanaryOpener], *files: Submission) -> Any:
+    """An opener to which the chain shows these files whenever it looks."""
+    state = state_of(*files)
+    client: Any = SimpleNamespace(refresh=lambda: state, client=SimpleNamespace(now=lambda: 115))
+    return kind(CanaryPlan(bytes(32), 1, KEY), client, lambda key, limit: b"", Limits(1, 1, 1, 1))
+
+
 class LameOpener(CanaryOpener):
     """Cannot open file 0."""
 
-    tried: tuple[int, ...] = ()
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.tried: list[int] = []
 
     def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
-        self.tried += (sub.sequence,)
+        self.tried.append(sub.sequence)
         if sub.sequence == 0:
             raise MusterError("its bytes are gone")
 
 
 def test_a_file_that_cannot_be_opened_does_not_keep_the_next_from_it() -> None:
-    state = state_of(file(0, **DECIDED), file(1, **DECIDED))
-    client: Any = SimpleNamespace(state=state, client=SimpleNamespace(now=lambda: 115))
-    opener = LameOpener(CanaryPlan(bytes(32), 1, KEY), client, lambda key, limit: b"", Limits(1, 1, 1, 1))
+    opener = opener_of(LameOpener, file(0, **DECIDED), file(1, **DECIDED))
     opener.start()
     wait_for("two tries", lambda: len(opener.tried) >= 2 or None, 20)
     opener.stop()
-    assert opener.tried[:2] == (0, 1)
+    assert set(opener.tried[:2]) == {0, 1}
+
+
+class PairOpener(CanaryOpener):
+    """Opens a file only together with another."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.both, self.done = Barrier(2, timeout=10), list[int]()
+
+    def _open(self, state: State, sub: Submission, carrier: LocalAccount) -> None:
+        try:
+            self.both.wait()
+        except BrokenBarrierError:
+            raise MusterError("it was opened alone") from None
+        self.done.append(sub.sequence)
+
+
+def test_files_that_are_due_together_are_opened_together() -> None:
+    opener = opener_of(PairOpener, file(0, **DECIDED), file(1, **DECIDED))
+    opener.start()
+    wait_for("two files", lambda: len(opener.done) >= 2 or None, 20)
+    opener.stop()
