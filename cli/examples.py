@@ -38,7 +38,7 @@ EXAMPLES = {
     "node leave": "muster node leave --pool 1 --node ADDRESS",
     "node withdraw": "muster node withdraw --node ADDRESS",
     "trainer bench": "muster trainer bench --config trainer.json --pool-config pool.json",
-    "trainer run": "muster trainer run --config trainer.json",
+    "trainer run": "muster trainer run",
     "trainer sft": "muster trainer sft --config sft.toml",
     "validator up": "muster validator up --pool https://pool.example",
     "validator bond": "muster validator bond --pool 1 --voter ADDRESS --dry-run",
@@ -50,7 +50,7 @@ EXAMPLES = {
     "validator top-up": "muster validator top-up --seat 3",
     "validator leave": "muster validator leave --seat 3",
     "validator withdraw": "muster validator withdraw --seat 3",
-    "validator run": "muster validator run --config validator.json",
+    "validator run": "muster validator run",
     "pool init": "muster pool init --model my-model --task reasoning_gym/chain_sum --param min_terms=3",
     "pool check": "muster pool check --config pool.toml --terms base-sepolia --budget 1000",
     "pool create": "muster pool create --config pool.toml --terms terms.toml --budget 1000 --dry-run",
@@ -75,8 +75,8 @@ EXAMPLES = {
     "run report": "muster run report --orchestrator https://pool.example --out report.html",
     "ledger verify": "muster ledger verify --pool 1",
     "ledger export": "muster ledger export --pool 1 --table payouts --out payouts.csv",
-    "worker run": "muster worker run --config worker.json",
-    "orchestrator run": "muster orchestrator run --config orchestrator.json",
+    "worker run": "muster worker run",
+    "orchestrator run": "muster orchestrator run",
 }
 
 

@@ -6,7 +6,7 @@ Options override it, and so do environment variables.
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import platformdirs
 from pydantic import Field, field_validator
@@ -39,7 +39,9 @@ class Profile(Document):
     """`service`: the URL of the pool's service. `key` holds the money: an operator's stake and pay, a validator's bonds
     and fees, an owner's budget. `node` signs an operator's files, `voters` vote for a validator's seats, one each;
     `service_key` signs an owner's upload receipts. `isolation`: how an operator's worker is kept apart from the
-    machine; containers run `isolation_image`, named by its digest. Relative paths start at the profile's folder."""
+    machine; containers run `isolation_image`, named by its digest. `pool_config` and `s3` are an owner's files: the
+    pool's configuration, and {endpoint, bucket, region, credentials}. `worker`, `validator`, `trainer`, `orchestrator`
+    hold further fields of that process's configuration. Relative paths start at the profile's folder."""
 
     role: Role
     deployment: Path | None = None
@@ -56,6 +58,12 @@ class Profile(Document):
     allow_private_sources: bool = False
     isolation: Wanted = "auto"
     isolation_image: str = ""
+    pool_config: Path | None = None
+    s3: Path | None = None
+    worker: dict[str, Any] = Field(default_factory=dict)
+    validator: dict[str, Any] = Field(default_factory=dict)
+    trainer: dict[str, Any] = Field(default_factory=dict)
+    orchestrator: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("rpc", "service")
     @classmethod
@@ -77,6 +85,8 @@ class Profile(Document):
             "node": self.node and key(self.node),
             "voters": tuple(map(key, self.voters)),
             "service_key": self.service_key and key(self.service_key),
+            "pool_config": self.pool_config and folder / self.pool_config.expanduser(),
+            "s3": self.s3 and folder / self.s3.expanduser(),
         }
         return self.model_copy(update=changes)
 

@@ -14,6 +14,8 @@ _KEY = {
     "owner": "It owns the pool and its budget. Keep a copy of both files elsewhere.",
 }
 
+_PROCESSES = {"operator": ["worker"], "validator": ["validator"], "owner": ["trainer", "orchestrator"]}
+
 
 def profile_text(role: Role, *, pool: int | None, service: str | None, rpc: str | None, home: Path, cache: Path) -> str:
     """A new profile. Keys lie in `keys/` beside it; a password file that is not wanted is removed by hand."""
@@ -51,6 +53,11 @@ def _lines(
     yield "allow_private_sources = false"
     if role == "operator":
         yield from _isolation_lines()
+    if role == "owner":
+        yield "# The pool's configuration, as muster pool init writes it."
+        yield 'pool_config = "pool.toml"'
+        yield "# Where the pool's bucket is: a JSON file {endpoint, bucket, region, credentials}."
+        yield 's3 = "s3.json"'
     yield from _key_lines("key", role, _KEY[role])
     if role == "operator":
         yield from _key_lines("node", "node", "It signs the node's files and pays their gas.")
@@ -60,6 +67,10 @@ def _lines(
         yield from _key_lines("service_key", "service", "The orchestrator's: it attests uploads.")
     else:
         yield from _engine_lines()
+    for process in _PROCESSES[role]:
+        yield ""
+        yield f"# Further fields of the configuration of `muster {process} run`."
+        yield f"[{process}]"
 
 
 def _key_lines(table: str, name: str, what: str, many: bool = False) -> Iterator[str]:

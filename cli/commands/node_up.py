@@ -59,15 +59,14 @@ def _pool_of(profile: "Profile") -> int:
 
 def _work(way: "NodeUp") -> int:
     """Run the worker, and say when something changes or is missing."""
-    from cli.up.isolation import isolation_values, isolation_words
-    from cli.up.node_steps import NodeDo, next_step
-    from cli.up.process import UpProcess, key_reference, process_values, write_config
+    from cli.up.isolation import isolation_words
+    from cli.up.node_steps import next_step
+    from cli.up.process import UpProcess
+    from cli.up.process_config import joined_config
     from cli.up.reports import earned_line
+    from cli.up.steps import UpDo
 
-    config = way.pool_config()
-    values = process_values(way.profile, list(way.session.client.provider.urls), config.model.dtype)
-    values |= {"node": key_reference(way.node_key)} | isolation_values(way.profile)
-    path = write_config(way.profile, "worker", values)
+    path = joined_config(way.profile, unattended=True)
     typer.echo(isolation_words(path))
     process, said = UpProcess("worker", way.profile, path), [""]
 
@@ -76,7 +75,7 @@ def _work(way: "NodeUp") -> int:
             facts = way.facts()
             step = next_step(facts)
             lines = [earned_line(way.session.state(), way.pool, facts.node, way.session.client.now())]
-            if step.do not in (NodeDo.RUN, NodeDo.STOP):
+            if step.do not in (UpDo.RUN, UpDo.STOP):
                 lines.append(f"to do: {step.why}; run `muster node up` again to see to it")
         except MusterError as error:
             lines = [f"trouble: {error}; the worker goes on by itself"]

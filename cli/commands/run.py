@@ -1,5 +1,5 @@
 """`muster worker|validator|trainer|orchestrator run` and `muster trainer sft`: a process in the foreground, from a
-configuration file."""
+configuration file or the profile."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -26,15 +26,23 @@ def register(app: typer.Typer, nouns: Mapping[str, typer.Typer]) -> None:
             noun = typer.Typer(help=f"The {role} process.", no_args_is_help=True)
             noun.callback()(lambda: None)
             app.add_typer(noun, name=role)
-        noun.command("run", help=help)(_run(f"{role}.main"))
+        noun.command("run", help=help)(_run(role))
         if role == "trainer":
-            noun.command("sft", help=_SFT)(_run("trainer.sft.main"))
+            noun.command("sft", help=_SFT)(sft)
 
 
-def _run(module: str) -> Callable[..., None]:
+def _run(role: str) -> Callable[..., None]:
     def run(
-        config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="JSON configuration file.")],
+        config: Annotated[
+            Path | None, typer.Option(exists=True, dir_okay=False, help="Configuration; from the profile if missing.")
+        ] = None,
     ) -> None:
-        import_module(module).run(config)
+        from cli.up.process_config import profile_config
+
+        import_module(f"{role}.main").run(config or profile_config(role))
 
     return run
+
+
+def sft(config: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Configuration file.")]) -> None:
+    import_module("trainer.sft.main").run(config)

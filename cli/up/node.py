@@ -12,10 +12,11 @@ from chain.suite import Suite
 from chain.transactions import Receipt
 from cli.profile import Profile, ProfileKey
 from cli.session import Session, open_session
-from cli.up.funds import get_ether, get_tokens
-from cli.up.keys import ensure_key, exists, open_profile_key
-from cli.up.node_steps import NodeDo, NodeFacts, NodeStep, next_step
+from cli.up.keys import exists, open_profile_key
+from cli.up.node_steps import NodeFacts, next_step
 from cli.up.pool_document import fetch_pool_config
+from cli.up.steps import UpDo, UpStep
+from cli.up.taking import take_shared
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
@@ -98,25 +99,18 @@ class NodeUp:
         while True:
             facts = self.facts()
             step = next_step(facts)
-            if step.do is NodeDo.RUN:
+            if step.do is UpDo.RUN:
                 return facts
             self.take(facts, step)
 
-    def take(self, facts: NodeFacts, step: NodeStep) -> None:
+    def take(self, facts: NodeFacts, step: UpStep) -> None:
         """One step. Raises ConfigError for what only a person can change, ContractError for a refusal."""
-        suite = self.session.suite
-        if step.do is NodeDo.STOP:
-            raise ConfigError(*_split(step.why))
-        if step.do is NodeDo.MAKE_KEYS:
-            for what, key in (("operator", self.profile.key), ("node", self.node_key)):
-                typer.echo(f"{what}'s key: {ensure_key(key)} in {key.keystore}")
-        elif step.do is NodeDo.ASK:
+        keys = (("operator", self.profile.key), ("node", self.node_key))
+        if take_shared(step, self.session.suite, keys):
+            return
+        if step.do is UpDo.ASK:
             self._ask(step.amount)
-        elif step.do is NodeDo.ETHER:
-            get_ether(suite, step.address, step.amount, step.why)
-        elif step.do is NodeDo.TOKENS:
-            get_tokens(suite, step.address, step.amount, step.why)
-        elif step.do is NodeDo.WAIT:
+        elif step.do is UpDo.WAIT:
             typer.echo(step.why)
             time.sleep(_LOOK_SECONDS)
         else:
@@ -137,15 +131,15 @@ class NodeUp:
         confirm("Register, stake and join under these terms?")
         write_atomic(self._agreement(pool.config_hash), f"{int(time.time())}\n".encode())
 
-    def _send(self, facts: NodeFacts, step: NodeStep) -> None:
+    def _send(self, facts: NodeFacts, step: UpStep) -> None:
         operator = self._as(open_profile_key(self.profile.key, "operator key"))
         call: ContractCall[Receipt]
-        if step.do is NodeDo.REGISTER:
+        if step.do is UpDo.REGISTER:
             expiry = operator.client.now() + _CONSENT_SECONDS
             node = open_profile_key(self.node_key, "node key")
             consent = operator.stakes.sign_consent(node, facts.operator, expiry)
             call = operator.stakes.register_node(facts.node, step.amount, expiry, consent)
-        elif step.do is NodeDo.DEPOSIT:
+        elif step.do is UpDo.DEPOSIT:
             call = operator.stakes.deposit(facts.node, step.amount)
         elif self.invite is not None and facts.invite_only:
             call = operator.pools.join_with_invite(self.pool, facts.node, self.invite.expiry, self.invite.signature)
@@ -160,14 +154,6 @@ class NodeUp:
 
         client = ChainClient(self.session.client.provider.urls, self.session.client.chain_id, account)
         return Suite(client, self.session.deployment, check=False)
-
-
-def _split(why: str) -> tuple[str, str]:
-    for mark in (": ", "; "):
-        what, found, hint = why.partition(mark)
-        if found:
-            return what, hint
-    return why, ""
 
 
 def load_invite(path: Path | None, up: NodeUp) -> "Invite | None":

@@ -4,25 +4,10 @@ The chain and the files are looked at anew before every step, so an interruption
 """
 
 from dataclasses import dataclass
-from enum import Enum
 
 from chain.standing import Standing
+from cli.up.steps import UpDo, UpStep, closed_step, ether_step, tokens_step
 from protocol.amounts import show_tokens
-
-
-class NodeDo(Enum):
-    """What `muster node up` does next. ETHER, TOKENS: get them, or say what to send where and wait for it."""
-
-    MAKE_KEYS = "make keys"
-    ASK = "ask"
-    ETHER = "ether"
-    TOKENS = "tokens"
-    REGISTER = "register"
-    DEPOSIT = "deposit"
-    JOIN = "join"
-    RUN = "run"
-    WAIT = "wait"
-    STOP = "stop"
 
 
 @dataclass(frozen=True)
@@ -51,40 +36,30 @@ class NodeFacts:
     elsewhere: int = 0
 
 
-@dataclass(frozen=True)
-class NodeStep:
-    """`why` is a line for people. `amount`: wei or grains that are missing, or grains to stake; `address`: whose."""
-
-    do: NodeDo
-    why: str
-    amount: int = 0
-    address: str = ""
-
-
-def next_step(facts: NodeFacts) -> NodeStep:
+def next_step(facts: NodeFacts) -> UpStep:
     """The first thing that is missing."""
     if not facts.operator or not facts.node:
-        return NodeStep(NodeDo.MAKE_KEYS, "the operator's key or the node's is missing")
+        return UpStep(UpDo.MAKE_KEYS, "the operator's key or the node's is missing")
     return _refusal(facts) or _stake_step(facts) or _member_step(facts)
 
 
-def _refusal(facts: NodeFacts) -> NodeStep | None:
+def _refusal(facts: NodeFacts) -> UpStep | None:
     """What no step of ours can mend."""
     if facts.registered_to not in ("", facts.operator):
         who = f"node {facts.node} belongs to operator {facts.registered_to}, not to {facts.operator}"
-        return NodeStep(NodeDo.STOP, f"{who}: use that operator's key, or make another node key")
+        return UpStep(UpDo.STOP, f"{who}: use that operator's key, or make another node key")
     if facts.standing is Standing.EJECTED:
-        return NodeStep(NodeDo.STOP, f"the node was ejected from pool {facts.pool}: a new node needs a new key")
+        return UpStep(UpDo.STOP, f"the node was ejected from pool {facts.pool}: a new node needs a new key")
     if facts.standing is Standing.REMOVED:
-        return NodeStep(NodeDo.STOP, f"the owner removed the node from pool {facts.pool}: ask why")
-    if facts.pool_status in ("closing", "settled"):
-        return NodeStep(NodeDo.STOP, f"pool {facts.pool} is {facts.pool_status}: it takes no more work")
+        return UpStep(UpDo.STOP, f"the owner removed the node from pool {facts.pool}: ask why")
+    if closed := closed_step(facts.pool, facts.pool_status, "it takes no more work"):
+        return closed
     if facts.elsewhere:
         hint = f"leave it first: muster node leave --pool {facts.elsewhere}"
-        return NodeStep(NodeDo.STOP, f"the node is in pool {facts.elsewhere}; {hint}")
+        return UpStep(UpDo.STOP, f"the node is in pool {facts.elsewhere}; {hint}")
     if _joins(facts) and facts.invite_only and not facts.invited:
         ask = f"send its owner the node's address {facts.node}, and pass --invite FILE"
-        return NodeStep(NodeDo.STOP, f"pool {facts.pool} takes invited nodes only; {ask}")
+        return UpStep(UpDo.STOP, f"pool {facts.pool} takes invited nodes only; {ask}")
     return None
 
 
@@ -92,7 +67,7 @@ def _joins(facts: NodeFacts) -> bool:
     return facts.standing in (Standing.NOT_JOINED, Standing.LEFT)
 
 
-def _stake_step(facts: NodeFacts) -> NodeStep | None:
+def _stake_step(facts: NodeFacts) -> UpStep | None:
     """Until enough is at stake. Stake is only added while it is below the pool's least, or the node not registered."""
     missing = max(facts.wanted, facts.least) - facts.stake if facts.stake < facts.least else 0
     if not facts.registered_to:
@@ -100,26 +75,22 @@ def _stake_step(facts: NodeFacts) -> NodeStep | None:
     if not missing and not _joins(facts):
         return None
     if not facts.agreed:
-        return NodeStep(NodeDo.ASK, "the pool's terms", missing)
-    if facts.operator_wei < facts.operator_needs:
-        lacks = facts.operator_needs - facts.operator_wei
-        return NodeStep(NodeDo.ETHER, "the operator's key pays gas to register and join", lacks, facts.operator)
-    if facts.tokens < missing:
-        why = f"the stake is {show_tokens(missing)} tokens"
-        return NodeStep(NodeDo.TOKENS, why, missing - facts.tokens, facts.operator)
+        return UpStep(UpDo.ASK, "the pool's terms", missing)
+    why = "the operator's key pays gas to register and join"
+    lacking = ether_step(why, facts.operator_wei, facts.operator_needs, facts.operator)
+    if lacking := lacking or tokens_step("the stake is", facts.tokens, missing, facts.operator):
+        return lacking
     if not facts.registered_to:
-        return NodeStep(NodeDo.REGISTER, f"register the node with {show_tokens(missing)} tokens at stake", missing)
+        return UpStep(UpDo.REGISTER, f"register the node with {show_tokens(missing)} tokens at stake", missing)
     if missing:
-        return NodeStep(NodeDo.DEPOSIT, f"add {show_tokens(missing)} tokens to the stake", missing)
+        return UpStep(UpDo.DEPOSIT, f"add {show_tokens(missing)} tokens to the stake", missing)
     return None
 
 
-def _member_step(facts: NodeFacts) -> NodeStep:
+def _member_step(facts: NodeFacts) -> UpStep:
     if _joins(facts):
         if facts.pool_status == "paused":
-            return NodeStep(NodeDo.WAIT, f"pool {facts.pool} is paused by its owner: nobody can join")
-        return NodeStep(NodeDo.JOIN, f"join pool {facts.pool}")
-    if facts.node_wei < facts.node_needs:
-        lacks = facts.node_needs - facts.node_wei
-        return NodeStep(NodeDo.ETHER, "the node's key pays the gas of its files", lacks, facts.node)
-    return NodeStep(NodeDo.RUN, f"the node works for pool {facts.pool}")
+            return UpStep(UpDo.WAIT, f"pool {facts.pool} is paused by its owner: nobody can join")
+        return UpStep(UpDo.JOIN, f"join pool {facts.pool}")
+    lacking = ether_step("the node's key pays the gas of its files", facts.node_wei, facts.node_needs, facts.node)
+    return lacking or UpStep(UpDo.RUN, f"the node works for pool {facts.pool}")

@@ -1,53 +1,20 @@
-"""A worker or validator under `up`: its configuration from the profile, started, restarted when it dies, reported."""
+"""A worker or validator under `up`: started, restarted when it dies, reported."""
 
-import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from cli.profile import Profile, ProfileKey
+from cli.profile import Profile
 from demo.supervisor import Child, Supervisor
 from engines.runtime import torch_environment
-from protocol.errors import ConfigError
-from protocol.files import write_atomic
 
 EJECTED = 3
 _POLL_SECONDS = 1.0
-
-
-def key_reference(key: ProfileKey) -> dict[str, str]:
-    """How a process's configuration names a key. Raises ConfigError without a password file: nobody is there to ask."""
-    if key.password_file is None:
-        what = f"{key.keystore} has no password file, which a process that restarts by itself needs"
-        raise ConfigError(what, "write the password into a file of mode 0600 and name it in the profile")
-    return {"keystore": str(key.keystore), "password_file": str(key.password_file)}
-
-
-def process_values(profile: Profile, rpc: list[str], dtype: str) -> dict[str, Any]:
-    """What the configurations of worker and validator have in common."""
-    return {
-        "home": str(profile.home),
-        "cache": str(profile.cache),
-        "deployment": str(profile.deployment),
-        "rpc": rpc,
-        "pool": profile.pool,
-        "orchestrator": profile.service,
-        "allow_private_sources": profile.allow_private_sources,
-        "engine": profile.engine.model_dump() | {"dtype": dtype},
-    }
-
-
-def write_config(profile: Profile, role: str, values: dict[str, Any]) -> Path:
-    """The process's configuration file, made anew at every start: the profile is what people change."""
-    path = profile.home / f"{role}.json"
-    write_atomic(path, json.dumps(values, indent=2).encode() + b"\n")
-    return path
 
 
 class UpProcess:

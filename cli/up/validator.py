@@ -12,11 +12,12 @@ from chain.suite import Suite
 from cli.output import fields, seconds
 from cli.profile import Profile
 from cli.session import Session, open_session
-from cli.up.funds import get_ether, get_tokens
-from cli.up.keys import ensure_key, exists, open_profile_key
-from cli.up.pool_document import fetch_pool_config
-from cli.up.process import UpProcess, key_reference, process_values, write_config
-from cli.up.validator_steps import ValidatorDo, ValidatorFacts, ValidatorStep, next_step
+from cli.up.keys import exists, open_profile_key
+from cli.up.process import UpProcess
+from cli.up.process_config import joined_config
+from cli.up.steps import UpDo, UpStep
+from cli.up.taking import take_shared
+from cli.up.validator_steps import ValidatorFacts, next_step
 from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 from protocol.files import write_atomic
@@ -91,24 +92,17 @@ class ValidatorUp:
 
     def prepare(self) -> None:
         """Take every step until all seats judge. Raises ConfigError if that cannot be."""
-        while (step := next_step(facts := self.facts())).do is not ValidatorDo.RUN:
+        while (step := next_step(facts := self.facts())).do is not UpDo.RUN:
             self.take(facts, step)
 
-    def take(self, facts: ValidatorFacts, step: ValidatorStep) -> None:
+    def take(self, facts: ValidatorFacts, step: UpStep) -> None:
         """One step. Raises ConfigError for what only a person can change, ContractError for a refusal."""
-        suite = self.session.suite
-        if step.do is ValidatorDo.STOP:
-            raise ConfigError(step.why)
-        if step.do is ValidatorDo.MAKE_KEYS:
-            for key in (self.profile.key, *self.profile.voters):
-                typer.echo(f"key {ensure_key(key)} in {key.keystore}")
-        elif step.do is ValidatorDo.ASK:
+        voters = ((f"voter {number}", key) for number, key in enumerate(self.profile.voters, 1))
+        if take_shared(step, self.session.suite, (("owner", self.profile.key), *voters)):
+            return
+        if step.do is UpDo.ASK:
             self._ask(facts, step.amount)
-        elif step.do is ValidatorDo.ETHER:
-            get_ether(suite, step.address, step.amount, step.why)
-        elif step.do is ValidatorDo.TOKENS:
-            get_tokens(suite, step.address, step.amount, step.why)
-        elif step.do is ValidatorDo.WARM:
+        elif step.do is UpDo.WARM:
             self._warm(step)
         else:
             self._bond(step)
@@ -132,17 +126,12 @@ class ValidatorUp:
 
     def start(self) -> None:
         """Start the process, which becomes warm by itself."""
-        pool = self.session.state().pools[self.pool]
-        config = fetch_pool_config(self.profile.service or pool.service_url, pool.config_hash)
-        values = process_values(self.profile, list(self.session.client.provider.urls), config.model.dtype)
-        path = write_config(
-            self.profile, "validator", values | {"voters": [key_reference(one) for one in self.profile.voters]}
-        )
+        path = joined_config(self.profile, unattended=True)
         self.ready.unlink(missing_ok=True)
         self.process = UpProcess("validator", self.profile, path)
         self.process.start()
 
-    def _warm(self, step: ValidatorStep) -> None:
+    def _warm(self, step: UpStep) -> None:
         if self.process is None:
             typer.echo(f"{step.why}; seats are bonded after that")
             self._started = time.monotonic()
@@ -155,7 +144,7 @@ class ValidatorUp:
             self.process.check()
             time.sleep(_LOOK_SECONDS)
 
-    def _bond(self, step: ValidatorStep) -> None:
+    def _bond(self, step: UpStep) -> None:
         client = ChainClient(
             self.session.client.provider.urls,
             self.session.client.chain_id,
@@ -163,7 +152,7 @@ class ValidatorUp:
         )
         seats, state = Suite(client, self.session.deployment, check=False).seats, self.session.state()
         wanted = state.pools[self.pool].seat_class
-        if step.do is ValidatorDo.BOND:
+        if step.do is UpDo.BOND:
             number = seats.open_seat(step.address, [wanted]).send()
         else:
             number = next(seat.seat for seat in state.seats.values() if seat.active and seat.voter == step.address)

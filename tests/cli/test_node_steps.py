@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.standing import Standing
-from cli.up.node_steps import NodeDo, NodeFacts, NodeStep, next_step
+from cli.up.node_steps import NodeFacts, next_step
+from cli.up.steps import UpDo, UpStep
 
 NOTHING = NodeFacts(1, least=200, wanted=0, operator_needs=10, node_needs=5)
 READY = replace(
@@ -16,40 +17,40 @@ READY = replace(
 )  # fmt: skip
 
 
-def taken(facts: NodeFacts, step: NodeStep) -> NodeFacts:
+def taken(facts: NodeFacts, step: UpStep) -> NodeFacts:
     """What is there once a step was taken."""
     match step.do:
-        case NodeDo.MAKE_KEYS:
+        case UpDo.MAKE_KEYS:
             return replace(facts, operator="0xA", node="0xB")
-        case NodeDo.ASK:
+        case UpDo.ASK:
             return replace(facts, agreed=True)
-        case NodeDo.ETHER if step.address == facts.operator:
+        case UpDo.ETHER if step.address == facts.operator:
             return replace(facts, operator_wei=facts.operator_wei + step.amount)
-        case NodeDo.ETHER:
+        case UpDo.ETHER:
             return replace(facts, node_wei=facts.node_wei + step.amount)
-        case NodeDo.TOKENS:
+        case UpDo.TOKENS:
             return replace(facts, tokens=facts.tokens + step.amount)
-        case NodeDo.REGISTER:
+        case UpDo.REGISTER:
             assert facts.tokens >= step.amount
             return replace(facts, registered_to="0xA", stake=step.amount, tokens=facts.tokens - step.amount)
-        case NodeDo.DEPOSIT:
+        case UpDo.DEPOSIT:
             assert facts.tokens >= step.amount
             return replace(facts, stake=facts.stake + step.amount, tokens=facts.tokens - step.amount)
-        case NodeDo.JOIN:
+        case UpDo.JOIN:
             assert facts.stake >= facts.least
             return replace(facts, standing=Standing.MEMBER)
-        case NodeDo.WAIT:
+        case UpDo.WAIT:
             return replace(facts, pool_status="open")
     raise AssertionError(f"nothing follows {step}")
 
 
 def test_from_nothing_to_earning_in_this_order() -> None:
     facts, order = NOTHING, []
-    while (step := next_step(facts)).do is not NodeDo.RUN:
+    while (step := next_step(facts)).do is not UpDo.RUN:
         order.append(step.do)
         facts = taken(facts, step)
     assert order == [
-        NodeDo.MAKE_KEYS, NodeDo.ASK, NodeDo.ETHER, NodeDo.TOKENS, NodeDo.REGISTER, NodeDo.JOIN, NodeDo.ETHER,
+        UpDo.MAKE_KEYS, UpDo.ASK, UpDo.ETHER, UpDo.TOKENS, UpDo.REGISTER, UpDo.JOIN, UpDo.ETHER,
     ]  # fmt: skip
     assert facts.stake == 200
     assert replace(facts, tokens=0) == READY
@@ -81,12 +82,12 @@ def test_from_nothing_to_earning_in_this_order() -> None:
 def test_whatever_is_there_it_ends_at_work_or_at_a_reason(facts: NodeFacts) -> None:
     for _ in range(12):
         step = next_step(facts)
-        if step.do in (NodeDo.RUN, NodeDo.STOP):
+        if step.do in (UpDo.RUN, UpDo.STOP):
             break
         facts = taken(facts, step)
-    assert step.do in (NodeDo.RUN, NodeDo.STOP)
+    assert step.do in (UpDo.RUN, UpDo.STOP)
     assert step.why
-    if step.do is NodeDo.RUN:
+    if step.do is UpDo.RUN:
         assert facts.registered_to == facts.operator == "0xA"
         assert facts.standing in (Standing.MEMBER, Standing.FROZEN)
         assert facts.stake >= facts.least
@@ -106,19 +107,17 @@ def test_whatever_is_there_it_ends_at_work_or_at_a_reason(facts: NodeFacts) -> N
 )
 def test_what_cannot_be_mended_is_said_with_its_cure(change: dict[str, object], words: str) -> None:
     step = next_step(replace(READY, **change))  # type: ignore[arg-type]
-    assert step.do is NodeDo.STOP
+    assert step.do is UpDo.STOP
     assert words in step.why
 
 
 def test_money_is_asked_for_exactly_and_only_after_the_terms() -> None:
     fresh = replace(READY, registered_to="", stake=0, standing=Standing.NOT_JOINED, agreed=False)
-    assert next_step(fresh).do is NodeDo.ASK
-    assert next_step(replace(fresh, agreed=True)) == NodeStep(
-        NodeDo.TOKENS, "the stake is 0.0000002 tokens", 200, "0xA"
-    )
+    assert next_step(fresh).do is UpDo.ASK
+    assert next_step(replace(fresh, agreed=True)) == UpStep(UpDo.TOKENS, "the stake is 0.0000002 tokens", 200, "0xA")
     more = replace(fresh, agreed=True, wanted=300, tokens=250)
     assert next_step(more).amount == 50
     slashed = replace(READY, stake=150, tokens=50)
-    assert next_step(slashed).do is NodeDo.DEPOSIT
+    assert next_step(slashed).do is UpDo.DEPOSIT
     assert next_step(slashed).amount == 50
-    assert next_step(replace(READY, wanted=300)).do is NodeDo.RUN, "a node at work is not asked for more"
+    assert next_step(replace(READY, wanted=300)).do is UpDo.RUN, "a node at work is not asked for more"

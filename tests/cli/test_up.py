@@ -17,11 +17,11 @@ from cli.profile import find_profile, load_profile, profile_path
 from cli.session import open_session
 from cli.terms import load_terms
 from cli.up.node import NodeUp
-from cli.up.node_steps import NodeDo, next_step
+from cli.up.node_steps import next_step
 from cli.up.process import UpProcess
 from cli.up.start import open_up_profile
+from cli.up.steps import UpDo
 from cli.up.validator import ValidatorUp
-from cli.up.validator_steps import ValidatorDo
 from cli.up.validator_steps import next_step as next_validator_step
 from orchestrator.main import pool_access
 from protocol.api.run import PoolAccess
@@ -123,11 +123,11 @@ def test_up_takes_every_step_once_whenever_it_is_interrupted(
         facts = way.facts()
         step = next_step(facts)
         taken.append(step.do)
-        if step.do is NodeDo.RUN:
+        if step.do is UpDo.RUN:
             break
         way.take(facts, step)
     assert taken == [
-        NodeDo.MAKE_KEYS, NodeDo.ETHER, NodeDo.TOKENS, NodeDo.REGISTER, NodeDo.JOIN, NodeDo.ETHER, NodeDo.RUN,
+        UpDo.MAKE_KEYS, UpDo.ETHER, UpDo.TOKENS, UpDo.REGISTER, UpDo.JOIN, UpDo.ETHER, UpDo.RUN,
     ]  # fmt: skip
     state = way.session.state()
     assert state.nodes[facts.node].operator == facts.operator
@@ -152,22 +152,22 @@ def test_a_validator_bonds_only_once_its_process_can_judge(
     monkeypatch.setattr(ValidatorUp, "start", start)
     monkeypatch.setattr("cli.up.validator._LOOK_SECONDS", 0.0)
     way = ValidatorUp(open_up_profile("validator", service.url, None), pool, yes=True)
-    taken: list[ValidatorDo] = []
-    while (step := next_validator_step(facts := way.facts())).do is not ValidatorDo.RUN:
+    taken: list[UpDo] = []
+    while (step := next_validator_step(facts := way.facts())).do is not UpDo.RUN:
         taken.append(step.do)
         way.take(facts, step)
-        if taken.count(ValidatorDo.WARM) == 3:
+        if taken.count(UpDo.WARM) == 3:
             assert not facts.seated
             way.ready.parent.mkdir(parents=True, exist_ok=True)
             way.ready.touch()
     assert list(dict.fromkeys(taken)) == [
-        ValidatorDo.MAKE_KEYS, ValidatorDo.ETHER, ValidatorDo.TOKENS, ValidatorDo.WARM, ValidatorDo.BOND,
+        UpDo.MAKE_KEYS, UpDo.ETHER, UpDo.TOKENS, UpDo.WARM, UpDo.BOND,
     ]  # fmt: skip
     assert len(processes) == 1
     (seat,) = [one for one in way.session.state().seats.values() if one.owner == facts.owner]
     assert (seat.classes, seat.voter) == ((pool,), facts.voters[0][0])
     again = ValidatorUp(open_up_profile("validator", None, None), pool, yes=True)
-    assert next_validator_step(again.facts()).do is ValidatorDo.WARM, "after a restart nothing is bonded twice"
+    assert next_validator_step(again.facts()).do is UpDo.WARM, "after a restart nothing is bonded twice"
 
 
 def test_afterwards_every_command_knows_keys_pool_and_chain(muster: Muster, service: StubService, pool: int) -> None:

@@ -5,32 +5,33 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.up.validator_steps import ValidatorDo, ValidatorFacts, ValidatorStep, next_step
+from cli.up.steps import UpDo, UpStep
+from cli.up.validator_steps import ValidatorFacts, next_step
 
 NOTHING = ValidatorFacts(1, bond=100, owner_needs=10, voter_needs=5)
 
 
-def taken(facts: ValidatorFacts, step: ValidatorStep) -> ValidatorFacts:
+def taken(facts: ValidatorFacts, step: UpStep) -> ValidatorFacts:
     """What is there once a step was taken."""
     match step.do:
-        case ValidatorDo.MAKE_KEYS:
+        case UpDo.MAKE_KEYS:
             return replace(facts, owner="0xA", voters=facts.voters or (("0xB", 0), ("0xC", 0)))
-        case ValidatorDo.ASK:
+        case UpDo.ASK:
             return replace(facts, agreed=True)
-        case ValidatorDo.ETHER if step.address == facts.owner:
+        case UpDo.ETHER if step.address == facts.owner:
             return replace(facts, owner_wei=facts.owner_wei + step.amount)
-        case ValidatorDo.ETHER:
+        case UpDo.ETHER:
             voters = ((who, wei + step.amount * (who == step.address)) for who, wei in facts.voters)
             return replace(facts, voters=tuple(voters))
-        case ValidatorDo.TOKENS:
+        case UpDo.TOKENS:
             return replace(facts, tokens=facts.tokens + step.amount)
-        case ValidatorDo.WARM:
+        case UpDo.WARM:
             return replace(facts, warm=True)
-        case ValidatorDo.BOND:
+        case UpDo.BOND:
             assert facts.warm, "a seat is bonded only once the process can judge"
             assert facts.tokens >= step.amount == facts.bond
             return replace(facts, tokens=facts.tokens - step.amount, seated=facts.seated | {step.address})
-        case ValidatorDo.OPT_IN:
+        case UpDo.OPT_IN:
             assert facts.warm
             return replace(facts, seated=facts.seated | {step.address}, idle=facts.idle - {step.address})
     raise AssertionError(f"nothing follows {step}")
@@ -38,12 +39,12 @@ def taken(facts: ValidatorFacts, step: ValidatorStep) -> ValidatorFacts:
 
 def test_from_nothing_to_judging_in_this_order() -> None:
     facts, order = NOTHING, []
-    while (step := next_step(facts)).do is not ValidatorDo.RUN:
+    while (step := next_step(facts)).do is not UpDo.RUN:
         order.append(step.do)
         facts = taken(facts, step)
     assert order == [
-        ValidatorDo.MAKE_KEYS, ValidatorDo.ASK, ValidatorDo.ETHER, ValidatorDo.TOKENS, ValidatorDo.ETHER,
-        ValidatorDo.ETHER, ValidatorDo.WARM, ValidatorDo.BOND, ValidatorDo.BOND,
+        UpDo.MAKE_KEYS, UpDo.ASK, UpDo.ETHER, UpDo.TOKENS, UpDo.ETHER,
+        UpDo.ETHER, UpDo.WARM, UpDo.BOND, UpDo.BOND,
     ]  # fmt: skip
     assert (facts.tokens, set(facts.seated)) == (0, {"0xB", "0xC"})
 
@@ -70,11 +71,11 @@ def test_from_nothing_to_judging_in_this_order() -> None:
 def test_whatever_is_there_it_ends_at_judging_or_at_a_reason(facts: ValidatorFacts) -> None:
     for _ in range(12):
         step = next_step(facts)
-        if step.do in (ValidatorDo.RUN, ValidatorDo.STOP):
+        if step.do in (UpDo.RUN, UpDo.STOP):
             break
         facts = taken(facts, step)
-    assert step.do in (ValidatorDo.RUN, ValidatorDo.STOP)
-    if step.do is ValidatorDo.RUN:
+    assert step.do in (UpDo.RUN, UpDo.STOP)
+    if step.do is UpDo.RUN:
         assert facts.warm
         assert {who for who, _ in facts.voters} <= facts.seated
     else:
@@ -83,5 +84,5 @@ def test_whatever_is_there_it_ends_at_judging_or_at_a_reason(facts: ValidatorFac
 
 def test_a_restart_of_a_bonded_validator_asks_for_nothing_but_warmth() -> None:
     bonded = replace(NOTHING, owner="0xA", voters=(("0xB", 9),), seated=frozenset({"0xB"}))
-    assert next_step(bonded).do is ValidatorDo.WARM
-    assert next_step(replace(bonded, warm=True)).do is ValidatorDo.RUN
+    assert next_step(bonded).do is UpDo.WARM
+    assert next_step(replace(bonded, warm=True)).do is UpDo.RUN
