@@ -10,8 +10,15 @@ from typing import Any
 
 import pytest
 
+from chain.suite import Suite
+from cli.faucet import LocalFaucet
+from cli.terms import load_terms
+from protocol.api.run import PoolAccess
+from runtime import keystore
+from tests.cli.actors import TERMS
+from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Key, Muster, make_key
-from tests.conftest import Deployed
+from tests.conftest import GRAINS, Deployed
 
 
 @pytest.fixture
@@ -58,3 +65,40 @@ def wrong_chain() -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def service() -> Iterator[StubService]:
+    stub = StubService()
+    yield stub
+    stub.server.shutdown()
+    stub.server.server_close()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home; nothing of the developer's environment is seen."""
+    for name in ("MUSTER_PROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("runtime.keystore.SCRYPT_N", keystore.LIGHT_SCRYPT_N)
+    return tmp_path
+
+
+@pytest.fixture
+def pool(service: StubService, shared_suite: Deployed, tmp_path: Path) -> int:
+    """A pool that anybody may join, whose service is the stub."""
+    owner = shared_suite.chain.account()
+    suite: Suite = shared_suite.suite(owner)
+    faucet = LocalFaucet.of(suite)
+    assert faucet is not None
+    faucet.tokens(str(owner.address), 500 * GRAINS)
+    path = tmp_path / "terms.toml"
+    path.write_text(TERMS.replace("invite_only = true", "invite_only = false"))
+    number = suite.pools.create_pool(load_terms(path, CONFIG.digest), 500 * GRAINS).send()
+    suite.court.announce_service(number, service.url).send()
+    service.access = PoolAccess(
+        pool=number, rpc=[shared_suite.chain.url], config_hash=CONFIG.digest.hex(),
+        deployment=suite.deployment.model_dump_json(),
+    )  # fmt: skip
+    return number

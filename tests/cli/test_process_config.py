@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.profile import profile_path
+from cli.profile import load_profile, profile_path
 from cli.up import process_config
 from cli.up.keys import ensure_key
 from cli.up.process_config import joined_config, profile_config
@@ -15,8 +15,8 @@ from orchestrator.config import OrchestratorConfig
 from protocol.documents import load_document
 from protocol.errors import ConfigError
 from runtime.keystore import address_of
+from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import CLOSED, Muster, s3_settings
-from tests.cli.test_up import CONFIG, StubService, home, pool, service  # noqa: F401
 from tests.conftest import Deployed
 from trainer.config import TrainerConfig
 from validator.config import ValidatorConfig
@@ -29,7 +29,7 @@ BF16 = CONFIG.model_copy(update={"model": CONFIG.model.model_copy(update={"dtype
 def test_workers_and_validators_compute_in_the_pools_dtype(
     service: StubService,
     pool: int,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(process_config, "fetch_pool_config", lambda url, digest: BF16)
     for role in ("operator", "validator"):
@@ -43,7 +43,7 @@ def test_workers_and_validators_compute_in_the_pools_dtype(
 
 
 @pytest.mark.usefixtures("home", "pool")
-def test_what_the_profile_says_of_a_process_goes_before(service: StubService) -> None:  # noqa: F811
+def test_what_the_profile_says_of_a_process_goes_before(service: StubService) -> None:
     open_up_profile("operator", service.url, None)
     path = profile_path("operator")
     path.write_text(path.read_text() + "claim_seconds = 5\n")
@@ -74,21 +74,19 @@ def owner_profile(folder: Path, suite: Deployed, **changes: Any) -> Path:
     return path
 
 
-def test_an_owner_runs_service_and_trainer_from_one_profile(home: Path, shared_suite: Deployed) -> None:  # noqa: F811
-    from cli.profile import load_profile
-
+def test_an_owner_runs_service_and_trainer_from_one_profile(home: Path, shared_suite: Deployed) -> None:
     profile = load_profile(owner_profile(home, shared_suite))
     ensure_key(profile.key)
-    service = load_document(profile_config("orchestrator"), OrchestratorConfig)  # noqa: F811
-    assert (service.port, service.public_url) == (8799, "https://pool.example")
-    assert service.owner == address_of(profile.key.keystore)
-    assert service.key.keystore.name == "service.json"
+    served = load_document(profile_config("orchestrator"), OrchestratorConfig)
+    assert (served.port, served.public_url) == (8799, "https://pool.example")
+    assert served.owner == address_of(profile.key.keystore)
+    assert served.key.keystore.name == "service.json"
     trainer = load_document(profile_config("trainer"), TrainerConfig)
     assert (trainer.key.keystore.name, trainer.s3.bucket, trainer.engine.dtype) == ("owner.json", "muster", "float32")
-    assert trainer.home != service.home
+    assert trainer.home != served.home
 
 
-def test_what_the_profile_lacks_is_named(home: Path, shared_suite: Deployed) -> None:  # noqa: F811
+def test_what_the_profile_lacks_is_named(home: Path, shared_suite: Deployed) -> None:
     owner_profile(home, shared_suite, s3=None)
     with pytest.raises(ConfigError, match="the profile names no `s3`"):
         profile_config("trainer")

@@ -1,21 +1,17 @@
 """`muster node up` and `validator up` from an empty home on a real chain, interrupted after every step."""
 
 import hashlib
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from chain.suite import Suite
 from cli.access import ask_access, check_access
 from cli.faucet import LocalFaucet
 from cli.profile import find_profile, load_profile, profile_path
 from cli.session import open_session
-from cli.terms import load_terms
 from cli.up.node import NodeUp
 from cli.up.node_steps import next_step
 from cli.up.process import UpProcess
@@ -24,52 +20,11 @@ from cli.up.steps import UpDo
 from cli.up.validator import ValidatorUp
 from cli.up.validator_steps import next_step as next_validator_step
 from orchestrator.main import pool_access
-from protocol.api.run import PoolAccess
-from protocol.config import ModelConfig, PoolConfig, TaskConfig
 from protocol.errors import ConfigError, IntegrityError
-from runtime import keystore
-from tests.cli.actors import TERMS
+from tests.cli.joining import CONFIG, StubService
 from tests.cli.muster import Muster
 from tests.cli.zygote import Zygote
 from tests.conftest import GRAINS, Deployed
-
-CONFIG = PoolConfig(name="up", model=ModelConfig(source="m"), task=TaskConfig(name="reasoning_gym/chain_sum"))
-
-
-class StubService:
-    """What `up` asks of a pool's service."""
-
-    def __init__(self) -> None:
-        self.access: PoolAccess | None = None
-        stub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                known = self.path.startswith("/v1/objects/configs/")
-                body = CONFIG.canonical() if known else stub.access.model_dump_json().encode() if stub.access else b""
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
-
-
-@pytest.fixture
-def service() -> Iterator[StubService]:
-    stub = StubService()
-    yield stub
-    stub.server.shutdown()
-    stub.server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -83,35 +38,6 @@ def zygote() -> Iterator[Zygote]:
 def muster(home: Path, zygote: Zygote) -> Muster:
     """With nothing but a home."""
     return Muster(home, zygote=zygote)
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home; nothing of the developer's environment is seen."""
-    for name in ("MUSTER_PROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("runtime.keystore.SCRYPT_N", keystore.LIGHT_SCRYPT_N)
-    return tmp_path
-
-
-@pytest.fixture
-def pool(service: StubService, shared_suite: Deployed, tmp_path: Path) -> int:
-    """A pool that anybody may join, whose service is the stub."""
-    owner = shared_suite.chain.account()
-    suite: Suite = shared_suite.suite(owner)
-    faucet = LocalFaucet.of(suite)
-    assert faucet is not None
-    faucet.tokens(str(owner.address), 500 * GRAINS)
-    path = tmp_path / "terms.toml"
-    path.write_text(TERMS.replace("invite_only = true", "invite_only = false"))
-    number = suite.pools.create_pool(load_terms(path, CONFIG.digest), 500 * GRAINS).send()
-    suite.court.announce_service(number, service.url).send()
-    service.access = PoolAccess(
-        pool=number, rpc=[shared_suite.chain.url], config_hash=CONFIG.digest.hex(),
-        deployment=suite.deployment.model_dump_json(),
-    )  # fmt: skip
-    return number
 
 
 def test_up_takes_every_step_once_whenever_it_is_interrupted(

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -104,4 +105,4 @@ def test_it_looks_at_once_and_then_every_so_often(tmp_path: Path) -> None:
     started = time.monotonic()
     assert up.run(look, 0.5) == 0
     assert looked[0] - started < 0.5
-    assert all(after - before >= 0.4 for before, after in zip(looked, looked[1:], strict=False))
+    assert all(after - before >= 0.4 for before, after in pairwise(looked))
