@@ -20,6 +20,7 @@ from tests.isolation.conftest import need
 from tests.isolation.escapes.base import Attempt
 from tests.isolation.escapes.every import ATTEMPTS, HARMLESS
 from tests.isolation.escapes.limits import TOGETHER
+from tests.isolation.escapes.privilege import DEVICES, PRIVILEGE
 from tests.isolation.planted import planted, running, text_of
 
 MEMORY = 160 * MIB
@@ -178,3 +179,19 @@ def gone(token: str) -> bool:
     while running(token) and time.monotonic() < end:
         time.sleep(0.1)
     return not running(token)
+
+
+@pytest.mark.skipif(not ROOT, reason="only root has these powers to lose")
+def test_the_suite_notices_each_power(suite: Path, tmp_path: Path) -> None:
+    """All capabilities, all devices, no filter: in mounts of its own, so that nothing comes of it."""
+    need("bwrap")
+    attempts = (*PRIVILEGE, *DEVICES)
+    told = {"token": "powers", "attempts": [one.__name__ for one in attempts]}
+    view = ["--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--tmpfs", "/tmp", "--ro-bind", str(suite), "/tmp/suite"]
+    argv = ["bwrap", *view, "--cap-add", "ALL", "--chdir", "/tmp/suite", sys.executable, "-S", "-m", "escapes"]
+    done = subprocess.run([*argv, json.dumps(told)], capture_output=True, text=True, timeout=60, check=True)
+    found = json.loads(done.stdout)
+    there = {"physical_memory": Path("/dev/mem"), "kernel_log": Path("/dev/kmsg")}
+    # bubblewrap itself sets no_new_privs
+    expected = {one.__name__ for one in attempts if there.get(one.__name__, Path("/")).exists()}
+    assert {name for name, (got_out, _) in found.items() if got_out} == expected - {"privileges_from_files"}
