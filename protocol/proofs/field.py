@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.proofs.codec import PRIME, TOP_K
-from protocol.proofs.compiled import compiled, compiled_sum
+from protocol.compiled import compiled, compiled_sum
 
 STEP = 8
 """Powers of the points that are kept side by side; between two reductions a polynomial is evaluated so far."""

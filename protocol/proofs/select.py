@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.proofs.codec import TOP_K
-from protocol.proofs.compiled import compiled
+from protocol.compiled import compiled
 
 PARTIAL_SORT_FROM = 64 * TOP_K
 LANES = 4

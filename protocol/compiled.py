@@ -1,9 +1,10 @@
 """Loops that numpy has no words for, compiled by numba on their first call and kept on disk.
 
-The code is kept under the user's cache, in a folder named by a hash of this package's sources: numba itself would not
-notice that a function inlined from another file has changed.
+The code is kept under the user's cache, in a folder named by a hash of the package's sources that the function is in:
+numba itself would not notice that a function inlined from another file has changed.
 """
 
+import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +17,12 @@ from protocol.files import user_cache
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _folder() -> Path:
+@functools.cache
+def _folder(package: Path) -> str:
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in (Path(__file__), *sorted(package.glob("*.py"))):
         digest.update(source.read_bytes())
-    return user_cache("compiled") / digest.hexdigest()[:16]
-
-
-_FOLDER = str(_folder())
+    return str(user_cache("compiled") / digest.hexdigest()[:16])
 
 
 def compiled(function: F) -> F:
@@ -37,7 +36,8 @@ def compiled_sum(function: F) -> F:
 
 
 def _compile(function: F, **options: Any) -> F:
-    kept, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
+    folder = _folder(Path(function.__code__.co_filename).parent)
+    kept, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
     try:
         return cast(F, numba.njit(function, cache=True, nogil=True, **options))
     except RuntimeError:  # no writable cache: compile in every process

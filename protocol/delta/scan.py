@@ -1,0 +1,79 @@
+"""The coder's passes over the elements of a segment: counting what changed, and listing it."""
+
+import numpy as np
+
+from protocol.compiled import compiled
+from protocol.delta.bits import put
+from protocol.delta.layout import DIRECT, FIELD_BITS, FIELD_FULL, SPARSE_GROUPS, STOP, bit_length, ordered, wrapped
+
+
+@compiled
+def count_changes(base, new, fraction, exponent_mask, block, stride):  # type: ignore[no-untyped-def]
+    """How many elements, and how many that differ, have each exponent in `base`: [256, 2] int64, of blocks of `block`
+    elements, one in `stride`."""
+    found = np.zeros((2, 256, 2), np.int64)
+    for start in range(0, base.size, block * stride):
+        for at in range(start, min(start + block, base.size)):
+            exponent = (np.int64(base[at]) >> fraction) & exponent_mask
+            found[at & 1, exponent, 0] += 1
+            found[at & 1, exponent, 1] += base[at] != new[at]
+    return found[0] + found[1]
+
+
+@compiled
+def scan(base, new, fraction, exponent_mask, half, group_of, adds, events, gaps, steps, tokens, tags, extra):  # type: ignore[no-untyped-def]
+    """List what the segment's code must say.
+
+    Of every changed element of a sparse group, in order: `events` its group, `gaps` how many of the group did not change
+    since the one before, `steps` by how many places it moves. Of every element of a dense group: `tags` its group,
+    `tokens` its token, and the token's further bits into `extra`. Returns the numbers of events and tokens, the
+    place, bits and count of the stream `extra`, and how many elements of each sparse group come after its last change.
+    """
+    counters, at, event, dense = np.uint64(0), 0, 0, 0
+    spilled = np.zeros(SPARSE_GROUPS, np.int64)
+    place, held, count = 0, np.uint64(0), 0
+    while at < base.size:
+        end = min(at + 4, base.size)
+        if end == at + 4:
+            ahead = counters
+            differs = np.int64(0)
+            for one in range(4):
+                bits = np.int64(base[at + one])
+                ahead += adds[(bits >> fraction) & exponent_mask]
+                differs |= bits ^ np.int64(new[at + one])
+            if differs == 0 and ahead & STOP == 0:
+                counters = ahead
+                at = end
+                continue
+        for one in range(at, end):
+            bits, after = np.int64(base[one]), np.int64(new[one])
+            group = np.int64(group_of[(bits >> fraction) & exponent_mask])
+            if group >= SPARSE_GROUPS:
+                step = wrapped(ordered(after, half) - ordered(bits, half), half)
+                folded = (step << 1) ^ (step >> 63)
+                if folded >= DIRECT:
+                    length = bit_length(folded)
+                    place, held, count = put(
+                        extra, place, held, count, folded & ((1 << (length - 2)) - 1), length - 2
+                    )
+                    folded = DIRECT + 2 * (length - 5) + ((folded >> (length - 2)) & 1)
+                tokens[dense], tags[dense] = folded, group - SPARSE_GROUPS
+                dense += 1
+                continue
+            shift = np.uint64(FIELD_BITS * group)
+            if bits == after:
+                counters += np.uint64(1) << shift
+                if (counters >> shift) & np.uint64(FIELD_FULL):
+                    counters ^= np.uint64(FIELD_FULL) << shift
+                    spilled[group] += FIELD_FULL
+                continue
+            field = (counters >> shift) & np.uint64(FIELD_FULL - 1)
+            counters ^= field << shift
+            events[event], gaps[event] = group, spilled[group] + np.int64(field)
+            steps[event] = wrapped(ordered(after, half) - ordered(bits, half), half)
+            spilled[group] = 0
+            event += 1
+        at = end
+    for group in range(SPARSE_GROUPS):
+        spilled[group] += np.int64((counters >> np.uint64(FIELD_BITS * group)) & np.uint64(FIELD_FULL - 1))
+    return event, dense, place, held, count, spilled
