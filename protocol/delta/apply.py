@@ -12,6 +12,7 @@ from protocol.delta.layout import (
     GROUPS,
     SPARSE_GROUPS,
     STOP,
+    added,
     ordered,
     placed,
     wrapped,
@@ -22,42 +23,22 @@ GOOD, BAD_GAP, BAD_STEP, BAD_STATES, BAD_END = range(5)
 
 
 @compiled
-def apply(base, out, fraction, exponent_mask, half, group_of, adds, means, table, states, codes, words, extra):  # type: ignore[no-untyped-def]
-    """Write the new elements over `out`, which holds the base's. Returns GOOD or what is wrong with the code; then `out`
-    holds nothing of use.
+def apply(base, base_words, out, form, group_of, adds, means, table, states, codes, words, extra):  # type: ignore[no-untyped-def]
+    """Write the new elements over `out`, which holds the base's. Returns GOOD, or what is wrong with the code; then
+    `out` holds nothing of use.
 
-    `states` and `codes` are the tokens' four states and words, `words` the stream of events, `extra` the further bits
-    of tokens.
+    `form`: as `scan`. `states` and `codes` are the tokens' states and words, `words` the events, `extra` further bits.
     """
-    size, at = base.size, 0
-    scale, span = np.uint64(SCALE - 1), np.uint64(SCALE_BITS)
+    (fraction, exponent_mask, half), size, at = form, base.size, 0
+    lanes, lane_bits = (4, np.uint64(2)) if half == 1 << 15 else (2, np.uint64(1))
     x0, x1, x2, x3 = np.uint64(states[0]), np.uint64(states[1]), np.uint64(states[2]), np.uint64(states[3])
-    code = 0
-    more, more_held, more_count = 0, np.uint64(0), 0
-    place, held, count = 0, np.uint64(0), 0
-    mean, width = means << MEAN_SHIFT, np.zeros(GROUPS, np.int64)
-    mean[SPARSE_GROUPS] = FIRST_BIG_MEAN
-    width[SPARSE_GROUPS] = rice_width(mean[SPARSE_GROUPS], 0)
-    counters, spilled = np.uint64(0), np.zeros(SPARSE_GROUPS, np.int64)
-    place, held, count, until = take_gap(words, place, held, count, width[SPARSE_GROUPS])
-    if until > size:
-        return BAD_GAP
-    for group in range(SPARSE_GROUPS):
-        if means[group] >= 0:
-            width[group] = rice_width(mean[group], 0)
-            place, held, count, gap = take_gap(words, place, held, count, width[group])
-            if gap > size:
-                return BAD_GAP
-            mean[group] += gap - (mean[group] >> MEAN_SHIFT)
-            now = min(gap + 1, FIELD_FULL)
-            spilled[group] = gap + 1 - now
-            counters |= np.uint64(FIELD_FULL - now) << np.uint64(FIELD_BITS * group)
-    while at < size:
-        end = min(at + 4, size)
-        if end == at + 4:
-            ahead = counters
-            for one in range(4):
-                ahead += adds[(np.int64(base[at + one]) >> fraction) & exponent_mask]
+    code, more, more_held, more_count = 0, 0, np.uint64(0), 0
+    mean, width, left = means << MEAN_SHIFT, np.zeros(GROUPS, np.int64), np.zeros(GROUPS, np.int64)
+    place, held, count, counters, wrong = _first_gaps(words, size, means, mean, width, left)
+    while at < size and wrong == GOOD:
+        end = min(at + lanes, size)
+        if end == at + lanes:
+            ahead = counters + added(base_words[np.uint64(at) >> lane_bits], adds, fraction, exponent_mask, lanes)
             if ahead & STOP == 0:
                 counters = ahead
                 at = end
@@ -66,63 +47,114 @@ def apply(base, out, fraction, exponent_mask, half, group_of, adds, means, table
             bits = np.int64(base[one])
             group = np.int64(group_of[(bits >> fraction) & exponent_mask])
             if group >= SPARSE_GROUPS:
-                packed = np.uint64(table[((group - SPARSE_GROUPS) << SCALE_BITS) + np.int64(x0 & scale)])
-                start = (packed >> span) & scale
-                x0 = ((packed & scale) + np.uint64(1)) * (x0 >> span) + start
-                if x0 < np.uint64(LOW):
-                    if code < codes.size:
-                        x0 = (x0 << np.uint64(16)) | np.uint64(codes[code])
-                    code += 1
+                code, x0, folded = _token(table, group - SPARSE_GROUPS, code, x0, codes)
                 x0, x1, x2, x3 = x1, x2, x3, x0
-                folded = np.int64(packed >> np.uint64(2 * SCALE_BITS))
                 if folded >= DIRECT:
-                    length = 3 + ((folded - DIRECT) >> 1)
-                    top = 2 + ((folded - DIRECT) & 1)
+                    length, top = 3 + ((folded - DIRECT) >> 1), 2 + ((folded - DIRECT) & 1)
                     more, more_held, more_count, low = take(extra, more, more_held, more_count, length)
                     folded = (top << length) | low
-                step = (folded >> 1) ^ -(folded & 1)
-                moved = wrapped(ordered(bits, half) + step, half)
-                out[one] = placed(moved, half)
+                out[one] = placed(wrapped(ordered(bits, half) + ((folded >> 1) ^ -(folded & 1)), half), half)
                 continue
             shift = np.uint64(FIELD_BITS * group)
             counters += np.uint64(1) << shift
             if (counters >> shift) & np.uint64(FIELD_FULL) == 0:
                 continue
+            if left[group] == 0:
+                place, held, count, step, wrong = _event(words, place, held, count, group, size, mean, width, left)
+                out[one] = placed(wrapped(ordered(bits, half) + step, half), half)
+                if wrong != GOOD:
+                    break
             counters ^= np.uint64(FIELD_FULL) << shift
-            if spilled[group] == 0:
-                place, held, count, sign = take(words, place, held, count, 1)
-                step = 1
-                if until == 0:
-                    place, held, count, length = take(words, place, held, count, 6)
-                    place, held, count, more_steps = take(words, place, held, count, min(length, 31))
-                    step += more_steps
-                    width[SPARSE_GROUPS] = rice_width(mean[SPARSE_GROUPS], width[SPARSE_GROUPS])
-                    place, held, count, until = take_gap(words, place, held, count, width[SPARSE_GROUPS])
-                    if length > 31 or until > size:
-                        return BAD_STEP
-                    mean[SPARSE_GROUPS] += until - (mean[SPARSE_GROUPS] >> MEAN_SHIFT)
-                else:
-                    until -= 1
-                out[one] = placed(wrapped(ordered(bits, half) + (-step if sign else step), half), half)
-                width[group] = rice_width(mean[group], width[group])
-                place, held, count, gap = take_gap(words, place, held, count, width[group])
-                if gap > size:
-                    return BAD_GAP
-                mean[group] += gap - (mean[group] >> MEAN_SHIFT)
-                spilled[group] = gap + 1
-            now = min(spilled[group], FIELD_FULL)
-            spilled[group] -= now
-            counters += np.uint64(FIELD_FULL - now) << shift
+            counters += _loaded(left, group) << shift
         at = end
+    if wrong != GOOD:
+        return wrong
     if code != codes.size or x0 != LOW or x1 != LOW or x2 != LOW or x3 != LOW:
         return BAD_STATES
-    if until or not _ended(words, place, held, count) or not _ended(extra, more, more_held, more_count):
-        return BAD_END
+    ended = _ended(words, place, held, count) and _ended(extra, more, more_held, more_count)
+    return GOOD if ended and _exhausted(counters, means, left) else BAD_END
+
+
+@compiled
+def _loaded(left, group):  # type: ignore[no-untyped-def]
+    """Take as many elements from `left` as fit into a group's field; returns the field, which is full when they have
+    come by."""
+    now = min(left[group], FIELD_FULL)
+    left[group] -= now
+    return np.uint64(FIELD_FULL - now)
+
+
+@compiled
+def _first_gaps(words, size, means, mean, width, left):  # type: ignore[no-untyped-def]
+    """Read what stands before the first event: the number of events before the first big one, into
+    `left[SPARSE_GROUPS]`, and every group's first gap. Returns the stream, the counters, and what is wrong."""
+    mean[SPARSE_GROUPS] = FIRST_BIG_MEAN
+    width[SPARSE_GROUPS] = rice_width(mean[SPARSE_GROUPS], 0)
+    place, held, count, until = take_gap(words, 0, np.uint64(0), 0, width[SPARSE_GROUPS])
+    left[SPARSE_GROUPS] = until
+    counters, wrong = np.uint64(0), BAD_GAP if until > size else GOOD
+    for group in range(SPARSE_GROUPS):
+        if means[group] >= 0:
+            width[group] = rice_width(mean[group], 0)
+            place, held, count, gap = take_gap(words, place, held, count, width[group])
+            if gap > size:
+                wrong = BAD_GAP
+            mean[group] += gap - (mean[group] >> MEAN_SHIFT)
+            left[group] = gap + 1
+            counters |= _loaded(left, group) << np.uint64(FIELD_BITS * group)
+    return place, held, count, counters, wrong
+
+
+@compiled
+def _event(words, place, held, count, group, size, mean, width, left):  # type: ignore[no-untyped-def]
+    """Read an element's step, and into `left[group]` the number of elements up to the group's next change, it among
+    them. Returns the stream, the step, and what is wrong."""
+    place, held, count, sign = take(words, place, held, count, 1)
+    step, wrong = 1, GOOD
+    if left[SPARSE_GROUPS] == 0:
+        place, held, count, length = take(words, place, held, count, 6)
+        place, held, count, further = take(words, place, held, count, min(length, 31))
+        step += further
+        width[SPARSE_GROUPS] = rice_width(mean[SPARSE_GROUPS], width[SPARSE_GROUPS])
+        place, held, count, until = take_gap(words, place, held, count, width[SPARSE_GROUPS])
+        if length > 31 or until > size:
+            wrong = BAD_STEP
+        mean[SPARSE_GROUPS] += until - (mean[SPARSE_GROUPS] >> MEAN_SHIFT)
+        left[SPARSE_GROUPS] = until
+    else:
+        left[SPARSE_GROUPS] -= 1
+    width[group] = rice_width(mean[group], width[group])
+    place, held, count, gap = take_gap(words, place, held, count, width[group])
+    if gap > size:
+        wrong = BAD_GAP
+    mean[group] += gap - (mean[group] >> MEAN_SHIFT)
+    left[group] = gap + 1
+    return place, held, count, -step if sign else step, wrong
+
+
+@compiled
+def _token(table, group, code, state, codes):  # type: ignore[no-untyped-def]
+    """Read one token with one state; returns the place among `codes`, the state and the token."""
+    scale, span = np.uint64(SCALE - 1), np.uint64(SCALE_BITS)
+    packed = np.uint64(table[np.uint64((group << SCALE_BITS) + np.int64(state & scale))])
+    state = ((packed & scale) + np.uint64(1)) * (state >> span) + ((packed >> span) & scale)
+    if state < np.uint64(LOW):
+        if code < codes.size:
+            state = (state << np.uint64(16)) | np.uint64(codes[code])
+        code += 1
+    return code, state, np.int64(packed >> np.uint64(2 * SCALE_BITS))
+
+
+@compiled
+def _exhausted(counters, means, left):  # type: ignore[no-untyped-def]
+    """Whether the last gaps end with the segment."""
+    if left[SPARSE_GROUPS]:
+        return False
     for group in range(SPARSE_GROUPS):
         field = np.int64((counters >> np.uint64(FIELD_BITS * group)) & np.uint64(FIELD_FULL - 1))
-        if means[group] >= 0 and spilled[group] + FIELD_FULL - field != 1:
-            return BAD_END
-    return GOOD
+        if means[group] >= 0 and left[group] + FIELD_FULL - field != 1:
+            return False
+    return True
 
 
 @compiled

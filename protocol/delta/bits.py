@@ -1,8 +1,8 @@
 """Streams of bits, the lowest first, in 32-bit words; and the adaptive Rice code of gaps.
 
 A stream under way is three numbers that the caller keeps: the next word's place, the bits not yet in words (or not yet
-taken from them), and how many those are. Nothing is written or read outside the words that were given: what does not fit
-is counted by its place alone, and a reader past the end reads zeros.
+taken from them), and how many those are. Nothing is written or read outside the words that were given: what does not
+fit is counted by its place alone, and a reader past the end reads zeros.
 """
 
 import numpy as np

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from protocol.delta.layout import DENSE_GROUPS, SEGMENT, SPARSE_GROUPS, Grouping
 
-DENSE_SHARE = 0.16
+DENSE_SHARE = 0.3
 """Where more elements change than this, each has a token; below, gaps are shorter and faster."""
 LEAST_SHARE = 1 / 400
 LEAST_ELEMENTS = 300
@@ -25,9 +25,7 @@ def choose_groups(counts: NDArray[np.int64], stride: int) -> Grouping:
         if elements >= least:
             closed.append((exponent, elements, changed))
             elements = changed = 0
-    if not closed:
-        closed.append((0, elements, changed))
-    elif elements > closed[-1][1] / 8:
+    if not closed or elements > closed[-1][1] / 8:
         closed.append((0, elements, changed))
     return _grouping(closed)
 

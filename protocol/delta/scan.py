@@ -4,7 +4,17 @@ import numpy as np
 
 from protocol.compiled import compiled
 from protocol.delta.bits import put
-from protocol.delta.layout import DIRECT, FIELD_BITS, FIELD_FULL, SPARSE_GROUPS, STOP, bit_length, ordered, wrapped
+from protocol.delta.layout import (
+    DIRECT,
+    FIELD_BITS,
+    FIELD_FULL,
+    SPARSE_GROUPS,
+    STOP,
+    added,
+    bit_length,
+    ordered,
+    wrapped,
+)
 
 
 @compiled
@@ -21,27 +31,25 @@ def count_changes(base, new, fraction, exponent_mask, block, stride):  # type: i
 
 
 @compiled
-def scan(base, new, fraction, exponent_mask, half, group_of, adds, events, gaps, steps, tokens, tags, extra):  # type: ignore[no-untyped-def]
-    """List what the segment's code must say.
+def scan(base, new, base_words, new_words, form, group_of, adds, lists):  # type: ignore[no-untyped-def]
+    """List what the segment's code must say. `form`: width of the fraction, mask of the exponent, half.
 
-    Of every changed element of a sparse group, in order: `events` its group, `gaps` how many of the group did not change
-    since the one before, `steps` by how many places it moves. Of every element of a dense group: `tags` its group,
-    `tokens` its token, and the token's further bits into `extra`. Returns the numbers of events and tokens, the
+    `lists`: of every changed element of a sparse group, in order: `events` its group, `gaps` how many of the group did
+    not change since the one before, `steps` by how many places it moves. Of every element of a dense group: `tags` its
+    group, `tokens` its token, and the token's further bits into `extra`. Returns the numbers of events and tokens, the
     place, bits and count of the stream `extra`, and how many elements of each sparse group come after its last change.
     """
+    (fraction, exponent_mask, half), (events, tokens, tags, gaps, steps, extra) = form, lists
     counters, at, event, dense = np.uint64(0), 0, 0, 0
+    lanes, lane_bits = (4, np.uint64(2)) if half == 1 << 15 else (2, np.uint64(1))
     spilled = np.zeros(SPARSE_GROUPS, np.int64)
     place, held, count = 0, np.uint64(0), 0
     while at < base.size:
-        end = min(at + 4, base.size)
-        if end == at + 4:
-            ahead = counters
-            differs = np.int64(0)
-            for one in range(4):
-                bits = np.int64(base[at + one])
-                ahead += adds[(bits >> fraction) & exponent_mask]
-                differs |= bits ^ np.int64(new[at + one])
-            if differs == 0 and ahead & STOP == 0:
+        end = min(at + lanes, base.size)
+        if end == at + lanes:
+            word = base_words[np.uint64(at) >> lane_bits]
+            ahead = counters + added(word, adds, fraction, exponent_mask, lanes)
+            if (word ^ new_words[np.uint64(at) >> lane_bits]) | (ahead & STOP) == 0:
                 counters = ahead
                 at = end
                 continue
@@ -50,14 +58,8 @@ def scan(base, new, fraction, exponent_mask, half, group_of, adds, events, gaps,
             group = np.int64(group_of[(bits >> fraction) & exponent_mask])
             if group >= SPARSE_GROUPS:
                 step = wrapped(ordered(after, half) - ordered(bits, half), half)
-                folded = (step << 1) ^ (step >> 63)
-                if folded >= DIRECT:
-                    length = bit_length(folded)
-                    place, held, count = put(
-                        extra, place, held, count, folded & ((1 << (length - 2)) - 1), length - 2
-                    )
-                    folded = DIRECT + 2 * (length - 5) + ((folded >> (length - 2)) & 1)
-                tokens[dense], tags[dense] = folded, group - SPARSE_GROUPS
+                place, held, count, tokens[dense] = _tokenised(step, extra, place, held, count)
+                tags[dense] = group - SPARSE_GROUPS
                 dense += 1
                 continue
             shift = np.uint64(FIELD_BITS * group)
@@ -77,3 +79,14 @@ def scan(base, new, fraction, exponent_mask, half, group_of, adds, events, gaps,
     for group in range(SPARSE_GROUPS):
         spilled[group] += np.int64((counters >> np.uint64(FIELD_BITS * group)) & np.uint64(FIELD_FULL - 1))
     return event, dense, place, held, count, spilled
+
+
+@compiled
+def _tokenised(step, extra, place, held, count):  # type: ignore[no-untyped-def]
+    """Append a step's further bits to the stream `extra`; returns the stream and the step's token."""
+    folded = (step << 1) ^ (step >> 63)
+    if folded < DIRECT:
+        return place, held, count, folded
+    further = bit_length(folded) - 2
+    place, held, count = put(extra, place, held, count, folded & ((1 << further) - 1), further)
+    return place, held, count, DIRECT + 2 * (further - 3) + ((folded >> further) & 1)

@@ -1,5 +1,6 @@
 """A segment's changes as steps between neighbouring floats, by the exponent of the base (docs/weights.md)."""
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from protocol.delta.scan import count_changes, scan
 Elements = NDArray[Any]
 """[n] uint16 or uint32, n ≤ SEGMENT: the bits of floats."""
 
-_BLOCK, _SAMPLED = 1024, 1 << 17
+_BLOCK, _SAMPLED = 512, 1 << 15
 _DENSE = 0x80
+_threads = threading.local()
 _WRONG = {
     BAD_GAP: "a gap reaches past the segment's end",
     BAD_STEP: "a step is larger than the format",
@@ -32,24 +34,19 @@ def encode_steps(base: Elements, new: Elements, form: FloatFormat) -> bytes | No
     counts = count_changes(base, new, form.fraction, form.exponent_mask, _BLOCK, stride)
     grouping = choose_groups(counts, stride)
     group_of, adds, means = grouping.tables()
-    size = base.size
-    events, gaps, steps = np.empty(size, np.uint8), np.empty(size, np.int32), np.empty(size, np.int64)
-    tokens, tags = np.empty(size, np.uint8), np.empty(size, np.uint8)
-    extra = np.empty(new.nbytes // 4 + 1, np.uint32)
-    half = 1 << (form.width - 1)
+    *lists, words, codes = _scratch(base)
+    events, tokens, tags, gaps, steps, extra = lists
     changes, coded, place, held, count, last = scan(
-        base, new, form.fraction, form.exponent_mask, half, group_of, adds, events, gaps, steps, tokens, tags, extra
+        base, new, _words(base), _words(new), form.numbers, group_of, adds, tuple(lists)
     )
     if place >= extra.size:
         return None
     if count:
         extra[place], place = held, place + 1
-    words = np.empty(new.nbytes // 4 + 1, np.uint32)
-    used = write_events(events, gaps, steps, changes, last, means, words) if max(means) >= 0 else 0
+    used = write_events(events, gaps, steps, changes, last, means, words)
     if used > words.size:
         return None
     table = frequencies(tokens, tags, coded)
-    codes = np.empty(new.nbytes // 2 + 1, np.uint16)
     first, states = write_tokens(tokens, tags, coded, table, codes)
     if first < 0:
         return None
@@ -80,12 +77,32 @@ def decode_steps(code: memoryview, base: Elements, out: Elements, form: FloatFor
         raise DeltaError("the changes are not whole words")
     words = np.frombuffer(reader.rest(), "<u4").copy()
     group_of, adds, means = grouping.tables()
-    half = 1 << (form.width - 1)
     found = apply(
-        base, out, form.fraction, form.exponent_mask, half, group_of, adds, means, slots(table), states, codes, words, extra
+        base, _words(base), out, form.numbers, group_of, adds, means, slots(table), states, codes, words, extra
     )
     if found != GOOD:
         raise DeltaError(_WRONG[found])
+
+
+def _scratch(base: Elements) -> list[NDArray[Any]]:
+    """A thread's memory for the lists of `scan` and the streams, which are at most as long as `base`."""
+    size, streams = base.size, base.nbytes // 4 + 1
+    if getattr(_threads, "size", 0) < base.nbytes:
+        types = (np.uint8, np.uint8, np.uint8, np.int32, np.int64)
+        _threads.arrays = [np.empty(size, kind) for kind in types]
+        _threads.arrays += [
+            np.empty(streams, np.uint32),
+            np.empty(streams, np.uint32),
+            np.empty(2 * streams, np.uint16),
+        ]
+        _threads.size = base.nbytes
+    limits = (size,) * 5 + (streams, streams, 2 * streams)
+    return [one[:limit] for one, limit in zip(_threads.arrays, limits, strict=True)]
+
+
+def _words(elements: Elements) -> NDArray[np.uint64]:
+    """All but the last few elements, eight bytes at a time."""
+    return elements[: elements.size - elements.size % 4].view("<u8")
 
 
 def _head(grouping: Grouping) -> bytes:

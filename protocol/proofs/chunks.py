@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from protocol.proofs.codec import MODULUS_MIN, PRIME, TOP_K
 from protocol.compiled import compiled
+from protocol.proofs.codec import MODULUS_MIN, PRIME, TOP_K
 from protocol.proofs.field import QUAD, STEP, Reals, evaluate, interpolate, powers_of, reduced
 from protocol.proofs.select import PART, PARTIAL_SORT_FROM, ROOM, Items, Words, largest, untied
 

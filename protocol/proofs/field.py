@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from protocol.proofs.codec import PRIME, TOP_K
 from protocol.compiled import compiled, compiled_sum
+from protocol.proofs.codec import PRIME, TOP_K
 
 STEP = 8
 """Powers of the points that are kept side by side; between two reductions a polynomial is evaluated so far."""

@@ -12,8 +12,8 @@ magnitude · 2³² + index.
 import numpy as np
 import numpy.typing as npt
 
-from protocol.proofs.codec import TOP_K
 from protocol.compiled import compiled
+from protocol.proofs.codec import TOP_K
 
 PARTIAL_SORT_FROM = 64 * TOP_K
 LANES = 4

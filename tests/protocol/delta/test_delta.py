@@ -1,0 +1,98 @@
+"""Deltas of whole models: which base, which result, and nothing else."""
+
+import numpy as np
+import pytest
+
+from benchmarks.codec_cases import DAMAGES, Case, is_accepted, made_case, tensor_pair
+from protocol.delta.delta import DeltaReader, apply_delta, encode_delta, merge_deltas
+from protocol.delta.fields import DeltaError
+from protocol.delta.index import TensorEntry, WeightIndex
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    made = (made_case([tensor_pair(first + one) for one in range(3 + first % 22)]) for first in range(20, 420, 20))
+    return [case for case in made if case.base_index != case.new_index]
+
+
+def test_damaged_deltas_make_no_other_weights(cases: list[Case]) -> None:
+    assert [number for number in range(150 * len(DAMAGES)) if is_accepted(cases[number % len(cases)], number)] == []
+
+
+def test_a_delta_is_applied_whole(cases: list[Case]) -> None:
+    for case in cases:
+        made, index = apply_delta(case.delta, case.base, case.base_index, case.new_index.digest)
+        assert {name: data.tobytes() for name, data in made.items()} == {
+            name: data.tobytes() for name, data in case.new.items()
+        }
+        assert index == case.new_index
+
+
+def test_unchanged_tensors_are_not_copied(cases: list[Case]) -> None:
+    case = cases[-1]
+    made, _ = apply_delta(case.delta, case.base, case.base_index)
+    changed = DeltaReader(case.delta, case.base_index).changed
+    assert 0 < len(changed) < len(made)
+    assert all((made[name] is case.base[name]) == (name not in changed) for name in made)
+
+
+def test_a_delta_for_another_base_is_refused(cases: list[Case]) -> None:
+    with pytest.raises(DeltaError, match="for another base"):
+        apply_delta(cases[0].delta, cases[1].base, cases[1].base_index)
+
+
+def test_a_delta_to_another_version_is_refused(cases: list[Case]) -> None:
+    with pytest.raises(DeltaError, match="does not lead to the version"):
+        apply_delta(cases[0].delta, cases[0].base, cases[0].base_index, bytes(32))
+
+
+def test_a_hash_of_another_tensor_is_refused(cases: list[Case]) -> None:
+    """The maker's own index lies: the digest fits, the bytes do not."""
+    case = cases[-1]
+    name = DeltaReader(case.delta, case.base_index).changed[0]
+    lying = case.new_index.with_hashes({name: bytes(32)})
+    delta = encode_delta(case.base, case.base_index, case.new, lying)
+    with pytest.raises(DeltaError, match=f"{name} does not come out with its hash"):
+        apply_delta(delta, case.base, case.base_index, lying.digest)
+
+
+def test_a_damaged_base_is_found(cases: list[Case]) -> None:
+    case = cases[-1]
+    base = {name: data[:-1] for name, data in case.base.items()}
+    with pytest.raises(DeltaError, match="instead of"):
+        apply_delta(case.delta, base, case.base_index)
+
+
+def test_merged_deltas_lead_where_the_last_one_does() -> None:
+    dice = np.random.default_rng(0)
+    versions = [dice.integers(0, 1 << 16, 5000).astype(np.uint16)]
+    for _ in range(3):
+        versions.append(versions[-1] + (dice.random(5000) < 0.02).astype(np.uint16))
+    weights = [{"w": one.view(np.uint8)} for one in versions]
+    indices = [WeightIndex.of([TensorEntry.of("w", "BF16", (5000,), one["w"])]) for one in weights]
+    places = range(3)
+    single = [encode_delta(weights[at], indices[at], weights[at + 1], indices[at + 1]) for at in places]
+    merged = merge_deltas(single, weights[0], indices[0])
+    made, index = apply_delta(merged, weights[0], indices[0], indices[3].digest)
+    assert made["w"].tobytes() == weights[3]["w"].tobytes()
+    assert index == indices[3]
+    assert len(merged) < sum(map(len, single))
+    with pytest.raises(DeltaError, match="for another base"):
+        merge_deltas([single[0], single[2]], weights[0], indices[0])
+
+
+def test_other_tensors_are_no_delta(cases: list[Case]) -> None:
+    with pytest.raises(ValueError, match="publish the full weights"):
+        encode_delta(cases[0].base, cases[0].base_index, cases[1].new, cases[1].new_index)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("BF16", 7), ("F128", 8), ("BOOL", 8)])
+def test_an_entry_must_fit_its_bytes(dtype: str, size: int) -> None:
+    with pytest.raises(ValueError, match=f"{size} bytes are no {dtype} tensor"):
+        TensorEntry.of("w", dtype, (4,), np.zeros(size, np.uint8))
+
+
+def test_a_name_stands_once() -> None:
+    entry = TensorEntry.of("w", "U8", (1,), np.zeros(1, np.uint8))
+    with pytest.raises(ValueError, match="two tensors"):
+        WeightIndex.of([entry, entry])
