@@ -50,7 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="One JSON object as the last line.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known)}; all without one")
     parser.add_argument("--quick", action="store_true", help="smaller counts, under a minute each")
-    parser.add_argument("--resume", action="store_true", help="attacks, families: keep what an ended run finished")
+    parser.add_argument(
+        "--resume", action="store_true", help="attacks, codec, families: keep what an ended run finished"
+    )
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument(
         "--count", type=int, metavar="N", help="attacks: submissions per row; load: nodes; the result is not kept"

@@ -22,7 +22,7 @@ Weights = dict[str, np.ndarray]
 
 
 def save_model(folder: Path) -> None:
-    """A Llama of 25.7 million random weights, without tied embeddings 27.8, with a tokenizer of bytes."""
+    """A Llama of 25.7 million random weights, embeddings tied, with a tokenizer of bytes."""
     import torch
     from transformers import LlamaConfig
 

@@ -1,9 +1,11 @@
 """The reader of a segment: total over any bytes, in the memory that it is given."""
 
+from typing import Any
+
 import numpy as np
 
 from protocol.compiled import compiled
-from protocol.delta.bits import MEAN_SHIFT, rice_width, take, take_gap
+from protocol.delta.bits import MEAN_SHIFT, Array, Arrays, Int, rice_width, take, take_gap
 from protocol.delta.layout import (
     DIRECT,
     FIELD_BITS,
@@ -23,12 +25,13 @@ GOOD, BAD_GAP, BAD_STEP, BAD_STATES, BAD_END = range(5)
 
 
 @compiled
-def apply(base, base_words, out, form, group_of, adds, means, table, states, codes, words, extra):  # type: ignore[no-untyped-def]
+def apply(elements: Arrays, form: tuple[int, int, int], maps: Arrays, tokens: Arrays, words: Array) -> Any:
     """Write the new elements over `out`, which holds the base's. Returns GOOD, or what is wrong with the code; then
     `out` holds nothing of use.
 
     `form`: as `scan`. `states` and `codes` are the tokens' states and words, `words` the events, `extra` further bits.
     """
+    (base, base_words, out), (group_of, adds, means), (table, states, codes, extra) = elements, maps, tokens
     (fraction, exponent_mask, half), size, at = form, base.size, 0
     lanes, lane_bits = (4, np.uint64(2)) if half == 1 << 15 else (2, np.uint64(1))
     x0, x1, x2, x3 = np.uint64(states[0]), np.uint64(states[1]), np.uint64(states[2]), np.uint64(states[3])
@@ -64,8 +67,7 @@ def apply(base, base_words, out, form, group_of, adds, means, table, states, cod
                 out[one] = placed(wrapped(ordered(bits, half) + step, half), half)
                 if wrong != GOOD:
                     break
-            counters ^= np.uint64(FIELD_FULL) << shift
-            counters += _loaded(left, group) << shift
+            counters += (_loaded(left, group) - np.uint64(FIELD_FULL)) << shift
         at = end
     if wrong != GOOD:
         return wrong
@@ -76,16 +78,16 @@ def apply(base, base_words, out, form, group_of, adds, means, table, states, cod
 
 
 @compiled
-def _loaded(left, group):  # type: ignore[no-untyped-def]
+def _loaded(left: Array, group: Int) -> Any:
     """Take as many elements from `left` as fit into a group's field; returns the field, which is full when they have
     come by."""
-    now = min(left[group], FIELD_FULL)
+    now: Int = min(left[group], FIELD_FULL)
     left[group] -= now
     return np.uint64(FIELD_FULL - now)
 
 
 @compiled
-def _first_gaps(words, size, means, mean, width, left):  # type: ignore[no-untyped-def]
+def _first_gaps(words: Array, size: Int, means: Array, mean: Array, width: Array, left: Array) -> Any:
     """Read what stands before the first event: the number of events before the first big one, into
     `left[SPARSE_GROUPS]`, and every group's first gap. Returns the stream, the counters, and what is wrong."""
     mean[SPARSE_GROUPS] = FIRST_BIG_MEAN
@@ -106,7 +108,9 @@ def _first_gaps(words, size, means, mean, width, left):  # type: ignore[no-untyp
 
 
 @compiled
-def _event(words, place, held, count, group, size, mean, width, left):  # type: ignore[no-untyped-def]
+def _event(
+    words: Array, place: Int, held: Any, count: Int, group: Int, size: Int, mean: Array, width: Array, left: Array
+) -> Any:
     """Read an element's step, and into `left[group]` the number of elements up to the group's next change, it among
     them. Returns the stream, the step, and what is wrong."""
     place, held, count, sign = take(words, place, held, count, 1)
@@ -133,7 +137,7 @@ def _event(words, place, held, count, group, size, mean, width, left):  # type: 
 
 
 @compiled
-def _token(table, group, code, state, codes):  # type: ignore[no-untyped-def]
+def _token(table: Array, group: Int, code: Int, state: Any, codes: Array) -> Any:
     """Read one token with one state; returns the place among `codes`, the state and the token."""
     scale, span = np.uint64(SCALE - 1), np.uint64(SCALE_BITS)
     packed = np.uint64(table[np.uint64((group << SCALE_BITS) + np.int64(state & scale))])
@@ -146,7 +150,7 @@ def _token(table, group, code, state, codes):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _exhausted(counters, means, left):  # type: ignore[no-untyped-def]
+def _exhausted(counters: Any, means: Array, left: Array) -> Any:
     """Whether the last gaps end with the segment."""
     if left[SPARSE_GROUPS]:
         return False
@@ -158,6 +162,6 @@ def _exhausted(counters, means, left):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _ended(words, place, held, count):  # type: ignore[no-untyped-def]
+def _ended(words: Array, place: Int, held: Any, count: Int) -> Any:
     """Whether a stream was read up to its last word, and only zeros are left of that."""
     return (place * 32 - count + 31) // 32 == words.size and held == 0

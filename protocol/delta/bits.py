@@ -5,10 +5,17 @@ taken from them), and how many those are. Nothing is written or read outside the
 fit is counted by its place alone, and a reader past the end reads zeros.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from protocol.compiled import compiled
 
+Array = NDArray[Any]
+Arrays = tuple[Array, ...]
+Int = Any
+"""Of Python's integers, int64 and uint64, which compiled code tells apart."""
 LONGEST_UNARY = 20
 """So many ones announce a gap in `GAP_BITS` bits."""
 GAP_BITS = 23
@@ -19,7 +26,7 @@ ONES = np.array([next(n for n in range(9) if n == 8 or not byte >> n & 1) for by
 
 
 @compiled
-def put(words, place, held, count, value, width):  # type: ignore[no-untyped-def]
+def put(words: Array, place: Int, held: Any, count: Int, value: Int, width: Int) -> Any:
     """Append the lowest `width` ≤ 32 bits of `value`, which has no others."""
     held |= np.uint64(value) << np.uint64(count)
     count += width
@@ -33,7 +40,7 @@ def put(words, place, held, count, value, width):  # type: ignore[no-untyped-def
 
 
 @compiled
-def fill(words, place, held, count):  # type: ignore[no-untyped-def]
+def fill(words: Array, place: Int, held: Any, count: Int) -> Any:
     """Hold at least 32 bits."""
     if count < 32:
         if place < words.size:
@@ -44,7 +51,7 @@ def fill(words, place, held, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def take(words, place, held, count, width):  # type: ignore[no-untyped-def]
+def take(words: Array, place: Int, held: Any, count: Int, width: Int) -> Any:
     """The next `width` ≤ 32 bits, and the stream after them."""
     place, held, count = fill(words, place, held, count)
     value = held & ((np.uint64(1) << np.uint64(width)) - np.uint64(1))
@@ -52,7 +59,7 @@ def take(words, place, held, count, width):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def rice_width(mean, width):  # type: ignore[no-untyped-def]
+def rice_width(mean: Array, width: Int) -> Any:
     """⌊log2(mean)⌋ of a mean times 2^MEAN_SHIFT, 0 where that is less; `width` is a guess from which to start."""
     units = mean >> MEAN_SHIFT
     while units >> (width + 1):
@@ -63,7 +70,7 @@ def rice_width(mean, width):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def put_gap(words, place, held, count, gap, width):  # type: ignore[no-untyped-def]
+def put_gap(words: Array, place: Int, held: Any, count: Int, gap: Int, width: Int) -> Any:
     """`gap` < 2^GAP_BITS: so many ones as its upper bits say, a zero, its lower `width` bits."""
     ones = gap >> width
     if ones < LONGEST_UNARY:
@@ -74,7 +81,7 @@ def put_gap(words, place, held, count, gap, width):  # type: ignore[no-untyped-d
 
 
 @compiled
-def take_gap(words, place, held, count, width):  # type: ignore[no-untyped-def]
+def take_gap(words: Array, place: Int, held: Any, count: Int, width: Int) -> Any:
     """What `put_gap` wrote; any bits make a gap < 2^(GAP_BITS + 5)."""
     place, held, count = fill(words, place, held, count)
     ones = ONES[held & np.uint64(255)]

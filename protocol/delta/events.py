@@ -1,14 +1,16 @@
 """The sparse groups' stream: what a reader needs, in the order in which it needs it."""
 
+from typing import Any
+
 import numpy as np
 
 from protocol.compiled import compiled
-from protocol.delta.bits import MEAN_SHIFT, put, put_gap, rice_width
+from protocol.delta.bits import MEAN_SHIFT, Array, Int, put, put_gap, rice_width
 from protocol.delta.layout import FIRST_BIG_MEAN, SPARSE_GROUPS, bit_length
 
 
 @compiled
-def _next_gaps(events, gaps, count, last):  # type: ignore[no-untyped-def]
+def _next_gaps(events: Array, gaps: Array, count: Int, last: Array) -> Any:
     """Put in `gaps`, for each event, the gap after it in its group; returns each group's first gap."""
     following = last.copy()
     for event in range(count - 1, -1, -1):
@@ -18,7 +20,7 @@ def _next_gaps(events, gaps, count, last):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _until_big(steps, start, count):  # type: ignore[no-untyped-def]
+def _until_big(steps: Array, start: Int, count: Int) -> Any:
     """How many events from `start` move by one place before one moves further, or they end."""
     at = start
     while at < count and -1 <= steps[at] <= 1:
@@ -27,7 +29,7 @@ def _until_big(steps, start, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def write_events(events, gaps, steps, total, last, means, words):  # type: ignore[no-untyped-def]
+def write_events(events: Array, gaps: Array, steps: Array, total: Int, last: Array, means: Array, words: Array) -> Any:
     """Write `total` events as `scan` listed them; returns the words that they take, also if `words` has not as many.
 
     First how many events come before the first big step, then each sparse group's first gap; then of every event its
@@ -40,11 +42,11 @@ def write_events(events, gaps, steps, total, last, means, words):  # type: ignor
     until = _until_big(steps, 0, total)
     width[SPARSE_GROUPS] = rice_width(mean[SPARSE_GROUPS], 0)
     place, held, count = put_gap(words, place, held, count, until, width[SPARSE_GROUPS])
-    for group in range(SPARSE_GROUPS):
-        if means[group] >= 0:
-            width[group] = rice_width(mean[group], 0)
-            place, held, count = put_gap(words, place, held, count, first[group], width[group])
-            mean[group] += first[group] - (mean[group] >> MEAN_SHIFT)
+    for number in range(SPARSE_GROUPS):
+        if means[number] >= 0:
+            width[number] = rice_width(mean[number], 0)
+            place, held, count = put_gap(words, place, held, count, first[number], width[number])
+            mean[number] += first[number] - (mean[number] >> MEAN_SHIFT)
     for event in range(total):
         group, step = np.int64(events[event]), steps[event]
         place, held, count = put(words, place, held, count, np.int64(step < 0), 1)

@@ -66,7 +66,7 @@ class WeightIndex:
 
 
 def sha256(data: Bytes) -> bytes:
-    return hashlib.sha256(memoryview(data)).digest()
+    return hashlib.sha256(data.data).digest()
 
 
 def _shape(entry: TensorEntry) -> tuple[str, str, tuple[int, ...], int]:

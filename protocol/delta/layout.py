@@ -1,11 +1,13 @@
 """What coder and decoder of a segment share: number formats, groups of exponents, counters, tokens."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.compiled import compiled
+from protocol.delta.bits import Array, Int
 
 SEGMENT = 1 << 22
 """The most elements that are coded together."""
@@ -70,7 +72,7 @@ class Grouping:
 
 
 @compiled
-def added(word, adds, fraction, exponent_mask, lanes):  # type: ignore[no-untyped-def]
+def added(word: Any, adds: Array, fraction: Int, exponent_mask: Int, lanes: Int) -> Any:
     """What the 4 elements of 16 bits, or 2 of 32, in a 64-bit word add to the counters."""
     # All unsigned: an index with a sign would be looked at for it, every time.
     first, mask = np.uint64(fraction), np.uint64(exponent_mask)
@@ -85,19 +87,19 @@ def added(word, adds, fraction, exponent_mask, lanes):  # type: ignore[no-untype
 
 
 @compiled
-def ordered(bits, half):  # type: ignore[no-untyped-def]
+def ordered(bits: Int, half: Int) -> Any:
     """The place of a float among all of its format, by its bits: −0 is −1, next to 0. `half` is 2^(width − 1)."""
     return bits if bits < half else half - 1 - bits
 
 
 @compiled
-def placed(place, half):  # type: ignore[no-untyped-def]
+def placed(place: Int, half: Int) -> Any:
     """The bits of the float at a place: what `ordered` undoes."""
     return place if place >= 0 else half - 1 - place
 
 
 @compiled
-def wrapped(step, half):  # type: ignore[no-untyped-def]
+def wrapped(step: Int, half: Int) -> Any:
     """`step` modulo 2·half, from −half to half − 1."""
     if step >= half:
         return step - 2 * half
@@ -107,7 +109,7 @@ def wrapped(step, half):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def bit_length(value):  # type: ignore[no-untyped-def]
+def bit_length(value: Int) -> Any:
     """Of a number below 2^33."""
     length = 0
     while value >> 8:

@@ -1,8 +1,11 @@
 """Tokens by range asymmetric numeral systems (rANS): four interleaved states, a table of frequencies for each group."""
 
+from typing import Any
+
 import numpy as np
 
 from protocol.compiled import compiled
+from protocol.delta.bits import Array, Int
 from protocol.delta.layout import DENSE_GROUPS, TOKENS
 
 SCALE_BITS = 11
@@ -13,7 +16,7 @@ LANES = 4
 
 
 @compiled
-def frequencies(tokens, tags, total):  # type: ignore[no-untyped-def]
+def frequencies(tokens: Array, tags: Array, total: Int) -> Any:
     """[DENSE_GROUPS, TOKENS] int64: of each group's tokens, in units of 1/SCALE, at least 1 where there is any; rows of
     groups without tokens are zero."""
     found = np.zeros((DENSE_GROUPS, TOKENS), np.int64)
@@ -35,7 +38,7 @@ def frequencies(tokens, tags, total):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def write_tokens(tokens, tags, total, table, words):  # type: ignore[no-untyped-def]
+def write_tokens(tokens: Array, tags: Array, total: Int, table: Array, words: Array) -> Any:
     """Code tokens, the last first, so that a reader meets the first first. `words` (uint16) is filled from its end; the
     first used place is returned, negative if there is not room, and the LANES states as the reader starts with them."""
     starts = np.zeros((DENSE_GROUPS, TOKENS), np.uint64)
@@ -60,7 +63,7 @@ def write_tokens(tokens, tags, total, table, words):  # type: ignore[no-untyped-
 
 
 @compiled
-def slots(table):  # type: ignore[no-untyped-def]
+def slots(table: Array) -> Any:
     """[DENSE_GROUPS · SCALE] uint32 for the reader: token, start and frequency − 1 of each slot, in 10, 11 and 11 bits.
 
     Rows of `table` add up to SCALE or are zero.

@@ -1,9 +1,11 @@
 """The coder's passes over the elements of a segment: counting what changed, and listing it."""
 
+from typing import Any
+
 import numpy as np
 
 from protocol.compiled import compiled
-from protocol.delta.bits import put
+from protocol.delta.bits import Array, Arrays, Int, put
 from protocol.delta.layout import (
     DIRECT,
     FIELD_BITS,
@@ -18,7 +20,7 @@ from protocol.delta.layout import (
 
 
 @compiled
-def count_changes(base, new, fraction, exponent_mask, block, stride):  # type: ignore[no-untyped-def]
+def count_changes(base: Array, new: Array, fraction: Int, exponent_mask: Int, block: Int, stride: Int) -> Any:
     """How many elements, and how many that differ, have each exponent in `base`: [256, 2] int64, of blocks of `block`
     elements, one in `stride`."""
     found = np.zeros((2, 256, 2), np.int64)
@@ -31,7 +33,7 @@ def count_changes(base, new, fraction, exponent_mask, block, stride):  # type: i
 
 
 @compiled
-def scan(base, new, base_words, new_words, form, group_of, adds, lists):  # type: ignore[no-untyped-def]
+def scan(elements: Arrays, form: tuple[int, int, int], maps: Arrays, lists: Arrays) -> Any:
     """List what the segment's code must say. `form`: width of the fraction, mask of the exponent, half.
 
     `lists`: of every changed element of a sparse group, in order: `events` its group, `gaps` how many of the group did
@@ -39,6 +41,7 @@ def scan(base, new, base_words, new_words, form, group_of, adds, lists):  # type
     group, `tokens` its token, and the token's further bits into `extra`. Returns the numbers of events and tokens, the
     place, bits and count of the stream `extra`, and how many elements of each sparse group come after its last change.
     """
+    (base, new, base_words, new_words), (group_of, adds) = elements, maps
     (fraction, exponent_mask, half), (events, tokens, tags, gaps, steps, extra) = form, lists
     counters, at, event, dense = np.uint64(0), 0, 0, 0
     lanes, lane_bits = (4, np.uint64(2)) if half == 1 << 15 else (2, np.uint64(1))
@@ -76,13 +79,13 @@ def scan(base, new, base_words, new_words, form, group_of, adds, lists):  # type
             spilled[group] = 0
             event += 1
         at = end
-    for group in range(SPARSE_GROUPS):
-        spilled[group] += np.int64((counters >> np.uint64(FIELD_BITS * group)) & np.uint64(FIELD_FULL - 1))
+    for number in range(SPARSE_GROUPS):
+        spilled[number] += np.int64((counters >> np.uint64(FIELD_BITS * number)) & np.uint64(FIELD_FULL - 1))
     return event, dense, place, held, count, spilled
 
 
 @compiled
-def _tokenised(step, extra, place, held, count):  # type: ignore[no-untyped-def]
+def _tokenised(step: Int, extra: Array, place: Int, held: Any, count: Int) -> Any:
     """Append a step's further bits to the stream `extra`; returns the stream and the step's token."""
     folded = (step << 1) ^ (step >> 63)
     if folded < DIRECT:

@@ -36,9 +36,8 @@ def encode_steps(base: Elements, new: Elements, form: FloatFormat) -> bytes | No
     group_of, adds, means = grouping.tables()
     *lists, words, codes = _scratch(base)
     events, tokens, tags, gaps, steps, extra = lists
-    changes, coded, place, held, count, last = scan(
-        base, new, _words(base), _words(new), form.numbers, group_of, adds, tuple(lists)
-    )
+    elements = (base, new, _words(base), _words(new))
+    changes, coded, place, held, count, last = scan(elements, form.numbers, (group_of, adds), tuple(lists))
     if place >= extra.size:
         return None
     if count:
@@ -76,10 +75,8 @@ def decode_steps(code: memoryview, base: Elements, out: Elements, form: FloatFor
     if len(code) - reader.at & 3:
         raise DeltaError("the changes are not whole words")
     words = np.frombuffer(reader.rest(), "<u4").copy()
-    group_of, adds, means = grouping.tables()
-    found = apply(
-        base, _words(base), out, form.numbers, group_of, adds, means, slots(table), states, codes, words, extra
-    )
+    tokens = (slots(table), states, codes, extra)
+    found = apply((base, _words(base), out), form.numbers, grouping.tables(), tokens, words)
     if found != GOOD:
         raise DeltaError(_WRONG[found])
 
@@ -102,7 +99,7 @@ def _scratch(base: Elements) -> list[NDArray[Any]]:
 
 def _words(elements: Elements) -> NDArray[np.uint64]:
     """All but the last few elements, eight bytes at a time."""
-    return elements[: elements.size - elements.size % 4].view("<u8")
+    return elements[: elements.size - elements.size % (8 // elements.itemsize)].view("<u8")
 
 
 def _head(grouping: Grouping) -> bytes:

@@ -46,6 +46,15 @@ def test_a_delta_to_another_version_is_refused(cases: list[Case]) -> None:
         apply_delta(cases[0].delta, cases[0].base, cases[0].base_index, bytes(32))
 
 
+@pytest.mark.parametrize("at", [8, 40, 73])
+def test_a_head_that_contradicts_itself_is_refused(cases: list[Case], at: int) -> None:
+    """Base, target, or a tensor's hash, by a reader that would take any target."""
+    damaged = bytearray(cases[-1].delta)
+    damaged[at + 4] ^= 1
+    with pytest.raises(DeltaError, match=r"another base|does not lead to the version"):
+        DeltaReader(bytes(damaged), cases[-1].base_index)
+
+
 def test_a_hash_of_another_tensor_is_refused(cases: list[Case]) -> None:
     """The maker's own index lies: the digest fits, the bytes do not."""
     case = cases[-1]
