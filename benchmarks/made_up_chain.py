@@ -92,9 +92,11 @@ class MadeUpBlock:
 
 @dataclass
 class MadeUpChain:
-    """Blocks from the genesis on; each submits `files` files and settles as many older ones."""
+    """Blocks from the genesis on; each submits `files` files, of `nodes` nodes in turn, and settles as many older
+    ones."""
 
     files: int = 2
+    nodes: int = NODES
     blocks: list[MadeUpBlock] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -119,7 +121,7 @@ class MadeUpChain:
         number, seed = parent.number + 1, _digest(parent.hash, branch)
         files = parent.files if number == 1 else parent.files + (self.files if branch == 0 else 1 + seed[0] % 4)
         settled = max(parent.settled, files - PENDING)
-        logs = tuple(_founding() if number == 1 else _work(parent, files, settled, seed))
+        logs = tuple(_founding(self.nodes) if number == 1 else _work(parent, files, settled, seed, self.nodes))
         return MadeUpBlock(number, seed, parent.hash, files, settled, logs)
 
 
@@ -129,25 +131,27 @@ def _log(contract: str, name: str, *indexed: int | str, plain: tuple[Any, ...] =
     return at, [topic, *(f"0x{word:064x}" for word in words)], "0x" + encode(kind.plain.types, plain).hex()
 
 
-def _founding() -> Iterator[tuple[str, list[str], str]]:
+def _founding(nodes: int) -> Iterator[tuple[str, list[str], str]]:
     owner = address(5000)
     yield _log("Pools", "PoolCreated", 1, owner, int.from_bytes(b"\1" * 32, "big"), plain=(TERMS, 9))
     yield _log("Pools", "PoolFunded", 1, owner, plain=(10**15,))
-    for node in range(NODES):
+    for node in range(nodes):
         yield _log("Stakes", "NodeRegistered", address(10_000 + node), owner, plain=(5000,))
         yield _log("Pools", "NodeJoined", 1, address(10_000 + node), owner, plain=(0, 10**9))
 
 
-def _work(parent: MadeUpBlock, files: int, settled: int, seed: bytes) -> Iterator[tuple[str, list[str], str]]:
+def _work(
+    parent: MadeUpBlock, files: int, settled: int, seed: bytes, nodes: int
+) -> Iterator[tuple[str, list[str], str]]:
     """Submissions of sequences up to `files`, outcomes of those up to `settled`, and some claims."""
     for sequence in range(parent.files, files):
-        placed = 1 << 128 | sequence << 96 | pack_work(0, sequence // NODES, _units(sequence), 8)
-        node = address(10_000 + sequence % NODES)
+        placed = 1 << 128 | sequence << 96 | pack_work(0, sequence // nodes, _units(sequence), 8)
+        node = address(10_000 + sequence % nodes)
         yield _log("Pools", "WorkSubmitted", plain=(node, placed, seed, _digest(sequence, seed)))
     for sequence in range(parent.settled, settled):
         code = Code.ACCEPT if seed[sequence % 32] & 7 else Code.MALFORMED
         units = _units(sequence)
-        node = address(10_000 + sequence % NODES)
+        node = address(10_000 + sequence % nodes)
         yield _log("Pools", "FileSettled", 1, node, sequence, plain=(int(code), units, 1_000_000))
         yield _log("MusterToken", "Transfer", address(3), address(5000), plain=(10 * units,))
 

@@ -21,6 +21,8 @@ from protocol.errors import MusterError
 
 DEEPEST = 64
 ROUNDS = 24
+NODES = 20
+"""Few, for every restart reads their registrations again."""
 
 
 class LocalProvider(FailoverProvider):
@@ -110,7 +112,7 @@ def fresh(chain: MadeUpChain, folder: Path) -> State:
 def run_schedule(seed: int, folder: Path) -> tuple[bool, dict[str, int]]:
     """Whether the state after a random schedule equals the one rebuilt from scratch, and the faults by kind."""
     rng = random.Random(seed)
-    chain = MadeUpChain()
+    chain = MadeUpChain(nodes=NODES)
     chain.grow(rng.randint(1, 150))
     faults = Faults(chain, rng, rate=0.0)
     provider = LocalProvider(Endpoint(chain, most=rng.choice((10_000, 2_500)), fault=faults), rng)

@@ -197,8 +197,11 @@ class Follower:
             said = f"refuses {last - first + 1} blocks of logs ({answer.message})"
             log.info("%s %s; asking for %d", self._client.url, said, self._range)
             return []
-        again = self._client.block(last)
-        if again is None or again.hash != end.hash:
+        before = self._store.hash_at(first - 1)
+        *parent, again = self._client.blocks([*([first - 1] if before else ()), last])
+        # The cursor's own block may have gone since it was compared: what follows is then another branch's.
+        held = all(block is not None and block.hash == before for block in parent)
+        if again is None or again.hash != end.hash or not held:
             raise _Moved
         self._range = min(self._range * 2, _RANGE)
         return self._keep(self._believed(answer, first, last, end.hash), [(last, end.hash)])

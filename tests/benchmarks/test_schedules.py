@@ -1,10 +1,16 @@
 """Random schedules of reorganisations, faults and restarts leave the state that a rebuild from scratch gives."""
 
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.schedules import run_schedule
+from benchmarks.made_up_chain import Endpoint, MadeUpChain, deployment
+from benchmarks.schedules import LocalProvider, fresh, run_schedule
+from chain.follower import Follower
+from chain.projection import Projection
+from chain.reader import ChainReader
 
 
 @pytest.mark.parametrize("seed", range(1000, 1006))
@@ -12,3 +18,24 @@ def test_faults_leave_no_trace(seed: int, tmp_path: Path) -> None:
     same, faults = run_schedule(seed, tmp_path)
     assert same
     assert sum(faults.values()) > 10, "the schedule must meet faults"
+
+
+def test_a_reorganisation_below_the_cursor_during_a_poll_is_noticed(tmp_path: Path) -> None:
+    """The cursor's block is compared, then goes; the range of blocks after it is read from the other branch."""
+    chain, done = MadeUpChain(), []
+    chain.grow(100)
+
+    def fault(method: str, params: list[Any]) -> None:
+        if len(chain.blocks) > 150 and params[0] == hex(136) and not done:
+            done.append(method)
+            chain.fork(150, 150, branch=7)
+
+    reader = ChainReader(LocalProvider(Endpoint(chain, fault=fault), random.Random(0)))
+    follower = Follower(reader, deployment(), tmp_path / "events.sqlite")
+    projection = Projection(follower)
+    projection.refresh()
+    chain.grow(100)
+    projection.refresh()
+    assert done
+    assert projection.state == fresh(chain, tmp_path)
+    follower.close()
