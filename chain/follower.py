@@ -89,10 +89,7 @@ class Follower:
         """Catch up with the chain. Raises UnreachableError when it does not answer; nothing stored is lost."""
         for _ in range(_ATTEMPTS):
             try:
-                target, fork = self._target()
-                if fork is not None:
-                    self._rollback = fork if self._rollback is None else min(self._rollback, fork)
-                    self._undelivered = [event for event in self._undelivered if event.block <= fork]
+                target = self._target()
                 while target is not None and self.head < target.number:
                     self._undelivered += self._advance(target)
                 batch = Batch(self._rollback, self._undelivered, self.head)
@@ -107,22 +104,22 @@ class Follower:
 
     # ---- Where to go, and whether the past still holds
 
-    def _target(self) -> tuple[Block | None, int | None]:
-        """(block to follow up to, fork point if the stored end is no longer on the chain)."""
+    def _target(self) -> Block | None:
+        """The block to follow up to, if there is anything new; a stored end that is no longer on the chain is withdrawn
+        first."""
         cursor = self._store.cursor
         latest, *at_cursor = self._client.blocks(["latest"] if cursor is None else ["latest", cursor])
         if latest is None:
             raise UnreachableError(f"{self._client.url} has no latest block", "wait until the node has synced")
-        fork = None
         if cursor is not None and not self._holds(cursor, at_cursor[0], latest):
             if self._lagging(cursor, latest):
-                return None, None
-            fork = self._rewind(cursor)
+                return None
+            self._rewind(cursor)
         self._behind_since = None
         target = latest.number - self.confirmations
         if target <= self.head:
-            return None, fork
-        return (latest if not self.confirmations else self._client.block(target)), fork
+            return None
+        return latest if not self.confirmations else self._client.block(target)
 
     def _holds(self, cursor: int, found: Block | None, latest: Block) -> bool:
         known = self._store.hash_at(cursor)
@@ -138,12 +135,14 @@ class Follower:
         self._behind_since = self._behind_since or now
         return now - self._behind_since < _LAG_SECONDS
 
-    def _rewind(self, cursor: int) -> int:
+    def _rewind(self, cursor: int) -> None:
         self._deployment.check_genesis(self._client)
         fork = self._fork_point()
         log.warning("the chain reorganised: events above block %d are withdrawn (cursor was %d)", fork, cursor)
         self._store.rewind(fork)
-        return fork
+        # At once: what this poll asks next may fail, and the next one will find nothing amiss.
+        self._rollback = fork if self._rollback is None else min(self._rollback, fork)
+        self._undelivered = [event for event in self._undelivered if event.block <= fork]
 
     def _fork_point(self) -> int:
         """The newest stored block that the chain still has; one less than the start block if there is none."""

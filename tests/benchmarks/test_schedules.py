@@ -9,8 +9,10 @@ import pytest
 from benchmarks.made_up_chain import Endpoint, MadeUpChain, deployment
 from benchmarks.schedules import LocalProvider, fresh, run_schedule
 from chain.follower import Follower
+from chain.jsonrpc import BadAnswer
 from chain.projection import Projection
 from chain.reader import ChainReader
+from protocol.errors import MusterError
 
 
 @pytest.mark.parametrize("seed", range(1000, 1006))
@@ -38,4 +40,27 @@ def test_a_reorganisation_below_the_cursor_during_a_poll_is_noticed(tmp_path: Pa
     projection.refresh()
     assert done
     assert projection.state == fresh(chain, tmp_path)
+    follower.close()
+
+
+def test_a_reorganisation_is_told_even_if_the_endpoint_fails_right_after_it_was_noticed(tmp_path: Path) -> None:
+    chain, failing = MadeUpChain(), []
+    chain.grow(100)
+
+    def fault(method: str, params: list[Any]) -> None:
+        if failing and params[:1] == failing:
+            raise BadAnswer("ReadTimeout")
+
+    reader = ChainReader(LocalProvider(Endpoint(chain, fault=fault), random.Random(0)))
+    follower = Follower(reader, deployment(), tmp_path / "events.sqlite", confirmations=2)
+    projection = Projection(follower)
+    projection.refresh()
+    chain.fork(10, 13, branch=7)
+    failing.append(hex(101))
+    with pytest.raises(MusterError):
+        projection.refresh()
+    assert follower.head == 90
+    failing.clear()
+    projection.refresh()
+    assert projection.state == fresh(MadeUpChain(blocks=chain.blocks[:102]), tmp_path)
     follower.close()
