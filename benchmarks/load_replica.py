@@ -27,7 +27,7 @@ from orchestrator.guard import RequestGuard
 from orchestrator.housekeeping import Housekeeper
 from orchestrator.interpreter import settle
 from orchestrator.leader import Leader
-from orchestrator.main import allow_files, bound
+from orchestrator.main import allow_files, bound, server_options
 from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
@@ -127,8 +127,7 @@ def main(options: dict[str, Any]) -> None:
     sampler = Sampler()
     sampler.start()
     app = build(options, sampler)
-    config = uvicorn.Config(app, log_config=None, access_log=False, http="httptools", loop="uvloop")
-    uvicorn.Server(config).run(sockets=[bound("127.0.0.1", options["port"])])
+    uvicorn.Server(server_options(app, 20_000)).run(sockets=[bound("127.0.0.1", options["port"])])
 
 
 if __name__ == "__main__":

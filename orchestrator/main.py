@@ -22,6 +22,7 @@ from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
 from orchestrator.guard import RequestGuard
 from orchestrator.housekeeping import Housekeeper
+from orchestrator.http_protocol import BoundedProtocol
 from orchestrator.indexer import Indexer
 from orchestrator.interpreter import settle
 from orchestrator.leader import Leader
@@ -57,19 +58,7 @@ class Orchestrator:
         allow_files(config.connections + SPARE_FILES)
         with contextlib.ExitStack() as stack:
             self.listener = stack.enter_context(bound(config.host, config.port))
-            options = uvicorn.Config(
-                build(config, stack),
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                # Anyone may send X-Forwarded-For: believing it would undo the limits per address.
-                proxy_headers=False,
-                timeout_keep_alive=15,
-                timeout_graceful_shutdown=3,
-                limit_concurrency=config.connections,
-                http="httptools",
-                loop="uvloop",
-            )
+            options = server_options(build(config, stack), config.connections)
             self.opened = stack.pop_all()
         self.server = HttpServer(options)
         self.title = f"pool {config.pool} at {config.url}"
@@ -91,6 +80,23 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def server_options(app: FastAPI, connections: int) -> uvicorn.Config:
+    """How the application is served, to at most so many connections at once."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Anyone may send X-Forwarded-For: believing it would undo the limits per address.
+        proxy_headers=False,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+        limit_concurrency=connections,
+        http=BoundedProtocol,
+        loop="uvloop",
+    )
 
 
 def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:

@@ -1,0 +1,63 @@
+"""Heads of requests that are too long or too slow, against the server as it is served."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+
+from orchestrator import http_protocol
+from orchestrator.main import bound, server_options
+from tests.conftest import free_port
+from tests.orchestrator.conftest import Desk
+
+ASK = b"GET /health HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture
+def port(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 1.0)
+    number = free_port()
+    server = uvicorn.Server(server_options(desk.app, 100))
+    listener = bound("127.0.0.1", number)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
+    thread.start()
+    yield number
+    server.should_exit = True
+    thread.join(10)
+
+
+def answer(port: int, *parts: bytes) -> bytes:
+    """What comes back until the connection ends, or five seconds without a byte."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+        try:
+            for part in parts:
+                line.sendall(part)
+            while more := line.recv(65536):
+                found += more
+        except ConnectionError:
+            pass
+    return found
+
+
+def test_a_long_head_is_refused_and_not_kept(port: int) -> None:
+    assert b" 200 OK" in answer(port, ASK, b"X: " + b"y" * 1000 + b"\r\nConnection: close\r\n\r\n")
+    flood = (b"X-%d: y\r\n" % n * 100 for n in range(2000))
+    assert answer(port, ASK, *flood).startswith(b"HTTP/1.1 431")
+    assert answer(port, b"GET /", *(b"a" * 10_000 for _ in range(20))).startswith(b"HTTP/1.1 431")
+
+
+def test_a_slow_head_ends_its_connection_and_an_answered_one_may_go_on(port: int) -> None:
+    assert answer(port, ASK) == b""
+    assert answer(port) == b""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+        for _ in range(2):
+            line.sendall(ASK + b"\r\n")
+            found = line.recv(65536)
+            while not found.endswith(b"}"):
+                found += line.recv(65536)
+        line.sendall(ASK)
+        assert line.recv(65536) == b""
