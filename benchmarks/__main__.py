@@ -55,7 +55,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument(
-        "--count", type=int, metavar="N", help="attacks: submissions per row; load: nodes; the result is not kept"
+        "--count",
+        type=int,
+        metavar="N",
+        help="attacks: submissions per row; load: nodes; http: requests; the result is not kept",
     )
     parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
     parser.add_argument("--only", metavar="TEXT", help="recipe, families, load: what has it in its name")

@@ -113,6 +113,11 @@ class Fleet:
         self._processes: list[subprocess.Popen[str]] = []
         self._dead = 0.0
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the replicas' processes."""
+        return [process.pid for process in self._processes]
+
     def start(self) -> None:
         self._processes = [self._spawn(number) for number in range(len(self.ports))]
         for process in self._processes:

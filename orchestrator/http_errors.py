@@ -25,6 +25,8 @@ _MEANINGS = {
     500: "The service failed; try again.",
     503: "Storage or chain does not answer; `Retry-After` says when to try again.",
 }
+_UNREAD = (408, 413)
+"""Answers to bodies that were not read to their end: what still comes of them may come for ever."""
 _HINTS = {404: "see docs/orchestrator.md", 405: "use the documented method"}
 
 
@@ -45,7 +47,9 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def error_response(status: int, what: str, hint: str, retry_after: int | None = None) -> Response:
     """The answer as an ErrorBody; what cannot be encoded is replaced."""
     content = ErrorBody(error=what.encode("utf-8", "replace").decode(), hint=hint).model_dump_json()
-    headers = {"Retry-After": str(retry_after)} if retry_after is not None else None
+    headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
+    if status in _UNREAD:
+        headers["Connection"] = "close"
     return Response(content, status, headers, "application/json")
 
 
