@@ -24,7 +24,8 @@ def test_faults_leave_no_trace(seed: int, tmp_path: Path) -> None:
 
 def test_a_reorganisation_below_the_cursor_during_a_poll_is_noticed(tmp_path: Path) -> None:
     """The cursor's block is compared, then goes; the range of blocks after it is read from the other branch."""
-    chain, done = MadeUpChain(), []
+    chain = MadeUpChain()
+    done: list[str] = []
     chain.grow(100)
 
     def fault(method: str, params: list[Any]) -> None:
@@ -44,7 +45,8 @@ def test_a_reorganisation_below_the_cursor_during_a_poll_is_noticed(tmp_path: Pa
 
 
 def test_a_reorganisation_is_told_even_if_the_endpoint_fails_right_after_it_was_noticed(tmp_path: Path) -> None:
-    chain, failing = MadeUpChain(), []
+    chain = MadeUpChain()
+    failing: list[str] = []
     chain.grow(100)
 
     def fault(method: str, params: list[Any]) -> None:
