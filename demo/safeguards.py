@@ -46,11 +46,17 @@ def _silent(state: State, lane: Lane) -> SilentCommittee | None:
 
 
 def _dodged(state: State, canary: Canary) -> Iterator[DodgedCanary]:
-    """The accused seats whose owner had disputed the file."""
+    """The accused seats whose owner had disputed the file. A seat is slashed once in a lane, by whichever canary."""
     dispute = state.disputes.get((canary.pool, canary.sequence))
+    lane = [
+        other
+        for other in state.canaries.values()
+        if (other.pool, other.sequence // LANE) == (canary.pool, canary.sequence // LANE)
+    ]
     for seat in canary.accused if dispute and canary.upheld else ():
         if dispute and dispute.disputer == state.seats[seat].owner:
-            yield DodgedCanary(submission=canary.sequence, seat=seat, slashed=canary.slashed.get(seat, 0))
+            slashed = sum(other.slashed.get(seat, 0) for other in lane)
+            yield DodgedCanary(submission=canary.sequence, seat=seat, slashed=slashed)
 
 
 def missing(found: Safeguards, steps: int) -> Iterator[str]:
@@ -64,9 +70,8 @@ def missing(found: Safeguards, steps: int) -> Iterator[str]:
     for committee in found.silent:
         if not committee.fined:
             yield f"the silent seats {committee.absent} of lane {committee.lane} paid nothing"
-    paid = {(canary.seat, canary.submission // LANE) for canary in found.dodged if canary.slashed}
     for canary in found.dodged:
-        if (canary.seat, canary.submission // LANE) not in paid:  # a seat is slashed once in a lane
+        if not canary.slashed:
             yield f"seat {canary.seat} dodged canary {canary.submission}"
     if steps >= FULL_RUN and not found.silent:
         yield "no silent committee was replaced"

@@ -71,7 +71,8 @@ class SilentCommittee(BaseModel):
 
 
 class DodgedCanary(BaseModel):
-    """A canary whose carrier file an accused seat's owner disputed before it was opened, and what that seat lost."""
+    """A canary whose carrier file an accused seat's owner disputed before it was opened, and what that seat lost to
+    the canaries of its lane."""
 
     submission: int
     seat: int

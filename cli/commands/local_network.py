@@ -34,11 +34,13 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=1024, max=65_532, help="The first of four ports. [default: free ones]")
     ] = None,
+    json: JsonOption = False,
 ) -> None:
     """A lasting local network in the background: chain, storage, service, pool, trainer, workers, validators.
 
     What dies is started again; after `muster down` it goes on where it was. How many processes, steps and which ports
     is settled when it is made."""
+    from cli.output import emit
     from cli.views.local_network import network_lines
     from demo.lasting import control
 
@@ -46,19 +48,21 @@ def up(
     wanted = {"workers": workers, "validators": validators, "steps": steps, "seed": seed, "port": port}
     settings = control.settle_settings(where, wanted)
     try:
-        control.bring_up(where, lambda line: typer.echo(f"· {line}"))
+        control.bring_up(where, lambda line: typer.echo(f"· {line}", err=json))
     except KeyboardInterrupt:
         typer.echo("it goes on in the background; `muster ps` shows it, `muster down` stops it", err=True)
         raise
-    typer.echo(network_lines(where, settings))
+    emit({"folder": str(where.root), **settings.model_dump(mode="json")}, json, lambda: network_lines(where, settings))
 
 
 def down(
     folder: FolderOption = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the folder: chain, keys, files.")] = False,
     yes: YesOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Take the local network down, once the files under way are judged. It keeps everything."""
+    from cli.output import emit
     from cli.plan import confirm
     from demo.lasting import control
 
@@ -66,10 +70,11 @@ def down(
     where.known_settings()
     if delete and not yes:
         confirm(f"Delete {where.root} with its chain, keys and files?")
-    control.take_down(where, lambda line: typer.echo(f"· {line}"))
+    control.take_down(where, lambda line: typer.echo(f"· {line}", err=json))
     if delete:
         control.delete(where)
-    typer.echo(f"{'deleted' if delete else 'down; `muster up` goes on'}: {where.root}")
+    shown = {"folder": str(where.root), "deleted": delete}
+    emit(shown, json, lambda: f"{'deleted' if delete else 'down; `muster up` goes on'}: {where.root}")
 
 
 def ps(folder: FolderOption = None, json: JsonOption = False) -> None:

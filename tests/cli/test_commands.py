@@ -14,10 +14,11 @@ from cli.main import app
 from protocol.version import VERSION
 from tests.cli.muster import ROOT, Muster
 
-PROCESSES = {"worker run", "validator run", "trainer run", "trainer sft", "orchestrator run", "demo"}
+PROCESSES = {"worker run", "validator run", "trainer run", "trainer sft", "orchestrator run", "watch", "demo"}
+STREAMS = {"logs"}
 SENDS = re.compile(
     r"(keys send|deploy|node (up|register|stake|join|claim|dispute|announce|leave|withdraw)"
-    r"|validator (?!status|run)[a-z-]+|pool (?!check|status|invite)[a-z-]+|governance (?!status)[a-z-]+)"
+    r"|validator (?!status|run)[a-z-]+|pool (?!check|status|invite|init)[a-z-]+|governance (?!status)[a-z-]+)"
 )
 
 
@@ -47,7 +48,7 @@ def test_an_example_names_options_that_there_are(name: str) -> None:
     assert {word for word in words if word.startswith("--")} <= options(ALL[name])
 
 
-@pytest.mark.parametrize("name", sorted(set(ALL) - PROCESSES))
+@pytest.mark.parametrize("name", sorted(set(ALL) - PROCESSES - STREAMS))
 def test_what_answers_can_answer_programs(name: str) -> None:
     assert "--json" in options(ALL[name])
 

@@ -28,7 +28,7 @@ def test_the_demos_pool_can_work() -> None:
     [
         ({"maxUnits": 8191}, BUDGET, "a file can have 8192 output tokens, `max_units` takes 8191"),
         ({"minStake": GRAINS, "leverage": 0}, BUDGET, "the least stake allows 0 output tokens in flight"),
-        ({"maxLag": 1}, BUDGET, "training uses files 2 steps old, `max_lag` takes 1"),
+        ({"maxLag": 3}, BUDGET, "training uses files 4 steps old, `max_lag` takes 3"),
         ({}, GRAINS // 2, "the budget is 0.5 tokens, one full file costs 0.8492"),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 from chain.judging import Canary, Dispute
 from chain.records import Seat
 from demo.safeguards import missing, safeguards
-from orchestrator.summary import DodgedCanary, Safeguards
+from orchestrator.summary import Safeguards
 from protocol.verdict import Code
 from tests.chain.game import SEATS, Game, begin, work
 from tests.conftest import GRAINS, Deployed
@@ -69,14 +69,27 @@ def test_only_the_accused_seats_own_dispute_counts_as_dodging(deployed: Deployed
     assert safeguards(state, game.pool).dodged == []
 
 
-def test_a_seat_that_disputes_two_canaries_of_a_lane_pays_once() -> None:
-    def dodged(submission: int, slashed: int) -> DodgedCanary:
-        return DodgedCanary(submission=submission, seat=3, slashed=slashed)
+def test_a_seat_pays_once_in_a_lane_whichever_canary_it_dodged(deployed: Deployed, tmp_path: Path) -> None:
+    game = begin(deployed, tmp_path)
+    state = game.state
+    state.seats[7] = Seat(7, "0xlazy", "0xvoter", 100, 0)
 
-    def said(*canaries: DodgedCanary) -> list[str]:
-        found = Safeguards(attested=1, late=[0], late_fines=1, opted_in=11, needed=11, silent=[], dodged=list(canaries))
-        return list(missing(found, 2))
+    def canary(sequence: int, slashed: int) -> None:
+        place = game.pool, sequence
+        paid = {7: slashed} if slashed else {}
+        state.canaries[place] = Canary(*place, 0, 3, (7,), 5, 9, concluded=True, upheld=True, slashed=paid)
 
-    assert said(dodged(34, 20), dodged(38, 0)) == []
-    assert said(dodged(31, 20), dodged(32, 0)) == ["seat 3 dodged canary 32"]
-    assert said(dodged(38, 0)) == ["seat 3 dodged canary 38"]
+    def said() -> list[str]:
+        found = Safeguards(attested=1, late=[0], late_fines=1, opted_in=11, needed=11, silent=[], dodged=[])
+        dodged = safeguards(state, game.pool).dodged
+        return list(missing(found.model_copy(update={"dodged": dodged}), 2))
+
+    canary(38, 0)
+    state.disputes[game.pool, 38] = Dispute(game.pool, 38, "0xlazy", 1, 5, 9)
+    canary(31, 20)
+    canary(48, 20)
+    assert said() == ["seat 7 dodged canary 38"], "what it paid in the lanes beside counts for those"
+    canary(34, 20)  # of the same lane, and not disputed
+    assert said() == []
+    (one,) = safeguards(state, game.pool).dodged
+    assert (one.submission, one.slashed) == (38, 20)

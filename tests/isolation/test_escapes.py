@@ -188,7 +188,8 @@ def test_the_suite_notices_each_power(suite: Path, tmp_path: Path) -> None:
     attempts = (*PRIVILEGE, *DEVICES)
     told = {"token": "powers", "attempts": [one.__name__ for one in attempts]}
     view = ["--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--tmpfs", "/tmp", "--ro-bind", str(suite), "/tmp/suite"]
-    argv = ["bwrap", *view, "--cap-add", "ALL", "--chdir", "/tmp/suite", sys.executable, "-S", "-m", "escapes"]
+    python = str(Path(sys.executable).resolve())  # a virtual environment below /tmp is out of sight
+    argv = ["bwrap", *view, "--cap-add", "ALL", "--chdir", "/tmp/suite", python, "-S", "-m", "escapes"]
     done = subprocess.run([*argv, json.dumps(told)], capture_output=True, text=True, timeout=60, check=True)
     found = json.loads(done.stdout)
     there = {"physical_memory": Path("/dev/mem"), "kernel_log": Path("/dev/kmsg")}
