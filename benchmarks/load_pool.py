@@ -104,7 +104,7 @@ class TimedPool:
         first = asking(len(self.addresses))
         leased = len(self.addresses) - first
         node, counter = self.addresses[first + number % leased], number // leased
-        placed = POOL << 128 | number << 96 | pack_work(0, counter, 100, 8)
+        placed = number << 96 | pack_work(POOL, 0, counter, 100, 8)
         sha = hashlib.sha256(b"file %d" % number).digest()
         yield self._event("Pools", "WorkSubmitted", node=node, placed=placed, root=sha, fileHash=sha)
         old = number - DECIDED_AFTER

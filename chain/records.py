@@ -176,9 +176,10 @@ class Account:
         return min(times, default=0)
 
 
-def pack_work(step: int, counter: int, units: int, rows: int) -> int:
-    """The word that says of a file what its hashes do not: what is submitted, and what the chain binds."""
-    return step << 64 | counter << 40 | units << 16 | rows
+def pack_work(pool: int, step: int, counter: int, units: int, rows: int) -> int:
+    """The word that says of a file what its hashes do not: what is submitted, and, with its place, what the chain
+    binds."""
+    return pool << 128 | step << 64 | counter << 40 | units << 16 | rows
 
 
 @dataclass
@@ -241,12 +242,12 @@ class Submission:
 
     @property
     def packed(self) -> int:
-        return pack_work(self.step, self.counter, self.units, self.rows)
+        return pack_work(self.pool, self.step, self.counter, self.units, self.rows)
 
     @property
     def inner(self) -> bytes:
         """`Pools.innerHash`: what a claim, a settlement and a finalisation name the file by."""
-        placed = self.pool << 128 | self.sequence << 96 | self.packed
+        placed = self.packed | self.sequence << 96
         return keccak(encode_words(self.root, self.sha256, placed))
 
     @property

@@ -1,8 +1,10 @@
-"""Presents receipts of files that the pool's service uploaded and then left out on chain, before they count as late."""
+"""When a worker shows the chain the receipt of its upload: with the submission, where that spares the service's
+attestation; or later, of files that the service left out, before they count as late."""
 
 import logging
 import threading
 from collections.abc import Iterator
+from itertools import islice
 
 from chain.errors import ContractError
 from chain.records import Submission
@@ -11,6 +13,8 @@ from protocol.errors import MusterError
 from worker.collaborators import WorkerCollaborators
 
 log = logging.getLogger("muster.worker")
+_FEW = 4
+"""Files of a lane up to which all of their receipts cost less gas than the service's one attestation of them."""
 
 
 class ReceiptKeeper:
@@ -50,6 +54,17 @@ class ReceiptKeeper:
                     client.suite.court.attest_by_receipt(file, receipt).send()
                 except ContractError as error:
                     log.warning("the receipt of submission %d is not taken: %s", file.sequence, error)
+
+
+def worth_presenting(state: State, pool_id: int) -> bool:
+    """Whether the node's next file should bring its receipt: the pool's lanes hold few files, and those of the open one
+    brought theirs, so that its committee is drawn without waiting for the service."""
+    newest = list(islice(state.recent_lanes(pool_id, since=-1), 2))
+    if newest and not newest[0].ended(state.head):
+        if newest[0].missing or len(newest[0].sequences) >= _FEW:
+            return False
+        newest = newest[1:]
+    return all(len(lane.sequences) <= _FEW for lane in newest[:1])
 
 
 def running_out(state: State, pool_id: int, node: str) -> Iterator[Submission]:

@@ -12,12 +12,15 @@ from protocol.receipts import UploadReceipt
 from worker.collaborators import WorkerCollaborators
 from worker.journal import JournalEntry
 from worker.progress import WorkerProgress
+from worker.receipts import worth_presenting
 
 log = logging.getLogger("muster.worker")
 _KEPT_FILES = 64
 _CATCH_UP = 30.0
 _AHEAD = 15
 """Seconds by which a service's clock may be ahead of the chain's: its receipt counts once the chain is there."""
+_UNUSABLE = frozenset({"BadReceipt", "ReceiptOutOfTime"})
+"""Refusals of a receipt that say nothing against the file."""
 _PROMISED = frozenset({"WrongStatus", "StepOutOfRange", "NotMember"})
 """Refusals that the receipt of an earlier upload overrides."""
 
@@ -78,6 +81,13 @@ class Submitter:
     def _send(self, entry: JournalEntry) -> Submitted:
         pools, pool = self._client.suite.pools, self._client.config.pool
         item = WorkItem(entry.root, entry.sha256, entry.units, entry.rows)
+        if entry.receipt and not entry.overdue and worth_presenting(self._client.state, pool):
+            try:
+                return pools.submit(pool, entry.step, entry.counter, item, entry.receipt).send()
+            except ContractError as error:
+                if error.name not in _UNUSABLE:
+                    raise
+                log.info("file %d is submitted without its receipt: %s", entry.counter, error)
         try:
             return pools.submit(pool, entry.step, entry.counter, item).send()
         except ContractError as error:

@@ -24,9 +24,9 @@ class WorkItem:
     units: int
     rows: int
 
-    def as_tuple(self, step: int, counter: int) -> tuple[int, bytes, bytes]:
+    def as_tuple(self, pool: int, step: int, counter: int) -> tuple[int, bytes, bytes]:
         """`Work(packed, root, fileHash)`."""
-        return pack_work(step, counter, self.units, self.rows), self.root, self.sha256
+        return pack_work(pool, step, counter, self.units, self.rows), self.root, self.sha256
 
 
 @dataclass(frozen=True)
@@ -126,14 +126,14 @@ class Pools(TokenTaker):
     def submit(
         self, pool: int, step: int, counter: int, work: WorkItem, upload: UploadReceipt | None = None
     ) -> ContractCall[Submitted]:
-        """Submit one file as the client's account (the node key). With the receipt of its upload it is taken although
-        the pool has paused or closed, or the step has passed, since."""
+        """Submit one file as the client's account (the node key). With the receipt of its upload it needs no other
+        attestation, and is taken although the pool has paused or closed, or the step has passed, since."""
 
         def landed(receipt: Receipt) -> Submitted:
             return Submitted(int(self.event(receipt, "WorkSubmitted").args["placed"]) >> 96 & 0xFFFFFFFF, receipt)
 
         function, more = ("submitWithReceipt", [upload.on_chain]) if upload else ("submit", [])
-        call: ContractCall[Any] = self.call(function, pool, work.as_tuple(step, counter), *more)
+        call: ContractCall[Any] = self.call(function, work.as_tuple(pool, step, counter), *more)
         return replace(call, result=landed)
 
     def announce_mirror(self, pool: int, sequence: int, url: str) -> ContractCall[Receipt]:

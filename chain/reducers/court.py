@@ -43,15 +43,24 @@ def _drawn(panel: Panel, event: Event, commit_window: int, reveal_window: int) -
     panel.reveal_until = panel.commit_until + reveal_window
 
 
+def _ballot(state: State, event: Event) -> tuple[Round, int]:
+    """The round and the member of a vote."""
+    ballot: int = event.args["ballot"]
+    lane = state.lanes[ballot >> 64, ballot >> 32 & 0xFFFFFFFF]
+    return lane.rounds[ballot >> 8 & 0xFF], ballot & 0xFF
+
+
 @on("Court", "VoteCommitted")
 def _vote_committed(state: State, event: Event) -> None:
-    round_of(state, event).commits[event.args["member"]] = event.args["commitment"]
+    judging, member = _ballot(state, event)
+    judging.commits[member] = event.args["commitment"]
 
 
 @on("Court", "VoteRevealed")
 def _vote_revealed(state: State, event: Event) -> None:
-    a = event.args
-    round_of(state, event).reveals[a["member"]] = (a["codes"], a["verdictHash"])
+    judging, member = _ballot(state, event)
+    judging.commits.setdefault(member, b"")  # who voted in one call
+    judging.reveals[member] = (event.args["codes"], event.args["verdictHash"])
 
 
 @on("Court", "LaneSettled")

@@ -108,6 +108,22 @@ def _work_submitted(state: State, event: Event) -> None:
     lane.sequences.append(sub.sequence)
     if len(lane.sequences) == LANE:
         lane.last_block = min(lane.last_block, event.block)
+    _fix_seed(lane, pool)
+
+
+@on("Pools", "ReceiptPresented")
+def _receipt_presented(state: State, event: Event) -> None:
+    sub = submission_of(state, event)
+    lane = state.lane_of(sub)
+    lane.attested |= 1 << sub.place
+    _fix_seed(lane, state.pools[sub.pool])
+
+
+def _fix_seed(lane: Lane, pool: Pool) -> None:
+    """The seed's block as far as receipts that came with submissions say it: `LaneAttested` says it anew."""
+    if lane.attested:
+        last = lane.last_block + pool.terms.attestBlocks if lane.missing else lane.last_block
+        lane.rounds[0].seed_block = last + 1
 
 
 @on("Pools", "MirrorAnnounced")
@@ -168,9 +184,18 @@ def _file_finalized(state: State, event: Event) -> None:
     state.pools[a["pool"]].from_stakes += fees
     account = account_of(state, event)
     account.slashed += amount
+    if Code(sub.code).is_reject:
+        _eject(account, sub)
     thaw(account, sub)
     if amount:
         slash(state, event, "node", a["node"], a["code"], amount)
+
+
+def _eject(account: Account, sub: Submission) -> None:
+    account.slashed_at = min(account.slashed_at or sub.decided_time, sub.decided_time)
+    if not account.ejected:
+        account.eject_code, account.eject_sequence = sub.code, sub.sequence
+    account.ejected, account.member, account.limit = True, False, 0
 
 
 @on("Pools", "FileForfeited")
@@ -183,15 +208,6 @@ def _file_forfeited(state: State, event: Event) -> None:
         account.units_awarded -= sub.units
     else:
         account.units_spent -= sub.units
-
-
-@on("Pools", "NodeEjected")
-def _node_ejected(state: State, event: Event) -> None:
-    account, sub = account_of(state, event), submission_of(state, event)
-    account.slashed_at = min(account.slashed_at or sub.decided_time, sub.decided_time)
-    if not account.ejected:
-        account.eject_code, account.eject_sequence = event.args["code"], sub.sequence
-    account.ejected, account.member, account.limit = True, False, 0
 
 
 @on("Pools", "Claimed")

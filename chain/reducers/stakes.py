@@ -55,6 +55,8 @@ def _node_slashed(state: State, event: Event) -> None:
     node = state.nodes[a["node"]]
     node.stake, node.frozen = a["stake"], a["frozen"]
     node.slashed += a["amount"]
+    if not node.stake:
+        node.pool = 0
     # Which file caused it is in the FileFinalized that Pools emits right after, in the same transaction.
     state.pending_slashes[a["node"]] = (a["amount"], a["fees"])
 

@@ -35,24 +35,20 @@ contract Court is Attestations {
 
     /// @inheritdoc ICourt
     function draw(uint256 pool, uint256 lane, uint256 round) external {
-        uint256 key = _key(pool, lane, round);
-        uint256 w = _lanes[key];
+        uint256 w = _word(pool, lane, round);
         if (w.settled()) revert AlreadySettled();
         if (w.seed() != 0) revert AlreadyDrawn();
-        _lanes[key] = _draw(w, pool, lane, round);
+        _lanes[_key(pool, lane, round)] = _draw(w, pool, lane, round);
     }
 
     /// @inheritdoc ICourt
-    function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) public {
+    function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external {
+        (uint256 w,) = _committing(pool, lane, round, member);
+        if (commitment == 0) revert EmptyCommitment();
         uint256 key = _key(pool, lane, round);
-        uint256 w = _lanes[key];
-        if (w.settled()) revert AlreadySettled();
-        if (w.seed() == 0) w = _draw(w, pool, lane, round);
-        uint256 seat = _onlyVoter(w, member);
-        Voting.checkCommit(_body(w, _terms[pool]), member, commitment);
-        _lanes[key] = w.withCommitted(member);
+        _lanes[key] = w;
         _ballots[(key << 3) | member] = commitment;
-        emit VoteCommitted(pool, lane, seat, round, member, commitment);
+        emit VoteCommitted(_ballotId(w, pool, lane, round, member), commitment);
     }
 
     /// @inheritdoc ICourt
@@ -74,21 +70,21 @@ contract Court is Attestations {
         if (codes > type(uint64).max || _ballots[(key << 3) | member] != hash) revert WrongReveal();
         _ballots[(key << 3) | member] = bytes32(codes);
         _lanes[key] = w.withRevealed(member);
-        emit VoteRevealed(pool, lane, w.member(member), round, member, codes, verdictHash);
+        emit VoteRevealed(_ballotId(w, pool, lane, round, member), codes, verdictHash);
     }
 
     /// @inheritdoc ICourt
-    function vote(
-        uint256 pool,
-        uint256 lane,
-        uint256 round,
-        uint256 member,
-        uint256 codes,
-        bytes32 verdictHash,
-        bytes32 salt
-    ) external {
-        commit(pool, lane, round, member, ballotHash(pool, lane, round, msg.sender, codes, verdictHash, salt));
-        reveal(pool, lane, round, member, codes, verdictHash, salt);
+    function vote(uint256 pool, uint256 lane, uint256 round, uint256 member, uint256 codes, bytes32 verdictHash)
+        external
+    {
+        (uint256 w, Voting.Body memory body) = _committing(pool, lane, round, member);
+        body.committed = w.committed();
+        Voting.checkReveal(body, member);
+        if (codes > type(uint64).max) revert WrongReveal();
+        uint256 key = _key(pool, lane, round);
+        _lanes[key] = w.withRevealed(member);
+        _ballots[(key << 3) | member] = bytes32(codes);
+        emit VoteRevealed(_ballotId(w, pool, lane, round, member), codes, verdictHash);
     }
 
     /// @inheritdoc ICourt
@@ -109,7 +105,7 @@ contract Court is Attestations {
     /// @inheritdoc ICourt
     function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) public {
         uint256 key = _key(pool, lane, round);
-        uint256 w = _lanes[key];
+        uint256 w = _word(pool, lane, round);
         if (w.settled()) revert AlreadySettled();
         Terms memory t = _terms[pool];
         _checkSettleable(w, t, pool, lane, round);
@@ -209,6 +205,32 @@ contract Court is Attestations {
         return keccak256(abi.encode(block.chainid, address(this), pool, lane, round, voter, codes, verdictHash, salt));
     }
 
+    // ---- Voting
+
+    /// @dev A round after a member's commitment, drawn by it if need be; and its body as it was before.
+    function _committing(uint256 pool, uint256 lane, uint256 round, uint256 member)
+        private
+        returns (uint256 w, Voting.Body memory body)
+    {
+        w = _word(pool, lane, round);
+        if (w.settled()) revert AlreadySettled();
+        if (w.seed() == 0) w = _draw(w, pool, lane, round);
+        if (member >= LaneSlot.MOST) revert NotVoter();
+        uint256 seat = w.member(member);
+        if (seat == 0 || seats.voterOf(seat) != msg.sender) revert NotVoter();
+        body = _body(w, _terms[pool]);
+        Voting.checkCommit(body, member);
+        w = w.withCommitted(member);
+    }
+
+    function _ballotId(uint256 w, uint256 pool, uint256 lane, uint256 round, uint256 member)
+        private
+        pure
+        returns (uint256)
+    {
+        return (pool << 64) | (lane << 32) | (w.member(member) << 16) | (round << 8) | member;
+    }
+
     // ---- Settling
 
     /// @dev A drawn round once its votes can be counted. One that was not drawn once it can be drawn no more, for the next
@@ -283,11 +305,5 @@ contract Court is Attestations {
             w = _lanes[_key(pool, sequence >> 4, 1)];
         }
         if (!w.settled() || Codes.get(w.codes(), sequence & 15) == Codes.NONE) revert NotSettled();
-    }
-
-    function _onlyVoter(uint256 w, uint256 member) private view returns (uint256 seat) {
-        if (member >= LaneSlot.MOST) revert NotVoter();
-        seat = w.member(member);
-        if (seat == 0 || seats.voterOf(seat) != msg.sender) revert NotVoter();
     }
 }

@@ -96,7 +96,8 @@ contract Juries is Trials, ReentrancyGuardTransient {
         if (t.time == 0) _draw(trial);
         if (t.concluded) revert AlreadyConcluded();
         uint256 seat = _onlyVoter(t, juror);
-        Voting.checkCommit(_body(t), juror, commitment);
+        Voting.checkCommit(_body(t), juror);
+        if (commitment == 0) revert EmptyCommitment();
         t.committed |= uint16(1 << juror);
         _ballots[(trial << 4) | juror] = commitment;
         emit JurorCommitted(trial, seat, juror, commitment);

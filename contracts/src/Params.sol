@@ -15,11 +15,6 @@ contract Params is IParams, Ownable2Step {
     /// Seconds that new entries can be refused for at once.
     uint256 public constant MAX_PAUSE = 7 days;
 
-    struct Version {
-        Values values;
-        uint40 since;
-    }
-
     /// @inheritdoc IParams
     uint256 public immutable minWindow;
     /// @inheritdoc IParams
@@ -29,7 +24,12 @@ contract Params is IParams, Ownable2Step {
 
     /// @inheritdoc IParams
     uint256 public pausedUntil;
-    Version[] private _versions;
+    /// The newest version, and since when it holds: in one word, because every penalty needs both.
+    uint128 private _newest;
+    uint128 private _newestSince;
+    mapping(uint256 version => Values) private _values;
+    /// Of versions before the newest.
+    mapping(uint256 version => uint256) private _since;
 
     constructor(address owner, uint256 minWindow_, uint256 blockSeconds_, uint256 unbonding_, Values memory values_)
         Ownable(owner)
@@ -39,17 +39,19 @@ contract Params is IParams, Ownable2Step {
         if (unbonding_ < minWindow_ || unbonding_ > 90 days) revert OutOfBounds("unbonding");
         (minWindow, blockSeconds, unbonding) = (minWindow_, blockSeconds_, unbonding_);
         _check(values_);
-        _versions.push(Version(values_, 0));
+        _values[0] = values_;
         emit ValuesSet(values_);
     }
 
     /// @inheritdoc IParams
     function set(Values calldata values_) external onlyOwner {
         _check(values_);
-        uint256 since = _versions[_versions.length - 1].since;
+        uint256 since = _newestSince;
         if (block.timestamp < since) revert TooSoon(since);
         uint256 time = block.timestamp + unbonding;
-        _versions.push(Version(values_, uint40(time)));
+        _since[_newest] = since;
+        _values[++_newest] = values_;
+        _newestSince = uint128(time);
         emit ValuesScheduled(values_, time);
     }
 
@@ -74,29 +76,29 @@ contract Params is IParams, Ownable2Step {
 
     /// @inheritdoc IParams
     function values() external view returns (Values memory) {
-        return _at(block.timestamp).values;
+        return _at(block.timestamp);
     }
 
     /// @inheritdoc IParams
     function valuesAt(uint256 time) external view returns (Values memory) {
-        return _at(time).values;
+        return _at(time);
     }
 
     /// @inheritdoc IParams
     function slashing(uint256 time) external view returns (uint256, uint256, uint256) {
-        Values storage v = _at(time).values;
+        Values storage v = _at(time);
         return (v.slashBps, v.rewardBps, v.malformedPenalty);
     }
 
     /// @inheritdoc IParams
     function checkTerms(PoolTerms calldata terms) external view returns (uint256) {
-        return TermsLib.check(terms, _at(block.timestamp).values.withheldPenalty, minWindow, blockSeconds, unbonding);
+        return TermsLib.check(terms, _at(block.timestamp).withheldPenalty, minWindow, blockSeconds, unbonding);
     }
 
-    function _at(uint256 time) private view returns (Version storage) {
-        uint256 i = _versions.length - 1;
-        while (time < _versions[i].since) --i;
-        return _versions[i];
+    function _at(uint256 time) private view returns (Values storage) {
+        (uint256 version, uint256 since) = (_newest, _newestSince);
+        while (time < since) since = _since[--version];
+        return _values[version];
     }
 
     function _check(Values memory v) private pure {

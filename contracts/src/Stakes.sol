@@ -37,6 +37,8 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     address public immutable pools;
     address public immutable appeals;
 
+    /// @inheritdoc IStakes
+    uint256 public unburnt;
     mapping(address node => Slot) private _nodes;
     mapping(address node => Exit) private _exits;
 
@@ -99,6 +101,14 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IStakes
+    function burn() external nonReentrant {
+        if (unburnt < 2) revert NothingToBurn();
+        uint256 amount = unburnt - 1;
+        unburnt = 1;
+        token.safeTransfer(SuiteLib.SINK, amount);
+    }
+
+    /// @inheritdoc IStakes
     function bind(address node, uint256 pool, uint256 minStake)
         external
         onlyPools
@@ -151,15 +161,17 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         if (slot.frozen != type(uint16).max) --slot.frozen;
         if (left < s.minStake && slot.pool != 0) {
             // Nothing is left to lock when all of it was taken.
-            if (left != 0) _exits[node] = Exit({releaseAt: uint40(s.lockedUntil), lastPool: slot.pool});
-            emit NodeUnbound(node, slot.pool, s.lockedUntil);
+            if (left != 0) {
+                _exits[node] = Exit({releaseAt: uint40(s.lockedUntil), lastPool: slot.pool});
+                emit NodeUnbound(node, slot.pool, s.lockedUntil);
+            }
             slot.pool = 0;
         }
         _nodes[node] = slot;
         emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, slot.frozen);
         if (feesPaid != 0) token.safeTransfer(pools, feesPaid);
         if (rewardPaid != 0) token.safeTransfer(appeals, rewardPaid);
-        _burn(node, taken - feesPaid - rewardPaid, s.collector);
+        _discard(node, taken - feesPaid - rewardPaid, s.collector);
     }
 
     /// @inheritdoc IStakes
@@ -212,16 +224,14 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         token.safeTransferFrom(msg.sender, address(this), amount);
     }
 
-    /// @dev Burns a penalty, but for the share of whoever collects it.
-    function _burn(address node, uint256 amount, address collector) private {
+    /// @dev What of a penalty nobody gets waits to be burnt, in bulk; but for the share of whoever collects it.
+    function _discard(address node, uint256 amount, address collector) private {
         if (amount == 0) return;
-        if (collector != address(0)) {
-            uint256 share = SplitLib.collected(amount);
-            amount -= share;
-            emit Collected(node, collector, share);
-            token.safeTransfer(collector, share);
-        }
-        token.safeTransfer(SuiteLib.SINK, amount);
+        uint256 share = collector == address(0) ? 0 : SplitLib.collected(amount);
+        unburnt += amount - share;
+        if (collector == address(0)) return;
+        emit Collected(node, collector, share);
+        token.safeTransfer(collector, share);
     }
 
     function _release(address node) private {

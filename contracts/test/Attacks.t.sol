@@ -300,7 +300,7 @@ contract AttacksTest is Planting {
             assertEq(BOND - _bondOf(s / 16, i), 200e9);
         }
         assertEq(pools.poolOf(pool).free, BUDGET - FEES); // no pay; the fees were the owner's cost, burnt here
-        assertEq(token.balanceOf(SINK), 3 * 200e9 + FEES - 5 * 5e8); // the slashed pay the jury
+        assertEq(_burnt(), 3 * 200e9 + FEES - 5 * 5e8); // the slashed pay the jury
         assertEq(token.balanceOf(owner), ownerBefore);
         assertEq(stakes.stakeOf(node), STAKE); // the carrier is free
         // at one canary in 5,000 files laziness loses twice what it earns: measured on an ordinary file
@@ -398,7 +398,7 @@ contract AttacksTest is Planting {
         bytes32 salt = keccak256(abi.encode(node, uint256(counter)));
         Draft memory w = Draft(keccak256(abi.encode(salt)), keccak256(abi.encode(salt)), 1_000, 8);
         vm.prank(node);
-        uint256 s = pools.submit(uint32(pool), _work(step, counter, w));
+        uint256 s = pools.submit(_work(step, counter, w));
         files[pool][s] = FileData(node, step, counter, 1_000, 8, w.root, w.fileHash);
     }
 
@@ -451,9 +451,9 @@ contract AttacksTest is Planting {
         // the thief copies root and hash out of the mempool and gets in first
         Draft memory w = Draft(keccak256("root"), keccak256("file"), 1_000, 8);
         vm.prank(thief);
-        uint256 stolen = pools.submit(uint32(pool), _work(1, 0, w));
+        uint256 stolen = pools.submit(_work(1, 0, w));
         vm.prank(node);
-        uint256 own = pools.submit(uint32(pool), _work(1, 0, w)); // it keeps nobody out
+        uint256 own = pools.submit(_work(1, 0, w)); // it keeps nobody out
         // and binds its own address: the stored digests differ, the bytes' header and noise name the true author
         assertTrue(pools.submissionOf(pool, stolen).digest != pools.submissionOf(pool, own).digest);
         FileRef memory lie =
@@ -478,7 +478,7 @@ contract AttacksTest is Planting {
         assertEq(pools.accountOf(pool, late).joinedStep, 1);
         vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1));
         vm.prank(late);
-        pools.submit(uint32(pool), _work(0, 0, Draft(keccak256("r"), keccak256("f"), 10, 1)));
+        pools.submit(_work(0, 0, Draft(keccak256("r"), keccak256("f"), 10, 1)));
         _step();
         assertEq(_submitFrom(late, 10), 0); // from the next step on it can
     }
@@ -667,7 +667,7 @@ contract AttacksTest is Planting {
         uint256 s = _submit(); // takes all of it
         vm.expectRevert(abi.encodeWithSelector(IPools.EscrowExhausted.selector, 1e6 + FEES, 0));
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, 1, Draft(keccak256("r"), keccak256("f"), 1, 1)));
+        pools.submit(_work(0, 1, Draft(keccak256("r"), keccak256("f"), 1, 1)));
         _voteAll(0, Codes.ACCEPT);
         _passWindow();
         assertEq(_claim(s), PAY); // what was accepted for checking is paid
@@ -698,7 +698,7 @@ contract AttacksTest is Planting {
         }
         vm.expectRevert(abi.encodeWithSelector(IPools.OverLimit.selector, 4_000_001, 4_000_000));
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, 40, Draft(keccak256("r"), keccak256("f"), 1, 1)));
+        pools.submit(_work(0, 40, Draft(keccak256("r"), keccak256("f"), 1, 1)));
     }
 
     function test_nodeCheatsItsSiblingsDoNotSuffer() public {
@@ -737,9 +737,9 @@ contract AttacksTest is Planting {
         vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, since));
         pools.claim(pool, node, b, inner);
         assertEq(_claim(a), PAY);
-        uint256 burnt = token.balanceOf(SINK);
+        uint256 burnt = _burnt();
         pools.forfeit(pool, b, files[pool][b]);
-        assertEq(token.balanceOf(SINK) - burnt, PAY);
+        assertEq(_burnt() - burnt, PAY);
         assertEq(pools.poolOf(pool).free, BUDGET - 2 * PAY - 2 * FEES); // the owner has none of it back
         IPools.Account memory acc = pools.accountOf(pool, node);
         assertEq(acc.earned, acc.spent);

@@ -48,7 +48,7 @@ contract AvailabilityTest is Planting {
         (Draft memory w, Receipt memory r) = _next(node, time);
         uint256 counter = pools.accountOf(pool, node).counter;
         vm.prank(node);
-        sequence = pools.submitWithReceipt(pool, _work(step, counter, w), r);
+        sequence = pools.submitWithReceipt(_work(step, counter, w), r);
         _record(sequence, node, step, counter, w);
     }
 
@@ -57,7 +57,7 @@ contract AvailabilityTest is Planting {
         uint256 counter = pools.accountOf(pool, node).counter;
         vm.expectRevert(reason);
         vm.prank(node);
-        pools.submitWithReceipt(pool, _work(step, counter, w), r);
+        pools.submitWithReceipt(_work(step, counter, w), r);
     }
 
     function _outOfTime(uint256 first, uint256 last) internal pure returns (bytes memory) {
@@ -82,7 +82,7 @@ contract AvailabilityTest is Planting {
         uint256 fine = _submit();
         _attestPlaces(0, 2);
         _draw(0, 0);
-        uint256 before = token.balanceOf(SINK);
+        uint256 before = _burnt();
         for (uint256 i = 0; i < 3; ++i) {
             _commit(0, 0, i, _all(Codes.ACCEPT)); // also for the place that is not in the vote
         }
@@ -115,7 +115,7 @@ contract AvailabilityTest is Planting {
         pools.finalize(pool, late, ref);
         assertEq(stakes.stakeOf(node), STAKE - PENALTY);
         assertEq(token.balanceOf(stranger), PENALTY / 20);
-        assertEq(token.balanceOf(SINK) - burnt, PENALTY - PENALTY / 20);
+        assertEq(_burnt() - burnt, PENALTY - PENALTY / 20);
         assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
         assertEq(stakes.nodeOf(node).frozen, 0);
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, late, IPools.Phase.Final));
@@ -510,14 +510,14 @@ contract AvailabilityTest is Planting {
     function test_forgedWorkBehindUnavailableIsWorthDisputing() public {
         uint256 s = _submit();
         _voteAll(0, Codes.UNAVAILABLE);
-        uint256 before = token.balanceOf(SINK);
+        uint256 before = _burnt();
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
         _conclude(s);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
         assertEq(stakes.stakeOf(node), 0);
         // the deposit pays the jury; the reward, at most the deposit, comes from the slash
         assertEq(token.balanceOf(stranger), 10_000e9 - 5 * 5e8 + DEPOSIT);
-        assertEq(token.balanceOf(SINK) - before, STAKE - FEES - DEPOSIT);
+        assertEq(_burnt() - before, STAKE - FEES - DEPOSIT);
         assertEq(token.balanceOf(address(appeals)), 0);
         uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
         for (uint256 i = 0; i < 3; ++i) {
@@ -580,9 +580,9 @@ contract AvailabilityTest is Planting {
         _voteAll(1, Codes.UNAVAILABLE); // vests after the reject
         _passWindow();
         pools.finalize(pool, bad, _ref(bad));
-        uint256 burnt = token.balanceOf(SINK);
+        uint256 burnt = _burnt();
         pools.forfeit(pool, s, files[pool][s]);
-        assertEq(token.balanceOf(SINK) - burnt, PAY);
+        assertEq(_burnt() - burnt, PAY);
         _closeAll(0, 0);
         _closeAll(1, 0);
         assertEq(pools.poolOf(pool).free, BUDGET - PAY - 3 * (FEE / 4));
@@ -600,7 +600,7 @@ contract AvailabilityTest is Planting {
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, IPools.Status.Paused));
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, 0, w));
+        pools.submit(_work(0, 0, w));
         _lateReverts(0, clock - 99, _outOfTime(clock - WINDOW, clock - 100)); // made in the pause
         uint256 s = _late(0, uploaded);
         assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
@@ -655,7 +655,7 @@ contract AvailabilityTest is Planting {
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         vm.expectRevert(IPools.NotMember.selector);
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, 0, w));
+        pools.submit(_work(0, 0, w));
         _lateReverts(0, clock, _outOfTime(clock - WINDOW, clock - 50));
         uint256 s = _late(0, uploaded);
         assertEq(pools.accountOf(pool, node).limit, 0); // it is no member again
@@ -685,20 +685,20 @@ contract AvailabilityTest is Planting {
         for (uint256 i = 0; i < 40; ++i) {
             Receipt memory r = _signed("service", pool, node, w.fileHash, clock);
             vm.prank(node);
-            pools.submitWithReceipt(pool, _work(0, i, w), r);
+            pools.submitWithReceipt(_work(0, i, w), r);
         }
         w.units = 1;
         Receipt memory last = _signed("service", pool, node, w.fileHash, clock);
         vm.expectRevert(abi.encodeWithSelector(IPools.OverLimit.selector, 4_000_001, 4_000_000));
         vm.prank(node);
-        pools.submitWithReceipt(pool, _work(0, 40, w), last);
+        pools.submitWithReceipt(_work(0, 40, w), last);
     }
 
     function test_strangersFrozenAndSlashedNodesStayRefused() public {
         (Draft memory w, Receipt memory r) = _next(stranger, clock);
         vm.expectRevert(IPools.NotMember.selector);
         vm.prank(stranger);
-        pools.submitWithReceipt(pool, _work(0, 0, w), r);
+        pools.submitWithReceipt(_work(0, 0, w), r);
         uint256 s = _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS);
         _lateReverts(0, clock, abi.encodeWithSelector(IPools.NodeIsFrozen.selector));
@@ -744,7 +744,7 @@ contract AvailabilityTest is Planting {
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 0, 4));
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, 0, w));
+        pools.submit(_work(0, 0, w));
         _lateReverts(0, newer + 1, _outOfTime(clock - WINDOW, newer));
         uint256 s = _late(0, uploaded);
         _late(0, newer);
@@ -756,19 +756,19 @@ contract AvailabilityTest is Planting {
         (Draft memory w, Receipt memory r) = _next(node, clock);
         vm.startPrank(node);
         vm.expectRevert(abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0));
-        pools.submitWithReceipt(pool, _work(0, 1, w), r);
+        pools.submitWithReceipt(_work(0, 1, w), r);
         vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1));
-        pools.submitWithReceipt(pool, _work(1, 0, w), r);
+        pools.submitWithReceipt(_work(1, 0, w), r);
         w.units = 100_001;
         vm.expectRevert(abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000));
-        pools.submitWithReceipt(pool, _work(0, 0, w), r);
+        pools.submitWithReceipt(_work(0, 0, w), r);
         (w.units, w.rows) = (1_000, 0);
         vm.expectRevert(IPools.BadRows.selector);
-        pools.submitWithReceipt(pool, _work(0, 0, w), r);
+        pools.submitWithReceipt(_work(0, 0, w), r);
         w.rows = 8;
         w.fileHash = keccak256("another");
         vm.expectRevert(ICourt.BadReceipt.selector);
-        pools.submitWithReceipt(pool, _work(0, 0, w), r);
+        pools.submitWithReceipt(_work(0, 0, w), r);
         vm.stopPrank();
         _lateReverts(0, clock + 1, abi.encodeWithSelector(ICourt.BadReceipt.selector)); // from the future
         _isPaid(_late(0, clock));
@@ -781,6 +781,6 @@ contract AvailabilityTest is Planting {
         (Draft memory w, Receipt memory r) = _next(late, clock);
         vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1));
         vm.prank(late);
-        pools.submitWithReceipt(pool, _work(0, 0, w), r);
+        pools.submitWithReceipt(_work(0, 0, w), r);
     }
 }

@@ -204,10 +204,10 @@ contract ChoiceTest is Planting {
         works[0] = _work(step, counter, Draft(keccak256("root"), keccak256("file"), 1, 1));
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, status));
         vm.prank(node);
-        pools.submit(uint32(pool), works[0]);
+        pools.submit(works[0]);
         vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, status));
         vm.prank(node);
-        pools.submitMany(pool, works);
+        pools.submitMany(works);
     }
 
     function _review(IPools.Status expected) internal {
@@ -281,10 +281,10 @@ contract ChoiceTest is Planting {
         Receipt memory late = _receipt(fileHash, uint40(clock));
         vm.expectRevert(abi.encodeWithSelector(IPools.ReceiptOutOfTime.selector, clock - 600, clock - 10));
         vm.prank(node);
-        pools.submitWithReceipt(pool, w, late);
+        pools.submitWithReceipt(w, late);
         uint256 free = pools.poolOf(pool).free;
         vm.prank(node);
-        pools.submitWithReceipt(pool, w, early);
+        pools.submitWithReceipt(w, early);
         assertEq(free - pools.poolOf(pool).free, PAY + FEES);
     }
 

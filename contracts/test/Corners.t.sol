@@ -65,14 +65,14 @@ contract CornersTest is Planting {
         vm.store(address(pools), account_, bytes32(a | (((1 << 22) - 1) << 160)));
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, (1 << 22) - 1, w));
+        pools.submit(_work(0, (1 << 22) - 1, w));
         vm.store(address(pools), account_, bytes32(a));
         vm.store(
             address(pools), pool_, bytes32(p | (((uint256(1) << 28) - 1) << 128) | (((uint256(1) << 32) - 1) << 156))
         );
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, 0, w));
+        pools.submit(_work(0, 0, w));
         vm.store(address(pools), pool_, bytes32(p | (((uint256(1) << 20) - 1) << 212)));
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(owner);

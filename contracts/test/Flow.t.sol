@@ -46,7 +46,7 @@ contract FlowTest is Network {
         assertTrue(pools.accountOf(pool, node).slashed);
         uint256 share = (STAKE - FEES) / 20; // a twentieth for whoever collects it
         assertEq(token.balanceOf(address(this)), share);
-        assertEq(token.balanceOf(SINK), STAKE - FEES - share);
+        assertEq(_burnt(), STAKE - FEES - share);
         assertEq(pools.poolOf(pool).free, BUDGET);
         _closeAll(0, 0);
         assertEq(token.balanceOf(address(pools)), BUDGET);

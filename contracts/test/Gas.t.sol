@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, FileRef, Work} from "../src/libraries/Types.sol";
+import {FileData, FileRef, Receipt, Work} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
 interface VmGas {
@@ -158,12 +159,15 @@ contract GasTest is Network {
         (p.v, p.r, p.s) = vm.sign(k, digest);
     }
 
-    /// @dev A lane's way to its outcomes in the fewest transactions: attestation, a commit that draws, a commit, commit and
-    /// reveal of the last member in one call, a reveal, and one that settles. Returns the gas of all but the last, and of
-    /// the last.
+    /// @dev A lane's way to its outcomes in the fewest transactions: attestation by the service, unless its files came with
+    /// their receipts, a commit that draws, a commit, commit and reveal of the last member in one call, a reveal, and one
+    /// that settles. Returns the gas of all but the last, and of the last.
     function _judge(uint256 lane, uint256 code) internal returns (uint256 votes, uint256 settling) {
-        _attest(lane);
-        attesting = _used();
+        attesting = 0;
+        if (court.roundOf(pool, lane, 0).seedBlock == 0) {
+            _attest(lane);
+            attesting = _used();
+        }
         votes = attesting;
         uint256 seedBlock = court.roundOf(pool, lane, 0).seedBlock;
         if (height <= seedBlock) _blocks(seedBlock + 1 - height);
@@ -174,7 +178,7 @@ contract GasTest is Network {
         votes += _used();
         (, address[] memory voters,,) = court.committeeOf(pool, lane, 0);
         vm.prank(voters[2]);
-        court.vote(pool, lane, 0, 2, _all(code), keccak256("verdict"), keccak256("salt"));
+        court.vote(pool, lane, 0, 2, _all(code), keccak256("verdict"));
         voting = _used();
         votes += voting;
         _reveal(lane, 0, 0, _all(code));
@@ -185,35 +189,51 @@ contract GasTest is Network {
         settling = _used();
     }
 
+    /// @dev Two lives: one whose lane the service attests, one whose node presents the receipt with its submission.
     function _laneOfOne(string memory s) internal returns (uint256 lane) {
         uint256 sequence = _submit();
         uint256 submitting = _used();
-        lane = sequence / 16;
         _note(string.concat("submit", s), submitting);
-        (uint256 votes, uint256 settling) = _judge(lane, Codes.ACCEPT);
+        (uint256 votes, uint256 settling) = _judge(sequence / 16, Codes.ACCEPT);
         _note(string.concat("attest_lane1", s), attesting);
+        _note(string.concat("last_reveal_and_settle_lane1", s), settling);
+        _note(string.concat("life_lane1_attested", s), submitting + votes + settling + _paid(sequence));
+        _blocks(4);
+
+        sequence = _present();
+        lane = sequence / 16;
+        submitting = _used();
+        _note(string.concat("submit_with_receipt", s), submitting);
+        (votes, settling) = _judge(lane, Codes.ACCEPT);
         _note(string.concat("draw_and_commit", s), drawing);
         _note(string.concat("vote", s), voting);
-        _note(string.concat("last_reveal_and_settle_lane1", s), settling);
-        _passWindow();
-        bytes32 inner = _inner(sequence);
-        pools.claim(pool, node, sequence, inner);
-        if (bytes(s).length == 0) {
-            // the operator's first pay fills its balance; claim once more in steady state
-            uint256 next = _submit();
-            _judge(next / 16, Codes.ACCEPT);
-            _passWindow();
-            inner = _inner(next);
-            pools.claim(pool, node, next, inner);
-            lane = next / 16;
-        }
-        uint256 claiming = _used();
+        uint256 claiming = _paid(sequence);
         _note(string.concat("claim", s), claiming);
         _note(string.concat("life_lane1", s), submitting + votes + settling + claiming);
         court.closeMember(pool, lane, 0, 0);
         court.closeMember(pool, lane, 0, 1);
         _note(string.concat("close_member_lane1", s), _used());
         _blocks(4);
+    }
+
+    /// @dev A submission of `node` with its receipt.
+    function _present() internal returns (uint256 sequence) {
+        IPools.Account memory a = pools.accountOf(pool, node);
+        uint256 step = pools.poolOf(pool).steps - 1;
+        bytes32 hash = keccak256(abi.encode(node, a.counter));
+        Draft memory w = Draft({root: hash, fileHash: hash, units: 1_000, rows: 8});
+        bytes memory signature = _sign(key("service"), court.receiptDigest(pool, node, hash, 1_000_000, clock));
+        Work memory work = _work(step, a.counter, w);
+        vm.prank(node);
+        sequence = pools.submitWithReceipt(work, Receipt(1_000_000, uint40(clock), signature));
+        files[pool][sequence] = FileData(node, uint24(step), uint24(a.counter), 1_000, 8, hash, hash);
+    }
+
+    function _paid(uint256 sequence) internal returns (uint256) {
+        _passWindow();
+        bytes32 inner = _inner(sequence);
+        pools.claim(pool, node, sequence, inner);
+        return _used();
     }
 
     function _laneOf16(string memory s, uint256) internal returns (uint256 lane) {
@@ -246,7 +266,7 @@ contract GasTest is Network {
             works[i] = _work(step, counter + i, w);
         }
         vm.prank(node);
-        (uint256 first,) = pools.submitMany(pool, works);
+        (uint256 first,) = pools.submitMany(works);
         _note(string.concat("submit_many_per_file", s), _used() / 16);
         for (uint256 i = 0; i < 16; ++i) {
             files[pool][first + i] =

@@ -19,7 +19,7 @@ contract OneCallTest is Network {
 
     function _voteAlone(address voter, uint256 member, uint256 codes) internal {
         vm.prank(voter);
-        court.vote(pool, 0, 0, member, codes, VERDICT, SALT);
+        court.vote(pool, 0, 0, member, codes, VERDICT);
     }
 
     function test_lastMemberVotesInOneCall() public {

@@ -452,7 +452,7 @@ contract RefusalsTest is Planting {
         assertEq(count, 3);
         _blocks(3); // the lane is closed by now: the next file opens another
         vm.prank(node);
-        assertEq(pools.submit(uint32(pool), _work(0, 3, w)), 16);
+        assertEq(pools.submit(_work(0, 3, w)), 16);
         for (uint256 i = 0; i < 4; ++i) {
             _step();
         }

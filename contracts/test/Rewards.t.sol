@@ -26,7 +26,7 @@ contract RewardsTest is Network {
         _juryVotes(_dispute(operator, s), Codes.ACCEPT);
         _conclude(s);
         assertEq(token.balanceOf(address(appeals)), 0);
-        return (token.balanceOf(operator) - before, token.balanceOf(SINK));
+        return (token.balanceOf(operator) - before, _burnt());
     }
 
     function test_winnerEarnsAFifthOfThePenalties() public {
@@ -78,12 +78,12 @@ contract RewardsTest is Network {
         (uint256 s, uint256 trial, uint256 appealTrial) = _appealed();
         uint256 lost = 5 * 2e9 + appeals.depositOf(pool, 0);
         uint256 before = token.balanceOf(operator) + appeals.depositOf(pool, 1);
-        uint256 burnt = token.balanceOf(SINK);
+        uint256 burnt = _burnt();
         _conclude(s);
         assertEq(token.balanceOf(address(juries)), 7 * 5e8);
         assertEq(token.balanceOf(operator) - before, 2e9 + 5e9);
         assertEq(token.balanceOf(stranger), 10_000e9 - appeals.depositOf(pool, 0));
-        assertEq(token.balanceOf(SINK) - burnt, lost - 7 * 5e8 - 2e9 - 5e9);
+        assertEq(_burnt() - burnt, lost - 7 * 5e8 - 2e9 - 5e9);
         assertEq(token.balanceOf(address(appeals)), 0);
         for (uint256 i = 0; i < 7; ++i) {
             uint256 seat = juries.seatsOf(appealTrial)[i];

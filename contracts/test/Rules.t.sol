@@ -60,7 +60,7 @@ contract RulesTest is Network {
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         vm.expectRevert(IPools.NotMember.selector);
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, 1, w));
+        pools.submit(_work(0, 1, w));
         vm.expectRevert(abi.encodeWithSelector(IStakes.StakeTooLow.selector, STAKE - 1e9 - FEES, STAKE));
         vm.prank(operator);
         pools.join(pool, node);
@@ -143,14 +143,14 @@ contract RulesTest is Network {
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         vm.expectRevert(abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64));
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, 64, w));
+        pools.submit(_work(0, 64, w));
         _voteAll(0, Codes.ACCEPT); // sixteen fewer
         for (uint256 i = 0; i < 16; ++i) {
             _submitFrom(node, 1);
         }
         vm.expectRevert(abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64));
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, 80, w));
+        pools.submit(_work(0, 80, w));
         PoolTerms memory t = defaultTerms();
         (t.minStake, t.juryFee) = (uint56(64 * FEES) - 1, 1e9);
         vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, "juryFee"));
@@ -170,10 +170,10 @@ contract RulesTest is Network {
         vm.store(address(pools), slot, bytes32(a | (((uint256(1) << 22) - 2) << 160)));
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, (1 << 22) - 2, w)); // the last one
+        pools.submit(_work(0, (1 << 22) - 2, w)); // the last one
         vm.expectRevert(IPools.AmountTooLarge.selector);
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, (1 << 22) - 1, w));
+        pools.submit(_work(0, (1 << 22) - 1, w));
     }
 
     // ---- Penalties are collected
@@ -283,7 +283,7 @@ contract RulesTest is Network {
             seats.reopenSeat(1, _voter(1), _classes(FAMILY));
         }
         assertEq(seats.opened(), SEATS);
-        assertEq(token.balanceOf(SINK), 3 * BOND / 100);
+        assertEq(_burnt(), 3 * BOND / 100);
         assertEq(seats.seatOf(1).bond, BOND);
         assertEq(seats.countAt(FAMILY, seats.currentEpoch() + 1), SEATS);
         vm.expectRevert(ISeats.NotSeatOwner.selector);

@@ -53,7 +53,7 @@ def life(chain: ScriptedChain) -> Iterable[None]:
     yield
     chain.emit("Court", "CommitteeDrawn", pool=1, lane=0, round=0, seedBlock=9, seed=b"s" * 32, seats=[1])
     yield
-    chain.emit("Court", "VoteCommitted", pool=1, lane=0, round=0, member=0, commitment=b"c" * 32)
+    chain.emit("Court", "VoteCommitted", ballot=1 << 64 | 1 << 16, commitment=b"c" * 32)
     yield
     chain.emit("Court", "LaneRedrawn", pool=1, lane=0, round=1, seedBlock=20)
     yield

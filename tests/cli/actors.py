@@ -81,7 +81,7 @@ class Actors:
             WorkItem(hashlib.sha256(b"root %d" % n).digest(), hashlib.sha256(b"file %d" % n).digest(), count, 4)
             for n, count in enumerate(units)
         ]
-        pools.call("submitMany", pool, [item.as_tuple(0, counter + i) for i, item in enumerate(items)]).send()
+        pools.call("submitMany", [item.as_tuple(pool, 0, counter + i) for i, item in enumerate(items)]).send()
 
     def attest(self, service: Key, pool: int, lane: int) -> None:
         """The service has the bytes of all files of a lane, once it takes no more."""

@@ -109,7 +109,7 @@ class ScriptedChain:
             "Pools",
             "WorkSubmitted",
             node=key.address,
-            placed=1 << 128 | sequence << 96 | pack_work(step, counter, units, 8),
+            placed=sequence << 96 | pack_work(1, step, counter, units, 8),
             root=b"\4" * 32,
             fileHash=sequence.to_bytes(32, "big") if sha is None else sha,
         )
@@ -119,13 +119,9 @@ class ScriptedChain:
         time = 1001 + self.head + (WINDOW if code is not Code.VOID else 0)
         place = {"pool": 1, "node": key.address, "sequence": sequence}
         self.emit("Pools", "FileSettled", **place, code=int(code), units=units, time=time)
-        if code.is_reject:
-            self.emit("Pools", "NodeFrozen", pool=1, node=key.address, frozenAt=1000 + self.head)
 
     def finalize(self, key: LocalAccount, sequence: int, code: Code, taken: int, fees: int) -> None:
         place = {"pool": 1, "node": key.address, "sequence": sequence}
-        if code.is_reject:
-            self.emit("Pools", "NodeEjected", **place, code=int(code))
         if taken:
             self.emit(
                 "Stakes",

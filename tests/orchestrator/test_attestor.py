@@ -138,7 +138,7 @@ def test_lanes_that_end_in_one_block_are_all_attested(bench: Bench) -> None:
     with ThreadPoolExecutor(2) as senders:
         for node, items in zip(nodes, works, strict=True):
             call = game.deployed.suite(node).pools.call(
-                "submitMany", game.pool, [item.as_tuple(step, i) for i, item in enumerate(items)]
+                "submitMany", [item.as_tuple(game.pool, step, i) for i, item in enumerate(items)]
             )
             senders.submit(call.send)
         wait_for("both to be sent", lambda: int(chain.rpc("txpool_status")["pending"], 16) == 2, 20)

@@ -90,24 +90,26 @@ abstract contract Attestations is Committees {
     }
 
     /// @dev The seed's block S is the next one once all files are attested, and the one after the last chance otherwise:
-    /// a complete lane takes nothing more, so S cannot move after its hash is known.
+    /// a complete lane takes nothing more, so S cannot move after its hash is known. What came with its receipt was
+    /// attested by that.
     function _attest(uint256 pool, uint256 lane, uint256 places) private {
         uint256 key = _key(pool, lane, 0);
         uint256 w = _lanes[key];
         if (w.settled()) revert AlreadySettled();
         if (w.seed() != 0) revert AlreadyDrawn();
-        (, uint256 end, uint256 files) = pools.laneOf(pool, lane);
+        uint256 attested = Codes.gather(w.codes());
+        (uint256 end, uint256 files, uint256 presented) = pools.presentedIn(pool, lane, attested | places);
         if (files == 0) revert NoSuchLane();
         if (files < 16 && block.number <= end) revert LaneOpen(end);
         uint256 last = end + _terms[pool].attestBlocks;
         if (block.number > last) revert AttestationOver(last);
         if (places >> files != 0) revert NoSuchFile();
-        uint256 attested = Codes.gather(w.codes());
+        attested |= presented;
         if (places & ~attested == 0) revert NothingNew();
         attested |= places;
-        uint256 seedBlock = attested + 1 == 1 << files ? block.number + 1 : last + 1;
-        _lanes[key] = w.withTime(seedBlock).withCodes(Codes.spread(attested, Codes.UNDECIDED));
-        emit LaneAttested(pool, lane, attested, seedBlock);
+        w = _attested(pool, end, files, attested, block.number + 1);
+        _lanes[key] = w;
+        emit LaneAttested(pool, lane, attested, w.seedBlock());
     }
 
     /// @dev Last block in which a file of the lane can be attested.

@@ -5,6 +5,7 @@ import {ICourt} from "../interfaces/ICourt.sol";
 import {IParams} from "../interfaces/IParams.sol";
 import {IPools} from "../interfaces/IPools.sol";
 import {ISeats} from "../interfaces/ISeats.sol";
+import {Codes} from "../libraries/Codes.sol";
 import {Epochs} from "../libraries/Epochs.sol";
 import {LaneSlot} from "../libraries/LaneSlot.sol";
 import {SuiteLib} from "../libraries/SuiteLib.sol";
@@ -86,7 +87,7 @@ abstract contract Committees is ICourt {
         view
         returns (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn)
     {
-        uint256 w = _lanes[_key(pool, lane, round)];
+        uint256 w = _word(pool, lane, round);
         drawn = w.seed() != 0;
         if (drawn) {
             seed = bytes32(w.seed());
@@ -102,7 +103,7 @@ abstract contract Committees is ICourt {
 
     /// @inheritdoc ICourt
     function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory r) {
-        uint256 w = _lanes[_key(pool, lane, round)];
+        uint256 w = _word(pool, lane, round);
         Terms memory t = _terms[pool];
         r.settled = w.settled();
         r.codes = w.codes();
@@ -125,6 +126,25 @@ abstract contract Committees is ICourt {
             r.commitUntil = r.drawnAt + t.commitWindow;
             r.revealUntil = r.commitUntil + t.revealWindow;
         }
+    }
+
+    /// @dev The word of a round; for a lane of which nothing is written yet, what the receipts that its files came with
+    /// say. It takes more files until its last block, which is before that seed: once S is known, S is fixed.
+    function _word(uint256 pool, uint256 lane, uint256 round) internal view returns (uint256 w) {
+        w = _lanes[_key(pool, lane, round)];
+        if (w != 0 || round != 0) return w;
+        (uint256 end, uint256 files, uint256 places) = pools.presentedIn(pool, lane, 0);
+        return places == 0 ? 0 : _attested(pool, end, files, places, end + 1);
+    }
+
+    /// @dev The word of an attested lane. S is block `complete` if all files are; else the one after the last chance.
+    function _attested(uint256 pool, uint256 end, uint256 files, uint256 places, uint256 complete)
+        internal
+        view
+        returns (uint256)
+    {
+        uint256 seedBlock = places + 1 == 1 << files ? complete : end + _terms[pool].attestBlocks + 1;
+        return uint256(0).withTime(seedBlock).withCodes(Codes.spread(places, Codes.UNDECIDED));
     }
 
     function _draw(uint256 w, uint256 pool, uint256 lane, uint256 round) internal returns (uint256) {

@@ -6,7 +6,8 @@ import {IVoting} from "./IVoting.sol";
 
 /// @title ICourt
 /// @notice Committees over lanes: attestation, draw, hidden votes, outcome. A lane is judged as far as its files' bytes
-/// were attested, by the pool's service key or a receipt of it, before the block that seeds its draw; the others are late.
+/// were attested, by the pool's service key or a receipt of it, with the submission or later, but before the block that
+/// seeds its draw; the others are late.
 /// It has up to two rounds: round 1 is a fresh committee for files that round 0 left undecided, because it disagreed,
 /// kept silent or was never drawn; what round 1 leaves undecided is void. Whoever is drawn and does not reveal loses
 /// `withheldPenalty` per file at settlement.
@@ -51,24 +52,11 @@ interface ICourt is IVoting {
         bytes32 seed,
         uint256[] seats
     );
-    event VoteCommitted(
-        uint256 indexed pool,
-        uint256 indexed lane,
-        uint256 indexed seat,
-        uint256 round,
-        uint256 member,
-        bytes32 commitment
-    );
-    /// @notice `codes`: sixteen 4-bit codes; `verdictHash`: keccak256 of the voter's verdict document.
-    event VoteRevealed(
-        uint256 indexed pool,
-        uint256 indexed lane,
-        uint256 indexed seat,
-        uint256 round,
-        uint256 member,
-        uint256 codes,
-        bytes32 verdictHash
-    );
+    /// @notice ballot = pool << 64 | lane << 32 | seat << 16 | round << 8 | member.
+    event VoteCommitted(uint256 ballot, bytes32 commitment);
+    /// @notice `ballot`: as above; `codes`: sixteen 4-bit codes; `verdictHash`: keccak256 of the voter's verdict document.
+    /// A member that had not committed did so by that (`vote`).
+    event VoteRevealed(uint256 ballot, uint256 codes, bytes32 verdictHash);
     event LaneSettled(uint256 indexed pool, uint256 indexed lane, uint256 indexed round, uint256 codes);
     /// @notice Round 1 will be seeded by the hash of `seedBlock`.
     event LaneRedrawn(uint256 indexed pool, uint256 indexed lane, uint256 seedBlock);
@@ -141,17 +129,10 @@ interface ICourt is IVoting {
         bytes32 salt
     ) external;
 
-    /// @notice For the last to commit, when all others have: `commit` and `reveal` in one. Nobody can have revealed
-    /// before, so nothing could be copied.
-    function vote(
-        uint256 pool,
-        uint256 lane,
-        uint256 round,
-        uint256 member,
-        uint256 codes,
-        bytes32 verdictHash,
-        bytes32 salt
-    ) external;
+    /// @notice For the last to commit, when all others have: `commit` and `reveal` in one, without a commitment. Nobody
+    /// can have revealed before, so nothing could be copied.
+    function vote(uint256 pool, uint256 lane, uint256 round, uint256 member, uint256 codes, bytes32 verdictHash)
+        external;
 
     /// @notice For the last to reveal: both calls in one, cheaper and a block earlier. Reverts when others are missing.
     function revealAndSettle(

@@ -101,12 +101,15 @@ interface IPools {
     event LimitSet(uint256 indexed pool, address indexed node, uint256 limit);
     /// @notice `removed`: by the owner, for good; otherwise the node left by itself.
     event NodeLeft(uint256 indexed pool, address indexed node, bool removed);
-    /// @notice placed = pool << 128 | sequence << 96 | packed; packed = step << 64 | counter << 40 | units << 16 | rows:
-    /// the same word that `innerHash` binds.
+    /// @notice placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows: the same word that
+    /// `innerHash` binds.
     event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
+    /// @notice The receipt of its upload came with a submission: nobody has to attest it any more.
+    event ReceiptPresented(uint256 pool, uint256 sequence);
     /// @notice Another place to fetch a file from. Only the submission's own node is to be believed.
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
-    /// @notice A file's outcome by its committee (or void, or late). Final at `time` unless disputed.
+    /// @notice A file's outcome by its committee (or void, or late). Final at `time` unless disputed. A fraud code freezes
+    /// the node from now on.
     event FileSettled(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 units, uint256 time
     );
@@ -115,15 +118,16 @@ interface IPools {
     event FileResolved(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 time
     );
-    /// @notice A file that was not accepted is final: its costs are taken and refunded; `slashed` grains left the stake.
+    /// @notice A file that was not accepted is final: its costs are taken and refunded; `slashed` grains left the stake. A
+    /// fraud code ejects the node, for good.
     event FileFinalized(
         uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 slashed
     );
     /// @notice Unvested pay of a slashed node went back to the budget.
     event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
+    /// @notice A held file froze its node, because a first jury calls it a fraud.
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
     event NodeReleased(uint256 indexed pool, address indexed node);
-    event NodeEjected(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code);
     event Claimed(uint256 indexed pool, address indexed node, address indexed operator, uint256 units, uint256 amount);
     event FeePaid(uint256 indexed pool, address indexed to, uint256 paid, uint256 burnt);
 
@@ -198,19 +202,16 @@ interface IPools {
     function claim(uint256 pool, address node, uint256 sequence, bytes32 inner) external returns (uint256 amount);
 
     // ---- Node key
-    /// @notice Submits one file. Its counter is the one that the work was derived from: it must be the account's. (`pool`
-    /// is a uint32 for the low selector: the dispatcher tries selectors in order.)
-    function submit(uint32 pool, Work calldata work) external returns (uint256 sequence);
-    /// @notice Submits up to sixteen files, with consecutive counters.
-    function submitMany(uint256 pool, Work[] calldata works)
-        external
-        returns (uint256 firstSequence, uint256 lastSequence);
+    /// @notice Submits one file. Its counter is the one that the work was derived from: it must be the account's.
+    function submit(Work calldata work) external returns (uint256 sequence);
+    /// @notice Submits up to sixteen files to one pool, with consecutive counters.
+    function submitMany(Work[] calldata works) external returns (uint256 firstSequence, uint256 lastSequence);
     /// @notice Submits a file that the pool's storage took in time: its receipt, at most `receiptWindow` seconds old, must
     /// be no later than whatever else would refuse it: the pool's pause or closing, a newer step that put this one out of
-    /// `maxLag`, the node's leaving or removal (its stake, still locked, then sets its limit).
-    function submitWithReceipt(uint256 pool, Work calldata work, Receipt calldata receipt)
-        external
-        returns (uint256 sequence);
+    /// `maxLag`, the node's leaving or removal (its stake, still locked, then sets its limit). The receipt attests the file
+    /// too: where all of a lane's files came with theirs, the draw needs no other transaction, and its seed is the block
+    /// after the lane's end.
+    function submitWithReceipt(Work calldata work, Receipt calldata receipt) external returns (uint256 sequence);
     /// @notice Says where else a file can be fetched. Emits an event, stores nothing.
     function announceMirror(uint256 pool, uint256 sequence, string calldata uri) external;
 
@@ -260,9 +261,16 @@ interface IPools {
     /// @notice How many files a lane has; until its first one's outcome is known, also the block of its first submission
     /// and the last block in which it takes files: that of the sixteenth when it is full.
     function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files);
+    /// @notice The lane's last block and its files, as `laneOf` has them, and as a bitmap those that came with their
+    /// receipt, until their outcome is known. Where `known` has all of its places, the bitmap ends with the first file
+    /// that came without.
+    function presentedIn(uint256 pool, uint256 lane, uint256 known)
+        external
+        view
+        returns (uint256 end, uint256 files, uint256 places);
     function canaryRootOf(uint256 pool, uint256 step) external view returns (bytes32);
-    /// @notice keccak256(abi.encode(root, fileHash, placed)), placed = pool << 128 | sequence << 96 | packed,
-    /// packed = step << 64 | counter << 40 | units << 16 | rows.
+    /// @notice keccak256(abi.encode(root, fileHash, placed)),
+    /// placed = pool << 128 | sequence << 96 | step << 64 | counter << 40 | units << 16 | rows.
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) external pure returns (bytes32);
     /// @notice First 20 bytes of keccak256(abi.encode(inner, node)).
     function digestOf(bytes32 inner, address node) external pure returns (bytes20);

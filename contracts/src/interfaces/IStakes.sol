@@ -53,8 +53,9 @@ interface IStakes {
     event NodeUnbound(address indexed node, uint256 indexed pool, uint256 releaseAt);
     event NodeFrozen(address indexed node, uint256 frozen);
     event NodeReleased(address indexed node, uint256 frozen);
-    /// @notice `fees` went to the pool (it pays the committee from them), `reward` to Appeals, the rest was burnt. The
-    /// file counts as frozen no more: `frozen` are left. A slashed node without stake is in no pool any more.
+    /// @notice `fees` went to the pool (it pays the committee from them), `reward` to Appeals, a share to the collector, if
+    /// there is one, and the rest is to be burnt. The file counts as frozen no more: `frozen` are left. A slashed node
+    /// without stake is in no pool any more; one that leaves its pool with a rest of stake is unbound (`NodeUnbound`).
     event NodeSlashed(
         address indexed node, uint256 amount, uint256 fees, uint256 reward, uint256 stake, uint256 frozen
     );
@@ -73,6 +74,7 @@ interface IStakes {
     error StakeTooLow(uint256 stake, uint256 needed);
     error InPool(uint256 pool);
     error StakeLocked(uint256 releaseAt, uint256 frozen);
+    error NothingToBurn();
 
     /// @notice Registers `node` under the caller and stakes `amount` (the caller approved it before).
     /// @param expiry Last second at which the consent may be used.
@@ -95,13 +97,17 @@ interface IStakes {
     /// @notice Takes stake out, to the operator. Operator only; see `withdrawable`.
     function withdraw(address node, uint256 amount) external;
 
+    /// @notice Sends what slashes took and nobody gets to where nobody can have it; anyone may call. A grain stays, so that
+    /// the next slash finds the count in use.
+    function burn() external;
+
     // Hooks of Pools.
     function bind(address node, uint256 pool, uint256 minStake) external returns (address operator, uint256 stake);
     function unbind(address node, uint256 releaseAt) external;
     function freeze(address node) external;
     function release(address node) external;
-    /// @notice Takes part of a node's stake: first the fees, then the reward, then the collector's share; the rest is
-    /// burnt. Ends one freeze.
+    /// @notice Takes part of a node's stake: first the fees, then the reward, then the collector's share; the rest waits
+    /// for `burn`. Ends one freeze.
     /// `left` grains are still at stake.
     function slash(address node, Slash calldata s)
         external
@@ -111,6 +117,8 @@ interface IStakes {
     function operatorOf(address node) external view returns (address);
     function stakeOf(address node) external view returns (uint256);
     function withdrawable(address node) external view returns (uint256);
+    /// @notice Grains of this contract that are nobody's stake: taken, and not burnt yet.
+    function unburnt() external view returns (uint256);
     /// @notice The EIP-712 digest that the node key signs.
     function consentDigest(address node, address operator, uint256 expiry) external view returns (bytes32);
 }

@@ -56,6 +56,11 @@ library AccountSlot {
         return (w >> 244) & MAX_COUNT;
     }
 
+    /// @notice Unsettled files, and frozen ones above them: a limit of at most 2^10 on the former allows none of the latter.
+    function underWay(uint256 w) internal pure returns (uint256) {
+        return (w >> 234) & ((1 << 20) - 1);
+    }
+
     function removed(uint256 w) internal pure returns (bool) {
         return w & REMOVED != 0;
     }

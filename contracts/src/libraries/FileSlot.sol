@@ -10,6 +10,8 @@ library FileSlot {
     uint256 internal constant CUMULATIVE = 1 << 252;
     /// The file counts as a frozen one in its node's account.
     uint256 internal constant FROZEN = 1 << 253;
+    /// While it is pending: its node presented the receipt of its upload when it submitted it.
+    uint256 internal constant ATTESTED = 1 << 254;
 
     uint256 internal constant PENDING = 1;
     uint256 internal constant SETTLED = 2;

@@ -2,20 +2,33 @@
 pragma solidity 0.8.37;
 
 /// @title PackedWork
-/// @notice What a node says of its file besides the hashes, in one word: step 32 | counter 24 | units 24 | rows 16,
-/// highest first. A submission carries it; its digest and its event bind it to the file's place.
+/// @notice What a node says of its file besides the hashes, in one word: pool 24 | sequence 32 | step 32 | counter 24 |
+/// units 24 | rows 16, lowest bits last. A submission carries it with a sequence of zero; with the one that the contract
+/// assigns, its digest and its event bind it to the file's place.
 library PackedWork {
-    function pack(uint256 step_, uint256 counter_, uint256 units_, uint256 rows_) internal pure returns (uint256) {
-        return (step_ << 64) | (counter_ << 40) | (units_ << 16) | rows_;
+    function pack(uint256 pool_, uint256 step_, uint256 counter_, uint256 units_, uint256 rows_)
+        internal
+        pure
+        returns (uint256)
+    {
+        return (pool_ << 128) | (step_ << 64) | (counter_ << 40) | (units_ << 16) | rows_;
     }
 
-    /// @notice With the file's place above it: its pool and sequence (`id` = pool << 32 | sequence).
-    function placed(uint256 w, uint256 id) internal pure returns (uint256) {
-        return (id << 96) | w;
+    function placed(uint256 w, uint256 sequence) internal pure returns (uint256) {
+        return w | (sequence << 96);
+    }
+
+    /// @notice Pool and sequence (FileId).
+    function id(uint256 w) internal pure returns (uint256) {
+        return w >> 96;
+    }
+
+    function pool(uint256 w) internal pure returns (uint256) {
+        return w >> 128;
     }
 
     function step(uint256 w) internal pure returns (uint256) {
-        return w >> 64;
+        return (w >> 64) & 0xffffffff;
     }
 
     function counter(uint256 w) internal pure returns (uint256) {

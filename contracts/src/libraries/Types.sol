@@ -69,7 +69,7 @@ struct PoolTerms {
 
 /// @notice What a node says of its file.
 struct Work {
-    /// Step, counter, paid units (output tokens, EOS included) and rollouts of the file (PackedWork).
+    /// Pool, step, counter, paid units (output tokens, EOS included) and rollouts of the file (PackedWork).
     uint256 packed;
     /// Merkle root over the file's rollouts.
     bytes32 root;

@@ -18,9 +18,8 @@ library Voting {
         uint256 revealWindow;
     }
 
-    function checkCommit(Body memory b, uint256 member, bytes32 commitment) internal view {
+    function checkCommit(Body memory b, uint256 member) internal view {
         if (b.committed & (1 << member) != 0) revert IVoting.AlreadyCommitted();
-        if (commitment == 0) revert IVoting.EmptyCommitment();
         uint256 until = b.drawnAt + b.commitWindow;
         if (block.timestamp >= until) revert IVoting.CommitOver(until);
     }

@@ -39,8 +39,8 @@ abstract contract Budgets is PoolBase {
         _desks[pool] = Desk({
             owner: msg.sender,
             seedBlock: 0,
-            unbonding: uint32(unbonding),
             since: 0,
+            unbonding: uint32(unbonding),
             minStake: terms.minStake,
             leverage: terms.leverage,
             challengeWindow: terms.challengeWindow,

@@ -23,31 +23,32 @@ abstract contract Files is Lanes {
     using FileSlot for uint256;
     using PoolSlot for uint256;
 
+    uint256 private constant FRESH = FileSlot.PENDING << 248;
+
     // ---- Submitted
 
     /// @inheritdoc IPools
-    function submit(uint32 pool, Work calldata work) external returns (uint256 sequence) {
+    function submit(Work calldata work) external returns (uint256 sequence) {
+        uint256 pool = PackedWork.pool(work.packed);
         Word storage poolWord = _pools[pool];
         Word storage accountWord = _accounts[_member(pool, msg.sender)];
         uint256 p = poolWord.w;
         uint256 a = accountWord.w;
         _onlyOpen(p);
-        (p, a, sequence) = _place(p, a, a.limit(), p.maxLag(), pool, work);
+        (p, a, sequence) = _place(p, a, a.limit(), p.maxLag(), pool, work, FRESH);
         poolWord.w = p;
         accountWord.w = a;
     }
 
     /// @inheritdoc IPools
-    function submitMany(uint256 pool, Work[] calldata works)
-        external
-        returns (uint256 firstSequence, uint256 lastSequence)
-    {
+    function submitMany(Work[] calldata works) external returns (uint256 firstSequence, uint256 lastSequence) {
         if (works.length == 0 || works.length > 16) revert BadCount();
+        uint256 pool = PackedWork.pool(works[0].packed);
         uint256 p = _pools[pool].w;
         uint256 a = _accounts[_member(pool, msg.sender)].w;
         _onlyOpen(p);
         for (uint256 i = 0; i < works.length; ++i) {
-            (p, a, lastSequence) = _place(p, a, a.limit(), p.maxLag(), pool, works[i]);
+            (p, a, lastSequence) = _place(p, a, a.limit(), p.maxLag(), pool, works[i], FRESH);
             if (i == 0) firstSequence = lastSequence;
         }
         _pools[pool].w = p;
@@ -55,10 +56,8 @@ abstract contract Files is Lanes {
     }
 
     /// @inheritdoc IPools
-    function submitWithReceipt(uint256 pool, Work calldata work, Receipt calldata receipt)
-        external
-        returns (uint256 sequence)
-    {
+    function submitWithReceipt(Work calldata work, Receipt calldata receipt) external returns (uint256 sequence) {
+        uint256 pool = PackedWork.pool(work.packed);
         uint256 p = _pools[pool].w;
         uint256 a = _accounts[_member(pool, msg.sender)].w;
         court.checkReceipt(pool, msg.sender, work.fileHash, receipt);
@@ -66,9 +65,10 @@ abstract contract Files is Lanes {
         uint256 first = block.timestamp - _desks[pool].receiptWindow;
         last = _lastInTime(pool, p, PackedWork.step(work.packed), last);
         if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
-        (p, a, sequence) = _place(p, a, limit, PoolSlot.MAX_STEPS, pool, work);
+        (p, a, sequence) = _place(p, a, limit, PoolSlot.MAX_STEPS, pool, work, FRESH | FileSlot.ATTESTED);
         _pools[pool].w = p;
         _accounts[_member(pool, msg.sender)].w = a;
+        emit ReceiptPresented(pool, sequence);
     }
 
     // ---- Settled
@@ -249,7 +249,6 @@ abstract contract Files is Lanes {
         _accounts[_member(pool, node)].w = a;
         _files[FileId.checked(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
         emit FileSettled(pool, node, sequence, code, units, time);
-        if (flags == FileSlot.FROZEN) emit NodeFrozen(pool, node, block.timestamp);
         // what it will cost cannot leave before it is collected
         if (!Codes.isPaid(code) && code != Codes.VOID) stakes.freeze(node);
         return p;
@@ -286,10 +285,7 @@ abstract contract Files is Lanes {
         if (!member) s.minStake = 0; // whether it stays in another pool is that one's matter
         // the slash before the freeze ends, which would forget since when unvested pay is barred
         bool rejected = Codes.isReject(u.code);
-        if (rejected) {
-            a = a.slashedAt(u.barredAt);
-            emit NodeEjected(pool, node, sequence, u.code);
-        }
+        if (rejected) a = a.slashedAt(u.barredAt);
         if (u.frozen) a = a.frozenLess();
         if (!rejected && u.frozen && a.frozen() == 0) emit NodeReleased(pool, node);
         _accounts[_member(pool, node)].w = a;

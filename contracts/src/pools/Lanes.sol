@@ -25,7 +25,7 @@ abstract contract Lanes is Nodes {
     }
 
     /// @inheritdoc IPools
-    function laneOf(uint256 pool, uint256 lane) external view returns (uint256 start, uint256 end, uint256 files) {
+    function laneOf(uint256 pool, uint256 lane) public view returns (uint256 start, uint256 end, uint256 files) {
         uint256 id = FileId.checked(pool, lane << 4);
         uint256 p = _pools[pool].w;
         files = _filled(p, id);
@@ -38,6 +38,20 @@ abstract contract Lanes is Nodes {
         if (last < end) end = last;
     }
 
+    /// @inheritdoc IPools
+    function presentedIn(uint256 pool, uint256 lane, uint256 known)
+        external
+        view
+        returns (uint256 end, uint256 files, uint256 places)
+    {
+        (, end, files) = laneOf(pool, lane);
+        bool all = known + 1 == 1 << files;
+        for (uint256 place = 0; place < files; ++place) {
+            if (_files[FileId.pack(pool, (lane << 4) | place)] & FileSlot.ATTESTED != 0) places |= 1 << place;
+            else if (all) break;
+        }
+    }
+
     function _onlyOpen(uint256 p) internal pure {
         if (p.status() != uint256(Status.Open)) revert WrongStatus(Status(p.status()));
     }
@@ -48,8 +62,9 @@ abstract contract Lanes is Nodes {
         if (status == uint256(Status.Settled)) revert WrongStatus(Status.Settled);
         if (status != uint256(Status.Open) && _desks[pool].since < last) last = _desks[pool].since;
         uint256 newer = step + p.maxLag() + 1;
+        if (newer >= p.steps()) return last;
         uint256 published = _steps[pool][newer].publishedAt;
-        return published != 0 && published < last ? published : last;
+        return published < last ? published : last;
     }
 
     /// @dev How many places of the lane that begins at `id` are taken. They fill in order, and the pool's word counts
@@ -64,15 +79,20 @@ abstract contract Lanes is Nodes {
     }
 
     /// @dev One file: next place, limits, reservation, storage, event. Returns the words of pool and account to write.
-    function _place(uint256 p, uint256 a, uint256 limit, uint256 maxLag, uint256 pool, Work calldata work)
-        internal
-        returns (uint256, uint256, uint256 sequence)
-    {
+    /// @param fresh Phase and flags of its slot.
+    function _place(
+        uint256 p,
+        uint256 a,
+        uint256 limit,
+        uint256 maxLag,
+        uint256 pool,
+        Work calldata work,
+        uint256 fresh
+    ) internal returns (uint256, uint256, uint256 sequence) {
         uint256 packed = work.packed;
         uint256 units = PackedWork.units(packed);
-        _mayWork(p, a, packed, maxLag);
+        _mayWork(p, a, packed ^ (pool << 128), maxLag);
         unchecked {
-            if (a.unsettled() >= TermsLib.MAX_UNSETTLED) revert TooManyUnsettled(TermsLib.MAX_UNSETTLED);
             if (a.open() + units > limit) {
                 if (limit == 0) revert NotMember();
                 revert OverLimit(a.open() + units, limit);
@@ -90,21 +110,24 @@ abstract contract Lanes is Nodes {
         }
         bytes32 root = work.root;
         bytes32 fileHash = work.fileHash;
-        uint256 id = FileId.pack(pool, sequence);
-        uint256 placed = PackedWork.placed(packed, id);
+        uint256 placed = PackedWork.placed(packed, sequence);
         uint256 digest = _digest(_inner(root, fileHash, placed), msg.sender);
-        _files[id] = FileSlot.pack(digest, units, block.number, 0, FileSlot.PENDING);
+        _files[PackedWork.id(placed)] = FileSlot.pack(digest, units, block.number, 0, 0) | fresh;
         emit WorkSubmitted(msg.sender, placed, root, fileHash);
         return (p, a.submitted(units), sequence);
     }
 
-    /// @dev What a node says of its file, against its account and its pool's steps.
+    /// @dev What a node says of its file, against its account and its pool's steps. `packed` is without the pool: what is
+    /// left above the step, of another pool or a sequence of the node's own, makes it a step that nobody published.
     function _mayWork(uint256 p, uint256 a, uint256 packed, uint256 maxLag) private pure {
         unchecked {
             uint256 counter = PackedWork.counter(packed);
             if (a.counter() != counter) revert CounterMismatch(counter, a.counter());
-            if (a.frozen() != 0) revert NodeIsFrozen();
-            uint256 step = PackedWork.step(packed);
+            if (a.underWay() >= TermsLib.MAX_UNSETTLED) {
+                if (a.frozen() != 0) revert NodeIsFrozen();
+                revert TooManyUnsettled(TermsLib.MAX_UNSETTLED);
+            }
+            uint256 step = packed >> 64;
             // of a step that is not published yet it wraps
             uint256 lag = p.steps() - 1 - step;
             if (lag > maxLag) revert StepOutOfRange(step, a.joinedStep(), p.steps());

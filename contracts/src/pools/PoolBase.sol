@@ -34,10 +34,10 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     struct Desk {
         address owner;
         uint32 seedBlock;
-        uint32 unbonding;
         /// When it became what its status says: open (again), paused, closing.
         uint32 since;
         // next word: what is needed here of the terms
+        uint32 unbonding;
         uint56 minStake;
         uint16 leverage;
         uint32 challengeWindow;
@@ -96,8 +96,9 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
 
     /// @inheritdoc IPools
     function innerHash(uint256 pool, uint256 sequence, FileData calldata file) public pure returns (bytes32) {
-        uint256 packed = PackedWork.pack(file.step, file.counter, file.units, file.rows);
-        return _inner(file.root, file.fileHash, PackedWork.placed(packed, FileId.checked(pool, sequence)));
+        FileId.checked(pool, sequence);
+        uint256 packed = PackedWork.pack(pool, file.step, file.counter, file.units, file.rows);
+        return _inner(file.root, file.fileHash, PackedWork.placed(packed, sequence));
     }
 
     /// @inheritdoc IPools

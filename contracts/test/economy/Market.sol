@@ -232,8 +232,8 @@ abstract contract Market is Planting {
         Work memory work = _work(step, a.counter, d);
         Receipt memory receipt = _receipt(_serviceName(), n, row);
         vm.prank(n);
-        if (paused) sequence = pools.submitWithReceipt(pool, work, receipt);
-        else sequence = pools.submit(uint32(pool), work);
+        if (paused) sequence = pools.submitWithReceipt(work, receipt);
+        else sequence = pools.submit(work);
         files[pool][sequence] = FileData(n, uint24(step), uint24(a.counter), d.units, d.rows, d.root, row);
     }
 

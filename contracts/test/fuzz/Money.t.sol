@@ -88,7 +88,7 @@ contract MoneyTest is Planting {
         uint256 counter = pools.accountOf(pool, node).counter;
         vm.expectRevert(reason);
         vm.prank(node);
-        pools.submit(uint32(pool), _work(0, counter, Draft(keccak256("r"), keccak256("f"), units, 1)));
+        pools.submit(_work(0, counter, Draft(keccak256("r"), keccak256("f"), units, 1)));
     }
 
     // ---- Penalties
@@ -111,7 +111,7 @@ contract MoneyTest is Planting {
         assertEq(STAKE - stakes.stakeOf(node), taken);
         uint256 share = (taken - FEES) / 20;
         assertEq(token.balanceOf(address(this)), share);
-        assertEq(token.balanceOf(SINK), taken - FEES - share);
+        assertEq(_burnt(), taken - FEES - share);
         assertEq(token.balanceOf(address(pools)), BUDGET + FEES);
     }
 
@@ -258,7 +258,7 @@ contract MoneyTest is Planting {
             vm.expectRevert(abi.encodeWithSelector(IPools.ReceiptOutOfTime.selector, clock - 600, last));
         }
         vm.prank(node);
-        pools.submitWithReceipt(pool, _work(0, 0, w), receipt);
+        pools.submitWithReceipt(_work(0, 0, w), receipt);
         assertEq(pools.accountOf(pool, node).counter, fresh ? 1 : 0);
     }
 }

@@ -92,6 +92,11 @@ contract Network is Deployer {
         token.approve(spender, type(uint256).max);
     }
 
+    /// @dev What nobody can have any more, sent off or not yet.
+    function _burnt() internal view returns (uint256) {
+        return token.balanceOf(SINK) + stakes.unburnt();
+    }
+
     // ---- Roles
 
     function _seatOwner(uint256 i) internal pure returns (address) {
@@ -171,8 +176,8 @@ contract Network is Deployer {
         uint16 rows;
     }
 
-    function _work(uint256 step, uint256 counter, Draft memory d) internal pure returns (Work memory) {
-        return Work(PackedWork.pack(step, counter, d.units, d.rows), d.root, d.fileHash);
+    function _work(uint256 step, uint256 counter, Draft memory d) internal view returns (Work memory) {
+        return Work(PackedWork.pack(pool, step, counter, d.units, d.rows), d.root, d.fileHash);
     }
 
     function _submit() internal returns (uint256) {
@@ -186,7 +191,7 @@ contract Network is Deployer {
         Draft memory w =
             Draft({root: keccak256(abi.encode(salt)), fileHash: keccak256(abi.encode(salt)), units: units, rows: 8});
         vm.prank(n);
-        sequence = pools.submit(uint32(pool), _work(step, a.counter, w));
+        sequence = pools.submit(_work(step, a.counter, w));
         files[pool][sequence] = FileData({
             node: n,
             step: uint24(step),

@@ -61,6 +61,8 @@ abstract contract Ledger is Planting {
     uint256 internal escrowOut;
     uint256 internal claimedGrains;
     GhostSlash internal lastSlash;
+    /// Grains that Stakes took and nobody gets, until they are sent off.
+    uint256 internal ghostUnburnt;
     /// The file that a NodeFrozen belongs to.
     uint256 internal lastJudged;
     /// How often each thing was done.
@@ -85,6 +87,7 @@ abstract contract Ledger is Planting {
         address to = address(uint160(uint256(log.topics[2])));
         uint256 amount = abi.decode(log.data, (uint256));
         if (from != address(0)) ghostBalance[from] -= amount;
+        if (from == address(stakes) && to == SINK) ghostUnburnt -= amount;
         ghostBalance[to] += amount;
         if (!_known[to]) {
             _known[to] = true;
@@ -111,11 +114,15 @@ abstract contract Ledger is Planting {
         } else if (t == IStakes.NodeReleased.selector) {
             --ghostStakeFrozen[n];
         } else if (t == IStakes.NodeSlashed.selector) {
-            (uint256 taken, uint256 fees,,,) = abi.decode(log.data, (uint256, uint256, uint256, uint256, uint256));
+            (uint256 taken, uint256 fees, uint256 reward,,) =
+                abi.decode(log.data, (uint256, uint256, uint256, uint256, uint256));
             lastSlash = GhostSlash(ghostStake[n], taken, fees);
             ghostStake[n] -= taken;
             --ghostStakeFrozen[n];
             escrowIn += fees;
+            ghostUnburnt += taken - fees - reward;
+        } else if (t == IStakes.Collected.selector) {
+            ghostUnburnt -= abi.decode(log.data, (uint256));
         }
     }
 
@@ -143,11 +150,9 @@ abstract contract Ledger is Planting {
             _expect(amount == units * _rate(), "paid at another rate");
         } else if (t == IPools.NodeFrozen.selector) {
             GhostFile storage f = ghostFiles[lastJudged];
-            _expect(!f.frozen && f.node == address(uint160(uint256(log.topics[2]))), "frozen for another file");
-            f.frozen = true;
-            GhostAccount storage a = ghostAccounts[f.node];
-            ++a.frozen;
-            if (a.barrier == 0) a.barrier = abi.decode(log.data, (uint256));
+            _expect(f.phase == IPools.Phase.Disputed, "frozen by a file that is not held");
+            _expect(f.node == address(uint160(uint256(log.topics[2]))), "frozen for another file");
+            _freeze(f, abi.decode(log.data, (uint256)));
         } else if (t == IPools.WorkSubmitted.selector) {
             (address n, uint256 placed,,) = abi.decode(log.data, (address, uint256, bytes32, bytes32));
             uint256 sequence = (placed >> 96) & type(uint32).max;
@@ -161,8 +166,8 @@ abstract contract Ledger is Planting {
         GhostFile storage f = ghostFiles[sequence];
         if (t == IPools.FileSettled.selector) {
             (uint256 code,, uint256 time) = abi.decode(log.data, (uint256, uint256, uint256));
-            lastJudged = sequence;
             _settled(f, code, time);
+            if (Codes.isReject(code)) _freeze(f, clock);
         } else if (t == IPools.FileDisputed.selector) {
             f.phase = IPools.Phase.Disputed;
             if (!Codes.isPaid(f.code)) return;
@@ -279,6 +284,14 @@ abstract contract Ledger is Planting {
         escrowOut += amount;
         if (f.code == Codes.UNAVAILABLE && f.phase == IPools.Phase.Settled) ghostFree += _unearned();
         (f.forfeited, f.upTo, f.phase) = (true, 0, IPools.Phase.Final);
+    }
+
+    function _freeze(GhostFile storage f, uint256 time) private {
+        _expect(!f.frozen, "frozen twice");
+        f.frozen = true;
+        GhostAccount storage a = ghostAccounts[f.node];
+        ++a.frozen;
+        if (a.barrier == 0) a.barrier = time;
     }
 
     function _thaw(GhostFile storage f, GhostAccount storage a) private {

@@ -61,7 +61,8 @@ abstract contract MoneyChecks is World {
             require(stakes.nodeOf(stakers[i]).frozen == ghostStakeFrozen[stakers[i]], "a stake's freezes");
             sum += ghostStake[stakers[i]];
         }
-        require(token.balanceOf(address(stakes)) == sum, "stakes");
+        require(stakes.unburnt() == ghostUnburnt, "unburnt");
+        require(token.balanceOf(address(stakes)) == sum + ghostUnburnt, "stakes");
         sum = 0;
         for (uint256 i = 1; i <= seats.opened(); ++i) {
             sum += ghostSeats[i].bond;

@@ -5,6 +5,7 @@ import {IAppeals} from "../../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../../src/interfaces/ICanaries.sol";
 import {ICourt} from "../../src/interfaces/ICourt.sol";
 import {IJuries} from "../../src/interfaces/IJuries.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
 import {ISeats} from "../../src/interfaces/ISeats.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
 import {Ledger} from "./Ledger.sol";
@@ -73,6 +74,7 @@ abstract contract Register is Ledger {
         for (uint256 i = 0; i < logs.length; ++i) {
             address from = logs[i].emitter;
             if (from == address(token)) _foldToken(logs[i]);
+            else if (logs[i].topics[0] == IPools.ReceiptPresented.selector) _foldReceipt(logs[i]);
             else if (from == address(pools)) _foldPools(logs[i]);
             else if (from == address(stakes)) _foldStakes(logs[i]);
             else if (from == address(seats)) _foldSeats(logs[i], uint256(logs[i].topics[1]));
@@ -115,8 +117,30 @@ abstract contract Register is Ledger {
         }
     }
 
+    function _foldVote(uint256 ballot, bool revealed) private {
+        if (ballot >> 64 != pool) return;
+        uint256 lane = (ballot >> 32) & type(uint32).max;
+        GhostRound storage r = ghostRounds[(lane << 1) | ((ballot >> 8) & 255)];
+        uint256 member = ballot & 255;
+        _expect(r.seats[member] == (ballot >> 16) & 65_535, "a vote names another seat");
+        r.committed |= 1 << member;
+        if (revealed) r.revealed |= 1 << member;
+    }
+
+    /// @dev A file's receipt came with it.
+    function _foldReceipt(Vm.Log memory log) private {
+        (uint256 ofPool, uint256 sequence) = abi.decode(log.data, (uint256, uint256));
+        if (ofPool != pool) return;
+        GhostRound storage r = ghostRounds[(sequence >> 4) << 1];
+        _expect(r.seats.length == 0, "work came into a drawn lane");
+        r.codes = Codes.set(r.codes, sequence & 15, Codes.UNDECIDED);
+    }
+
     function _foldCourt(Vm.Log memory log) private {
         bytes32 t = log.topics[0];
+        if (t == ICourt.VoteCommitted.selector || t == ICourt.VoteRevealed.selector) {
+            return _foldVote(uint256(bytes32(log.data)), t == ICourt.VoteRevealed.selector);
+        }
         if (t == ICourt.ServiceSet.selector || uint256(log.topics[1]) != pool) return;
         uint256 lane = uint256(log.topics[2]);
         if (t == ICourt.LaneAttested.selector) {
@@ -126,12 +150,6 @@ abstract contract Register is Ledger {
             uint256 key = (lane << 1) | uint256(log.topics[3]);
             (,, ghostRounds[key].seats) = abi.decode(log.data, (uint256, bytes32, uint256[]));
             rounds.push(key);
-        } else if (t == ICourt.VoteCommitted.selector) {
-            (uint256 round, uint256 member,) = abi.decode(log.data, (uint256, uint256, bytes32));
-            ghostRounds[(lane << 1) | round].committed |= 1 << member;
-        } else if (t == ICourt.VoteRevealed.selector) {
-            (uint256 round, uint256 member,,) = abi.decode(log.data, (uint256, uint256, uint256, bytes32));
-            ghostRounds[(lane << 1) | round].revealed |= 1 << member;
         } else if (t == ICourt.LaneSettled.selector) {
             GhostRound storage r = ghostRounds[(lane << 1) | uint256(log.topics[3])];
             _expect(!r.settled, "a round settled twice");

@@ -33,7 +33,7 @@ abstract contract WorkHandler is World {
         Draft memory w = Draft(keccak256(abi.encode(salt)), keccak256(abi.encode(salt)), 1_000, 8);
         Receipt memory receipt = _receipt(n, w.fileHash, clock - age);
         vm.prank(n);
-        try pools.submitWithReceipt(pool, _work(step, a.counter, w), receipt) returns (uint256 sequence) {
+        try pools.submitWithReceipt(_work(step, a.counter, w), receipt) returns (uint256 sequence) {
             files[pool][sequence] = FileData(n, uint24(step), uint24(a.counter), 1_000, 8, w.root, w.fileHash);
             _expect(a.frozen == 0 && !a.slashed, "a frozen node's work was taken");
             _reach(a.limit == 0 ? "submit after leaving" : "submit with receipt");
@@ -120,6 +120,13 @@ abstract contract WorkHandler is World {
         stakes.deposit(n, amount);
         if (pools.accountOf(pool, n).limit != 0) pools.refresh(pool, n);
         _reach("deposit");
+    }
+
+    function burn() external acts {
+        if (stakes.unburnt() < 2) return;
+        stakes.burn();
+        _expect(stakes.unburnt() == 1, "what was taken was not burnt");
+        _reach("burn");
     }
 
     function withdraw(uint256 who) external acts {
