@@ -109,9 +109,8 @@ class TimedPool:
         yield self._event("Pools", "WorkSubmitted", node=node, placed=placed, root=sha, fileHash=sha)
         old = number - DECIDED_AFTER
         if old >= 0:
-            node = self.addresses[first + old % leased]
-            done = {"sequence": old, "code": int(Code.ACCEPT), "units": 100, "time": int(time.time())}
-            yield self._event("Pools", "FileSettled", pool=POOL, node=node, **done)
+            done = {"file": POOL << 32 | old, "code": int(Code.ACCEPT), "time": int(time.time())}
+            yield self._event("Pools", "FileSettled", **done)
 
     def _event(self, contract: str, name: str, **args: Any) -> Event:
         return Event(self.head, bytes(32), "0x" + "00" * 32, 0, contract, name, args, int(time.time()))

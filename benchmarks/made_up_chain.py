@@ -150,10 +150,8 @@ def _work(
         yield _log("Pools", "WorkSubmitted", plain=(node, placed, seed, _digest(sequence, seed)))
     for sequence in range(parent.settled, settled):
         code = Code.ACCEPT if seed[sequence % 32] & 7 else Code.MALFORMED
-        units = _units(sequence)
-        node = address(10_000 + sequence % nodes)
-        yield _log("Pools", "FileSettled", 1, node, sequence, plain=(int(code), units, 1_000_000))
-        yield _log("MusterToken", "Transfer", address(3), address(5000), plain=(10 * units,))
+        yield _log("Pools", "FileSettled", plain=(1 << 32 | sequence, int(code), 1_000_000))
+        yield _log("MusterToken", "Transfer", address(3), address(5000), plain=(10 * _units(sequence),))
 
 
 def _units(sequence: int) -> int:

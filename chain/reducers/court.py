@@ -32,13 +32,17 @@ def _lane_attested(state: State, event: Event) -> None:
 
 @on("Court", "CommitteeDrawn")
 def _committee_drawn(state: State, event: Event) -> None:
-    terms = state.pools[event.args["pool"]].terms
-    _drawn(round_of(state, event), event, terms.commitWindow, terms.revealWindow)
+    drawn: int = event.args["drawn"]
+    terms = state.pools[event.args["which"] >> 64].terms
+    judging = _round(state, event.args["which"])
+    judging.seed = (drawn & 0xFFFFFFFFFFFFFFFF).to_bytes(32, "big")
+    judging.seats = tuple(seat for shift in range(64, 144, 16) if (seat := drawn >> shift & 0xFFFF))
+    _begin(judging, event, terms.commitWindow, terms.revealWindow)
 
 
-def _drawn(panel: Panel, event: Event, commit_window: int, reveal_window: int) -> None:
-    panel.seed_block, panel.seed = event.args["seedBlock"], event.args["seed"]
-    panel.seats, panel.drawn_time = tuple(event.args["seats"]), event.timestamp
+def _begin(panel: Panel, event: Event, commit_window: int, reveal_window: int) -> None:
+    """The votes of a body that was just drawn."""
+    panel.seed_block, panel.drawn_time = event.args["seedBlock"], event.timestamp
     panel.commit_until = event.timestamp + commit_window
     panel.reveal_until = panel.commit_until + reveal_window
 
@@ -46,8 +50,11 @@ def _drawn(panel: Panel, event: Event, commit_window: int, reveal_window: int) -
 def _ballot(state: State, event: Event) -> tuple[Round, int]:
     """The round and the member of a vote."""
     ballot: int = event.args["ballot"]
-    lane = state.lanes[ballot >> 64, ballot >> 32 & 0xFFFFFFFF]
-    return lane.rounds[ballot >> 8 & 0xFF], ballot & 0xFF
+    return _round(state, ballot), ballot & 0xFF
+
+
+def _round(state: State, which: int) -> Round:
+    return state.lanes[which >> 64, which >> 32 & 0xFFFFFFFF].rounds[which >> 8 & 0xFF]
 
 
 @on("Court", "VoteCommitted")
@@ -65,7 +72,7 @@ def _vote_revealed(state: State, event: Event) -> None:
 
 @on("Court", "LaneSettled")
 def _lane_settled(state: State, event: Event) -> None:
-    done = round_of(state, event)
+    done = _round(state, event.args["which"])
     done.settled, done.settled_time, done.codes = True, event.timestamp, event.args["codes"]
 
 
@@ -110,7 +117,8 @@ def _jury_summoned(state: State, event: Event) -> None:
 def _jury_drawn(state: State, event: Event) -> None:
     trial = state.trials[event.args["trial"]]
     terms = state.pools[trial.pool].terms
-    _drawn(trial, event, terms.juryCommitWindow, terms.juryRevealWindow)
+    trial.seed, trial.seats = event.args["seed"], tuple(event.args["seats"])
+    _begin(trial, event, terms.juryCommitWindow, terms.juryRevealWindow)
 
 
 @on("Juries", "JurorCommitted")

@@ -111,9 +111,15 @@ def _work_submitted(state: State, event: Event) -> None:
     _fix_seed(lane, pool)
 
 
+def _file(state: State, event: Event) -> Submission:
+    """Of an event that names pool and sequence in one word."""
+    file: int = event.args["file"]
+    return state.submissions[file >> 32, file & 0xFFFFFFFF]
+
+
 @on("Pools", "ReceiptPresented")
 def _receipt_presented(state: State, event: Event) -> None:
-    sub = submission_of(state, event)
+    sub = _file(state, event)
     lane = state.lane_of(sub)
     lane.attested |= 1 << sub.place
     _fix_seed(lane, state.pools[sub.pool])
@@ -138,7 +144,8 @@ def _mirror_announced(state: State, event: Event) -> None:
 @on("Pools", "FileSettled")
 def _file_settled(state: State, event: Event) -> None:
     a = event.args
-    sub, account = submission_of(state, event), account_of(state, event)
+    sub = _file(state, event)
+    account = state.accounts[sub.pool, sub.node]
     sub.code = sub.votes_code = a["code"]
     sub.decided_block, sub.decided_time, sub.final_time = event.block, event.timestamp, a["time"]
     account.units_pending -= sub.units
@@ -178,17 +185,17 @@ def _file_resolved(state: State, event: Event) -> None:
 @on("Pools", "FileFinalized")
 def _file_finalized(state: State, event: Event) -> None:
     a = event.args
-    sub = submission_of(state, event)
+    sub = _file(state, event)
     sub.code, sub.finalized, sub.slashed = a["code"], True, a["slashed"]
-    amount, fees = state.pending_slashes.pop(a["node"], (0, 0))
-    state.pools[a["pool"]].from_stakes += fees
-    account = account_of(state, event)
+    amount, fees = state.pending_slashes.pop(sub.node, (0, 0))
+    state.pools[sub.pool].from_stakes += fees
+    account = state.accounts[sub.pool, sub.node]
     account.slashed += amount
     if Code(sub.code).is_reject:
         _eject(account, sub)
     thaw(account, sub)
     if amount:
-        slash(state, event, "node", a["node"], a["code"], amount)
+        slash(state, event, "node", sub.node, sub.code, amount, (sub.pool, sub.sequence))
 
 
 def _eject(account: Account, sub: Submission) -> None:
@@ -217,7 +224,7 @@ def _claimed(state: State, event: Event) -> None:
     account.units_spent += a["units"]
     account.paid += a["amount"]
     state.pools[a["pool"]].claimed += a["amount"]
-    pay(state, event, "claim", a["operator"], a["pool"], a["amount"], a["node"], a["units"])
+    pay(state, event, "claim", account.operator, a["pool"], a["amount"], a["node"], a["units"])
 
 
 @on("Pools", "FeePaid")

@@ -107,13 +107,13 @@ contract Court is Attestations {
         uint256 key = _key(pool, lane, round);
         uint256 w = _word(pool, lane, round);
         if (w.settled()) revert AlreadySettled();
-        Terms memory t = _terms[pool];
+        Terms storage t = _terms[pool];
         _checkSettleable(w, t, pool, lane, round);
         uint256[] memory votes;
         if (w.seed() != 0) votes = _votes(w, key, t.committee);
         uint256 codes = Tally.lane(votes, w.codes(), t.committee, round == 0 ? Codes.UNDECIDED : Codes.VOID);
         _lanes[key] = w.withCodes(codes).withTime(block.timestamp) | LaneSlot.SETTLED;
-        emit LaneSettled(pool, lane, round, codes);
+        emit LaneSettled(_which(pool, lane, round), codes);
         if (round == 0) _redraw(pool, lane, key, codes);
         if (w.seed() != 0) _blame(w, pool, lane, round, votes, codes);
         pools.settleLane(pool, lane, round, codes, t.challengeWindow, files);
@@ -124,7 +124,7 @@ contract Court is Attestations {
         uint256 key = _key(pool, lane, round);
         uint256 w = _lanes[key];
         if (!w.settled()) revert NotSettled();
-        Terms memory t = _terms[pool];
+        Terms storage t = _terms[pool];
         if (w.seed() == 0 || member >= t.committee) revert NotDrawn();
         if (w.closed() & (1 << member) != 0) revert AlreadyClosed();
         uint256 until = w.settledAt() + t.challengeWindow;
@@ -228,14 +228,14 @@ contract Court is Attestations {
         pure
         returns (uint256)
     {
-        return (pool << 64) | (lane << 32) | (w.member(member) << 16) | (round << 8) | member;
+        return _which(pool, lane, round) | (w.member(member) << 16) | member;
     }
 
     // ---- Settling
 
     /// @dev A drawn round once its votes can be counted. One that was not drawn once it can be drawn no more, for the next
     /// committee; or, when nothing of it was attested, once nothing can be.
-    function _checkSettleable(uint256 w, Terms memory t, uint256 pool, uint256 lane, uint256 round) private view {
+    function _checkSettleable(uint256 w, Terms storage t, uint256 pool, uint256 lane, uint256 round) private view {
         if (w.seed() != 0) {
             uint256 until = Voting.countableFrom(_body(w, t));
             if (block.timestamp < until) revert NotSettleable(until);
@@ -294,7 +294,7 @@ contract Court is Attestations {
 
     // ---- Helpers
 
-    function _body(uint256 w, Terms memory t) private pure returns (Voting.Body memory) {
+    function _body(uint256 w, Terms storage t) private view returns (Voting.Body memory) {
         return Voting.Body(t.committee, w.committed(), w.revealed(), w.drawnAt(), t.commitWindow, t.revealWindow);
     }
 

@@ -18,9 +18,9 @@ contract EventsTest is Planting {
         _acceptAll();
         FileRef[] memory refs = _refs(0);
         vm.expectEmit(address(court));
-        emit ICourt.LaneSettled(pool, 0, 0, Codes.ACCEPT);
+        emit ICourt.LaneSettled(pool << 64, Codes.ACCEPT);
         vm.expectEmit(address(pools));
-        emit IPools.FileSettled(pool, node, s, Codes.ACCEPT, 1_000, clock + 3600);
+        emit IPools.FileSettled((pool << 32) | s, Codes.ACCEPT, clock + 3600);
         court.settle(pool, 0, 0, refs);
     }
 
@@ -104,6 +104,26 @@ contract EventsTest is Planting {
         pools.createPool(defaultTerms(), 5e9);
     }
 
+    /// Who votes in one call is announced once, with its seat.
+    function test_votesInOneCallAreAnnouncedAsRevealed() public {
+        _submit();
+        _draw(0, 0);
+        (uint256[] memory members, address[] memory voters,,) = court.committeeOf(pool, 0, 0);
+        _commit(0, 0, 0, _all(1));
+        bytes32 hash = court.ballotHash(pool, 0, 0, voters[1], 1, keccak256("verdict"), keccak256("salt"));
+        vm.expectEmit(address(court));
+        emit ICourt.VoteCommitted((pool << 64) | (members[1] << 16) | 1, hash);
+        vm.prank(voters[1]);
+        court.commit(pool, 0, 0, 1, hash);
+        vm.recordLogs();
+        vm.prank(voters[2]);
+        court.vote(pool, 0, 0, 2, 7, keccak256("verdict"));
+        Vm.Log[] memory logs = vm.getRecordedLogs();
+        assertEq(logs.length, 1);
+        assertEq(logs[0].topics[0], ICourt.VoteRevealed.selector);
+        assertEq(logs[0].data, abi.encode((pool << 64) | (members[2] << 16) | 2, 7, keccak256("verdict")));
+    }
+
     function test_feesAreAnnouncedPaidAndBurnt() public {
         _submit();
         _vote(0, 0, _three(_all(1), _all(1), _all(3)));
@@ -123,8 +143,9 @@ contract EventsTest is Planting {
         uint256 seedBlock = court.roundOf(pool, 0, 0).seedBlock;
         _blocks(seedBlock + 1 - height);
         (uint256[] memory members,, bytes32 seed,) = court.committeeOf(pool, 0, 0);
+        uint256 drawn = uint256(seed) | (members[0] << 64) | (members[1] << 80) | (members[2] << 96);
         vm.expectEmit(address(court));
-        emit ICourt.CommitteeDrawn(pool, 0, 0, seedBlock, seed, members);
+        emit ICourt.CommitteeDrawn(pool << 64, seedBlock, drawn);
         court.draw(pool, 0, 0);
         _acceptAll();
         court.settle(pool, 0, 0, _refs(0));

@@ -205,7 +205,7 @@ contract PresentedTest is Network {
 
     function test_presentedReceiptsAreAnnounced() public {
         vm.expectEmit(address(pools));
-        emit IPools.ReceiptPresented(pool, 0);
+        emit IPools.ReceiptPresented(pool << 32);
         _present();
     }
 }

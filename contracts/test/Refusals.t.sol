@@ -369,7 +369,7 @@ contract RefusalsTest is Planting {
         _no(owner, p, abi.encodeCall(pools.resumePool, (pool)), IPools.WrongStatus.selector);
         _yes(owner, p, abi.encodeCall(pools.pausePool, (pool)));
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), IPools.WrongStatus.selector);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), IPools.WrongStatus.selector);
         _no(stranger, p, abi.encodeCall(pools.join, (pool, stranger)), IPools.WrongStatus.selector);
         _yes(owner, p, abi.encodeCall(pools.publishStep, (pool, 1, 0, 0)));
         _yes(owner, p, abi.encodeCall(pools.resumePool, (pool)));
@@ -425,26 +425,26 @@ contract RefusalsTest is Planting {
     function test_poolWork() public {
         address p = address(pools);
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        _no(stranger, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), IPools.NotMember.selector);
+        _no(stranger, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), IPools.NotMember.selector);
         bytes memory reason = abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0);
-        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 1, w))), reason);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 1, w))), reason);
         reason = abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1);
-        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(1, 0, w))), reason);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(1, 0, w))), reason);
         w.units = 0;
         reason = abi.encodeWithSelector(IPools.BadUnits.selector, 0, 100_000);
-        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), reason);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), reason);
         w.units = 100_001;
         reason = abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000);
-        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), reason);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), reason);
         w.units = 1;
         w.rows = 0;
-        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(0, 0, w))), IPools.BadRows.selector);
-        _no(node, p, abi.encodeCall(pools.submitMany, (pool, new Work[](0))), IPools.BadCount.selector);
-        _no(node, p, abi.encodeCall(pools.submitMany, (pool, new Work[](17))), IPools.BadCount.selector);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), IPools.BadRows.selector);
+        _no(node, p, abi.encodeCall(pools.submitMany, (new Work[](0))), IPools.BadCount.selector);
+        _no(node, p, abi.encodeCall(pools.submitMany, (new Work[](17))), IPools.BadCount.selector);
         w.rows = 1;
         Work[] memory many = new Work[](3);
         (many[0], many[1], many[2]) = (_work(0, 0, w), _work(0, 1, w), _work(0, 2, w));
-        _yes(node, p, abi.encodeCall(pools.submitMany, (pool, many)));
+        _yes(node, p, abi.encodeCall(pools.submitMany, (many)));
         assertEq(pools.accountOf(pool, node).counter, 3);
         (uint256 start, uint256 end, uint256 count) = pools.laneOf(pool, 0);
         assertEq(end, height + 2);
@@ -456,10 +456,10 @@ contract RefusalsTest is Planting {
         for (uint256 i = 0; i < 4; ++i) {
             _step();
         }
-        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(1, 4, w))), IPools.StepOutOfRange.selector);
-        uint256 far = type(uint192).max; // the most that its word holds
-        _no(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(far, 4, w))), IPools.StepOutOfRange.selector);
-        _yes(node, p, abi.encodeCall(pools.submit, (uint32(pool), _work(2, 4, w))));
+        _no(node, p, abi.encodeCall(pools.submit, (_work(1, 4, w))), IPools.StepOutOfRange.selector);
+        uint256 far = type(uint64).max; // the most that its word holds
+        _no(node, p, abi.encodeCall(pools.submit, (_work(far, 4, w))), IPools.StepOutOfRange.selector);
+        _yes(node, p, abi.encodeCall(pools.submit, (_work(2, 4, w))));
         _yes(node, p, abi.encodeCall(pools.announceMirror, (pool, 17, "https://mirror")));
         assertEq(court.termsOf(pool).rate, 1e6);
         assertEq(pools.canaryRootOf(pool, 0), bytes32(0));
@@ -506,12 +506,7 @@ contract RefusalsTest is Planting {
         uint256 s = _submit();
         _voteAll(0, 3);
         Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
-        _no(
-            node,
-            address(pools),
-            abi.encodeCall(pools.submit, (uint32(pool), _work(0, 1, w))),
-            IPools.NodeIsFrozen.selector
-        );
+        _no(node, address(pools), abi.encodeCall(pools.submit, (_work(0, 1, w))), IPools.NodeIsFrozen.selector);
         FileRef memory ref = _ref(s);
         _no(stranger, address(pools), abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.NotYet.selector);
     }

@@ -51,7 +51,7 @@ def life(chain: ScriptedChain) -> Iterable[None]:
         yield
     chain.emit("MusterToken", "Transfer", **{"from": NODE.address, "to": CHEAT.address, "value": 3})
     yield
-    chain.emit("Court", "CommitteeDrawn", pool=1, lane=0, round=0, seedBlock=9, seed=b"s" * 32, seats=[1])
+    chain.emit("Court", "CommitteeDrawn", which=1 << 64, seedBlock=9, drawn=1 << 64 | 5)
     yield
     chain.emit("Court", "VoteCommitted", ballot=1 << 64 | 1 << 16, commitment=b"c" * 32)
     yield

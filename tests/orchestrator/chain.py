@@ -117,11 +117,9 @@ class ScriptedChain:
 
     def settle(self, key: LocalAccount, sequence: int, code: Code, units: int = 100) -> None:
         time = 1001 + self.head + (WINDOW if code is not Code.VOID else 0)
-        place = {"pool": 1, "node": key.address, "sequence": sequence}
-        self.emit("Pools", "FileSettled", **place, code=int(code), units=units, time=time)
+        self.emit("Pools", "FileSettled", file=1 << 32 | sequence, code=int(code), time=time)
 
     def finalize(self, key: LocalAccount, sequence: int, code: Code, taken: int, fees: int) -> None:
-        place = {"pool": 1, "node": key.address, "sequence": sequence}
         if taken:
             self.emit(
                 "Stakes",
@@ -133,12 +131,10 @@ class ScriptedChain:
                 stake=5000 - taken,
                 frozen=0,
             )
-        self.emit("Pools", "FileFinalized", **place, code=int(code), slashed=taken)
+        self.emit("Pools", "FileFinalized", file=1 << 32 | sequence, code=int(code), slashed=taken)
 
     def claim(self, key: LocalAccount, units: int) -> None:
-        self.emit(
-            "Pools", "Claimed", pool=1, node=key.address, operator=OWNER.address, units=units, amount=units * RATE
-        )
+        self.emit("Pools", "Claimed", pool=1, node=key.address, units=units, amount=units * RATE)
 
     def fee(self, key: LocalAccount, paid: int, burnt: int) -> None:
         self.emit("Pools", "FeePaid", pool=1, to=key.address, paid=paid, burnt=burnt)

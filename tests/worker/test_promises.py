@@ -8,7 +8,7 @@ import pytest
 
 from chain.contracts.pools import WorkItem
 from chain.errors import ContractError
-from chain.records import Status
+from chain.records import Status, Submission
 from protocol.api.work import HeartbeatRequest
 from protocol.receipts import UploadReceipt
 from protocol.verdict import Code
@@ -20,7 +20,7 @@ from tests.worker.test_daemon import ScriptedService, WorkerWorld
 from worker.collaborators import WorkerCollaborators
 from worker.daemon import EXIT_OK, EXIT_REFUSED
 from worker.journal import Journal
-from worker.receipts import ReceiptKeeper
+from worker.receipts import ReceiptKeeper, worth_presenting
 
 
 @pytest.fixture
@@ -47,10 +47,61 @@ def paid(world: WorkerWorld, sequence: int) -> int:
     return game.suite.pools.claim(hint).send()
 
 
-def test_a_worker_presents_its_receipt_to_a_chain_whose_service_is_silent_and_is_paid(world: WorkerWorld) -> None:
+def beside_a_friend(world: WorkerWorld, files: int = 1) -> list[Submission]:
+    """The worker's files in a lane that waits for the service anyway: a friend's is in it, without a receipt."""
+    friend = world.game.node()[1]
+    step = world.game.publish()
+    world.game.submit(friend, step, work("a friend's"))
+    assert world.start(ScriptedService(files=files)).run() == EXIT_OK
+    return world.submissions[1:]
+
+
+def test_a_worker_brings_its_receipt_where_lanes_hold_few_files(world: WorkerWorld) -> None:
+    """The service never attests anything."""
     game = world.game
     assert world.start(ScriptedService(files=1)).run() == EXIT_OK
     (file,) = world.submissions
+    lane = game.state.lane_of(file)
+    assert (lane.attested, lane.round.seed_block) == (1, lane.last_block + 1)
+    seen = game.suite.court.read("roundOf", game.pool, lane.lane, 0)
+    assert seen["seedBlock"] == lane.round.seed_block
+    assert paid(world, file.sequence) == file.units * RATE
+
+
+def test_a_lane_that_waits_for_the_service_anyway_is_left_to_it(world: WorkerWorld) -> None:
+    (file,) = beside_a_friend(world)
+    assert (file.place, world.game.state.lane_of(file).attested) == (1, 0)
+
+
+def test_a_file_whose_receipt_is_not_taken_is_submitted_without_it(world: WorkerWorld) -> None:
+    """The service's clock is ahead of the chain's."""
+    game = world.game
+    service = ScriptedService(files=1)
+    worker = world.start(service)
+    service.receipt = lambda sha256: game.receipt(world.account.address, sha256, game.suite.client.now() + 10)
+    assert worker.run() == EXIT_OK
+    (file,) = world.submissions
+    assert game.state.lane_of(file).attested == 0
+
+
+@pytest.mark.parametrize(("files", "worth"), [(0, True), (4, True), (5, False), (16, False)])
+def test_receipts_are_worth_their_gas_where_the_last_lane_held_few_files(
+    world: WorkerWorld, files: int, worth: bool
+) -> None:
+    game = world.game
+    friend = game.node()[1]
+    step = game.publish()
+    items = [work(f"{i}").as_tuple(game.pool, step, i) for i in range(files)]
+    if items:
+        game.deployed.suite(friend).pools.call("submitMany", items).send()
+        assert not worth_presenting(game.state, game.pool) or files == 16, "it waits for the service"
+        game.mine_to(game.state.lanes[game.pool, 0].last_block)
+    assert worth_presenting(game.state, game.pool) == worth
+
+
+def test_a_worker_presents_its_receipt_to_a_chain_whose_service_is_silent_and_is_paid(world: WorkerWorld) -> None:
+    game = world.game
+    (file,) = beside_a_friend(world)
     lane = game.state.lane_of(file)
     game.mine_to(lane.last_block + 1)
     again = keeper(world)
@@ -58,19 +109,14 @@ def test_a_worker_presents_its_receipt_to_a_chain_whose_service_is_silent_and_is
     assert game.state.lane_of(file).attested == 0, "the service has half of the time for itself"
     game.mine_to(lane.last_block + 2)
     again.once()
-    assert game.state.lane_of(file).attested == 1
+    assert game.state.lane_of(file).attested == 0b10
     assert paid(world, file.sequence) == file.units * RATE
 
 
 def test_what_the_service_leaves_out_on_purpose_is_attested_by_its_receipt(world: WorkerWorld) -> None:
     game = world.game
-    friend = game.node()[1]
-    step = game.publish()
-    assert world.start(ScriptedService(files=1)).run() == EXIT_OK
-    (file,) = world.submissions
-    other = game.submit(friend, step, work("a friend's"))
-    assert (file.place, other.place) == (0, 1)
-    game.attest(0, 0b10)
+    (file,) = beside_a_friend(world)
+    game.attest(0, 0b01)
     game.mine_to(game.state.lane_of(file).last_block + 2)
     keeper(world).once()
     assert game.state.lane_of(file).attested == 0b11
@@ -79,13 +125,13 @@ def test_what_the_service_leaves_out_on_purpose_is_attested_by_its_receipt(world
 
 def test_one_receipt_that_the_chain_refuses_does_not_hold_up_another(world: WorkerWorld) -> None:
     game = world.game
-    assert world.start(ScriptedService(files=2)).run() == EXIT_OK
+    beside_a_friend(world, files=2)
     journal = Journal(world.folder / "journal")
     last = journal.all()[-1]
     journal.change(last, receipt=game.receipt(world.account.address, bytes(32), game.suite.client.now()))
     game.mine_to(game.state.lanes[game.pool, 0].last_block + 2)
     keeper(world).once()
-    assert game.state.lanes[game.pool, 0].attested == 0b01
+    assert game.state.lanes[game.pool, 0].attested == 0b010
 
 
 def close(game: Game) -> None:
@@ -151,12 +197,11 @@ def test_without_an_earlier_receipt_the_same_act_refuses_it(world: WorkerWorld, 
 def test_a_worker_of_a_closed_pool_stays_until_its_files_are_attested(world: WorkerWorld) -> None:
     """The service is silent: nobody else has the receipt."""
     game = world.game
-    assert world.start(ScriptedService(files=1)).run() == EXIT_OK
-    (file,) = world.submissions
+    (file,) = beside_a_friend(world)
     close(game)
     game.mine_to(game.state.lane_of(file).last_block + 2)
     assert world.start(ScriptedService(files=9)).run() == EXIT_OK
-    assert game.state.lane_of(file).attested == 1
+    assert game.state.lane_of(file).attested == 0b10
 
 
 def test_receipts_of_the_key_before_the_last_rotation_count_for_a_while(world: WorkerWorld) -> None:

@@ -104,7 +104,7 @@ abstract contract Committees is ICourt {
     /// @inheritdoc ICourt
     function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory r) {
         uint256 w = _word(pool, lane, round);
-        Terms memory t = _terms[pool];
+        Terms storage t = _terms[pool];
         r.settled = w.settled();
         r.codes = w.codes();
         if (w.seed() == 0) {
@@ -153,7 +153,7 @@ abstract contract Committees is ICourt {
         for (uint256 i = 0; i < members.length; ++i) {
             w = w.withMember(i, members[i]);
         }
-        emit CommitteeDrawn(pool, lane, round, seedBlock, seed, members);
+        emit CommitteeDrawn(_which(pool, lane, round), seedBlock, w.drawn());
         return w;
     }
 
@@ -163,7 +163,7 @@ abstract contract Committees is ICourt {
         view
         returns (uint256[] memory members, bytes32 seed, uint256 seedBlock)
     {
-        Terms memory t = _terms[pool];
+        Terms storage t = _terms[pool];
         if (w == 0) revert NoSuchLane();
         uint256 base = w.seedBlock();
         seedBlock = Epochs.effective(base, epochBlocks, block.number);
@@ -193,6 +193,11 @@ abstract contract Committees is ICourt {
         for (uint256 i = 0; i < size; ++i) {
             members[i] = w.member(i);
         }
+    }
+
+    /// @dev A round in the events; a vote's has its seat and member besides.
+    function _which(uint256 pool, uint256 lane, uint256 round) internal pure returns (uint256) {
+        return (pool << 64) | (lane << 32) | (round << 8);
     }
 
     function _key(uint256 pool, uint256 lane, uint256 round) internal pure returns (uint256) {

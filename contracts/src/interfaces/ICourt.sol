@@ -44,20 +44,15 @@ interface ICourt is IVoting {
     event ServiceAnnounced(uint256 indexed pool, string url);
     /// @notice `places`: bit for bit the files of the lane attested so far; `seedBlock`: S, as that fixes it now.
     event LaneAttested(uint256 indexed pool, uint256 indexed lane, uint256 places, uint256 seedBlock);
-    event CommitteeDrawn(
-        uint256 indexed pool,
-        uint256 indexed lane,
-        uint256 indexed round,
-        uint256 seedBlock,
-        bytes32 seed,
-        uint256[] seats
-    );
+    /// @notice which = pool << 64 | lane << 32 | round << 8; drawn: seed 64 | up to five seats of 16, lowest first.
+    event CommitteeDrawn(uint256 which, uint256 seedBlock, uint256 drawn);
     /// @notice ballot = pool << 64 | lane << 32 | seat << 16 | round << 8 | member.
     event VoteCommitted(uint256 ballot, bytes32 commitment);
     /// @notice `ballot`: as above; `codes`: sixteen 4-bit codes; `verdictHash`: keccak256 of the voter's verdict document.
     /// A member that had not committed did so by that (`vote`).
     event VoteRevealed(uint256 ballot, uint256 codes, bytes32 verdictHash);
-    event LaneSettled(uint256 indexed pool, uint256 indexed lane, uint256 indexed round, uint256 codes);
+    /// @notice `which`: as above.
+    event LaneSettled(uint256 which, uint256 codes);
     /// @notice Round 1 will be seeded by the hash of `seedBlock`.
     event LaneRedrawn(uint256 indexed pool, uint256 indexed lane, uint256 seedBlock);
     event OutcomeSet(uint256 indexed pool, uint256 indexed lane, uint256 place, uint256 round, uint256 code);

@@ -105,14 +105,13 @@ interface IPools {
     /// `innerHash` binds.
     event WorkSubmitted(address node, uint256 placed, bytes32 root, bytes32 fileHash);
     /// @notice The receipt of its upload came with a submission: nobody has to attest it any more.
-    event ReceiptPresented(uint256 pool, uint256 sequence);
+    /// file = pool << 32 | sequence, here and below.
+    event ReceiptPresented(uint256 file);
     /// @notice Another place to fetch a file from. Only the submission's own node is to be believed.
     event MirrorAnnounced(uint256 indexed pool, uint256 indexed sequence, address indexed sender, string uri);
     /// @notice A file's outcome by its committee (or void, or late). Final at `time` unless disputed. A fraud code freezes
     /// the node from now on.
-    event FileSettled(
-        uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 units, uint256 time
-    );
+    event FileSettled(uint256 file, uint256 code, uint256 time);
     event FileDisputed(uint256 indexed pool, address indexed node, uint256 indexed sequence);
     /// @notice A jury or canary replaced or confirmed an outcome. `time`: accepted work can be claimed from then on.
     event FileResolved(
@@ -120,15 +119,14 @@ interface IPools {
     );
     /// @notice A file that was not accepted is final: its costs are taken and refunded; `slashed` grains left the stake. A
     /// fraud code ejects the node, for good.
-    event FileFinalized(
-        uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 code, uint256 slashed
-    );
+    event FileFinalized(uint256 file, uint256 code, uint256 slashed);
     /// @notice Unvested pay of a slashed node went back to the budget.
     event FileForfeited(uint256 indexed pool, address indexed node, uint256 indexed sequence, uint256 amount);
     /// @notice A held file froze its node, because a first jury calls it a fraud.
     event NodeFrozen(uint256 indexed pool, address indexed node, uint256 frozenAt);
     event NodeReleased(uint256 indexed pool, address indexed node);
-    event Claimed(uint256 indexed pool, address indexed node, address indexed operator, uint256 units, uint256 amount);
+    /// @notice A node's operator was paid for `units`.
+    event Claimed(uint256 pool, address node, uint256 units, uint256 amount);
     event FeePaid(uint256 indexed pool, address indexed to, uint256 paid, uint256 burnt);
 
     error NoSuchPool();

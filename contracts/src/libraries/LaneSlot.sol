@@ -18,6 +18,11 @@ library LaneSlot {
         return (w >> (64 + (index << 4))) & 0xffff;
     }
 
+    /// @notice Seed and members.
+    function drawn(uint256 w) internal pure returns (uint256) {
+        return w & ((1 << 144) - 1);
+    }
+
     /// @notice Before the draw: the block whose hash seeds it; 0 while that is not fixed.
     function seedBlock(uint256 w) internal pure returns (uint256) {
         return (w >> 144) & 0xffffffff;

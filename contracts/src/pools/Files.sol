@@ -68,7 +68,7 @@ abstract contract Files is Lanes {
         (p, a, sequence) = _place(p, a, limit, PoolSlot.MAX_STEPS, pool, work, FRESH | FileSlot.ATTESTED);
         _pools[pool].w = p;
         _accounts[_member(pool, msg.sender)].w = a;
-        emit ReceiptPresented(pool, sequence);
+        emit ReceiptPresented(FileId.pack(pool, sequence));
     }
 
     // ---- Settled
@@ -162,7 +162,7 @@ abstract contract Files is Lanes {
         _files[FileId.checked(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
         if (Codes.isPaid(code)) {
             _refundFees(pool, code);
-            emit FileFinalized(pool, file.node, sequence, code, 0);
+            emit FileFinalized(FileId.pack(pool, sequence), code, 0);
         } else {
             if (code != Codes.LATE) time -= _desks[pool].challengeWindow;
             bool frozen = f & FileSlot.FROZEN != 0;
@@ -187,7 +187,7 @@ abstract contract Files is Lanes {
         _accounts[_member(pool, node)].w = a.withSpent(f.amount());
         amount = units * _pools[pool].w.rate();
         address operator = stakes.operatorOf(node);
-        emit Claimed(pool, node, operator, units, amount);
+        emit Claimed(pool, node, units, amount);
         token.safeTransfer(operator, amount);
     }
 
@@ -248,7 +248,7 @@ abstract contract Files is Lanes {
         if (code == Codes.VOID || code == Codes.LATE) p = _credit(p, Charging.refund(code, units, p));
         _accounts[_member(pool, node)].w = a;
         _files[FileId.checked(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
-        emit FileSettled(pool, node, sequence, code, units, time);
+        emit FileSettled(FileId.pack(pool, sequence), code, time);
         // what it will cost cannot leave before it is collected
         if (!Codes.isPaid(code) && code != Codes.VOID) stakes.freeze(node);
         return p;
@@ -303,7 +303,7 @@ abstract contract Files is Lanes {
         }
         // The budget's word is read again: the token may have called back.
         _pools[pool].w = _credit(_pools[pool].w, back);
-        emit FileFinalized(pool, node, sequence, u.code, taken);
+        emit FileFinalized(FileId.pack(pool, sequence), u.code, taken);
     }
 
     function _order(uint256 pool, uint256 p, Charging.Unpaid memory u) private view returns (IStakes.Slash memory s) {

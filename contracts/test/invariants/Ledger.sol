@@ -142,8 +142,8 @@ abstract contract Ledger is Planting {
             escrowOut += amount;
             ghostFree -= amount;
         } else if (t == IPools.Claimed.selector) {
-            (uint256 units, uint256 amount) = abi.decode(log.data, (uint256, uint256));
-            GhostAccount storage a = ghostAccounts[address(uint160(uint256(log.topics[2])))];
+            (, address n, uint256 units, uint256 amount) = abi.decode(log.data, (uint256, address, uint256, uint256));
+            GhostAccount storage a = ghostAccounts[n];
             a.claimed += units;
             a.spent += units;
             claimedGrains += amount;
@@ -157,6 +157,8 @@ abstract contract Ledger is Planting {
             (address n, uint256 placed,,) = abi.decode(log.data, (address, uint256, bytes32, bytes32));
             uint256 sequence = (placed >> 96) & type(uint32).max;
             _submitted(ghostFiles[sequence], sequence, n, placed & ((1 << 96) - 1));
+        } else if (t == IPools.FileSettled.selector || t == IPools.FileFinalized.selector) {
+            _foldFile(log, t, uint256(bytes32(log.data)) & type(uint32).max);
         } else if (log.topics.length == 4) {
             _foldFile(log, t, uint256(log.topics[3]));
         }
@@ -165,7 +167,7 @@ abstract contract Ledger is Planting {
     function _foldFile(Vm.Log memory log, bytes32 t, uint256 sequence) private {
         GhostFile storage f = ghostFiles[sequence];
         if (t == IPools.FileSettled.selector) {
-            (uint256 code,, uint256 time) = abi.decode(log.data, (uint256, uint256, uint256));
+            (, uint256 code, uint256 time) = abi.decode(log.data, (uint256, uint256, uint256));
             _settled(f, code, time);
             if (Codes.isReject(code)) _freeze(f, clock);
         } else if (t == IPools.FileDisputed.selector) {
@@ -177,7 +179,7 @@ abstract contract Ledger is Planting {
             (uint256 code, uint256 time) = abi.decode(log.data, (uint256, uint256));
             _resolved(f, code, time);
         } else if (t == IPools.FileFinalized.selector) {
-            (uint256 code, uint256 taken) = abi.decode(log.data, (uint256, uint256));
+            (, uint256 code, uint256 taken) = abi.decode(log.data, (uint256, uint256, uint256));
             _finalized(f, code, taken);
         } else if (t == IPools.FileForfeited.selector) {
             _forfeited(f, abi.decode(log.data, (uint256)));

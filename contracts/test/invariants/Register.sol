@@ -117,10 +117,31 @@ abstract contract Register is Ledger {
         }
     }
 
+    /// @dev The key of a round that an event names, or of a vote's.
+    function _keyOf(uint256 which) private pure returns (uint256) {
+        return (((which >> 32) & type(uint32).max) << 1) | ((which >> 8) & 255);
+    }
+
+    function _foldDraw(uint256 which, uint256 members) private {
+        if (which >> 64 != pool) return;
+        GhostRound storage r = ghostRounds[_keyOf(which)];
+        for (; members != 0; members >>= 16) {
+            r.seats.push(members & 65_535);
+        }
+        rounds.push(_keyOf(which));
+    }
+
+    function _foldSettled(uint256 which, uint256 codes) private {
+        if (which >> 64 != pool) return;
+        GhostRound storage r = ghostRounds[_keyOf(which)];
+        _expect(!r.settled, "a round settled twice");
+        r.settled = true;
+        r.codes = r.first = codes;
+    }
+
     function _foldVote(uint256 ballot, bool revealed) private {
         if (ballot >> 64 != pool) return;
-        uint256 lane = (ballot >> 32) & type(uint32).max;
-        GhostRound storage r = ghostRounds[(lane << 1) | ((ballot >> 8) & 255)];
+        GhostRound storage r = ghostRounds[_keyOf(ballot)];
         uint256 member = ballot & 255;
         _expect(r.seats[member] == (ballot >> 16) & 65_535, "a vote names another seat");
         r.committed |= 1 << member;
@@ -129,8 +150,8 @@ abstract contract Register is Ledger {
 
     /// @dev A file's receipt came with it.
     function _foldReceipt(Vm.Log memory log) private {
-        (uint256 ofPool, uint256 sequence) = abi.decode(log.data, (uint256, uint256));
-        if (ofPool != pool) return;
+        uint256 sequence = uint256(bytes32(log.data)) ^ (pool << 32);
+        if (sequence >> 32 != 0) return;
         GhostRound storage r = ghostRounds[(sequence >> 4) << 1];
         _expect(r.seats.length == 0, "work came into a drawn lane");
         r.codes = Codes.set(r.codes, sequence & 15, Codes.UNDECIDED);
@@ -141,20 +162,19 @@ abstract contract Register is Ledger {
         if (t == ICourt.VoteCommitted.selector || t == ICourt.VoteRevealed.selector) {
             return _foldVote(uint256(bytes32(log.data)), t == ICourt.VoteRevealed.selector);
         }
+        if (t == ICourt.CommitteeDrawn.selector) {
+            (uint256 which,, uint256 drawn) = abi.decode(log.data, (uint256, uint256, uint256));
+            return _foldDraw(which, drawn >> 64);
+        }
+        if (t == ICourt.LaneSettled.selector) {
+            (uint256 which, uint256 codes) = abi.decode(log.data, (uint256, uint256));
+            return _foldSettled(which, codes);
+        }
         if (t == ICourt.ServiceSet.selector || uint256(log.topics[1]) != pool) return;
         uint256 lane = uint256(log.topics[2]);
         if (t == ICourt.LaneAttested.selector) {
             (uint256 places,) = abi.decode(log.data, (uint256, uint256));
             ghostRounds[lane << 1].codes = Codes.spread(places, Codes.UNDECIDED);
-        } else if (t == ICourt.CommitteeDrawn.selector) {
-            uint256 key = (lane << 1) | uint256(log.topics[3]);
-            (,, ghostRounds[key].seats) = abi.decode(log.data, (uint256, bytes32, uint256[]));
-            rounds.push(key);
-        } else if (t == ICourt.LaneSettled.selector) {
-            GhostRound storage r = ghostRounds[(lane << 1) | uint256(log.topics[3])];
-            _expect(!r.settled, "a round settled twice");
-            r.settled = true;
-            r.codes = r.first = abi.decode(log.data, (uint256));
         } else if (t == ICourt.LaneRedrawn.selector) {
             uint256 open = ghostRounds[lane << 1].codes;
             for (uint256 i = 0; i < 16; ++i) {
