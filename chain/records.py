@@ -177,8 +177,7 @@ class Account:
 
 
 def pack_work(pool: int, step: int, counter: int, units: int, rows: int) -> int:
-    """The word that says of a file what its hashes do not: what is submitted, and, with its place, what the chain
-    binds."""
+    """The word that says of a file what its hashes do not: what is submitted and, with its place, what is bound."""
     return pool << 128 | step << 64 | counter << 40 | units << 16 | rows
 
 
