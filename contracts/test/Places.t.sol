@@ -25,6 +25,8 @@ contract PlacesTest is Network {
 
     function test_workGoesToThePoolThatItNames() public {
         uint256 other = _createPool(defaultTerms());
+        vm.prank(owner);
+        pools.publishStep(other, 0, keccak256("manifest"), bytes32(0));
         Work memory work = _work(0, 0, _draft());
         work.packed = PackedWork.pack(other, 0, 0, 1_000, 8);
         _refused(work, abi.encodeWithSelector(IPools.NotMember.selector));

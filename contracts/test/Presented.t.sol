@@ -5,7 +5,7 @@ import {ICourt} from "../src/interfaces/ICourt.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {IVoting} from "../src/interfaces/IVoting.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, Receipt, Work} from "../src/libraries/Types.sol";
+import {FileData, FileRef, Receipt, Work} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
 /// @notice A receipt that comes with a submission attests its file: bytes before randomness holds as when the service
@@ -164,8 +164,9 @@ contract PresentedTest is Network {
         vm.expectRevert(abi.encodeWithSelector(IVoting.SeedNotMined.selector, end + D + 1));
         court.draw(pool, 0, 0);
         _serviceAttests(1, abi.encodeWithSelector(ICourt.AttestationOver.selector, end + D));
+        FileRef[] memory refs = _refs(0);
         vm.expectRevert(abi.encodeWithSelector(ICourt.NotSettleable.selector, end + D + 1 + 64 + 1));
-        court.settle(pool, 0, 0, _refs(0));
+        court.settle(pool, 0, 0, refs);
         _blocks(1);
         _voteAll(0, Codes.ACCEPT);
         assertEq(_code(late), Codes.LATE);

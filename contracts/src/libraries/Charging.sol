@@ -47,8 +47,10 @@ library Charging {
     /// @notice What of the reservation nobody is paid. A late or void file's is free at settlement, any other's once the
     /// outcome is final.
     function refund(uint256 code, uint256 units, uint256 pool) internal pure returns (uint256) {
-        uint256 pay = Codes.isPaid(code) ? 0 : units * pool.rate();
-        return pay + pool.committee() * (pool.fee() - share(code, pool.fee()));
+        unchecked {
+            uint256 pay = Codes.isPaid(code) ? 0 : units * pool.rate(); // 24 + 32 bits
+            return pay + pool.committee() * (pool.fee() - share(code, pool.fee())); // 4 + 32, and no share above the fee
+        }
     }
 
     /// @notice What of the committee's fees the node's stake pays back to the budget: all for work that was not worth

@@ -38,7 +38,7 @@ contract Crowd is CommitteeHandler, BenchHandler, SeatHandler, OwnerHandler, Mon
             this.seatLeaves.selector,
             this.seatWithdraws.selector,
             this.seatWithdraws.selector,
-            this.seatWithdraws.selector,
+            this.burn.selector,
             this.topUp.selector,
             this.rotate.selector,
             this.step.selector,
