@@ -30,7 +30,7 @@ class Play:
         self.moves = {
             self.submit: 12,
             self.vote: 14,
-            self.attest: 4,
+            self.attest: 6,
             self.present_receipt: 2,
             self.settle_nothing: 1,
             self.pause_or_resume: 2,
@@ -73,7 +73,7 @@ class Play:
     def submit(self) -> None:
         step = self.game.state.pools[self.game.pool].step
         node, item = self.node()[1], work(str(self.random.random()), self.random.randint(1, 3000))
-        ago = self.random.choice([None, 0, 5, 50])
+        ago = self.random.choice([None, None, None, 0, 5, 50])
         receipt = (
             None if ago is None else self.game.receipt(node.address, item.sha256, self.game.suite.client.now() - ago)
         )
@@ -187,7 +187,7 @@ class Play:
 def test_random_play(deployed: Deployed, tmp_path: Path, seed: int) -> None:
     game = begin(deployed, tmp_path)
     play = Play(game, seed)
-    for turn in range(150):
+    for turn in range(240):
         play.step()
         if turn % 15 == 14:
             compare(game)
