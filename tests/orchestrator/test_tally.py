@@ -35,11 +35,11 @@ def perform(chain: ScriptedChain, act: str, given: int, told: list[int | None]) 
         del told[-given:]
         chain.sequence = sum(one is not None for one in told)
     elif act in ("settle", "finalize") and files:
-        place = {"pool": 1, "node": NODE.address, "sequence": files[-1 - given % len(files)]}
+        file = 1 << 32 | files[-1 - given % len(files)]
         if act == "settle":
-            chain.emit("Pools", "FileSettled", **place, code=given, units=100, time=2000)
+            chain.emit("Pools", "FileSettled", file=file, code=given, time=2000)
         else:
-            chain.emit("Pools", "FileFinalized", **place, code=given, slashed=0)
+            chain.emit("Pools", "FileFinalized", file=file, code=given, slashed=0)
         told.append(None)
 
 
