@@ -185,6 +185,7 @@ def test_a_sink_that_never_returns_does_not_hold_up_the_end() -> None:
     made.start()
     made.write({"step": 1})
     made.close(patience=0.1)
+    assert sink.taken == [], "it is still stuck, and the end did not wait for it"
     sink.gate.set()
 
 
