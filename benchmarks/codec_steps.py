@@ -10,37 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.rollouts import save_random
-from benchmarks.trainer_mix import Mix
+from benchmarks.trainer_mix import Mix, save_small_llama
 from protocol.files import write_atomic
-from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 
 VOCABULARY = 4096
 Weights = dict[str, np.ndarray]
 """Tensors by name; bf16 as uint16."""
-
-
-def save_model(folder: Path) -> None:
-    """A Llama of 25.7 million random weights, embeddings tied, with a tokenizer of bytes."""
-    import torch
-    from transformers import LlamaConfig
-
-    config: Any = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=512,
-        intermediate_size=1408,
-        num_hidden_layers=8,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=1,
-        pad_token_id=0,
-    )
-    save_random(config, folder, torch.float32)
-    save_byte_tokenizer(folder, ())
 
 
 def record(folder: Path, method: str, rate: float, steps: int) -> None:
@@ -55,7 +31,8 @@ def record(folder: Path, method: str, rate: float, steps: int) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     set_threads(1)
-    save_model(folder / "model")
+    # 25.7 million parameters
+    save_small_llama(folder / "model", VOCABULARY, heads=8, kv_heads=4, intermediate=1408)
     chosen = (MuonConfig if method == "muon" else AdamWConfig)(learning_rate=rate)
     optimizer = OptimizerConfig(method=chosen, schedule=ScheduleConfig(decay_share=0.0))
     config = TrainConfig(steps=steps, optimizer=optimizer)

@@ -39,18 +39,21 @@ class Mix:
         return tuple(dice.randrange(3, self.vocabulary) for _ in range(count))
 
 
-def save_small_llama(folder: Path, vocabulary: int) -> None:
-    """Random weights in SmolLM2-135M's proportions, scaled to 19 million parameters, with a tokenizer of bytes."""
+def save_small_llama(
+    folder: Path, vocabulary: int, heads: int = 6, kv_heads: int = 2, intermediate: int = 1024
+) -> None:
+    """A Llama of random weights, 64 dimensions a head, embeddings tied, with a tokenizer of bytes. By default in
+    SmolLM2-135M's proportions, scaled to 19 million parameters."""
     import torch
     from transformers import LlamaConfig
 
     config: Any = LlamaConfig(
         vocab_size=vocabulary,
-        hidden_size=384,
-        intermediate_size=1024,
+        hidden_size=64 * heads,
+        intermediate_size=intermediate,
         num_hidden_layers=8,
-        num_attention_heads=6,
-        num_key_value_heads=2,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         bos_token_id=None,
