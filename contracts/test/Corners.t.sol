@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ICourt} from "../src/interfaces/ICourt.sol";
 import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
+import {IVoting} from "../src/interfaces/IVoting.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileRef, PoolTerms} from "../src/libraries/Types.sol";
+import {FileRef, PoolTerms, Work} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
 /// @notice Rare paths: limits of packed fields, outcomes that change late, the last reveal that settles.
@@ -53,6 +55,130 @@ contract CornersTest is Planting {
         }
         assertEq(seats.seatOf(jurors[4]).bond, BOND - 1e9);
         assertEq(seats.seatOf(jurors[0]).bond, BOND);
+    }
+
+    /// An opened canary ends the dispute: who was silent on its jury owes nothing.
+    function test_jurorOfAnEndedDisputeOwesNothing() public {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.REJECT_WEIGHTS, 1, 0);
+        _openCanary(s);
+        uint256 silent = juries.seatsOf(trial)[1];
+        juries.closeJuror(trial, 1);
+        assertEq(seats.seatOf(silent).bond, BOND);
+    }
+
+    /// Pay that vests after a reject was settled stays barred, as from the settlement, when a jury confirms it.
+    function test_confirmedRejectBarsFromItsSettlement() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 settledAt = clock;
+        _juryVotes(_dispute(operator, s), Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        assertEq(pools.accountOf(pool, node).barrier, settledAt);
+    }
+
+    function test_malformedFileFreezesNobody() public {
+        _submit();
+        _voteAll(0, Codes.MALFORMED);
+        assertEq(pools.accountOf(pool, node).frozen, 0);
+        assertEq(stakes.nodeOf(node).frozen, 1); // the penalty's, until it is taken
+    }
+
+    /// Only that file's outcome moves.
+    function test_verdictChangesOneFileOfItsLane() public {
+        _submit();
+        uint256 s = _submit();
+        _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
+        assertEq(court.roundOf(pool, 0, 0).codes, 0x101 | (Codes.DISPUTED << 4));
+        _conclude(s);
+        assertEq(court.roundOf(pool, 0, 0).codes, 0x101 | (Codes.REJECT_WEIGHTS << 4));
+    }
+
+    /// Nobody has a duty in a round that had no committee.
+    function test_roundWithoutCommitteeHasNoMemberToClose() public {
+        _submit();
+        _blocks(2 + 32 + 1);
+        court.settle(pool, 0, 0, _refs(0));
+        _passWindow();
+        vm.expectRevert(IVoting.NotDrawn.selector);
+        court.closeMember(pool, 0, 0, 0);
+    }
+
+    function test_laneThatNobodyBeganCannotSettle() public {
+        FileRef[] memory none = new FileRef[](0);
+        vm.expectRevert(ICourt.NoSuchLane.selector);
+        court.settle(pool, 7, 0, none);
+    }
+
+    /// Who joins before the seed of the only step is known works for it.
+    function test_nodeThatJoinsBeforeASeedHasItsProblems() public {
+        uint256 fresh = _createPool(defaultTerms());
+        vm.prank(owner);
+        pools.publishStep(fresh, 0, keccak256("manifest"), bytes32(0));
+        address early = _register(operator, "early", STAKE);
+        address late = _register(operator, "late", STAKE);
+        vm.prank(operator);
+        pools.join(fresh, early);
+        assertEq(pools.accountOf(fresh, early).joinedStep, 0);
+        _blocks(2);
+        vm.prank(operator);
+        pools.join(fresh, late);
+        assertEq(pools.accountOf(fresh, late).joinedStep, 1);
+    }
+
+    function test_digestHasTwentyBytesOfItsHash() public {
+        bytes32 inner = keccak256("inner");
+        assertEq(pools.digestOf(inner, node), bytes20(keccak256(abi.encode(inner, node))));
+    }
+
+    function test_submissionsOfOneCallSayTheirSequences() public {
+        Work[] memory works = new Work[](3);
+        for (uint256 i = 0; i < 3; ++i) {
+            works[i] = _work(0, i, Draft(bytes32(i + 1), bytes32(i + 1), 10, 8));
+        }
+        _submit();
+        for (uint256 i = 0; i < 3; ++i) {
+            works[i].packed += uint256(1) << 40; // the counter after the first file's
+        }
+        vm.prank(node);
+        (uint256 first, uint256 last) = pools.submitMany(works);
+        assertEq(first, 1);
+        assertEq(last, 3);
+    }
+
+    /// A second jury without majority blames nobody of it, whatever the outcome in the end.
+    function test_juryWithoutMajorityIsNotJudgedByTheOutcome() public {
+        _openSeats(30);
+        _nextEpoch();
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _moveTo(t);
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        vm.prank(stranger);
+        appeals.appeal(pool, s);
+        _juryVotes(appeals.disputeOf(pool, s).appealTrial, Codes.ACCEPT, 3, 0);
+        _conclude(s);
+        uint256 trial = appeals.disputeOf(pool, s).appealTrial;
+        _juryVotes(trial, Codes.ACCEPT, 3, 0);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        uint256[] memory jurors = juries.seatsOf(trial);
+        for (uint256 i = 0; i < 4; ++i) {
+            juries.closeJuror(trial, i);
+        }
+        assertEq(seats.seatOf(jurors[0]).bond, BOND);
+        assertEq(seats.seatOf(jurors[3]).bond, BOND - 2e9); // silent
     }
 
     function test_packedFieldsEnd() public {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IAppeals} from "../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../src/interfaces/ICanaries.sol";
 import {ICourt} from "../src/interfaces/ICourt.sol";
 import {IJuries} from "../src/interfaces/IJuries.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
+import {ISeats} from "../src/interfaces/ISeats.sol";
+import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, FileRef} from "../src/libraries/Types.sol";
+import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 import {Vm} from "@prb/test/Vm.sol";
 
@@ -122,6 +125,81 @@ contract EventsTest is Planting {
         assertEq(logs.length, 1);
         assertEq(logs[0].topics[0], ICourt.VoteRevealed.selector);
         assertEq(logs[0].data, abi.encode((pool << 64) | (members[2] << 16) | 2, 7, keccak256("verdict")));
+    }
+
+    /// Without a second jury there is no time for an appeal.
+    function test_verdictSaysUntilWhenAnAppealMayCome() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _juryVotes(_dispute(stranger, s), Codes.ACCEPT);
+        FileData memory f = files[pool][s];
+        vm.expectEmit(address(appeals));
+        emit IAppeals.VerdictReached(pool, s, Codes.ACCEPT, clock);
+        appeals.conclude(pool, s, f);
+    }
+
+    /// A jury that finds a rejected file malformed frees its node, and says so.
+    function test_nodeThatAJuryFreesIsAnnounced() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        assertEq(pools.accountOf(pool, node).frozen, 1);
+        _juryVotes(_dispute(operator, s), Codes.MALFORMED);
+        FileData memory f = files[pool][s];
+        vm.expectEmit(address(pools));
+        emit IPools.NodeReleased(pool, node);
+        appeals.conclude(pool, s, f);
+        assertEq(pools.accountOf(pool, node).frozen, 0);
+    }
+
+    /// A seat that has left does not leave again when a penalty takes its bond: it unbonds when it would have.
+    function test_seatThatLeftLeavesOnce() public {
+        _submit();
+        _draw(0, 0);
+        uint256 gone = court.roundOf(pool, 0, 0).seats[0];
+        vm.prank(_seatOwner(gone));
+        seats.leaveSeat(gone);
+        uint256 left = seats.currentEpoch();
+        _nextEpoch();
+        vm.recordLogs();
+        vm.prank(address(court));
+        seats.penalise(gone, BOND, address(this));
+        Vm.Log[] memory logs = vm.getRecordedLogs();
+        for (uint256 i = 0; i < logs.length; ++i) {
+            assertTrue(logs[i].topics[0] != ISeats.SeatLeft.selector);
+        }
+        assertEq(seats.seatOf(gone).bond, 0);
+        assertEq(seats.seatOf(gone).leftEpoch, left);
+    }
+
+    function test_membershipsAreAnnounced() public {
+        address other = _register(operator, "other node", STAKE);
+        uint256 limit = pools.accountOf(pool, node).limit;
+        vm.expectEmit(address(pools));
+        emit IPools.NodeJoined(pool, other, operator, 1, limit);
+        vm.prank(operator);
+        pools.join(pool, other);
+        vm.expectEmit(address(stakes));
+        emit IStakes.NodeUnbound(other, pool, clock + pools.poolOf(pool).unbonding);
+        vm.prank(operator);
+        pools.leavePool(pool, other);
+    }
+
+    function test_appealIsAnnounced() public {
+        _openSeats(7);
+        _nextEpoch();
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _moveTo(t);
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.ACCEPT);
+        _conclude(s);
+        uint256 deposit = appeals.depositOf(pool, 1);
+        vm.expectEmit(address(appeals));
+        emit IAppeals.Appealed(pool, s, stranger, trial + 1, deposit);
+        vm.prank(stranger);
+        appeals.appeal(pool, s);
     }
 
     function test_feesAreAnnouncedPaidAndBurnt() public {
