@@ -27,7 +27,7 @@ from protocol.files import write_atomic
 
 SOURCE = "SmolLM2-135M-Instruct, dequantised from Q4_1"
 RISE = 0.35
-CALIBRATION_FILES = 16
+CALIBRATION_FILES = 32
 
 
 def model_folder(home: Path, packages: Path) -> Path:

@@ -59,7 +59,7 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
             async_level=1,
             optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=2.5e-5)),
         ),
-        evaluation=EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=128),)),
+        evaluation=EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=256),)),
     )
 
 
