@@ -15,7 +15,7 @@ contract CanaryConsentTest is Planting {
 
     /// Only the canonical form in 65 bytes: no high s, no compact form, no parity in the place of v, nothing appended.
     function test_anotherFormOfTheCarriersSignatureIsNoConsent() public {
-        uint256 s = _plant();
+        uint256 s = _submitPlanted();
         _voteAll(s / 16, Codes.ACCEPT);
         FileData memory f = files[pool][s];
         bytes32 digest = canaries.consentDigest(canaries.leafOf(_opening(f).salt, pool, f.step, node, f.counter));
@@ -33,7 +33,7 @@ contract CanaryConsentTest is Planting {
     /// What nobody could fetch and nobody accepted needs no jury: the budget gets back the pay alone, and no fee is left
     /// over or missing.
     function test_canaryThatCouldNotBeFetchedLeavesNothingBehind() public {
-        uint256 s = _plant();
+        uint256 s = _submitPlanted();
         _voteAll(s / 16, Codes.UNAVAILABLE);
         uint256 before = token.balanceOf(owner) + 100_000e9;
         _openCanary(s);
@@ -56,7 +56,7 @@ contract CanaryConsentTest is Planting {
 
     /// A file is opened once, also where no jury had to judge it.
     function test_openedCanaryIsNotOpenedAgain() public {
-        uint256 s = _plant();
+        uint256 s = _submitPlanted();
         _voteAll(s / 16, Codes.REJECT_WEIGHTS);
         _openCanary(s);
         FileData memory f = files[pool][s];
@@ -114,16 +114,9 @@ contract CanaryConsentTest is Planting {
         _openSeats(7); // as many as such a pool needs: 18
         _nextEpoch();
         _moveTo(t);
-        s = _plant();
+        s = _submitPlanted();
         _voteAll(s / 16, Codes.ACCEPT);
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
-    }
-
-    function _plant() private returns (uint256) {
-        address[] memory who = new address[](1);
-        who[0] = node;
-        _plantStep(who);
-        return _submit();
     }
 
     function _refuses(FileData memory f, uint256 s, bytes memory consent) private {

@@ -12,13 +12,6 @@ contract FindingsTest is Planting {
     uint256 internal constant PAY = 1_000 * 1e6;
     uint256 internal constant LEAST_BOND = 800e9;
 
-    function _plant() private returns (uint256 sequence) {
-        address[] memory who = new address[](1);
-        who[0] = node;
-        _plantStep(who);
-        sequence = _submit();
-    }
-
     function _refusesToOpen(uint256 sequence) private {
         FileData memory f = files[pool][sequence];
         ICanaries.Planted memory p = _opening(f);
@@ -32,7 +25,7 @@ contract FindingsTest is Planting {
     /// A committee of the owner's friends says that it cannot get an honest worker's file, which its receipt keeps paid:
     /// the owner cannot open it as a canary. (It could, and the pay went back.)
     function test_noCanaryTakesAReceiptsPay() public {
-        uint256 sequence = _plant();
+        uint256 sequence = _submitPlanted();
         _voteAll(sequence / 16, Codes.UNAVAILABLE);
         _refusesToOpen(sequence);
         _passWindow();
@@ -42,7 +35,7 @@ contract FindingsTest is Planting {
     /// A committee of the owner's friends rejects honest work: the owner cannot open it as a canary before the worker
     /// disputes. (It could, no jury judged it, and the work was free.)
     function test_noCanaryForestallsAWrongedWorkersDispute() public {
-        uint256 sequence = _plant();
+        uint256 sequence = _submitPlanted();
         _voteAll(sequence / 16, Codes.REJECT_WEIGHTS);
         uint256 free = pools.poolOf(pool).free;
         _refusesToOpen(sequence);

@@ -69,6 +69,14 @@ contract Planting is Network {
         _blocks(2);
     }
 
+    /// @dev The node's next file, planted.
+    function _submitPlanted() internal returns (uint256) {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        return _submit();
+    }
+
     function _place(FileData memory f) internal view returns (uint256) {
         for (uint256 i = 0; i < 16; ++i) {
             if (planted[f.step][i].node == f.node && planted[f.step][i].counter == f.counter) return i;

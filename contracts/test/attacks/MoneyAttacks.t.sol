@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData, PoolTerms} from "../../src/libraries/Types.sol";
+import {Losses} from "../helpers/Losses.sol";
+
+/// @notice Stakes and escrow go to whom they are due, whoever cheats.
+contract MoneyAttacksTest is Losses {
+    function test_workerUnbondsAfterCheating() public {
+        uint256 s = _submit();
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        uint256 releaseAt = clock + pools.poolOf(pool).unbonding;
+        vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 0));
+        vm.prank(operator);
+        stakes.withdraw(node, 1);
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _wait(90 days); // even if nobody finalises for long, the freeze holds the stake
+        vm.expectRevert(abi.encodeWithSelector(IStakes.StakeLocked.selector, releaseAt, 1));
+        vm.prank(operator);
+        stakes.withdraw(node, 1);
+        pools.finalize(pool, s, _ref(s));
+        assertEq(stakes.stakeOf(node), 0);
+    }
+
+    /// Owner, worker and validators in one hand: everything they pay one another comes out of the owner's own budget.
+    function test_selfDealing() public {
+        uint256 others = token.balanceOf(address(stakes)) + token.balanceOf(address(seats));
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _passWindow();
+        uint256 got = _claim(s);
+        _closeAll(0, 0);
+        assertEq(token.balanceOf(address(pools)), BUDGET - got - FEES);
+        assertEq(token.balanceOf(address(stakes)) + token.balanceOf(address(seats)), others);
+    }
+
+    function test_escrowExhaustion() public {
+        PoolTerms memory t = defaultTerms();
+        _give(owner, address(pools), 1e9 + FEES);
+        vm.prank(owner);
+        uint256 poor = pools.createPool(t, 1e9 + FEES);
+        _serve(poor);
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _wait(20_000);
+        vm.prank(operator);
+        pools.join(poor, node);
+        pool = poor;
+        _step();
+        uint256 s = _submit(); // takes all of it
+        vm.expectRevert(abi.encodeWithSelector(IPools.EscrowExhausted.selector, 1e6 + FEES, 0));
+        vm.prank(node);
+        pools.submit(_work(0, 1, Draft(keccak256("r"), keccak256("f"), 1, 1)));
+        _voteAll(0, Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(s), PAY); // what was accepted for checking is paid
+    }
+
+    /// Fees of rejected and malformed dust come from the submitter's stake.
+    function test_dustDoesNotDrainTheEscrow() public {
+        uint256 first;
+        for (uint256 i = 0; i < 16; ++i) {
+            uint256 s = _submitFrom(node, 1);
+            if (i == 0) first = s;
+        }
+        _voteAll(0, Codes.MALFORMED);
+        _passWindow();
+        for (uint256 i = 0; i < 16; ++i) {
+            pools.finalize(pool, first + i, _ref(first + i));
+        }
+        _closeAll(0, 0);
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(token.balanceOf(address(pools)), BUDGET);
+        assertEq(STAKE - stakes.stakeOf(node), 16 * (FEES + 1e9));
+    }
+
+    function test_leverageLimit() public {
+        // limit = 4 * 1000e9 / 1e6 = 4,000,000 units; a file has at most 100,000
+        for (uint256 i = 0; i < 40; ++i) {
+            _submitFrom(node, 100_000);
+        }
+        vm.expectRevert(abi.encodeWithSelector(IPools.OverLimit.selector, 4_000_001, 4_000_000));
+        vm.prank(node);
+        pools.submit(_work(0, 40, Draft(keccak256("r"), keccak256("f"), 1, 1)));
+    }
+
+    function test_nodeCheatsItsSiblingsDoNotSuffer() public {
+        address good = _register(operator, "sibling", STAKE);
+        vm.prank(operator);
+        pools.join(pool, good);
+        _step();
+        uint256 bad = _submit();
+        uint256 fine = _submitFrom(good, 1_000);
+        uint256 codes = Codes.set(_all(1), bad & 15, Codes.REJECT_DUPLICATE);
+        _vote(bad / 16, 0, _three(codes, codes, codes));
+        _passWindow();
+        pools.finalize(pool, bad, _ref(bad));
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(stakes.stakeOf(good), STAKE);
+        assertEq(_claim(fine), PAY);
+        vm.prank(node);
+        vm.expectRevert(IPools.Removed.selector);
+        pools.join(pool, node);
+    }
+
+    function test_slashForfeitsOnlyUnvestedPay() public {
+        uint256 a = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _passWindow(); // a has vested
+        _blocks(4);
+        uint256 b = _submit();
+        _voteAll(1, Codes.ACCEPT);
+        _blocks(4);
+        uint256 c = _submit();
+        _voteAll(2, Codes.REJECT_WEIGHTS);
+        uint256 since = clock;
+        _passWindow();
+        pools.finalize(pool, c, _ref(c));
+        bytes32 inner = _inner(b);
+        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, since));
+        pools.claim(pool, node, b, inner);
+        assertEq(_claim(a), PAY);
+        uint256 burnt = _burnt();
+        pools.forfeit(pool, b, files[pool][b]);
+        assertEq(_burnt() - burnt, PAY);
+        assertEq(pools.poolOf(pool).free, BUDGET - 2 * PAY - 2 * FEES); // the owner has none of it back
+        IPools.Account memory acc = pools.accountOf(pool, node);
+        assertEq(acc.earned, acc.spent);
+        FileData memory data = files[pool][a];
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, a, IPools.Phase.Settled));
+        pools.forfeit(pool, a, data); // vested pay is untouchable
+        data = files[pool][b];
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, b, IPools.Phase.Final));
+        pools.forfeit(pool, b, data); // and nothing is forfeited twice
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData, FileRef, PoolTerms} from "../../src/libraries/Types.sol";
+import {Losses} from "../helpers/Losses.sol";
+
+/// @notice What another showed or signed is of no use to anybody else, nor twice.
+contract ReplayAttacksTest is Losses {
+    function test_frontRunCommitment() public {
+        address thief = _register(stranger, "thief", STAKE);
+        vm.prank(stranger);
+        pools.join(pool, thief);
+        _step();
+        // the thief copies root and hash out of the mempool and gets in first
+        Draft memory w = Draft(keccak256("root"), keccak256("file"), 1_000, 8);
+        vm.prank(thief);
+        uint256 stolen = pools.submit(_work(1, 0, w));
+        vm.prank(node);
+        uint256 own = pools.submit(_work(1, 0, w)); // it keeps nobody out
+        // and binds its own address: the stored digests differ, the bytes' header and noise name the true author
+        assertTrue(pools.submissionOf(pool, stolen).digest != pools.submissionOf(pool, own).digest);
+        FileRef memory lie =
+            FileRef(pools.innerHash(pool, stolen, FileData(node, 1, 0, 1_000, 8, w.root, w.fileHash)), node);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongFile.selector, stolen));
+        pools.claim(pool, node, stolen, lie.inner);
+        // each is paid for its own place, and only there
+        files[pool][stolen] = FileData(thief, 1, 0, 1_000, 8, w.root, w.fileHash);
+        files[pool][own] = FileData(node, 1, 0, 1_000, 8, w.root, w.fileHash);
+        uint256 codes = Codes.set(_all(1), stolen & 15, Codes.REJECT_COMMITMENT);
+        _vote(0, 0, _three(codes, codes, codes));
+        _passWindow();
+        assertEq(_claim(own), PAY);
+        assertEq(token.balanceOf(operator), PAY);
+    }
+
+    function test_replayedInvite() public {
+        PoolTerms memory t = defaultTerms();
+        t.inviteOnly = true;
+        uint256 other = _createPool(t);
+        uint256 invited = _createPool(t);
+        address n = _register(stranger, "invitee", STAKE);
+        bytes memory invite = _sign(key("owner"), pools.inviteDigest(invited, n, clock + 10));
+        vm.prank(n);
+        vm.expectRevert(IPools.BadInvite.selector);
+        pools.joinWithInvite(other, n, clock + 10, invite); // another pool
+        vm.chainId(999);
+        vm.prank(n);
+        vm.expectRevert(IPools.BadInvite.selector);
+        pools.joinWithInvite(invited, n, clock + 10, invite); // another chain
+        vm.chainId(31337);
+        vm.prank(n);
+        vm.expectRevert(IPools.InviteRequired.selector);
+        pools.join(invited, n);
+        vm.prank(n);
+        pools.joinWithInvite(invited, n, clock + 10, invite);
+        vm.prank(owner);
+        pools.removeNode(invited, n);
+        vm.prank(n);
+        vm.expectRevert(IPools.Removed.selector);
+        pools.joinWithInvite(invited, n, clock + 10, invite); // after removal
+        _wait(11);
+        vm.prank(n);
+        vm.expectRevert(IPools.InviteExpired.selector);
+        pools.joinWithInvite(invited, n, clock - 1, invite);
+    }
+
+    function test_replayedConsent() public {
+        address n = account("consenting");
+        bytes memory consent = _sign(key("consenting"), stakes.consentDigest(n, operator, clock + 60));
+        _give(stranger, address(stakes), STAKE);
+        vm.prank(stranger);
+        vm.expectRevert(IStakes.BadConsent.selector);
+        stakes.registerNode(n, STAKE, clock + 60, consent); // another operator
+        vm.chainId(999);
+        vm.prank(operator);
+        vm.expectRevert(IStakes.BadConsent.selector);
+        stakes.registerNode(n, STAKE, clock + 60, consent); // another chain
+        vm.chainId(31337);
+        vm.prank(operator);
+        vm.expectRevert(IStakes.BadConsent.selector);
+        stakes.registerNode(n, STAKE, clock + 61, consent); // another expiry
+        _give(operator, address(stakes), 2 * STAKE);
+        vm.startPrank(operator);
+        stakes.registerNode(n, STAKE, clock + 60, consent);
+        vm.expectRevert(IStakes.AlreadyRegistered.selector);
+        stakes.registerNode(n, STAKE, clock + 60, consent); // twice
+        vm.stopPrank();
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {PoolTerms, Receipt} from "../../src/libraries/Types.sol";
+import {Receipting} from "../helpers/Receipting.sol";
+
+/// @notice Receipts outlast what the owner does afterwards: what was uploaded in time is judged and paid.
+contract OldReceiptsTest is Receipting {
+    function test_receiptOlderThanAPauseCounts() public {
+        uint256 uploaded = clock;
+        _wait(100);
+        vm.prank(owner);
+        pools.pausePool(pool);
+        _wait(100);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, IPools.Status.Paused));
+        vm.prank(node);
+        pools.submit(_work(0, 0, w));
+        _lateReverts(0, clock - 99, _outOfTime(clock - WINDOW, clock - 100)); // made in the pause
+        uint256 s = _late(0, uploaded);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        _late(0, clock - 100); // in the very second
+        _isPaid(s);
+    }
+
+    function test_receiptCountsAsLongAsPromised() public {
+        vm.prank(owner);
+        pools.pausePool(pool);
+        uint256 paused = clock;
+        _wait(WINDOW);
+        uint256 snapshot = vm.snapshot();
+        _late(0, paused);
+        vm.revertTo(snapshot);
+        _lateReverts(0, paused - 1, _outOfTime(clock - WINDOW, paused));
+        clock += 1;
+        vm.warp(clock);
+        _lateReverts(0, paused, _outOfTime(clock - WINDOW, paused));
+    }
+
+    function test_receiptOlderThanAClosingCountsUntilTheLeftoversAreTaken() public {
+        uint256 uploaded = clock;
+        vm.prank(owner);
+        pools.closePool(pool);
+        uint256 settleAt = clock + pools.poolOf(pool).unbonding;
+        assertEq(pools.poolOf(pool).settleAt, settleAt);
+        vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, settleAt));
+        vm.prank(owner);
+        pools.settlePool(pool);
+        _wait(WINDOW); // the last moment
+        uint256 s = _late(0, uploaded);
+        _lateReverts(0, uploaded + 1, _outOfTime(clock - WINDOW, uploaded));
+        // and everything that may happen to it happens before the owner can take what is left
+        PoolTerms memory t = defaultTerms();
+        uint256 life =
+            (t.laneBlocks + 1 + t.attestBlocks + 4 * uint256(t.drawBlocks)) + 2 * uint256(120) + 3600 + 2 * 720;
+        assertGt(settleAt, clock + life);
+        _isPaid(s);
+        _blocks(settleAt - clock);
+        vm.prank(owner);
+        assertEq(pools.settlePool(pool), BUDGET - PAY - FEES);
+        _lateReverts(0, clock, abi.encodeWithSelector(IPools.WrongStatus.selector, IPools.Status.Settled));
+    }
+
+    function test_receiptOlderThanARemovalCounts() public {
+        uint256 uploaded = clock;
+        _wait(50);
+        vm.prank(owner);
+        pools.removeNode(pool, node);
+        _wait(50);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        vm.expectRevert(IPools.NotMember.selector);
+        vm.prank(node);
+        pools.submit(_work(0, 0, w));
+        _lateReverts(0, clock, _outOfTime(clock - WINDOW, clock - 50));
+        uint256 s = _late(0, uploaded);
+        assertEq(pools.accountOf(pool, node).limit, 0); // it is no member again
+        _isPaid(s);
+    }
+
+    /// The stake of a node that left answers for what it then submits.
+    function test_workOfANodeThatLeftIsJudgedLikeAnyOther() public {
+        uint256 uploaded = clock;
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _wait(WINDOW);
+        uint256 s = _late(0, uploaded);
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        assertEq(stakes.withdrawable(node), 0);
+        pools.finalize(pool, s, _ref(s));
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(pools.poolOf(pool).free, BUDGET);
+    }
+
+    function test_whoLeftHasTheLimitOfItsLockedStake() public {
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        (Draft memory w,) = _next(node, clock);
+        w.units = 100_000;
+        for (uint256 i = 0; i < 40; ++i) {
+            Receipt memory r = _signed("service", pool, node, w.fileHash, clock);
+            vm.prank(node);
+            pools.submitWithReceipt(_work(0, i, w), r);
+        }
+        w.units = 1;
+        Receipt memory last = _signed("service", pool, node, w.fileHash, clock);
+        vm.expectRevert(abi.encodeWithSelector(IPools.OverLimit.selector, 4_000_001, 4_000_000));
+        vm.prank(node);
+        pools.submitWithReceipt(_work(0, 40, w), last);
+    }
+
+    function test_strangersFrozenAndSlashedNodesStayRefused() public {
+        (Draft memory w, Receipt memory r) = _next(stranger, clock);
+        vm.expectRevert(IPools.NotMember.selector);
+        vm.prank(stranger);
+        pools.submitWithReceipt(_work(0, 0, w), r);
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _lateReverts(0, clock, abi.encodeWithSelector(IPools.NodeIsFrozen.selector));
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        _lateReverts(0, clock, abi.encodeWithSelector(IPools.NotMember.selector));
+        _give(stranger, address(stakes), STAKE);
+        vm.prank(stranger);
+        stakes.deposit(node, STAKE);
+        _lateReverts(0, clock, abi.encodeWithSelector(IPools.NotMember.selector));
+    }
+
+    function test_whoHasLessThanTheLeastStakeIsRefused() public {
+        PoolTerms memory t = defaultTerms();
+        t.minStake = uint56(STAKE);
+        _moveTo(t);
+        uint256 uploaded = clock;
+        uint256 s = _submit();
+        _blocks(2 + D + 1);
+        court.settle(pool, 0, 0, _refs(0));
+        pools.finalize(pool, s, _ref(s)); // a penalty, and it is out
+        _lateReverts(0, uploaded, abi.encodeWithSelector(IPools.NotMember.selector));
+    }
+
+    function test_whoJoinedAnotherPoolIsRefused() public {
+        vm.prank(operator);
+        pools.leavePool(pool, node);
+        _wait(30 days);
+        uint256 other = _createPool(defaultTerms());
+        vm.prank(operator);
+        pools.join(other, node);
+        _lateReverts(0, clock, abi.encodeWithSelector(IPools.NotMember.selector));
+    }
+
+    function test_receiptOlderThanANewerStepCounts() public {
+        uint256 uploaded = clock;
+        for (uint256 i = 0; i < 2; ++i) {
+            _step();
+        }
+        _wait(10);
+        uint256 newer = clock; // the third step after this one puts it out of the lag of two
+        _step();
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 0, 4));
+        vm.prank(node);
+        pools.submit(_work(0, 0, w));
+        _lateReverts(0, newer + 1, _outOfTime(clock - WINDOW, newer));
+        uint256 s = _late(0, uploaded);
+        _late(0, newer);
+        _late(1, clock); // still within the lag
+        _isPaid(s);
+    }
+
+    function test_receiptChangesNothingElse() public {
+        (Draft memory w, Receipt memory r) = _next(node, clock);
+        vm.startPrank(node);
+        vm.expectRevert(abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0));
+        pools.submitWithReceipt(_work(0, 1, w), r);
+        vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1));
+        pools.submitWithReceipt(_work(1, 0, w), r);
+        w.units = 100_001;
+        vm.expectRevert(abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000));
+        pools.submitWithReceipt(_work(0, 0, w), r);
+        (w.units, w.rows) = (1_000, 0);
+        vm.expectRevert(IPools.BadRows.selector);
+        pools.submitWithReceipt(_work(0, 0, w), r);
+        w.rows = 8;
+        w.fileHash = keccak256("another");
+        vm.expectRevert(ICourt.BadReceipt.selector);
+        pools.submitWithReceipt(_work(0, 0, w), r);
+        vm.stopPrank();
+        _lateReverts(0, clock + 1, abi.encodeWithSelector(ICourt.BadReceipt.selector)); // from the future
+        _isPaid(_late(0, clock));
+    }
+
+    function test_lateJoinerCannotPickAnEarlierStep() public {
+        address late = _register(stranger, "late", STAKE);
+        vm.prank(stranger);
+        pools.join(pool, late);
+        (Draft memory w, Receipt memory r) = _next(late, clock);
+        vm.expectRevert(abi.encodeWithSelector(IPools.StepOutOfRange.selector, 0, 1, 1));
+        vm.prank(late);
+        pools.submitWithReceipt(_work(0, 0, w), r);
+    }
+}

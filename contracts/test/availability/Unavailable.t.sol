@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData, FileRef} from "../../src/libraries/Types.sol";
+import {Losses} from "../helpers/Losses.sol";
+
+/// @notice A file that was attested and that nobody gets later: who pays, and whom nobody can blame.
+contract UnavailableTest is Losses {
+    /// A worker (with the service) hides its files from the committee and shows them to the jury: honest seats lose
+    /// nothing, who disputes gains nothing, the pay was due anyway.
+    function test_hiddenFromTheCommitteeShownToTheJury() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.UNAVAILABLE);
+        assertEq(pools.accountOf(pool, node).earned, 1_000);
+        uint256 trial = _dispute(stranger, s);
+        (uint256 units,) = pools.claimable(pool, node, s);
+        assertEq(pools.accountOf(pool, node).spent, 1_000); // held
+        _juryVotes(trial, Codes.ACCEPT);
+        _conclude(s);
+        assertEq(_code(s), Codes.ACCEPT);
+        assertEq(token.balanceOf(stranger), 10_000e9 - 5 * 5e8);
+        _passWindow();
+        assertEq(units, 0);
+        assertEq(_claim(s), PAY);
+        _closeAll(0, 0);
+        for (uint256 seat = 1; seat <= 8; ++seat) {
+            assertEq(_loss(seat), 0);
+        }
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - FEES);
+    }
+
+    function test_unavailableThatTheJuryConfirms() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.UNAVAILABLE);
+        _juryVotes(_dispute(stranger, s), Codes.UNAVAILABLE);
+        _conclude(s);
+        assertEq(_code(s), Codes.UNAVAILABLE);
+        assertEq(token.balanceOf(stranger), 10_000e9 - DEPOSIT); // the jury, and nobody to compensate
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(stakes.nodeOf(node).frozen, 0);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        _closeAll(0, 0);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 3 * (FEE / 4));
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - 3 * (FEE / 4));
+    }
+
+    /// A captured committee says "unavailable" to have forged work paid: whoever disputes it is paid out of the slash.
+    function test_forgedWorkBehindUnavailableIsWorthDisputing() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.UNAVAILABLE);
+        uint256 before = _burnt();
+        _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_WEIGHTS);
+        assertEq(stakes.stakeOf(node), 0);
+        // the deposit pays the jury; the reward, at most the deposit, comes from the slash
+        assertEq(token.balanceOf(stranger), 10_000e9 - 5 * 5e8 + DEPOSIT);
+        assertEq(_burnt() - before, STAKE - FEES - DEPOSIT);
+        assertEq(token.balanceOf(address(appeals)), 0);
+        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(_loss(drawn[i]), 0);
+        }
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        _passWindow();
+        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, pools.accountOf(pool, node).barrier));
+        this.claimOut(s);
+    }
+
+    function test_unavailableThatTheJuryFindsMalformed() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.UNAVAILABLE);
+        _juryVotes(_dispute(stranger, s), Codes.MALFORMED);
+        _conclude(s);
+        assertEq(STAKE - stakes.stakeOf(node), PENALTY + FEES);
+        assertEq(token.balanceOf(stranger), 10_000e9 - 5 * 5e8); // no slash: nothing is earned
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        _passWindow();
+        vm.expectRevert(IPools.NothingToClaim.selector);
+        this.claimOut(s);
+    }
+
+    /// Between accepting and not getting a file nobody is fined, and a silent minority of the storage harms nobody.
+    function test_votingUnavailableIsNeverFined() public {
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(1), _all(1), _all(Codes.UNAVAILABLE)));
+        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        _passWindow();
+        _closeAll(0, 0);
+        assertEq(_loss(drawn[2]), 0);
+        assertEq(token.balanceOf(_seatOwner(drawn[2])), 0); // its fee only
+        assertEq(_claim(s), PAY);
+    }
+
+    function test_slashLeavesTheVestedPayOfWhatWasUnavailable() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.UNAVAILABLE);
+        _passWindow();
+        _blocks(4);
+        uint256 bad = _submit();
+        _voteAll(1, Codes.REJECT_WEIGHTS);
+        _passWindow();
+        pools.finalize(pool, bad, _ref(bad));
+        uint256 free = pools.poolOf(pool).free;
+        FileData memory f = files[pool][s];
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Settled));
+        pools.forfeit(pool, s, f); // it vested before its node was found out
+        pools.finalize(pool, s, _ref(s));
+        assertEq(pools.poolOf(pool).free, free + 3 * (FEE - FEE / 4));
+        assertEq(_claim(s), PAY);
+    }
+
+    function test_forfeitBurnsThePayAndReturnsTheFeesOfWhatWasUnavailable() public {
+        uint256 bad = _submit();
+        _blocks(4);
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _voteAll(1, Codes.UNAVAILABLE); // vests after the reject
+        _passWindow();
+        pools.finalize(pool, bad, _ref(bad));
+        uint256 burnt = _burnt();
+        pools.forfeit(pool, s, files[pool][s]);
+        assertEq(_burnt() - burnt, PAY);
+        _closeAll(0, 0);
+        _closeAll(1, 0);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - 3 * (FEE / 4));
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - 3 * (FEE / 4));
+    }
+
+    /// An attested file that the storage then loses is the owner's cost: its node and the seats have done their work.
+    function test_unavailableFromTheStorage() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.UNAVAILABLE);
+        FileRef memory ref = _ref(s);
+        vm.expectRevert(abi.encodeWithSelector(IPools.NotYet.selector, clock + 3600));
+        pools.finalize(pool, s, ref);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        uint256 attempts = 3 * (FEE / 4);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - FEES);
+        pools.finalize(pool, s, ref);
+        assertEq(pools.poolOf(pool).free, BUDGET - PAY - attempts); // three quarters of the fees go back
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(pools.accountOf(pool, node).slashed, false);
+        assertEq(pools.accountOf(pool, node).unsettled, 0);
+        _closeAll(0, 0);
+        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(token.balanceOf(_seatOwner(drawn[i])), FEE / 4);
+        }
+        assertEq(token.balanceOf(address(pools)), BUDGET - PAY - attempts);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongPhase.selector, s, IPools.Phase.Final));
+        pools.finalize(pool, s, ref);
+    }
+
+    function test_unavailableClaimedByValidators() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.UNAVAILABLE); // they lie: the file is there
+        uint256 trial = _dispute(operator, s);
+        _juryVotes(trial, Codes.ACCEPT);
+        _conclude(s);
+        assertEq(_code(s), Codes.ACCEPT);
+        assertEq(_bondOf(0, 0), BOND); // nobody can tell whether it was there: no seat loses anything
+        assertEq(token.balanceOf(operator), 10_000e9 - 5 * 5e8); // who has it overturned pays the jury, and earns nothing
+        _passWindow();
+        assertEq(_claim(s), PAY);
+    }
+
+    function test_unavailableToTheJury() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 trial = _dispute(operator, s); // and then hides the file
+        _juryVotes(trial, Codes.UNAVAILABLE);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_WEIGHTS); // dismissed
+        assertEq(_bondOf(0, 0), BOND);
+        assertEq(stakes.stakeOf(node), 0);
+        juries.closeJuror(trial, 0);
+        assertEq(seats.seatOf(juries.seatsOf(trial)[0]).bond, BOND);
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "../../src/interfaces/IParams.sol";
+import {ISeats} from "../../src/interfaces/ISeats.sol";
+import {PoolTerms} from "../../src/libraries/Types.sol";
+import {Choosing} from "../helpers/Choosing.sol";
+
+/// @notice What a seat may choose, what a pool may ask of it, and how a seat leaves its classes.
+contract ChoicesTest is Choosing {
+    function _badTerms(PoolTerms memory t, string memory field) internal {
+        vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, field));
+        params.checkTerms(t);
+        vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, field));
+        vm.prank(stranger);
+        pools.createPool(t, 0);
+    }
+
+    /// A hundred lanes judged pay for one missed, whoever sets the terms.
+    function test_feeFloor() public {
+        PoolTerms memory t = defaultTerms();
+        t.fee = 1;
+        _badTerms(t, "fee");
+        t.fee = 2e7 - 1;
+        _badTerms(t, "fee");
+        t.fee = 2e7;
+        params.checkTerms(t);
+
+        IParams.Values memory v = defaultValues();
+        v.withheldPenalty = 3e9 + 1;
+        params.set(v);
+        _wait(params.unbonding());
+        t.fee = 3e7;
+        _badTerms(t, "fee");
+        t.fee = 3e7 + 1;
+        params.checkTerms(t);
+        _submit(); // what exists goes on
+    }
+
+    function test_noPoolNamesTheClassOfAnother() public {
+        PoolTerms memory t = defaultTerms();
+        t.class = 1;
+        _badTerms(t, "class");
+        t.class = (1 << 24) - 1;
+        _badTerms(t, "class");
+        t.class = 1 << 24;
+        params.checkTerms(t);
+        t.class = type(uint32).max;
+        params.checkTerms(t);
+    }
+
+    function test_atMostFiveClasses() public {
+        for (uint256 class = 1; class <= 4; ++class) {
+            _in(1, class);
+        }
+        vm.expectRevert(ISeats.TooManyClasses.selector);
+        vm.prank(_seatOwner(1));
+        seats.optIn(1, 5);
+        _out(1, 2);
+        _in(1, 5);
+        uint256[] memory classes = seats.classesOf(1);
+        assertEq(classes.length, 5);
+        assertEq(classes[0], FAMILY);
+        assertEq(classes[1], 1);
+        assertEq(classes[2], 5);
+        assertEq(classes[3], 3);
+        assertEq(classes[4], 4);
+        vm.expectRevert(ISeats.TooManyClasses.selector);
+        vm.prank(_seatOwner(1));
+        seats.optIn(1, 2);
+
+        classes = new uint256[](6);
+        for (uint256 i = 0; i < 6; ++i) {
+            classes[i] = i + 1;
+        }
+        _give(stranger, address(seats), BOND);
+        vm.expectRevert(ISeats.TooManyClasses.selector);
+        vm.prank(stranger);
+        seats.openSeat(stranger, classes);
+    }
+
+    function _choiceRefused(address who, bytes memory call, bytes memory refusal) internal {
+        vm.expectRevert(refusal);
+        vm.prank(who);
+        (bool ok,) = address(seats).call(call);
+        assertTrue(ok); // of expectRevert
+    }
+
+    function test_choicesAreRefused() public {
+        address who = _seatOwner(1);
+        bytes memory no = abi.encodeWithSelector(ISeats.NotSeatOwner.selector);
+        _choiceRefused(stranger, abi.encodeCall(seats.optIn, (1, 7)), no);
+        _choiceRefused(stranger, abi.encodeCall(seats.optOut, (1, FAMILY)), no);
+        no = abi.encodeWithSelector(ISeats.AlreadyOptedIn.selector);
+        _choiceRefused(who, abi.encodeCall(seats.optIn, (1, FAMILY)), no);
+        uint256[] memory twice = new uint256[](2);
+        (twice[0], twice[1]) = (7, 7);
+        _choiceRefused(stranger, abi.encodeCall(seats.openSeat, (stranger, twice)), no);
+        no = abi.encodeWithSelector(ISeats.NotOptedIn.selector);
+        _choiceRefused(who, abi.encodeCall(seats.optOut, (1, 7)), no);
+        _choiceRefused(who, abi.encodeCall(seats.optOut, (1, 0)), no);
+        _choiceRefused(who, abi.encodeCall(seats.optOut, (1, FAMILY | (1 << 32))), no); // longer than a class
+        no = abi.encodeWithSelector(ISeats.BadClass.selector, 0);
+        _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 0)), no);
+        _choiceRefused(stranger, abi.encodeCall(seats.openSeat, (stranger, new uint256[](1))), no);
+        no = abi.encodeWithSelector(ISeats.BadClass.selector, uint256(1) << 32);
+        _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 1 << 32)), no);
+        vm.prank(who);
+        seats.leaveSeat(1);
+        no = abi.encodeWithSelector(ISeats.SeatInactive.selector);
+        _choiceRefused(who, abi.encodeCall(seats.optIn, (1, 7)), no);
+        _choiceRefused(who, abi.encodeCall(seats.optOut, (1, FAMILY)), no);
+    }
+
+    function _five(uint256 seat) internal {
+        for (uint256 class = 1; class <= 4; ++class) {
+            _in(seat, class);
+            _in(seat + 1, class);
+        }
+    }
+
+    function _goneFromAll(uint256 seat) internal {
+        assertEq(seats.classesOf(seat).length, 0);
+        _nextEpoch();
+        uint256 epoch = seats.currentEpoch();
+        for (uint256 class = 1; class <= 4; ++class) {
+            assertEq(seats.countAt(class, epoch), 1);
+            assertEq(seats.seatAt(class, 0, epoch), seat + 1);
+        }
+        assertEq(seats.countAt(FAMILY, epoch), SEATS - 1);
+        uint256[] memory hits = _hits(FAMILY, 200);
+        assertEq(hits[seat], 0);
+        assertGt(hits[seat + 1], 35);
+    }
+
+    function _expectOut(uint256 seat) internal {
+        uint256 epoch = seats.currentEpoch();
+        vm.expectEmit(address(seats));
+        emit ISeats.SeatOptedOut(seat, FAMILY, epoch);
+        for (uint256 class = 1; class <= 4; ++class) {
+            vm.expectEmit(address(seats));
+            emit ISeats.SeatOptedOut(seat, class, epoch);
+        }
+    }
+
+    function test_evictionLeavesAllClasses() public {
+        _five(2);
+        _nextEpoch();
+        _expectOut(2);
+        vm.prank(address(court));
+        seats.penalise(2, BOND / 2 + 1, SINK);
+        _goneFromAll(2);
+    }
+
+    function test_leavingLeavesAllClassesAndReopeningChoosesAgain() public {
+        _five(2);
+        _nextEpoch();
+        address who = _seatOwner(2);
+        _expectOut(2);
+        vm.prank(who);
+        seats.leaveSeat(2);
+        _goneFromAll(2);
+        _blocks(450);
+        vm.prank(who);
+        seats.unbondSeat(2);
+        _wait(30 days);
+        vm.prank(who);
+        seats.withdrawSeat(2);
+        _give(who, address(seats), BOND);
+        uint256[] memory classes = new uint256[](2);
+        (classes[0], classes[1]) = (9, FAMILY);
+        vm.expectEmit(address(seats));
+        emit ISeats.SeatReopened(2, _voter(2), BOND, seats.currentEpoch() + 1);
+        vm.expectEmit(address(seats));
+        emit ISeats.SeatOptedIn(2, 9, seats.currentEpoch() + 1);
+        vm.prank(who);
+        seats.reopenSeat(2, _voter(2), classes);
+        assertEq(seats.classesOf(2), classes);
+        _nextEpoch();
+        assertEq(seats.countAt(9, seats.currentEpoch()), 1);
+        assertGt(_hits(FAMILY, 200)[2], 35);
+    }
+}

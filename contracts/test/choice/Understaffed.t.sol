@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {PoolTerms, Receipt, Work} from "../../src/libraries/Types.sol";
+import {Choosing} from "../helpers/Choosing.sol";
+
+/// @notice A pool that too few chose takes no work.
+contract UnderstaffedTest is Choosing {
+    function _refused(IPools.Status status) internal {
+        uint256 step = pools.poolOf(pool).steps - 1;
+        uint256 counter = pools.accountOf(pool, node).counter;
+        Work[] memory works = new Work[](1);
+        works[0] = _work(step, counter, Draft(keccak256("root"), keccak256("file"), 1, 1));
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, status));
+        vm.prank(node);
+        pools.submit(works[0]);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, status));
+        vm.prank(node);
+        pools.submitMany(works);
+    }
+
+    function test_classTooSmallTakesNoWorkAndTakesItAgain() public {
+        _out(1, FAMILY);
+        _review(IPools.Status.Open); // this epoch still has eleven
+        _nextEpoch();
+        vm.expectEmit(address(pools));
+        emit IPools.StatusSet(pool, IPools.Status.Understaffed);
+        _review(IPools.Status.Understaffed);
+        _refused(IPools.Status.Understaffed);
+
+        // everything but work goes on
+        address other = _register(stranger, "other", STAKE);
+        vm.prank(stranger);
+        pools.join(pool, other);
+        _give(stranger, address(pools), 7e9);
+        vm.prank(stranger);
+        pools.fund(pool, 7e9);
+        _step();
+        _is(IPools.Status.Understaffed);
+
+        _in(1, FAMILY);
+        _review(IPools.Status.Understaffed); // not in this epoch
+        _nextEpoch();
+        _refused(IPools.Status.Understaffed);
+        _review(IPools.Status.Open);
+        uint256 s = _submit();
+        _voteAll(s / 16, Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        assertEq(pools.poolOf(pool).free, BUDGET + 7e9 - PAY - FEES);
+    }
+
+    function test_everyStepReviewsTheSeats() public {
+        _out(1, FAMILY);
+        _nextEpoch();
+        uint256 s = _submit(); // nobody looked yet
+        _step();
+        _is(IPools.Status.Understaffed);
+        _voteAll(s / 16, Codes.ACCEPT); // what was taken before is judged and paid
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        _in(1, FAMILY);
+        _nextEpoch();
+        _step();
+        _is(IPools.Status.Open);
+        _submit();
+    }
+
+    function _receipt(bytes32 fileHash, uint40 time) internal view returns (Receipt memory r) {
+        r.size = 1_234;
+        r.time = time;
+        r.signature = _sign(key("service"), court.receiptDigest(pool, node, fileHash, r.size, time));
+    }
+
+    /// Work whose receipt is older than the shortage is still taken, and paid.
+    function test_receiptCountsInAnUnderstaffedPool() public {
+        bytes32 fileHash = keccak256("uploaded before");
+        Work memory w = _work(1, 0, Draft(keccak256("root"), fileHash, 1_000, 8));
+        Receipt memory early = _receipt(fileHash, uint40(clock));
+        _out(1, FAMILY);
+        _nextEpoch();
+        _review(IPools.Status.Understaffed);
+        _wait(10);
+        Receipt memory late = _receipt(fileHash, uint40(clock));
+        vm.expectRevert(abi.encodeWithSelector(IPools.ReceiptOutOfTime.selector, clock - 600, clock - 10));
+        vm.prank(node);
+        pools.submitWithReceipt(w, late);
+        uint256 free = pools.poolOf(pool).free;
+        vm.prank(node);
+        pools.submitWithReceipt(w, early);
+        assertEq(free - pools.poolOf(pool).free, PAY + FEES);
+    }
+
+    /// A pool of its own class has no seats until some choose it: a stranger's pool costs nobody anything.
+    function test_poolThatNobodyChoseTakesNoWork() public {
+        PoolTerms memory t = defaultTerms();
+        t.class = 0;
+        _moveTo(t);
+        assertEq(court.termsOf(pool).class, pool);
+        _refused(IPools.Status.Understaffed);
+        for (uint256 seat = 1; seat < SEATS; ++seat) {
+            _in(seat, pool);
+        }
+        _nextEpoch();
+        _step();
+        _refused(IPools.Status.Understaffed); // ten
+        _in(12, pool);
+        _nextEpoch();
+        _step();
+        uint256 s = _submit();
+        _voteAll(s / 16, Codes.ACCEPT);
+        uint256[] memory drawn = court.roundOf(pool, s / 16, 0).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertTrue(drawn[i] != 11 && drawn[i] < 13);
+        }
+        _passWindow();
+        assertEq(_claim(s), PAY);
+        for (uint256 seat = 1; seat <= seats.opened(); ++seat) {
+            assertEq(seats.seatOf(seat).bond, BOND);
+        }
+    }
+
+    /// A family's seats owe nothing to a pool whose model nobody can have: they say so, and are paid for the attempt.
+    function test_familyPoolWithAModelNobodyCanHaveCostsNoSeatAnything() public {
+        for (uint256 i = 0; i < 16; ++i) {
+            _submit();
+        }
+        _voteAll(0, Codes.UNAVAILABLE);
+        _passWindow();
+        _closeAll(0, 0);
+        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(seats.seatOf(drawn[i]).bond, BOND);
+            assertEq(token.balanceOf(_seatOwner(drawn[i])), 16 * (FEE / 4));
+        }
+    }
+
+    function test_understaffedPoolCanBePausedAndClosed() public {
+        _out(1, FAMILY);
+        _nextEpoch();
+        _review(IPools.Status.Understaffed);
+        vm.prank(owner);
+        pools.pausePool(pool);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, IPools.Status.Paused));
+        pools.reviewSeats(pool); // a pause is the owner's
+        _step();
+        _is(IPools.Status.Paused);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, IPools.Status.Paused));
+        vm.prank(owner);
+        pools.pausePool(pool);
+        vm.prank(owner);
+        pools.resumePool(pool);
+        _is(IPools.Status.Understaffed);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, IPools.Status.Understaffed));
+        vm.prank(owner);
+        pools.resumePool(pool);
+        vm.prank(owner);
+        pools.pausePool(pool);
+        _in(1, FAMILY);
+        _nextEpoch();
+        vm.prank(owner);
+        pools.resumePool(pool);
+        _is(IPools.Status.Open);
+
+        _out(1, FAMILY);
+        _nextEpoch();
+        _review(IPools.Status.Understaffed);
+        vm.prank(owner);
+        pools.closePool(pool);
+        vm.expectRevert(abi.encodeWithSelector(IPools.WrongStatus.selector, IPools.Status.Closing));
+        pools.reviewSeats(pool);
+        _wait(pools.poolOf(pool).unbonding);
+        vm.prank(owner);
+        pools.settlePool(pool);
+        assertEq(token.balanceOf(owner), BUDGET);
+    }
+
+    /// Two committees, a jury and a second jury, each of other seats.
+    function test_poolNeedsSeatsForAllItsBodies() public {
+        PoolTerms memory t = defaultTerms();
+        (t.committee, t.jury, t.appealJury, t.class) = (5, 7, 9, uint32(OTHER));
+        _openSeatsIn(13, OTHER); // 25 of the 26 that it needs
+        _nextEpoch();
+        pool = _createPool(t);
+        _is(IPools.Status.Understaffed);
+        _in(24, OTHER, stranger);
+        _nextEpoch();
+        _review(IPools.Status.Open);
+        pool = _createPool(t);
+        _is(IPools.Status.Open);
+    }
+}

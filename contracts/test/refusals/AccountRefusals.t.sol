@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ISeats} from "../../src/interfaces/ISeats.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {Refusing} from "../helpers/Refusing.sol";
+
+/// @notice Stakes and Seats say no, with the right error.
+contract AccountRefusalsTest is Refusing {
+    function test_stakes() public {
+        address s = address(stakes);
+        IStakes.Slash memory none;
+        address unknown = account("unknown");
+        _no(owner, s, abi.encodeCall(stakes.deposit, (unknown, 1)), IStakes.UnknownNode.selector);
+        _no(owner, s, abi.encodeCall(stakes.deposit, (node, 1 << 56)), IStakes.AmountTooLarge.selector);
+        _give(stranger, s, 5e9);
+        _yes(stranger, s, abi.encodeCall(stakes.deposit, (node, 5e9)));
+        assertEq(stakes.stakeOf(node), STAKE + 5e9);
+        _no(stranger, s, abi.encodeCall(stakes.withdraw, (node, 1)), IStakes.NotOperator.selector);
+        bytes memory inPool = abi.encodeWithSelector(IStakes.InPool.selector, pool);
+        _no(operator, s, abi.encodeCall(stakes.withdraw, (node, 1)), inPool);
+        assertEq(stakes.withdrawable(node), 0);
+        _no(stranger, s, abi.encodeCall(stakes.bind, (node, 1, 1)), IStakes.NotPools.selector);
+        _no(stranger, s, abi.encodeCall(stakes.unbind, (node, 1)), IStakes.NotPools.selector);
+        _no(stranger, s, abi.encodeCall(stakes.freeze, (node)), IStakes.NotPools.selector);
+        _no(stranger, s, abi.encodeCall(stakes.release, (node)), IStakes.NotPools.selector);
+        _no(stranger, s, abi.encodeCall(stakes.slash, (node, none)), IStakes.NotPools.selector);
+        _yes(operator, address(pools), abi.encodeCall(pools.leavePool, (pool, node)));
+        _no(operator, s, abi.encodeCall(stakes.withdraw, (node, 1)), IStakes.StakeLocked.selector);
+        // it may come back to the same pool, but not take its stake to another one
+        uint256 other = _createPool(defaultTerms());
+        _no(operator, address(pools), abi.encodeCall(pools.join, (other, node)), IStakes.StakeLocked.selector);
+        _wait(30_000);
+        _no(operator, s, abi.encodeCall(stakes.withdraw, (node, STAKE * 2)), IStakes.StakeTooLow.selector);
+        assertEq(stakes.withdrawable(node), STAKE + 5e9);
+        _yes(operator, s, abi.encodeCall(stakes.withdraw, (node, STAKE)));
+        assertEq(token.balanceOf(operator), STAKE);
+        _no(operator, address(pools), abi.encodeCall(pools.join, (pool, node)), IStakes.StakeTooLow.selector);
+        _no(stranger, address(pools), abi.encodeCall(pools.join, (pool, unknown)), IStakes.UnknownNode.selector);
+        IStakes.Node memory n = stakes.nodeOf(node);
+        assertEq(n.operator, operator);
+        assertEq(n.lastPool, pool);
+
+        bytes memory consent = _sign(key("unknown"), stakes.consentDigest(unknown, stranger, clock));
+        bytes memory call = abi.encodeCall(stakes.registerNode, (unknown, 1 << 56, clock, consent));
+        _no(stranger, s, call, IStakes.AmountTooLarge.selector);
+        call = abi.encodeCall(stakes.registerNode, (unknown, 1, clock - 1, consent));
+        _no(stranger, s, call, IStakes.ConsentExpired.selector);
+        params.setPaused(true);
+        call = abi.encodeCall(stakes.registerNode, (unknown, 1, clock, consent));
+        _no(stranger, s, call, IStakes.Paused.selector);
+        params.setPaused(false);
+        // a permit that fails (here: used up, or never valid) is no matter when the allowance is there
+        IStakes.Permit memory permit;
+        _give(stranger, s, 1e9);
+        call = abi.encodeCall(stakes.registerNodeWithPermit, (unknown, 1e9, clock, consent, permit));
+        _yes(stranger, s, call);
+    }
+
+    function test_seats() public {
+        address s = address(seats);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (address(0), _classes(FAMILY))), ISeats.ZeroVoter.selector);
+        params.setPaused(true);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger, _classes(FAMILY))), ISeats.Paused.selector);
+        params.setPaused(false);
+        _no(stranger, s, abi.encodeCall(seats.setVoter, (1, stranger)), ISeats.NotSeatOwner.selector);
+        _no(_seatOwner(1), s, abi.encodeCall(seats.setVoter, (1, address(0))), ISeats.ZeroVoter.selector);
+        _yes(_seatOwner(1), s, abi.encodeCall(seats.setVoter, (1, stranger)));
+        assertEq(seats.voterOf(1), stranger);
+        _no(stranger, s, abi.encodeCall(seats.penalise, (1, 1, stranger)), ISeats.NotCourt.selector);
+        _no(stranger, s, abi.encodeCall(seats.freeze, (1)), ISeats.NotCourt.selector);
+        _no(stranger, s, abi.encodeCall(seats.release, (1)), ISeats.NotCourt.selector);
+        _no(_seatOwner(1), s, abi.encodeCall(seats.unbondSeat, (1)), ISeats.SeatActive.selector);
+        _no(_seatOwner(1), s, abi.encodeCall(seats.withdrawSeat, (1)), ISeats.SeatActive.selector);
+        _no(stranger, s, abi.encodeCall(seats.leaveSeat, (1)), ISeats.NotSeatOwner.selector);
+        uint256 epoch = seats.currentEpoch();
+        _no(stranger, s, abi.encodeCall(seats.countAt, (FAMILY, epoch + 2)), ISeats.UnknownEpoch.selector);
+        _no(stranger, s, abi.encodeCall(seats.seatAt, (FAMILY, 0, epoch - 4)), ISeats.UnknownEpoch.selector);
+
+        // a bond that falls below the least is evicted; before that it can be topped up
+        vm.prank(address(court));
+        seats.penalise(1, 100e9, SINK);
+        _give(stranger, s, BOND);
+        _yes(stranger, s, abi.encodeCall(seats.topUp, (1)));
+        assertEq(seats.seatOf(1).bond, BOND);
+        vm.prank(address(court));
+        assertEq(seats.penalise(1, BOND * 2, SINK), BOND);
+        assertEq(seats.seatOf(1).leftEpoch, epoch);
+        _no(stranger, s, abi.encodeCall(seats.topUp, (1)), ISeats.SeatInactive.selector);
+        _no(_seatOwner(1), s, abi.encodeCall(seats.leaveSeat, (1)), ISeats.SeatInactive.selector);
+
+        // leaving: drawable until the epoch's end, then two epochs, then the unbonding period
+        _yes(_seatOwner(8), s, abi.encodeCall(seats.leaveSeat, (8)));
+        _yes(_seatOwner(3), s, abi.encodeCall(seats.leaveSeat, (3)));
+        assertEq(seats.countAt(FAMILY, epoch), SEATS);
+        assertEq(seats.countAt(FAMILY, epoch + 1), SEATS - 3);
+        assertEq(seats.seatAt(FAMILY, 7, epoch), 8);
+        _no(_seatOwner(3), s, abi.encodeCall(seats.unbondSeat, (3)), ISeats.TooEarly.selector);
+        _nextEpoch();
+        assertEq(seats.countAt(FAMILY, epoch), SEATS);
+        assertEq(seats.countAt(FAMILY, epoch + 1), SEATS - 3);
+        _openSeats(1);
+        assertEq(seats.countAt(FAMILY, epoch + 2), SEATS - 2);
+        _nextEpoch();
+        _nextEpoch();
+        _no(_seatOwner(3), s, abi.encodeCall(seats.unbondSeat, (3)), ISeats.TooEarly.selector);
+        _nextEpoch();
+        _yes(_seatOwner(3), s, abi.encodeCall(seats.unbondSeat, (3)));
+        _no(_seatOwner(3), s, abi.encodeCall(seats.unbondSeat, (3)), ISeats.SeatLocked.selector);
+        _no(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)), ISeats.SeatLocked.selector);
+        vm.prank(address(canaries));
+        seats.freeze(3);
+        _wait(30 days);
+        _no(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)), ISeats.SeatLocked.selector);
+        vm.prank(address(canaries));
+        seats.release(3);
+        _yes(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)));
+        _no(_seatOwner(3), s, abi.encodeCall(seats.withdrawSeat, (3)), ISeats.SeatActive.selector);
+        assertEq(seats.effectiveSeedBlock(height), 0);
+        assertEq(seats.effectiveSeedBlock(height - 1), height - 1);
+        assertEq(seats.effectiveSeedBlock(height - 300), height - 300);
+        assertEq(seats.effectiveSeedBlock(height - 900) / EPOCH, height / EPOCH - 3);
+        // seat ids end
+        vm.store(s, bytes32(uint256(3)), bytes32(uint256(65535)));
+        assertEq(seats.opened(), 65535);
+        _no(stranger, s, abi.encodeCall(seats.openSeat, (stranger, _classes(FAMILY))), ISeats.TooManySeats.selector);
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IAppeals} from "../../src/interfaces/IAppeals.sol";
+import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IJuries} from "../../src/interfaces/IJuries.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IVoting} from "../../src/interfaces/IVoting.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData, PoolTerms} from "../../src/libraries/Types.sol";
+import {Refusing} from "../helpers/Refusing.sol";
+
+/// @notice Juries and Appeals say no, with the right error, to who may not make a call or at the wrong time.
+contract AppealRefusalsTest is Refusing {
+    function test_appeals() public {
+        address a = address(appeals);
+        uint256 s = _submit();
+        FileData memory f = files[pool][s];
+        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NoDispute.selector);
+        _no(stranger, a, abi.encodeCall(appeals.dispute, (pool, s, f)), IPools.WrongPhase.selector);
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        FileData memory g = files[pool][s];
+        _no(stranger, a, abi.encodeCall(appeals.dispute, (pool, s, g)), IPools.WrongPhase.selector);
+        _no(stranger, a, abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.NoAppeal.selector);
+        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NotYet.selector);
+        _passWindow();
+        _no(stranger, address(court), abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotFinal.selector);
+        uint256 before = token.balanceOf(operator);
+        _juryVotes(trial, Codes.UNSURE);
+        _conclude(s);
+        assertEq(token.balanceOf(operator) - before, 5e9); // compensation for the delay
+        _no(stranger, a, abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.AlreadyResolved.selector);
+        _claim(s);
+    }
+
+    function test_juries() public {
+        address j = address(juries);
+        uint256[] memory none;
+        _no(stranger, j, abi.encodeCall(juries.summon, (1, 1, 5, none, stranger)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.draw, (9)), IJuries.NoSuchTrial.selector);
+        uint256 s = _submit();
+        _voteAll(0, 3);
+        uint256 trial = _dispute(operator, s);
+        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), IVoting.SeedNotMined.selector);
+        _no(stranger, j, abi.encodeCall(juries.conclude, (trial, 1, 1)), IJuries.NotBench.selector);
+        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IJuries.NotConcluded.selector);
+        _no(stranger, j, abi.encodeCall(juries.reveal, (trial, 0, 1, 0, 0)), IVoting.NotDrawn.selector);
+        (bool done,) = juries.verdictOf(trial);
+        assertFalse(done);
+        assertEq(juries.caseOf(trial).seedBlock, height + 2);
+        _blocks(3);
+        (, address[] memory voters,, bool drawn) = juries.juryOf(trial);
+        assertFalse(drawn);
+        bytes32 hash = juries.ballotHash(trial, voters[0], 1, keccak256("verdict"), keccak256("salt"));
+        _no(stranger, j, abi.encodeCall(juries.commit, (trial, 0, hash)), IVoting.NotVoter.selector);
+        _no(stranger, j, abi.encodeCall(juries.commit, (trial, 5, hash)), IVoting.NotVoter.selector);
+        _no(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, 0)), IVoting.EmptyCommitment.selector);
+        _yes(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, hash)));
+        _no(voters[0], j, abi.encodeCall(juries.commit, (trial, 0, hash)), IVoting.AlreadyCommitted.selector);
+        _no(stranger, j, abi.encodeCall(juries.draw, (trial)), IVoting.AlreadyDrawn.selector);
+        bytes memory reveal = abi.encodeCall(juries.reveal, (trial, 0, 1, keccak256("verdict"), keccak256("salt")));
+        _no(voters[0], j, reveal, IVoting.RevealNotOpen.selector);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IVoting.NotCommitted.selector);
+        (bytes32 stored,,) = juries.ballotOf(trial, 0);
+        assertEq(stored, hash);
+        bytes32 odd = juries.ballotHash(trial, voters[1], 12, 0, 0);
+        _yes(voters[1], j, abi.encodeCall(juries.commit, (trial, 1, odd)));
+        _wait(60);
+        _no(voters[2], j, abi.encodeCall(juries.commit, (trial, 2, hash)), IVoting.CommitOver.selector);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 12, 0, 0)), IJuries.BadCode.selector);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IVoting.WrongReveal.selector);
+        _yes(voters[0], j, reveal);
+        _no(voters[0], j, reveal, IVoting.AlreadyRevealed.selector);
+        (, uint256 code, bool open) = juries.ballotOf(trial, 0);
+        assertTrue(open);
+        assertEq(code, 1);
+        assertEq(juries.costOf(trial, 1), 5e8);
+        _wait(60);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IVoting.RevealOver.selector);
+        _conclude(s); // one vote of five: no majority, another jury is drawn
+        assertEq(_code(s), 3);
+        assertEq(appeals.disputeOf(pool, s).trial, trial + 1);
+        _no(voters[1], j, abi.encodeCall(juries.reveal, (trial, 1, 1, 0, 0)), IJuries.AlreadyConcluded.selector);
+        _no(voters[2], j, abi.encodeCall(juries.commit, (trial, 2, hash)), IJuries.AlreadyConcluded.selector);
+        _no(a(), j, abi.encodeCall(juries.conclude, (trial, 1, 1)), IJuries.AlreadyConcluded.selector);
+        juries.closeJuror(trial, 0);
+        juries.closeJuror(trial, 2);
+        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 0)), IVoting.AlreadyClosed.selector);
+        _no(stranger, j, abi.encodeCall(juries.closeJuror, (trial, 5)), IVoting.AlreadyClosed.selector);
+        assertEq(seats.seatOf(juries.seatsOf(trial)[0]).bond, BOND);
+        assertEq(seats.seatOf(juries.seatsOf(trial)[2]).bond, BOND - 2e9);
+        assertEq(juries.caseOf(trial).code, 0);
+    }
+
+    function a() internal view returns (address) {
+        return address(appeals);
+    }
+
+    function _twoRounds() internal returns (uint256 s, uint256 trial) {
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _openSeats(10);
+        _nextEpoch();
+        _moveTo(t);
+        s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        trial = _dispute(stranger, s);
+        _juryVotes(trial, Codes.REJECT_SAMPLING);
+    }
+
+    function test_appealRestoresAcceptance() public {
+        (uint256 s,) = _twoRounds();
+        FileData memory f = files[pool][s];
+        _conclude(s);
+        assertEq(pools.accountOf(pool, node).frozen, 1); // a first jury's reject freezes
+        vm.prank(address(appeals));
+        pools.freezeHeld(pool, s, f); // once
+        assertEq(pools.accountOf(pool, node).frozen, 1);
+        _no(stranger, a(), abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NotYet.selector);
+        _give(operator, a(), 10_000e9);
+        uint256 before = token.balanceOf(operator);
+        _yes(operator, a(), abi.encodeCall(appeals.appeal, (pool, s)));
+        _no(operator, a(), abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.AlreadyAppealed.selector);
+        _no(operator, a(), abi.encodeCall(appeals.conclude, (pool, s, f)), IAppeals.NotYet.selector);
+        _juryVotes(appeals.disputeOf(pool, s).appealTrial, Codes.ACCEPT);
+        _conclude(s);
+        assertEq(_code(s), Codes.ACCEPT);
+        assertEq(pools.accountOf(pool, node).frozen, 0);
+        // its deposit back and as much again, which is less than a fifth of three jurors' penalties; the committee was
+        // right, so the delay is compensated besides
+        assertEq(token.balanceOf(operator) - before, appeals.depositOf(pool, 1) + 5e9);
+        assertEq(token.balanceOf(a()), 0);
+        _passWindow();
+        _claim(s);
+    }
+
+    function test_verdictStandsWithoutAppeal() public {
+        (uint256 s,) = _twoRounds();
+        _conclude(s);
+        _wait(600);
+        _no(stranger, a(), abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.AppealOver.selector);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_SAMPLING);
+        assertEq(stakes.stakeOf(node), 0);
+        _no(stranger, a(), abi.encodeCall(appeals.appeal, (pool, s)), IAppeals.NoAppeal.selector);
+    }
+
+    function test_wrongAppealPays() public {
+        (uint256 s,) = _twoRounds();
+        _conclude(s);
+        _give(operator, a(), 10_000e9);
+        uint256 before = token.balanceOf(operator);
+        _yes(operator, a(), abi.encodeCall(appeals.appeal, (pool, s)));
+        _juryVotes(appeals.disputeOf(pool, s).appealTrial, Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        assertEq(_code(s), Codes.REJECT_SAMPLING);
+        assertEq(before - token.balanceOf(operator), appeals.depositOf(pool, 1));
+        assertEq(token.balanceOf(a()), 0);
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ICourt} from "../../src/interfaces/ICourt.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IVoting} from "../../src/interfaces/IVoting.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileRef, PoolTerms} from "../../src/libraries/Types.sol";
+import {Refusing} from "../helpers/Refusing.sol";
+
+/// @notice Court says no, with the right error, to who may not make a call or at the wrong time.
+contract CourtRefusalsTest is Refusing {
+    function test_courtBeforeADraw() public {
+        address c = address(court);
+        PoolTerms memory t = defaultTerms();
+        _no(stranger, c, abi.encodeCall(court.registerPool, (1, t)), ICourt.NotPools.selector);
+        _no(stranger, c, abi.encodeCall(court.setOutcome, (1, 0, 1)), ICourt.NotAppeals.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.NoSuchLane.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 2)), ICourt.NoSuchLane.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 1)), ICourt.NoSuchLane.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 1 << 31, 0)), ICourt.NoSuchLane.selector);
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, 0);
+        assertEq(court.roundOf(pool, 0, 1).seedBlock, 0);
+        _submit();
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.NoSuchLane.selector); // nothing attested
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, 0);
+        _attest(0);
+        assertEq(court.roundOf(pool, 0, 0).seedBlock, height + 1);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), IVoting.SeedNotMined.selector);
+        FileRef[] memory refs = _refs(0);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
+        _no(stranger, c, abi.encodeCall(court.reveal, (pool, 0, 0, 0, 0, 0, 0)), IVoting.NotDrawn.selector);
+        _no(stranger, c, abi.encodeCall(court.decisionOf, (pool, 0)), ICourt.NotSettled.selector);
+        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotSettled.selector);
+    }
+
+    function _drawnAsForeseen(uint256[] memory members, bytes32 seed) private {
+        (uint256[] memory drawn,, bytes32 drawnSeed, bool now_) = court.committeeOf(pool, 0, 0);
+        assertTrue(now_);
+        assertEq(seed, drawnSeed);
+        assertEq(members, drawn);
+    }
+
+    function _showsItsVote(uint256 cast) private {
+        (, uint256 codes, bool open) = court.ballotOf(pool, 0, 0, 0);
+        assertTrue(open);
+        assertEq(codes, cast);
+    }
+
+    function test_courtVotes() public {
+        address c = address(court);
+        _submit();
+        _attest(0);
+        _blocks(4);
+        (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn) = court.committeeOf(pool, 0, 0);
+        assertFalse(drawn);
+        bytes32 hash = court.ballotHash(pool, 0, 0, voters[0], _all(1), keccak256("verdict"), keccak256("salt"));
+        _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), IVoting.NotVoter.selector);
+        _no(stranger, c, abi.encodeCall(court.commit, (pool, 0, 0, 7, hash)), IVoting.NotVoter.selector);
+        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 4, hash)), IVoting.NotVoter.selector);
+        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, 0)), IVoting.EmptyCommitment.selector);
+        _yes(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash))); // draws, too
+        _drawnAsForeseen(members, seed);
+        (bytes32 stored,, bool revealed) = court.ballotOf(pool, 0, 0, 0);
+        assertEq(stored, hash);
+        assertFalse(revealed);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), IVoting.AlreadyDrawn.selector);
+        _no(voters[0], c, abi.encodeCall(court.commit, (pool, 0, 0, 0, hash)), IVoting.AlreadyCommitted.selector);
+        bytes memory reveal =
+            abi.encodeCall(court.reveal, (pool, 0, 0, 0, _all(1), keccak256("verdict"), keccak256("salt")));
+        _no(voters[0], c, reveal, IVoting.RevealNotOpen.selector);
+        bytes memory early =
+            abi.encodeCall(court.reveal, (pool, 0, 0, 1, _all(1), keccak256("verdict"), keccak256("salt")));
+        _no(voters[1], c, early, IVoting.NotCommitted.selector);
+        _no(voters[1], c, abi.encodeCall(court.reveal, (pool, 0, 0, 9, 0, 0, 0)), IVoting.NotCommitted.selector);
+        _wait(60);
+        _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), IVoting.CommitOver.selector);
+        _yes(voters[0], c, reveal);
+        _no(voters[0], c, reveal, IVoting.AlreadyRevealed.selector);
+        _showsItsVote(_all(1));
+        FileRef[] memory refs = _refs(0);
+        court.settle(pool, 0, 0, refs); // one vote of three decides nothing
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.AlreadySettled.selector);
+        _no(stranger, c, abi.encodeCall(court.draw, (pool, 0, 0)), ICourt.AlreadySettled.selector);
+        _no(voters[1], c, abi.encodeCall(court.commit, (pool, 0, 0, 1, hash)), ICourt.AlreadySettled.selector);
+        _no(voters[1], c, reveal, ICourt.AlreadySettled.selector);
+        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), ICourt.NotFinal.selector);
+        assertEq(court.roundOf(pool, 0, 1).seedBlock, height + 2);
+        assertTrue(court.roundOf(pool, 0, 0).settled);
+        _passWindow();
+        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 3)), IVoting.NotDrawn.selector);
+        court.closeMember(pool, 0, 0, 0);
+        _no(stranger, c, abi.encodeCall(court.closeMember, (pool, 0, 0, 0)), IVoting.AlreadyClosed.selector);
+        _blocks(70); // round 1 is never drawn
+        court.settle(pool, 0, 1, refs);
+        assertEq(_code(0), Codes.VOID);
+        assertEq(court.roundOf(pool, 0, 1).settledAt, clock);
+    }
+
+    function test_courtLateReveal() public {
+        _submit();
+        _draw(0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            _commit(0, 0, i, _all(1));
+        }
+        (, address[] memory voters,,) = court.committeeOf(pool, 0, 0);
+        _wait(120);
+        bytes memory reveal =
+            abi.encodeCall(court.reveal, (pool, 0, 0, 0, _all(1), keccak256("verdict"), keccak256("salt")));
+        _no(voters[0], address(court), reveal, abi.encodeWithSelector(IVoting.RevealOver.selector, clock));
+    }
+
+    function test_silentCommitteesPayAndTheFileIsVoid() public {
+        uint256 s = _submit();
+        _draw(0, 0);
+        FileRef[] memory refs = _refs(0);
+        _no(stranger, address(court), abi.encodeCall(court.settle, (pool, 0, 0, refs)), ICourt.NotSettleable.selector);
+        _wait(60);
+        court.settle(pool, 0, 0, refs);
+        assertEq(uint256(pools.submissionOf(pool, s).phase), uint256(IPools.Phase.Pending));
+        _draw(0, 1);
+        _wait(60);
+        court.settle(pool, 0, 1, refs);
+        assertEq(_code(s), Codes.VOID);
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        _passWindow();
+        _closeAll(0, 0);
+        _closeAll(0, 1);
+        for (uint256 i = 0; i < 3; ++i) {
+            assertEq(seats.seatOf(court.roundOf(pool, 0, 0).seats[i]).bond, BOND - 2e9);
+            assertEq(seats.seatOf(court.roundOf(pool, 0, 1).seats[i]).bond, BOND - 2e9);
+        }
+    }
+
+    function test_drawNeedsEnoughSeats() public {
+        _submit();
+        _attest(0);
+        uint256 lastDraw = court.roundOf(pool, 0, 0).seedBlock + 64;
+        for (uint256 i = 1; i <= SEATS - 2; ++i) {
+            vm.prank(_seatOwner(i));
+            seats.leaveSeat(i);
+        }
+        _nextEpoch();
+        _blocks(1);
+        bytes memory over = abi.encodeWithSelector(ICourt.DrawOver.selector, lastDraw);
+        _no(stranger, address(court), abi.encodeCall(court.draw, (pool, 0, 0)), over);
+        uint256 next = _submit();
+        _attest(next / 16);
+        _blocks(2);
+        bytes memory few = abi.encodeWithSelector(IVoting.TooFewSeats.selector, 2);
+        _no(stranger, address(court), abi.encodeCall(court.draw, (pool, next / 16, 0)), few);
+    }
+
+    function test_redrawWithFewSeatsReusesThem() public {
+        for (uint256 i = 1; i <= SEATS - 4; ++i) {
+            vm.prank(_seatOwner(i));
+            seats.leaveSeat(i);
+        }
+        _nextEpoch(); // four are left: three judge, and one alone is no fresh committee
+        uint256 s = _submit();
+        _vote(0, 0, _three(_all(1), _all(3), 0));
+        _vote(0, 1, _three(_all(1), _all(1), _all(1)));
+        assertEq(_code(s), Codes.ACCEPT);
+        uint256[] memory again = court.roundOf(pool, 0, 1).seats;
+        for (uint256 i = 0; i < 3; ++i) {
+            assertTrue(again[i] > SEATS - 4);
+            assertTrue(again[i] != again[(i + 1) % 3]);
+        }
+        _openSeats(5); // who dispute it later find a jury
+        _nextEpoch();
+        (uint256 round,,,,) = court.decisionOf(pool, s);
+        assertEq(round, 1);
+        uint256 trial = _dispute(stranger, s); // an outcome of round 1 can be disputed
+        _juryVotes(trial, Codes.ACCEPT);
+        _conclude(s);
+        assertEq(_code(s), Codes.ACCEPT);
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "../../src/interfaces/IParams.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {FileData, FileRef, PoolTerms, Work} from "../../src/libraries/Types.sol";
+import {Refusing} from "../helpers/Refusing.sol";
+
+/// @notice Pools says no, with the right error, to who may not make a call or at the wrong time.
+contract PoolRefusalsTest is Refusing {
+    function test_poolOwner() public {
+        address p = address(pools);
+        PoolTerms memory t = defaultTerms();
+        params.setPaused(true);
+        _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), IPools.Paused.selector);
+        _no(stranger, p, abi.encodeCall(pools.join, (pool, account("x"))), IPools.Paused.selector);
+        params.setPaused(false);
+        t.jury = 7;
+        assertEq(uint256(pools.poolOf(_createPool(t)).status), uint256(IPools.Status.Understaffed));
+        t = defaultTerms();
+        _no(owner, p, abi.encodeCall(pools.createPool, (t, 1 << 64)), IPools.AmountTooLarge.selector);
+        _no(owner, p, abi.encodeCall(pools.fund, (99, 1)), IPools.NoSuchPool.selector);
+        _no(owner, p, abi.encodeCall(pools.fund, (pool, type(uint64).max)), IPools.AmountTooLarge.selector);
+        _give(stranger, p, 7e9);
+        _yes(stranger, p, abi.encodeCall(pools.fund, (pool, 7e9)));
+        assertEq(pools.poolOf(pool).free, BUDGET + 7e9);
+        _no(stranger, p, abi.encodeCall(pools.publishStep, (pool, 1, 0, 0)), IPools.NotOwner.selector);
+        _no(owner, p, abi.encodeCall(pools.publishStep, (pool, 2, 0, 0)), IPools.StepMismatch.selector);
+        _no(owner, p, abi.encodeCall(pools.resumePool, (pool)), IPools.WrongStatus.selector);
+        _yes(owner, p, abi.encodeCall(pools.pausePool, (pool)));
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), IPools.WrongStatus.selector);
+        _no(stranger, p, abi.encodeCall(pools.join, (pool, stranger)), IPools.WrongStatus.selector);
+        _yes(owner, p, abi.encodeCall(pools.publishStep, (pool, 1, 0, 0)));
+        _yes(owner, p, abi.encodeCall(pools.resumePool, (pool)));
+        _no(owner, p, abi.encodeCall(pools.settlePool, (pool)), IPools.WrongStatus.selector);
+        _yes(owner, p, abi.encodeCall(pools.closePool, (pool)));
+        _no(owner, p, abi.encodeCall(pools.closePool, (pool)), IPools.WrongStatus.selector);
+        _no(owner, p, abi.encodeCall(pools.publishStep, (pool, 2, 0, 0)), IPools.WrongStatus.selector);
+        _no(owner, p, abi.encodeCall(pools.settlePool, (pool)), IPools.NotYet.selector);
+        _wait(30 days);
+        _yes(owner, p, abi.encodeCall(pools.settlePool, (pool)));
+        assertEq(token.balanceOf(owner), BUDGET + 7e9);
+        _yes(owner, p, abi.encodeCall(pools.settlePool, (pool))); // nothing left, no harm
+        assertEq(uint256(pools.poolOf(pool).status), uint256(IPools.Status.Settled));
+        assertEq(pools.ownerOf(pool), owner);
+    }
+
+    function test_poolMembers() public {
+        address p = address(pools);
+        _no(node, p, abi.encodeCall(pools.join, (pool, node)), IPools.AlreadyMember.selector);
+        _no(stranger, p, abi.encodeCall(pools.leavePool, (pool, node)), IPools.NotOperatorOrNode.selector);
+        _no(stranger, p, abi.encodeCall(pools.leavePool, (pool, stranger)), IPools.NotMember.selector);
+        _no(stranger, p, abi.encodeCall(pools.refresh, (pool, stranger)), IPools.NotMember.selector);
+        _give(stranger, address(stakes), STAKE);
+        _yes(stranger, address(stakes), abi.encodeCall(stakes.deposit, (node, STAKE)));
+        _yes(stranger, p, abi.encodeCall(pools.refresh, (pool, node)));
+        assertEq(pools.accountOf(pool, node).limit, 8 * STAKE / 1e6);
+        _no(stranger, p, abi.encodeCall(pools.removeNode, (pool, node)), IPools.NotOwner.selector);
+        _yes(owner, p, abi.encodeCall(pools.removeNode, (pool, node)));
+        _no(owner, p, abi.encodeCall(pools.removeNode, (pool, node)), IPools.Removed.selector);
+        _no(node, p, abi.encodeCall(pools.join, (pool, node)), IPools.Removed.selector);
+        address unborn = account("unborn");
+        _yes(owner, p, abi.encodeCall(pools.removeNode, (pool, unborn)));
+        address other = _register(stranger, "other", STAKE);
+        _no(owner, p, abi.encodeCall(pools.join, (pool, other)), IPools.NotOperatorOrNode.selector);
+        PoolTerms memory t = defaultTerms();
+        (t.rate, t.minStake, t.leverage, t.maxUnits) = (type(uint32).max, 4e9, 1, 1);
+        // a member's stake always allows a unit
+        bytes memory reason = abi.encodeWithSelector(IParams.BadTerms.selector, "minStake");
+        _no(owner, p, abi.encodeCall(pools.createPool, (t, 0)), reason);
+        (t.rate, t.leverage) = (1, 10_000);
+        uint256 cheap = _createPool(t);
+        address rich = _register(stranger, "rich", 2_000_000e9);
+        _yes(rich, p, abi.encodeCall(pools.join, (cheap, rich)));
+        assertEq(pools.accountOf(cheap, rich).limit, (uint256(1) << 34) - 1);
+        // a join between publication and seed block counts for that step
+        vm.prank(owner);
+        pools.publishStep(pool, 1, 0, 0);
+        vm.prank(other);
+        pools.join(pool, other);
+        assertEq(pools.accountOf(pool, other).joinedStep, 1);
+    }
+
+    function test_poolWork() public {
+        address p = address(pools);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        _no(stranger, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), IPools.NotMember.selector);
+        bytes memory reason = abi.encodeWithSelector(IPools.CounterMismatch.selector, 1, 0);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 1, w))), reason);
+        reason = abi.encodeWithSelector(IPools.StepOutOfRange.selector, 1, 0, 1);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(1, 0, w))), reason);
+        w.units = 0;
+        reason = abi.encodeWithSelector(IPools.BadUnits.selector, 0, 100_000);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), reason);
+        w.units = 100_001;
+        reason = abi.encodeWithSelector(IPools.BadUnits.selector, 100_001, 100_000);
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), reason);
+        w.units = 1;
+        w.rows = 0;
+        _no(node, p, abi.encodeCall(pools.submit, (_work(0, 0, w))), IPools.BadRows.selector);
+        _no(node, p, abi.encodeCall(pools.submitMany, (new Work[](0))), IPools.BadCount.selector);
+        _no(node, p, abi.encodeCall(pools.submitMany, (new Work[](17))), IPools.BadCount.selector);
+        w.rows = 1;
+        Work[] memory many = new Work[](3);
+        (many[0], many[1], many[2]) = (_work(0, 0, w), _work(0, 1, w), _work(0, 2, w));
+        _yes(node, p, abi.encodeCall(pools.submitMany, (many)));
+        assertEq(pools.accountOf(pool, node).counter, 3);
+        (uint256 start, uint256 end, uint256 count) = pools.laneOf(pool, 0);
+        assertEq(end, height + 2);
+        assertEq(start, height);
+        assertEq(count, 3);
+        _blocks(3); // the lane is closed by now: the next file opens another
+        vm.prank(node);
+        assertEq(pools.submit(_work(0, 3, w)), 16);
+        for (uint256 i = 0; i < 4; ++i) {
+            _step();
+        }
+        _no(node, p, abi.encodeCall(pools.submit, (_work(1, 4, w))), IPools.StepOutOfRange.selector);
+        uint256 far = type(uint64).max; // the most that its word holds
+        _no(node, p, abi.encodeCall(pools.submit, (_work(far, 4, w))), IPools.StepOutOfRange.selector);
+        _yes(node, p, abi.encodeCall(pools.submit, (_work(2, 4, w))));
+        _yes(node, p, abi.encodeCall(pools.announceMirror, (pool, 17, "https://mirror")));
+        assertEq(court.termsOf(pool).rate, 1e6);
+        assertEq(pools.canaryRootOf(pool, 0), bytes32(0));
+    }
+
+    function test_poolVerdicts() public {
+        address p = address(pools);
+        uint256 s = _submit();
+        FileData memory f = files[pool][s];
+        FileRef memory ref = _ref(s);
+        _no(stranger, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, _refs(0))), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.payFees, (pool, stranger, 1, 1)), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.NotCourt.selector);
+        _no(stranger, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0)), IPools.NotCourt.selector);
+        address b = address(appeals);
+        _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WrongPhase.selector);
+        _no(b, p, abi.encodeCall(pools.freezeHeld, (pool, s, f)), IPools.WrongPhase.selector);
+        _no(b, p, abi.encodeCall(pools.resolve, (pool, s, f, 1, 0)), IPools.WrongPhase.selector);
+        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongPhase.selector);
+        _no(stranger, p, abi.encodeCall(pools.forfeit, (pool, s, f)), IPools.WrongPhase.selector);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, 99, ref.inner)), IPools.WrongFile.selector);
+        _vote0();
+        (uint256 units,) = pools.claimable(pool, node, s);
+        assertEq(units, 0);
+        _no(stranger, p, abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.WrongPhase.selector);
+        _passWindow();
+        (units,) = pools.claimable(pool, node, s);
+        assertEq(units, 1_000);
+        _no(b, p, abi.encodeCall(pools.hold, (pool, s, f)), IPools.WindowOver.selector);
+        _claim(s);
+        _no(stranger, p, abi.encodeCall(pools.claim, (pool, node, s, ref.inner)), IPools.NothingToClaim.selector);
+        address c = address(court);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, _refs(0))), IPools.WrongPhase.selector);
+        _no(c, p, abi.encodeCall(pools.settleLane, (pool, 0, 0, 1, 3600, new FileRef[](0))), IPools.BadCount.selector);
+    }
+
+    function _vote0() internal {
+        _voteAll(0, Codes.ACCEPT);
+    }
+
+    function test_frozenNodeWaits() public {
+        uint256 s = _submit();
+        _voteAll(0, 3);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        _no(node, address(pools), abi.encodeCall(pools.submit, (_work(0, 1, w))), IPools.NodeIsFrozen.selector);
+        FileRef memory ref = _ref(s);
+        _no(stranger, address(pools), abi.encodeCall(pools.finalize, (pool, s, ref)), IPools.NotYet.selector);
+    }
+
+    function test_fullLaneAndWrongCount() public {
+        for (uint256 i = 0; i < 17; ++i) {
+            _submit();
+        }
+        _draw(0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            _commit(0, 0, i, _all(1));
+        }
+        for (uint256 i = 0; i < 3; ++i) {
+            _reveal(0, 0, i, _all(1));
+        }
+        FileRef[] memory refs = _refs(0);
+        assertEq(refs.length, 16);
+        FileRef[] memory fewer = new FileRef[](15);
+        for (uint256 i = 0; i < 15; ++i) {
+            fewer[i] = refs[i];
+        }
+        address c = address(court);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, fewer)), IPools.BadCount.selector);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, new FileRef[](17))), IPools.BadCount.selector);
+        (fewer[0], refs[0]) = (refs[0], refs[1]);
+        _no(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)), IPools.WrongFile.selector);
+        refs[0] = fewer[0];
+        _yes(stranger, c, abi.encodeCall(court.settle, (pool, 0, 0, refs)));
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IParams} from "../../src/interfaces/IParams.sol";
+import {IPools} from "../../src/interfaces/IPools.sol";
+import {IStakes} from "../../src/interfaces/IStakes.sol";
+import {AccountSlot} from "../../src/libraries/AccountSlot.sol";
+import {Codes} from "../../src/libraries/Codes.sol";
+import {PoolTerms} from "../../src/libraries/Types.sol";
+import {Network} from "../helpers/Network.sol";
+
+/// @notice Who pays for what: each rule fails for the attack and holds for the honest case beside it.
+contract MoneyRulesTest is Network {
+    /// A node whose whole stake goes with its first rejected file still pays the committees of all the others.
+    function test_everyRejectedFileOfALaneIsPaidByTheNode() public {
+        for (uint256 i = 0; i < 20; ++i) {
+            _submit(); // a full lane, and four files in the next
+        }
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        _voteAll(1, Codes.MALFORMED);
+        _passWindow();
+        for (uint256 i = 0; i < 20; ++i) {
+            pools.finalize(pool, i, _ref(i));
+        }
+        _closeAll(0, 0);
+        _closeAll(1, 0);
+        assertEq(pools.poolOf(pool).free, BUDGET);
+        assertEq(token.balanceOf(address(pools)), BUDGET);
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(pools.accountOf(pool, node).unsettled, 0);
+    }
+
+    function test_acceptedFilesAreTheOwnersCost() public {
+        for (uint256 i = 0; i < 16; ++i) {
+            _submit();
+        }
+        _voteAll(0, Codes.ACCEPT);
+        _passWindow();
+        assertEq(_claim(15), 16 * 1e9);
+        _closeAll(0, 0);
+        assertEq(token.balanceOf(address(pools)), BUDGET - 16 * (1e9 + FEES));
+        assertEq(stakes.stakeOf(node), STAKE);
+        assertEq(pools.accountOf(pool, node).unsettled, 0);
+    }
+
+    function test_nodeBelowTheLeastStakeIsOutAtOnce() public {
+        PoolTerms memory t = defaultTerms();
+        t.minStake = uint56(STAKE);
+        _moveTo(t);
+        uint256 s = _submit();
+        _voteAll(0, Codes.MALFORMED);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s)); // takes 1.03 of 1,000
+        assertEq(stakes.stakeOf(node), STAKE - 1e9 - FEES);
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        vm.expectRevert(IPools.NotMember.selector);
+        vm.prank(node);
+        pools.submit(_work(0, 1, w));
+        vm.expectRevert(abi.encodeWithSelector(IStakes.StakeTooLow.selector, STAKE - 1e9 - FEES, STAKE));
+        vm.prank(operator);
+        pools.join(pool, node);
+        _give(operator, address(stakes), 1e9 + FEES);
+        vm.prank(operator);
+        stakes.deposit(node, 1e9 + FEES);
+        vm.prank(operator);
+        pools.join(pool, node);
+        _step();
+        _submit();
+    }
+
+    function test_limitFollowsAStakeThatShrinks() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.MALFORMED);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        assertEq(pools.accountOf(pool, node).limit, 4 * (STAKE - 1e9 - FEES) / 1e6);
+        _submit(); // still above the least stake
+    }
+
+    function test_payOfALaneIsBoundedByTheBondsThatJudgeIt() public {
+        PoolTerms memory t = defaultTerms();
+        // sixteen files of 100,000 units: 1,600 tokens, as much as two bonds of 800 at least
+        _createPool(t);
+        t.maxUnits += 1;
+        _give(owner, address(pools), 1);
+        vm.expectRevert(abi.encodeWithSelector(IPools.PayAboveBonds.selector, 16 * 100_001 * 1e6, 1_600e9));
+        vm.prank(owner);
+        pools.createPool(t, 0);
+    }
+
+    /// A captured majority that is overturned pays at least what the file would have earned.
+    function test_overturnedMajorityPaysWhatTheFileWouldHaveEarned() public {
+        IParams.Values memory v = defaultValues();
+        v.overturnPenalty = 1e9;
+        _govern(v);
+        uint256 s = _submitFrom(node, 80_000); // 80 tokens
+        _vote(0, 0, _three(_all(1), _all(1), _all(3)));
+        _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        uint256[] memory drawn = court.roundOf(pool, 0, 0).seats;
+        assertEq(BOND - seats.seatOf(drawn[0]).bond, 40e9);
+        assertEq(BOND - seats.seatOf(drawn[1]).bond, 40e9);
+        assertEq(seats.seatOf(drawn[2]).bond, BOND);
+    }
+
+    /// A first jury's reject bars what had not vested by then, and the final slash later does not lift that.
+    function test_payThatVestsAfterTheFirstVerdictIsBarred() public {
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _openSeats(18 - seats.opened());
+        _nextEpoch();
+        _moveTo(t);
+        uint256 early = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 vests = clock + 3_600;
+        _blocks(4);
+        uint256 forged = _submit();
+        _voteAll(forged / 16, Codes.ACCEPT);
+        _juryVotes(_dispute(stranger, forged), Codes.REJECT_WEIGHTS);
+        uint256 verdict = clock;
+        _conclude(forged);
+        assertLt(verdict, vests);
+        _wait(vests - clock);
+        _conclude(forged); // nobody appealed
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(pools.accountOf(pool, node).barrier, verdict);
+        bytes32 inner = _inner(early);
+        vm.expectRevert(abi.encodeWithSelector(IPools.IsFrozen.selector, verdict));
+        pools.claim(pool, node, early, inner);
+        pools.forfeit(pool, early, files[pool][early]);
+        assertEq(pools.poolOf(pool).free, BUDGET - 1e9 - FEES); // the accepted file's pay is burnt, not the owner's again
+    }
+
+    function test_noMoreFilesUnderWayThanTheLeastStakeCovers() public {
+        for (uint256 i = 0; i < 64; ++i) {
+            _submitFrom(node, 1);
+        }
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        vm.expectRevert(abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64));
+        vm.prank(node);
+        pools.submit(_work(0, 64, w));
+        _voteAll(0, Codes.ACCEPT); // sixteen fewer
+        for (uint256 i = 0; i < 16; ++i) {
+            _submitFrom(node, 1);
+        }
+        vm.expectRevert(abi.encodeWithSelector(IPools.TooManyUnsettled.selector, 64));
+        vm.prank(node);
+        pools.submit(_work(0, 80, w));
+        PoolTerms memory t = defaultTerms();
+        (t.minStake, t.juryFee) = (uint56(64 * FEES) - 1, 1e9);
+        vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, "juryFee"));
+        params.checkTerms(t);
+        t.juryFee = t.fee;
+        vm.expectRevert(abi.encodeWithSelector(IParams.BadTerms.selector, "minStake"));
+        params.checkTerms(t);
+        t.minStake += 1;
+        params.checkTerms(t);
+    }
+
+    /// The fields that add up work cannot overflow: a node has at most 2^22 − 1 files of less than 2^24 units.
+    function test_noFieldOfAnAccountCanOverflow() public {
+        assertTrue((AccountSlot.MAX_COUNTER + 1) * type(uint24).max <= AccountSlot.MAX_46);
+        bytes32 slot = keccak256(abi.encode((pool << 160) | uint160(node), uint256(4)));
+        uint256 a = uint256(vm.load(address(pools), slot));
+        vm.store(address(pools), slot, bytes32(a | (((uint256(1) << 22) - 2) << 160)));
+        Draft memory w = Draft(keccak256("r"), keccak256("f"), 1, 1);
+        vm.prank(node);
+        pools.submit(_work(0, (1 << 22) - 2, w)); // the last one
+        vm.expectRevert(IPools.AmountTooLarge.selector);
+        vm.prank(node);
+        pools.submit(_work(0, (1 << 22) - 1, w));
+    }
+}
