@@ -10,6 +10,7 @@ from eth_account.signers.local import LocalAccount
 from calibration.document import Calibration, subject, weights_hash
 from calibration.measuring import measure_all
 from calibration.plan import ErrorBudget, Plan
+from calibration.toml_edit import with_numbers
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.files import explained, write_atomic
@@ -54,10 +55,14 @@ def applicable(path: Path, measured: str) -> PoolConfig:
 
 
 def apply(document: Calibration, path: Path) -> None:
-    """Write the thresholds into an applicable pool configuration."""
+    """Write the thresholds into an applicable pool configuration; comments of one in TOML stay. Raises ConfigError."""
     config = applicable(path, document.pool)
     changed = config.model_copy(update={"checks": document.checks(config.checks)})
-    write(path, json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False).encode() + b"\n")
+    if path.suffix == ".toml":
+        text = with_numbers(path.read_text(encoding="utf-8"), "checks", document.thresholds)
+    else:
+        text = json.dumps(changed.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+    write(path, text.encode())
 
 
 def write(path: Path, data: bytes) -> None:

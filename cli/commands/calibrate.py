@@ -60,9 +60,6 @@ def calibrate(
     from calibration.calibrate import apply as apply_to
     from calibration.document import Calibration
 
-    if apply is not None and apply.suffix == ".toml":
-        hint = "copy the thresholds of the calibration into [checks] there"
-        raise ConfigError(f"--apply writes JSON, and {apply} is TOML with comments", hint)
     if verify is None:
         if signer is not None:
             raise ConfigError("--signer is for --verify", "leave it out")

@@ -8,6 +8,7 @@ import pytest
 
 from attacks.weights import altered, noisy
 from calibration.process import context_of
+from cli.pool_file import pool_file
 from engines.hf import TransformersEngine
 from protocol.config import PoolConfig
 from protocol.tasks.environment import Environment
@@ -93,6 +94,12 @@ def test_a_calibration_is_applied_only_to_its_pool(place: tuple[Muster, Key, Pat
     muster.ok("calibrate", "--verify", home / "made.json", "--apply", mine)
     wanted = json.loads((home / "made.json").read_text())["thresholds"]
     assert wanted.items() <= PoolConfig.load(mine).checks.model_dump().items()
+    commented = tmp_path / "mine.toml"
+    commented.write_text(pool_file(CONFIG, {}))
+    comments = [line for line in commented.read_text().splitlines() if line.startswith("# ")]
+    muster.ok("calibrate", "--verify", home / "made.json", "--apply", commented)
+    assert PoolConfig.load(commented) == PoolConfig.load(mine)
+    assert [line for line in commented.read_text().splitlines() if line.startswith("# ")] == comments
     before = other.read_text()
     assert "another model, task or work" in muster.refused(
         "calibrate", "--verify", home / "made.json", "--apply", other
