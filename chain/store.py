@@ -34,7 +34,8 @@ class EventStore:
         self._mutex = threading.RLock()
         self._lock_file = FileLock(path.with_name(path.name + ".lock"), thread_local=False)
         try:
-            self._lock_file.acquire(blocking=False)
+            # A moment's patience: whoever looks whether we run (protocol.locks) holds it for as long as that takes.
+            self._lock_file.acquire(timeout=0.5)
         except Timeout:
             raise ConfigError(f"another process uses {path}", "stop it, or name another data folder") from None
         try:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from filelock import FileLock, Timeout
-
 from cli.answers import StatusPart
 from cli.last_seen import LastSeen
 from protocol.errors import MusterError, UnreachableError, printable
+from runtime.presence import last_line, last_sign, runs
 
 if TYPE_CHECKING:
     from cli.options import Reading
@@ -69,39 +68,14 @@ def filled(endpoint: "Get[A]", value: str) -> "Get[A]":
 
 
 def look_at_process(home: Path | None, role: str) -> Look:
-    """The process of a role on this machine, by its home: while it runs it holds the lock of its chain events. Facts:
-    `log`, its newest line; `unsubmitted`, finished files that wait to be handed in."""
+    """The process of a role on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`, finished files
+    that wait to be handed in."""
     if home is None:
         return Look(StatusPart("process", "it is not known where its home is: muster init"), None)
-    locks = sorted(home.glob("*/events.sqlite.lock"))
     log = home / "logs" / f"{role}.log"
     facts = {"log": last_line(log), "unsubmitted": len(list(home.glob("*/journal/*.json")))}
-    if any(map(_held, locks)):
+    if runs(home):
         return Look(StatusPart("process"), facts)
-    times = [path.stat().st_mtime for path in (log, *home.glob("*/events.sqlite*")) if path.exists()]
-    why = "it does not run on this machine" if times else "it was never started on this machine"
-    return Look(StatusPart("process", why, max(times, default=0.0)), facts)
-
-
-def _held(lock: Path) -> bool:
-    """Whether a process holds a lock file; it is let go of at once where none does."""
-    mine = FileLock(lock)
-    try:
-        mine.acquire(blocking=False)
-    except Timeout:
-        return True
-    except OSError:
-        return False
-    mine.release()
-    return False
-
-
-def last_line(path: Path) -> str:
-    """The newest line of a log, made printable; empty without one."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 4096))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return printable(lines[-1], 200) if lines else ""
+    seen = last_sign(home, log)
+    why = "it does not run on this machine" if seen else "it was never started on this machine"
+    return Look(StatusPart("process", why, seen), facts)

@@ -11,6 +11,7 @@ from runtime.watch.facts import Facts, ServiceFacts, WatchedPool
 
 _GIB = 1 << 30
 _OLD_HEAD_SECONDS = 120.0
+_START = "see its log and exit code; start it"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ NAMES = (
 def alarms(config: WatchConfig, facts: Facts) -> list[Alarm]:
     """In the order of NAMES. What could not be asked raises its own alarm and no other."""
     found = [*_machine(config, facts), *_chain(config, facts)]
+    if facts.process_gone:
+        found.append(Alarm("process_gone", facts.process_gone, _START))
     if facts.service_error:
         cure = f"start it, or ask who runs {config.orchestrator}; files wait meanwhile"
         found.append(Alarm("service_lost", facts.service_error, cure))
@@ -120,7 +123,8 @@ def _service(config: WatchConfig, service: ServiceFacts, facts: Facts) -> Iterat
         what = f"the service is version {service.version}, this one {VERSION}"
         yield Alarm("version_behind", what, "upgrade the older of the two")
     if service.state == "dead":
-        yield Alarm("process_gone", "no heartbeat comes from the process", "see its log and exit code; start it")
+        if not facts.process_gone:
+            yield Alarm("process_gone", "no heartbeat comes from the process", _START)
     elif service.phase == "trouble" or "CANNOT SERVE" in service.phase:
         yield Alarm("process_in_trouble", "the process does not get what it needs", "its log names what and the cure")
     elif facts.progressed is not None and facts.now - facts.progressed > config.stall_seconds:

@@ -46,9 +46,10 @@ class Webhook(Document):
 
 class WatchConfig(DaemonConfig):
     """Who and what is watched. `node`: a node's address; `seats_of`: the owner of a validator's seats; `owner`: true
-    for the pool's owner, who is told of every node's slashes and disputes; `service_key`: the address that the pool's
-    service signs with. `accounts`: name → address of each key that pays gas. `folders`: name → folder whose disk must
-    not fill. `listen`: HOST:PORT for Prometheus, or empty. Below `free_gib`, `transactions` (that the gas is enough
+    for the pool's owner, who is told of every node's slashes and disputes; `process`: the home of the participant's
+    process, where that is on this machine; `service_key`: the address that the pool's service signs with. `accounts`:
+    name → address of each key that pays gas. `folders`: name → folder whose disk must not fill. `listen`: HOST:PORT for
+    Prometheus, or empty. Below `free_gib`, `transactions` (that the gas is enough
     for), beyond `clock_seconds` (off the service's clock) and `stall_seconds` (without a new policy step, or of a
     process that computes and brings nothing about) an alarm is raised."""
 
@@ -60,6 +61,7 @@ class WatchConfig(DaemonConfig):
     node: Address | None = None
     seats_of: Address | None = None
     owner: bool = False
+    process: Path | None = None
     service_key: Address | None = None
     accounts: dict[Label, Address] = Field(default_factory=dict)
     folders: dict[Label, Path] = Field(default_factory=dict)

@@ -42,8 +42,8 @@ class ServiceFacts:
 @dataclass(frozen=True)
 class Facts:
     """`now` in Unix seconds. `free`: folder's name → bytes, None for one that is not there. `transactions_left`:
-    account's name → for how many transactions its gas is enough. `progressed`: when the watched process last got
-    something done."""
+    account's name → for how many transactions its gas is enough. `process_gone`: why the watched process is known
+    not to run on this machine. `progressed`: when it last got something done."""
 
     now: float
     free: Mapping[str, int | None] = field(default_factory=dict)
@@ -51,6 +51,7 @@ class Facts:
     head_age: float | None = None
     transactions_left: Mapping[str, int] = field(default_factory=dict)
     pool: WatchedPool | None = None
+    process_gone: str = ""
     service_error: str = ""
     service: ServiceFacts | None = None
     storage_error: str = ""

@@ -21,6 +21,7 @@ from protocol.encoding import parse_json
 from protocol.errors import ConfigError, MusterError, UnreachableError, first_line
 from protocol.http.signing import service_url
 from protocol.http.transport import bounded_transport, exchange
+from runtime.presence import gone
 from runtime.watch.config import WatchConfig
 from runtime.watch.facts import Facts, ServiceFacts, WatchedPool
 from storage.download import HttpObjects
@@ -66,11 +67,12 @@ class Lookout:
         """Raises ConfigError for what a person has to put right."""
         now, config = time.time(), self._config
         chain = self._look_at_chain(now)
-        service = self._look_at_service(now)
+        service = self._look_at_service()
         found: ServiceFacts | None = service.get("service")
         return Facts(
             now=now,
             free={name: free_bytes(path) for name, path in config.folders.items()},
+            process_gone=gone(config.process) if config.process else "",
             storage_error=self._look_at_storage() if found else "",
             progressed=self._progress(found, now),
             **chain,
@@ -93,9 +95,11 @@ class Lookout:
             return {"chain_error": error.what}
         return {"head_age": age, "transactions_left": left, "pool": pool_facts(config, state)}
 
-    def _look_at_service(self, now: float) -> dict[str, Any]:
+    def _look_at_service(self) -> dict[str, Any]:
         try:
+            asked = time.time()
             health = self._get(HEALTH.path)
+            answered = time.time()
             ready = self._get(READY.path)
             status = self._document(STATUS.path)
             own = self._own_entry()
@@ -111,7 +115,7 @@ class Lookout:
             ready=ready.status_code == 200,
             problems=problems,
             version=version,
-            clock_offset=clock_offset(health.headers.get("date", ""), now),
+            clock_offset=clock_offset(health.headers.get("date", ""), asked, answered),
             finished=status.get("phase") == "finished",
             state=str(own.get("state", "")),
             phase=str(own.get("phase", "")),
@@ -190,10 +194,12 @@ def free_bytes(path: Path) -> int | None:
         return None
 
 
-def clock_offset(date: str, now: float) -> float:
-    """How far our clock is ahead of a `Date` header, which has whole seconds; 0 without one that can be read."""
+def clock_offset(date: str, asked: float, answered: float) -> float:
+    """How far our clock is ahead of a `Date` header, which has whole seconds and was written between `asked` and
+    `answered` (Unix seconds here); 0 without one that can be read."""
     try:
         theirs = parsedate_to_datetime(date).timestamp() + 0.5
     except (ValueError, TypeError):
         return 0.0
-    return now - theirs if abs(now - theirs) > 1.0 else 0.0
+    ours = min(max(theirs, asked), answered)
+    return ours - theirs if abs(ours - theirs) > 1.0 else 0.0

@@ -12,7 +12,7 @@ from chain.judging import Lane
 from chain.records import Seat, Slash, Step
 from cli.answers import QUESTIONS, FiveAnswers, StatusPart
 from cli.last_seen import LastSeen
-from cli.looks import last_line, look_at_process, look_at_service
+from cli.looks import look_at_process, look_at_service
 from cli.views.answers_node import NodeLook, node_answers
 from cli.views.answers_pool import PoolLook, pool_answers
 from cli.views.answers_seats import SeatsLook, seats_answers
@@ -21,6 +21,7 @@ from cli.views.pools import pool_view
 from cli.views.seats import open_rounds, seat_view
 from protocol.api.endpoints import STATUS
 from protocol.verdict import Code
+from runtime.presence import last_line
 from tests.cli.muster import CLOSED, Muster
 from tests.cli.test_views import NODE, OWNER, drawn, make_state, make_sub
 from tests.conftest import Deployed

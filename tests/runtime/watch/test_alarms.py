@@ -87,7 +87,12 @@ FAULTS: dict[str, list[Fault]] = {
     "ejected": [pool(standing=Standing.EJECTED), pool(standing=Standing.REMOVED)],
     "seat_out": [pool(seats={4: "was evicted"})],
     "key_stale": [pool(service_key_current=False)],
-    "process_gone": [service(state="dead")],
+    "process_gone": [
+        service(state="dead"),
+        machine(process_gone="no process works in /h"),
+        lambda facts: replace(facts, process_gone="no process works in /h", service=replace(SERVICE, state="dead")),
+        machine(process_gone="no process works in /h", service=None),
+    ],
     "process_in_trouble": [service(phase="trouble"), service(phase="watching; CANNOT SERVE pool 2")],
     "process_stalled": [machine(progressed=NOW - 3601)],
     "run_stalled": [pool(step_time=int(NOW) - 3601)],
@@ -156,10 +161,16 @@ def test_the_memory_survives_a_restart(tmp_path: Path) -> None:
 
 def test_a_clock_is_compared_with_a_date_of_whole_seconds() -> None:
     date = "Mon, 12 Jan 1970 13:46:40 GMT"
-    assert clock_offset(date, NOW + 0.9) == 0.0
-    assert clock_offset(date, NOW + 30.5) == 30.0
-    assert clock_offset(date, NOW - 29.5) == -30.0
-    assert clock_offset("yesterday", NOW) == clock_offset("", NOW) == 0.0
+    assert clock_offset(date, NOW + 0.9, NOW + 0.9) == 0.0
+    assert clock_offset(date, NOW + 30.5, NOW + 30.5) == 30.0
+    assert clock_offset(date, NOW - 29.5, NOW - 29.5) == -30.0
+    assert clock_offset("yesterday", NOW, NOW) == clock_offset("", NOW, NOW) == 0.0
+
+
+def test_a_service_that_answers_slowly_has_no_wrong_clock() -> None:
+    date = "Mon, 12 Jan 1970 13:46:40 GMT"
+    assert clock_offset(date, NOW - 9, NOW) == clock_offset(date, NOW, NOW + 9) == 0.0
+    assert clock_offset(date, NOW + 10.5, NOW + 19) == 10.0
 
 
 def test_a_missing_folder_has_no_room(tmp_path: Path) -> None:

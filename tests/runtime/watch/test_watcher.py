@@ -1,8 +1,11 @@
 """The watch over a real chain and a service that can fail: what it raises, serves to Prometheus and posts."""
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -131,6 +134,50 @@ def test_each_fault_is_raised_by_the_next_look_and_over_once_it_is_gone(
     assert service.posted[0]["cure"]
     again = Watcher(watch_config(deployed, service, tmp_path))
     assert set(again.memory.raised) == {"gas_low", "process_gone"}, "a restart tells nothing twice"
+
+
+def test_a_process_that_is_killed_is_named_by_the_next_look(
+    deployed: Deployed, service: FailingService, tmp_path: Path
+) -> None:
+    home = tmp_path / "worker"
+    (home / "logs").mkdir(parents=True)
+    (home / "logs" / "worker.log").write_text("INFO claim\nERROR the GPU has fallen off the bus\n")
+    watcher = Watcher(watch_config(deployed, service, tmp_path, process=home))
+
+    def raised() -> set[str]:
+        deployed.chain.mine()
+        watcher.once()
+        return set(watcher.memory.raised)
+
+    with working_in(home) as process:
+        assert raised() == set()
+        process.kill()
+        process.wait()
+        assert raised() == {"process_gone"}, "while the service still says: healthy"
+        watcher.outbox.deliver(watcher.facts.now)
+        assert "the GPU has fallen off the bus" in service.posted[0]["what"]
+    with working_in(home):
+        for _ in range(CLEAR_AFTER):
+            last = raised()
+        assert last == set()
+
+
+@contextmanager
+def working_in(home: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that keeps its chain events in `home`, as every role does."""
+    program = f"""
+from pathlib import Path
+from chain.store import EventStore
+store = EventStore(Path({str(home)!r}) / "chain" / "events.sqlite", {{}})
+print("open", flush=True)
+input()
+"""
+    order = [sys.executable, "-c", program]
+    with subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process
+        process.kill()
 
 
 def test_a_chain_and_a_service_that_are_gone_are_named_and_come_back(
