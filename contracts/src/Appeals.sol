@@ -125,6 +125,7 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
             d.trial = code;
             return;
         }
+        _awaitCanary(pool, sequence, file);
         if (code == Codes.NONE) {
             d.verdict = d.code;
             d.resolved = true;
@@ -134,7 +135,6 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
             token.safeTransfer(d.disputer, d.deposit);
             return;
         }
-        _awaitCanary(pool, sequence, file);
         d.verdict = _standing(code, d.code, d.code);
         PoolTerms memory t = court.termsOf(pool);
         d.appealUntil = block.timestamp + (t.appealJury == 0 ? 0 : t.appealWindow);
@@ -186,7 +186,6 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     /// @param mistrial The second jury found nothing: the first one's verdict stands, the appellant gets its deposit.
     function _resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, bool mistrial) private {
         Dispute storage d = _disputes[FileId.checked(pool, sequence)];
-        _awaitCanary(pool, sequence, file);
         d.resolved = true;
         Money memory m;
         bool overturned = Codes.kind(code) != Codes.kind(d.code);
