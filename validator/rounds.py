@@ -53,6 +53,19 @@ def member_action(panel: Panel, member: int, ballot_ready: bool, ballot_matches:
     return SeatAction.COMMIT if ballot_ready else SeatAction.JUDGE
 
 
+def last_to_commit(panel: Panel, member: int) -> bool:
+    """Whether all others of a drawn body are bound by a commitment, and the member is not yet: nobody could copy its
+    vote if it is shown at once."""
+    return panel.drawn and panel.commits.keys() | {member} == set(range(len(panel.seats))) and not panel.all_committed
+
+
+def settler(panel: Panel, number: int) -> int:
+    """The member whose reveal settles lane `number`, once all have committed: one of those who did not show their vote
+    at once. The last to commit at most did, so somebody is left."""
+    hidden = sorted(member for member, commitment in panel.commits.items() if commitment)
+    return hidden[turn(number, len(hidden))]
+
+
 def turn(number: int, members: int) -> int:
     """The member whose turn it is to settle lane (or conclude trial) `number`: everybody's equally often."""
     return number % members

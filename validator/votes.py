@@ -14,7 +14,7 @@ from chain.transactions import Receipt
 from protocol.verdict import LANE, Code, pack
 from validator.ballots import Ballot
 from validator.judge_queue import LaneVerdict
-from validator.rounds import turn
+from validator.rounds import settler
 
 log = logging.getLogger("muster.validator")
 _OTHERS_SECONDS, _LOOK_SECONDS = 1.0, 0.1
@@ -37,6 +37,10 @@ class Vote(ABC):
     def commit(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
         """Send the hidden vote as member `member`."""
         return self.at(suite).commit(self.place, member, ballot.commitment).send()
+
+    def show_at_once(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
+        """Commit and show it in one transaction, as the last member to commit."""
+        return self.at(suite).vote(self.place, member, ballot.codes, ballot.verdict_hash, ballot.salt).send()
 
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
         """Show it."""
@@ -61,7 +65,7 @@ class LaneVote(Vote):
         return suite.court
 
     def reveal(self, suite: Suite, member: int, ballot: Ballot) -> Receipt:
-        if self.current.all_committed and turn(self._lane, len(self.current.seats)) == member:
+        if self.current.all_committed and settler(self.current, self._lane) == member:
             opened = member, ballot.codes, ballot.verdict_hash, ballot.salt
             # The others reveal at the same moment: a second is worth a block, and more is not.
             deadline = time.monotonic() + _OTHERS_SECONDS

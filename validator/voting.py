@@ -6,12 +6,14 @@ have none; when no source answers, or checks are not done in time, the seat stay
 
 import logging
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from chain.contracts.court import Committee
 from chain.records import Pool, Submission
 from chain.state import State
+from chain.suite import Suite
 from chain.transactions import Receipt
 from validator import selectors
 from validator.ballots import Ballot
@@ -19,7 +21,7 @@ from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.committees import ours
 from validator.judge_queue import JudgeTask, LaneVerdict, TaskKey
 from validator.publishing import VerdictPublisher
-from validator.rounds import SeatAction, member_action
+from validator.rounds import SeatAction, last_to_commit, member_action
 from validator.votes import Vote
 
 log = logging.getLogger("muster.validator")
@@ -63,10 +65,13 @@ class Voting:
             if action is SeatAction.JUDGE:
                 ready = self._judged_ballot(pool, voting, seat, voter)
             if action in (SeatAction.JUDGE, SeatAction.COMMIT) and ready is not None:
-                commit = partial(vote.commit, self.voters[voter], member, ready)
-                self._tasks.run((where, seat, "commit"), state.head, f"{where} seat {seat} commits", commit)
+                if last_to_commit(vote.current, member):
+                    cast, what = partial(self._show, vote.show_at_once, voter, member, ready), "votes"
+                else:
+                    cast, what = partial(vote.commit, self.voters[voter], member, ready), "commits"
+                self._tasks.run((where, seat, "commit"), state.head, f"{where} seat {seat} {what}", cast)
             elif action is SeatAction.REVEAL and matching is not None:
-                reveal = partial(self._reveal, vote, voter, member, matching)
+                reveal = partial(self._show, vote.reveal, voter, member, matching)
                 self._tasks.run((where, seat, "reveal"), state.head, f"{where} seat {seat} reveals", reveal)
             elif action is SeatAction.LOST and (where, seat) not in self._lost:
                 self._lost.add((where, seat))
@@ -105,8 +110,8 @@ class Voting:
         self._ballots.keep(ballot)
         return ballot
 
-    def _reveal(self, vote: Vote, voter: str, member: int, ballot: Ballot) -> Receipt:
-        receipt = vote.reveal(self.voters[voter], member, ballot)
+    def _show(self, show: Callable[[Suite, int, Ballot], Receipt], voter: str, member: int, ballot: Ballot) -> Receipt:
+        receipt = show(self.voters[voter], member, ballot)
         self._publisher.publish(ballot.verdict_hash)
         return receipt
 

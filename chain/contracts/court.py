@@ -54,6 +54,13 @@ class BallotContract(Contract):
         """Open the vote."""
         return self.call("reveal", *place, member, codes, verdict_hash, salt)
 
+    def vote(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
+        """Commit and open the vote at once, as the last member to commit.
+
+        Sending raises ContractError, before anything is sent, while anybody else has not committed.
+        """
+        return self.call("vote", *place, member, codes, verdict_hash, salt)
+
     def close(self, place: Place, member: int) -> ContractCall[int]:
         """Pay one member once nothing can change any more; returns the grains its seat's owner got."""
         return self._returning(self.call(self.close_function, *place, member), self.closed_event, "paid")
@@ -88,6 +95,10 @@ class Court(BallotContract):
 
     def terms_of(self, pool: int) -> Terms:
         return Terms.of(self.read("termsOf", pool))
+
+    def vote(self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes) -> ContractCall[Receipt]:
+        """See BallotContract; a committee's needs no salt."""
+        return self.call("vote", *place, member, codes, verdict_hash)
 
     def reveal_and_settle(
         self, place: Place, member: int, codes: int, verdict_hash: bytes, salt: bytes, files: Sequence[Submission]

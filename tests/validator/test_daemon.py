@@ -163,6 +163,22 @@ def test_a_validator_killed_between_commit_and_reveal_reveals_the_same_votes(wor
     assert len(world.lane.round.reveals) == 3
 
 
+def test_the_last_to_commit_commits_and_shows_its_vote_in_one_transaction(world: ValidatorWorld) -> None:
+    world.game.attest(0)
+    world.game.mine_to(world.lane.round.seed_block + 1)
+    committee = world.game.suite.court.committee_of((world.game.pool, 0, 0))
+    assert committee is not None
+    first = world.start(*committee.voters[:2])
+    turns(first, lambda: len(world.lane.round.commits) == 2)
+    world.stop()
+    last = world.start(committee.voters[2])
+    turns(last, lambda: len(world.service.documents) == 1)
+    assert world.lane.round.commits[2] == b"", "it never sent a commitment"
+    assert list(world.lane.round.reveals) == [2]
+    turns(world.start(), lambda: world.lane.round.settled)
+    assert world.file.code == Code.ACCEPT
+
+
 def second_pool(world: ValidatorWorld, url: str = "http://announced") -> Game:
     """A stranger's pool that the same seats opt into, with one file; it opens as soon as somebody counts its seats."""
     game, owner = world.game, world.game.deployed.rich()

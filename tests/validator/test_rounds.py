@@ -3,7 +3,7 @@
 import pytest
 
 from chain.judging import Round
-from validator.rounds import SeatAction, member_action, settleable
+from validator.rounds import SeatAction, last_to_commit, member_action, settleable
 
 
 def view(
@@ -76,3 +76,17 @@ def test_a_reorganisation_that_changes_the_seed_leads_to_another_judgement() -> 
 )
 def test_settleable(seen: Round, now: int, expected: bool) -> None:
     assert settleable(seen, now) is expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (view(drawn=False), False),
+        (view(committed=0b001), False),
+        (view(committed=0b011), False),
+        (view(committed=0b101), True),
+        (view(committed=0b111), False),
+    ],
+)
+def test_last_to_commit(seen: Round, expected: bool) -> None:
+    assert last_to_commit(seen, 1) is expected

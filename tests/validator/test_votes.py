@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from chain.errors import ContractError
 from chain.judging import Lane
 from chain.records import Status
 from protocol.verdict import Code
 from tests.chain.game import Game, begin, work
 from tests.conftest import Deployed
 from validator.ballots import Ballot
-from validator.rounds import turn
+from validator.rounds import last_to_commit, settler, turn
 from validator.votes import LaneVote
 
 
@@ -30,16 +31,17 @@ def game(deployed: Deployed, tmp_path: Path) -> Iterator[Game]:
 
 
 def ballots(game: Game, members: int = 3) -> list[Ballot]:
-    """The first `members` of lane 0's committee have committed to an accept."""
+    """An accept of each of lane 0's committee; the first `members` have committed to it."""
     committee = game.suite.court.committee_of((game.pool, 0, 0))
     assert committee is not None
     out = []
-    for member, seat in enumerate(committee.seats[:members]):
+    for member, seat in enumerate(committee.seats):
         suite = game.voters[seat]
         fields = int(Code.ACCEPT), b"v" * 32, b"s" * 32
         commitment = suite.court.ballot_hash((game.pool, 0, 0), suite.client.address, *fields)
         out.append(Ballot("lane", seat, suite.client.address, committee.seed, b"f" * 32, *fields, commitment))
-        suite.court.commit((game.pool, 0, 0), member, commitment).send()
+        if member < members:
+            suite.court.commit((game.pool, 0, 0), member, commitment).send()
     return out
 
 
@@ -77,11 +79,31 @@ def test_a_member_whose_turn_it_is_does_not_wait_long_for_silent_others(game: Ga
     assert not current.settled
 
 
+def test_the_last_to_commit_votes_at_once_and_another_members_reveal_settles(game: Game) -> None:
+    cast = ballots(game, members=1)
+    vote, _ = vote_on(game)
+    assert not last_to_commit(vote.current, 1)
+    with pytest.raises(ContractError, match="RevealNotOpen") as refused:
+        vote.show_at_once(game.voters[cast[1].seat], 1, cast[1])
+    assert not refused.value.tx_hash, "nothing was sent that others could copy"
+    vote.commit(game.voters[cast[2].seat], 2, cast[2])
+    vote, lane = vote_on(game)
+    assert last_to_commit(vote.current, 1)
+    vote.show_at_once(game.voters[cast[1].seat], 1, cast[1])
+    vote, lane = vote_on(game)
+    assert set(lane.round.reveals) == {1}
+    assert [settler(lane.round, number) for number in range(4)] == [0, 2, 0, 2]
+    for member in (2, 0):
+        vote.reveal(game.voters[cast[member].seat], member, cast[member])
+    assert game.state.lanes[game.pool, 0].round.settled
+    assert game.state.submissions[game.pool, 0].status is Status.ACCEPTED
+
+
 def test_before_all_have_committed_a_reveal_settles_nothing(game: Game) -> None:
     cast = ballots(game, members=2)
     game.deployed.chain.later(31)
     vote, _ = vote_on(game)
-    for member, one in enumerate(cast):
+    for member, one in enumerate(cast[:2]):
         vote.reveal(game.voters[one.seat], member, one)
     current = game.state.lanes[game.pool, 0].round
     assert set(current.reveals) == {0, 1}
