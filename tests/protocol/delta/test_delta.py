@@ -55,6 +55,23 @@ def test_a_head_that_contradicts_itself_is_refused(cases: list[Case], at: int) -
         DeltaReader(bytes(damaged), cases[-1].base_index)
 
 
+def test_a_digest_that_contradicts_the_tensors_hashes_is_refused(cases: list[Case]) -> None:
+    """The head names the very version that is expected, but a hash that is not that version's; and the hash of what
+    the code leads to, but another version's digest. Nothing is decoded."""
+    case = cases[-1]
+    changed = DeltaReader(case.delta, case.base_index).changed
+    hashes = {entry.name: entry.sha256 for entry in case.new_index.tensors}
+    for name in changed:
+        at = case.delta.index(hashes[name])
+        other = case.delta[:at] + bytes(32) + case.delta[at + 32 :]
+        with pytest.raises(DeltaError, match="does not lead to the version"):
+            DeltaReader(other, case.base_index, case.new_index.digest)
+    elsewhere = case.delta[:40] + bytes(32) + case.delta[72:]
+    for expected in (None, bytes(32), case.new_index.digest):
+        with pytest.raises(DeltaError, match="does not lead to the version"):
+            DeltaReader(elsewhere, case.base_index, expected)
+
+
 def test_a_hash_of_another_tensor_is_refused(cases: list[Case]) -> None:
     """The maker's own index lies: the digest fits, the bytes do not."""
     case = cases[-1]
