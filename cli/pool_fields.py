@@ -19,6 +19,11 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "engines of muster; `muster calibrate` measures your own model's.",
         "train": "How accepted files change the model.",
         "evaluation": "What is measured of the model, on problems that training never sees.",
+        "weights": "How policy steps travel to nodes and validators.",
+    },
+    config.WeightsConfig: {
+        "snapshot_every": "Every so manieth step is published in full, all as what changed; 1: all in full too.",
+        "delta_min_bytes": "Weights of fewer bytes always travel whole.",
     },
     config.ModelConfig: {
         "source": "The model's folder, or its id on huggingface.co. Weights travel by their hash, not by this name.",

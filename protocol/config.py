@@ -152,6 +152,15 @@ BF16_CHECKS = ChecksConfig(
 `muster calibrate`. What they cannot see stands in docs/verification.md."""
 
 
+class WeightsConfig(Document):
+    """How policy steps travel. Each has a delta from the step before, and one from the last snapshot, where these are
+    smaller than the full weights; step 0 and every `snapshot_every`-th step are published in full too. Weights of less
+    than `delta_min_bytes` always travel whole: there a request costs as much as the bytes."""
+
+    snapshot_every: int = Field(8, ge=1, le=16)
+    delta_min_bytes: int = Field(1 << 20, ge=0)
+
+
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights."""
 
@@ -163,6 +172,7 @@ class PoolConfig(Document):
     checks: ChecksConfig = ChecksConfig()
     train: TrainConfig = TrainConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    weights: WeightsConfig = WeightsConfig()
 
     @model_validator(mode="after")
     def _trainable(self) -> "PoolConfig":

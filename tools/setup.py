@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,9 +132,9 @@ def build_contracts() -> None:
     run([str(forge), "build", "contracts/src"], "contracts")
 
 
-def compile_proofs() -> None:
+def compile_loops(module: str, what: str) -> None:
     """Into the user's cache, before a network of processes would do it at once."""
-    run([str(PYTHON), "-m", "protocol.proofs.warm"], "proofs' loops")
+    run([str(PYTHON), "-m", module], f"{what}' loops")
 
 
 def main() -> None:
@@ -148,7 +149,12 @@ def main() -> None:
     once(stamps[0], digest(*locks) + f" {ROOT}", install_python)
     once(stamps[1], digest(packages), install_node)
     once(stamps[2], digest(*contracts), build_contracts)
-    once(VENV / ".muster-proofs", digest(*sorted((ROOT / "protocol" / "proofs").glob("*.py"))) + cache, compile_proofs)
+    for folder, module, what in (
+        ("proofs", "protocol.proofs.warm", "proofs"),
+        ("delta", "storage.weights.warm", "weight deltas"),
+    ):
+        sources = digest(*sorted((ROOT / "protocol" / folder).glob("*.py")))
+        once(VENV / f".muster-{folder}", sources + cache, partial(compile_loops, module, what))
 
 
 if __name__ == "__main__":

@@ -67,7 +67,9 @@ class Trainer:
         loader = Loader(pool, outside.bucket.get, base)
         self.canaries = CanaryPlan.of(outside.account, config.pool, outside.carrier)
         self.files = FileCollector(config, pool, outside.client, self.records, loader, self.canaries.node)
-        self.publisher = StepPublisher(outside.client, outside.bucket, outside.account, pool.model.dtype, self.canaries)
+        self.publisher = StepPublisher(
+            outside.client, outside.bucket, outside.account, pool.model.dtype, pool.weights, self.canaries
+        )
         self.evaluations = Evaluations(
             pool, outside.client.pool_id, outside.account, outside.evaluator, self.reports.evaluated
         )
@@ -102,6 +104,7 @@ class Trainer:
             code = EXIT_WRONG
             raise
         finally:
+            self.publisher.encoder.close()
             self.group.end(code)
             self.evaluations.stop()
             opener.stop()
@@ -214,10 +217,14 @@ class Trainer:
         step = self.learner.step
 
         def attempt() -> bool:
-            self.progress.keep(record, files, lambda: self.group.export(self._policy_folder(step)))
+            self.progress.keep(record, files, partial(self._export, step))
             return True
 
         return bool(self._until(f"writing the checkpoint of step {step}", attempt, _DISK_RETRY_SECONDS))
+
+    def _export(self, step: int) -> None:
+        self.group.export(self._policy_folder(step))
+        self.publisher.encoder.begin(step, self.progress.manifests)
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed)
@@ -233,26 +240,26 @@ class Trainer:
         folder = self._policy_folder(step)
         if not folder.is_dir():
             self.group.export(folder)
-        self._until(self._phase, partial(self._upload, folder, step))
+        self._until(self._phase, partial(self._upload, step))
         if record:
             record["timings"]["publish"] = round(time.monotonic() - started, 3)
         self.reports.add(step, record)
         self.reports.flush()
         if step < len(self.progress.manifests):
             self._offer(step)
-        pinned = self.evaluations.pinned
+        pinned = self.evaluations.pinned | self.publisher.encoder.needed(step)
         folders = [one for one in sorted((self.home / "policies").glob("step-*")) if one not in pinned]
         drop_old(folders, self.config.keep_exports)
 
-    def _upload(self, folder: Path, step: int) -> bytes:
+    def _upload(self, step: int) -> bytes:
         manifests = self.progress.manifests
-        digest = self.publisher.upload(folder, step, manifests[step - 1] if step else None)
+        digest = self.publisher.upload(step, manifests)
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)
         return digest
 
     def _policy_folder(self, step: int) -> Path:
-        return self.home / "policies" / f"step-{step:06d}"
+        return self.publisher.encoder.folder(step)
 
     def _confirmed(self) -> bool | None:
         """Whether the last step is `confirmations` blocks deep and every canary is concluded. Steps that a

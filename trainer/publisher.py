@@ -1,15 +1,19 @@
 """Brings policy steps to the bucket and the chain, again after a crash or a reorganisation where needed."""
 
 import logging
-from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
 
+from protocol.config import WeightsConfig
 from protocol.errors import IntegrityError
 from runtime.pool_client import PoolClient
-from storage.weights.manifest import ManifestScope
-from storage.weights.publish import ObjectWriter, publish
+from storage.bucket import Bucket
+from storage.keys import MissingObjectError, object_key
+from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
+from storage.weights.publish import send
+from storage.weights.shards import weight_files
 from trainer.canaries import CanaryPlan
+from trainer.deltas import StepEncoder
 
 log = logging.getLogger("muster.trainer")
 
@@ -18,15 +22,41 @@ class StepPublisher:
     """Publishes as the pool's owner, with each step the root of its canaries."""
 
     def __init__(
-        self, client: PoolClient, bucket: ObjectWriter, account: LocalAccount, dtype: str, canaries: CanaryPlan
+        self,
+        client: PoolClient,
+        bucket: Bucket,
+        account: LocalAccount,
+        dtype: str,
+        weights: WeightsConfig,
+        canaries: CanaryPlan,
     ) -> None:
-        self._client, self._bucket, self._account, self._dtype = client, bucket, account, dtype
-        self._canaries = canaries
+        self._client, self._bucket, self._account, self._canaries = client, bucket, account, canaries
         self._scope = ManifestScope(client.pool_id, str(account.address))
+        self.encoder = StepEncoder(bucket.get, self._scope, dtype, weights, client.home / "policies")
 
-    def upload(self, folder: Path, step: int, parent: bytes | None) -> bytes:
-        """Shards and manifest of a policy step into the bucket; returns the manifest's digest."""
-        return publish(folder, self._bucket, self._scope, step, parent, self._account, self._dtype).digest
+    def upload(self, step: int, manifests: list[bytes]) -> bytes:
+        """Shards and manifest of a policy step, after the `manifests` of those before it, into the bucket; returns the
+        manifest's digest."""
+        published = self._published(step)
+        if published is not None:
+            return published
+        prepared = self.encoder.prepared(step, manifests)
+        send(self.encoder.folder(step), prepared, self._bucket, self._account)
+        return prepared.manifest.digest
+
+    def _published(self, step: int) -> bytes | None:
+        """The manifest of this step on chain, if it is of the very weights that we have: what a delta could lead from
+        may be gone since."""
+        pool = self._client.pool()
+        if pool is None or step >= len(pool.steps):
+            return None
+        digest = pool.steps[step].manifest
+        try:
+            stored = self._bucket.get(object_key("manifests", digest), MAX_STORED_BYTES)
+        except MissingObjectError:
+            return None
+        files = unseal(stored, digest, self._scope).files
+        return digest if files == weight_files(self.encoder.folder(step)) else None
 
     def ensure(self, manifests: list[bytes]) -> None:
         """Make the chain hold exactly these steps. Raises IntegrityError if it holds others."""

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -95,8 +95,17 @@ class WeightCache:
         """Make the folder into which `fill` writes the version's, at once and for good; loose shards of it go."""
         write_folder(self.version(manifest.digest), fill)
         write_atomic(self.folder / f"{manifest.digest.hex()}.json", manifest.canonical())
-        for shard in manifest.shards():
+        self.forget(manifest.shards())
+
+    def forget(self, shards: Iterable[Shard]) -> None:
+        """Remove loose shards."""
+        for shard in shards:
             (self.shards / shard.sha256).unlink(missing_ok=True)
+
+    def sweep(self, digest: bytes) -> None:
+        """Remove what a process that died left of this version; only for whoever has it `locked`."""
+        for path in self.folder.glob(f".{digest.hex()}.*"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def versions(self) -> list[bytes]:
         """Digests of the complete versions, longest unused first."""

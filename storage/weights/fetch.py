@@ -1,18 +1,27 @@
 """Fetch a policy step by the hash on chain, from sources that need not be trusted: every byte is checked."""
 
+import errno
 import hashlib
+import logging
 import os
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from protocol.errors import IntegrityError, MusterError
+from protocol.waits import WAITS
 from storage.keys import object_key
 from storage.weights.cache import KEPT_VERSIONS, WeightCache
-from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, unseal
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, StepDelta, unseal
+from storage.weights.plan import Link, Way, shortest
+from storage.weights.rebuild import rebuild
 
+log = logging.getLogger("muster.weights")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OpenObject = Callable[[str, int], bytes]
 """(key, limit in bytes) → the object's bytes; `storage.download.HttpObjects` and `Bucket.get` are such."""
 PARALLEL = 4
@@ -29,59 +38,110 @@ def fetch(
 ) -> Path:
     """The folder `<cache_dir>/<manifest hash>` with the step's files, complete and checked.
 
-    Shards already in the cache (from an interrupted fetch or another version) are not fetched again; damaged cache
-    entries are found and replaced. At most `parallel` shards are in memory at a time; the `keep` versions used last
-    stay. Raises IntegrityError if the source serves other bytes, or what `open_object` raises; what was fetched stays.
+    It is had with the fewest bytes: by deltas from a version in the cache, or from the full shards of this or an
+    earlier step. A delta that is of no use, for whatever reason, is left aside, and the log says so. Shards already in
+    the cache (from an interrupted fetch or another version) are not fetched again; damaged cache entries are found and
+    replaced. At most `parallel` shards are in memory at a time; the `keep` versions used last stay.
+
+    Raises IntegrityError if the source serves other bytes, MusterError if the disk is full, or what `open_object`
+    raises; what was fetched stays.
     """
     cache = WeightCache(cache_dir)
     with cache.locked(manifest_hash):
-        manifest = _manifest(manifest_hash, open_object, scope, step, cache)
+        bring = _Bringing(cache, open_object, scope, parallel)
+        manifest = bring.manifest(manifest_hash)
+        if step is not None and manifest.step != step:
+            raise IntegrityError(
+                f"the manifest is of step {manifest.step}, not {step}", "report it to the pool's owner"
+            )
         if not cache.is_intact(manifest):
-            _fetch_shards(manifest, open_object, cache, parallel)
-            cache.install(manifest, partial(_assemble, manifest, cache))
+            cache.sweep(manifest_hash)
+            bring.version(manifest)
         folder = cache.version(manifest_hash)
         os.utime(folder)
     cache.prune(keep)
     return folder
 
 
-def _manifest(
-    manifest_hash: bytes, open_object: OpenObject, scope: ManifestScope, step: int | None, cache: WeightCache
-) -> Manifest:
-    """The manifest, checked against the hash on chain, the pool and owner it must be of, and the step if given.
-
-    The signature of one in the cache was checked when it was fetched; its hash is checked again.
-    """
-    manifest = cache.manifest(manifest_hash)
-    if manifest is None or manifest.pool_id != scope.pool:
-        stored = open_object(object_key("manifests", manifest_hash), MAX_STORED_BYTES)
-        manifest = unseal(stored, manifest_hash, scope)
-    if step is not None and manifest.step != step:
-        raise IntegrityError(f"the manifest is of step {manifest.step}, not {step}", "report it to the pool's owner")
-    return manifest
+class DiskFullError(MusterError):
+    """There is no room for the weights (now)."""
 
 
-def _fetch_shards(manifest: Manifest, open_object: OpenObject, cache: WeightCache, parallel: int) -> None:
-    """Bring every shard into the cache. The first failure ends the fetch, after what is under way has come."""
-    places = cache.find_shards()
-    wanted = list({shard.sha256: shard for shard in manifest.shards()}.values())
-    failed = threading.Event()
+class _Bringing:
+    """One fetch: what it reads from, where to, and whom it believes."""
 
-    def bring(shard: Shard) -> None:
-        if failed.is_set():
-            return
+    def __init__(self, cache: WeightCache, open_object: OpenObject, scope: ManifestScope, parallel: int) -> None:
+        self._cache, self._open, self._scope, self._parallel = cache, open_object, scope, parallel
+
+    def manifest(self, digest: bytes) -> Manifest:
+        """The manifest, checked against its hash, and the pool and owner it must be of.
+
+        The signature of one in the cache was checked when it was fetched; its hash is checked again.
+        """
+        manifest = self._cache.manifest(digest)
+        if manifest is None or manifest.pool_id != self._scope.pool:
+            manifest = unseal(self._open(object_key("manifests", digest), MAX_STORED_BYTES), digest, self._scope)
+        return manifest
+
+    def version(self, wanted: Manifest) -> None:
+        """Bring a version into the cache, the shortest way that works."""
+        cache, refused, tried = self._cache, set[Link](), list[Shard]()
+        kept = ((digest, cache.manifest(digest)) for digest in cache.versions() if digest != wanted.digest)
+        held = {digest: manifest.step for digest, manifest in kept if manifest is not None}
+        while True:
+            present = {*cache.find_shards(), *(path.name for path in cache.shards.iterdir())}
+            way = shortest(wanted, self._parent, held, present, refused)
+            tried += way.shards
+            try:
+                self._go(way, way.bytes(present), complain=bool(refused))
+                cache.forget(tried)
+                return
+            except MusterError as error:
+                if not way.links or isinstance(error, DiskFullError):
+                    raise
+                log.warning("the delta to step %d is of no use: %s; trying another way", wanted.step, error)
+                refused |= set(way.links)
+
+    def _parent(self, delta: StepDelta) -> Manifest | None:
         try:
-            if cache.read_shard(shard, places) is None:
-                cache.store_shard(shard, _checked(shard, open_object(shard.key, shard.size)))
-        except BaseException:
-            failed.set()
-            raise
+            return self.manifest(bytes.fromhex(delta.parent))
+        except MusterError as error:
+            log.info("no manifest of step %d, from which a delta leads: %s", delta.step, error)
+            return None
 
-    with ThreadPoolExecutor(parallel, thread_name_prefix="shards") as pool:
-        jobs = [pool.submit(bring, shard) for shard in wanted]
-    errors = [error for job in jobs if (error := job.exception()) is not None]
-    if errors:
-        raise errors[0]
+    def _go(self, way: Way, size: int, complain: bool) -> None:
+        """Fetch the `size` bytes that are missing for a way, and go it."""
+        wanted = way.versions[-1]
+        steps = "a delta" if len(way.links) == 1 else f"{len(way.links)} deltas"
+        how = f"{steps} from step {way.versions[0].step}" if way.links else "its full shards"
+        log.info("fetching step %d: %s, %.1f MB", wanted.step, how, size / 1e6)
+        what = f"weights of step {wanted.step} by {how}" + (", as a delta was of no use" if complain else "")
+        with WAITS.on(what), _disk(self._cache.folder, size + sum(file.size for file in wanted.files)):
+            self._fetch_shards(way.shards)
+            if way.held:
+                os.utime(self._cache.version(way.versions[0].digest))
+            self._cache.install(wanted, partial(rebuild, way, self._cache))
+
+    def _fetch_shards(self, shards: list[Shard]) -> None:
+        """Bring every shard into the cache. The first failure ends it, after what is under way has come."""
+        cache, places = self._cache, self._cache.find_shards()
+        failed = threading.Event()
+
+        def bring(shard: Shard) -> None:
+            if failed.is_set():
+                return
+            try:
+                if cache.read_shard(shard, places) is None:
+                    cache.store_shard(shard, _checked(shard, self._open(shard.key, shard.size)))
+            except BaseException:
+                failed.set()
+                raise
+
+        with ThreadPoolExecutor(self._parallel, thread_name_prefix="shards") as pool:
+            jobs = [pool.submit(bring, shard) for shard in {shard.sha256: shard for shard in shards}.values()]
+        errors = [error for job in jobs if (error := job.exception()) is not None]
+        if errors:
+            raise errors[0]
 
 
 def _checked(shard: Shard, data: bytes) -> bytes:
@@ -90,17 +150,17 @@ def _checked(shard: Shard, data: bytes) -> bytes:
     return data
 
 
-def _assemble(manifest: Manifest, cache: WeightCache, folder: Path) -> None:
-    """Write every file of the manifest into `folder`. Raises IntegrityError if shards do not make their file."""
-    places = cache.find_shards()
-    for file in manifest.files:
-        whole = hashlib.sha256()
-        with (folder / file.name).open("wb") as out:
-            for shard in file.shards:
-                data = cache.read_shard(shard, places)
-                if data is None:
-                    raise MusterError("a shard vanished from the weights cache", "fetch again")
-                whole.update(data)
-                out.write(data)
-        if whole.hexdigest() != file.sha256:
-            raise IntegrityError(f"{file.name} does not have its hash", "report the manifest to the pool's owner")
+@contextmanager
+def _disk(folder: Path, needed: int) -> Iterator[None]:
+    """Raises DiskFullError if there are not `needed` bytes of room, or no longer; other errors of the disk become a
+    MusterError."""
+    hint = "make room, or choose another `cache`; what came stays, and it is tried again"
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DiskFullError(f"the weights need {needed >> 20} MiB in {folder}, where {free >> 20} MiB are free", hint)
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFullError(f"cannot write the weights to {folder}: {error.strerror}", hint) from None
+        raise MusterError(f"cannot keep the weights in {folder}: {error}", "look at that disk") from None

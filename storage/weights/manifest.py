@@ -1,4 +1,5 @@
-"""The manifest of a policy step: which files, cut into which shards, signed by the owner (docs/protocol.md, 8)."""
+"""The manifest of a policy step: which files, cut into which shards, and from which earlier steps a delta leads to it,
+signed by the owner (docs/protocol.md, 8)."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -19,10 +20,12 @@ MAX_STORED_BYTES = 16 << 20
 MAX_SHARD_BYTES = 256 << 20
 MAX_FILES = 1024
 MAX_SHARDS = 65_536
+MAX_DELTAS = 8
 _STRUCT = "Manifest(uint256 pool,uint256 step,bytes32 digest)"
 _FETCH_ELSEWHERE = "fetch it from another source"
 
 Count = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 
 
 class Shard(Document):
@@ -39,7 +42,7 @@ class Shard(Document):
 class WeightFile(Document):
     """One file of the folder: its shards in order make its bytes. A name has no path."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+    name: FileName
     size: Count
     sha256: Hex64
     shards: Annotated[tuple[Shard, ...], Field(max_length=MAX_SHARDS)]
@@ -58,8 +61,30 @@ class WeightFile(Document):
         return self
 
 
+class FileDelta(Document):
+    """How a file follows from the same file of an earlier step (docs/weights.md). `index` is the digest of the index of
+    its tensors afterwards, which holds a hash of each; the shards in order make the delta."""
+
+    name: FileName
+    index: Hex64
+    shards: Annotated[tuple[Shard, ...], Field(min_length=1, max_length=MAX_SHARDS)]
+
+    @property
+    def size(self) -> int:
+        return sum(shard.size for shard in self.shards)
+
+
+class StepDelta(Document):
+    """What leads from policy step `step`, whose manifest has the digest `parent`: a delta of each file that differs."""
+
+    step: Count
+    parent: Hex64
+    files: Annotated[tuple[FileDelta, ...], Field(min_length=1, max_length=MAX_FILES)]
+
+
 class Manifest(Document):
-    """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55."""
+    """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55. `snapshot`:
+    whether the files' own shards are published too; without them the `deltas` are the only way to this step."""
 
     version: Literal[1] = 1
     chain_id: Count
@@ -69,6 +94,8 @@ class Manifest(Document):
     parent: Annotated[str, Field(pattern=r"^([0-9a-f]{64}|)$")]
     dtype: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,32}$")]
     files: Annotated[tuple[WeightFile, ...], Field(min_length=1, max_length=MAX_FILES)]
+    snapshot: Annotated[bool, Field(strict=True)] = True
+    deltas: Annotated[tuple[StepDelta, ...], Field(max_length=MAX_DELTAS)] = ()
 
     @field_validator("pools")
     @classmethod
@@ -80,17 +107,39 @@ class Manifest(Document):
         names = [file.name.lower() for file in self.files]
         if names != sorted(set(names)):
             raise ValueError("files must be sorted by name, no name twice (whatever its case)")
-        if sum(len(file.shards) for file in self.files) > MAX_SHARDS:
+        every = [*self.shards(), *(shard for delta in self.deltas for file in delta.files for shard in file.shards)]
+        if len(every) > MAX_SHARDS:
             raise ValueError(f"more than {MAX_SHARDS} shards")
         sizes: dict[str, int] = {}
-        for shard in self.shards():
+        for shard in every:
             if sizes.setdefault(shard.sha256, shard.size) != shard.size:
                 raise ValueError("one shard with two sizes")
         return self
 
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        """Deltas come from earlier steps, each from another, and none is larger than the file it leads to."""
+        if not self.snapshot and not self.deltas:
+            raise ValueError("neither a snapshot nor a delta")
+        if len({delta.parent for delta in self.deltas}) < len(self.deltas):
+            raise ValueError("two deltas from one step")
+        sizes = {file.name: file.size for file in self.files}
+        for delta in self.deltas:
+            names = [file.name for file in delta.files]
+            if delta.step >= self.step:
+                raise ValueError("a delta from a step that is not earlier")
+            if len(set(names)) < len(names) or not set(names) <= set(sizes):
+                raise ValueError("a delta names a file twice, or one that there is not")
+            if any(file.size > sizes[file.name] for file in delta.files):
+                raise ValueError("a delta is larger than the file it leads to")
+        return self
+
     def shards(self) -> list[Shard]:
-        """Every shard in order of use; the same one may appear more than once."""
+        """Every shard of the files in order of use; the same one may appear more than once."""
         return [shard for file in self.files for shard in file.shards]
+
+    def file(self, name: str) -> WeightFile | None:
+        return next((file for file in self.files if file.name == name), None)
 
     @property
     def pool_id(self) -> PoolId:

@@ -1,13 +1,17 @@
 """Publish a policy step: upload the shards that the bucket lacks, then the signed manifest."""
 
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from eth_account.signers.local import LocalAccount
 
 from protocol.errors import IntegrityError
+from protocol.files import file_sha256
 from storage.keys import object_key
-from storage.weights.manifest import Manifest, ManifestScope, seal
+from storage.weights.manifest import FileDelta, Manifest, ManifestScope, Shard, StepDelta, WeightFile, seal
 from storage.weights.shards import SHARD_BYTES, read_shards, weight_files
 
 
@@ -15,6 +19,22 @@ class ObjectWriter(Protocol):
     """Where objects are put; `storage.bucket.Bucket` is one."""
 
     def put(self, key: str, data: bytes) -> bool: ...
+
+
+@dataclass(frozen=True)
+class EarlierStep:
+    """A published step that a delta may lead from: its manifest, and the folder that it was published from."""
+
+    manifest: Manifest
+    folder: Path
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """What a step's manifest says, and the deltas' shards by SHA-256."""
+
+    manifest: Manifest
+    deltas: dict[str, bytes]
 
 
 def make_manifest(
@@ -32,6 +52,48 @@ def make_manifest(
     )
 
 
+def prepare(
+    folder: Path,
+    manifest: Manifest,
+    bases: Sequence[EarlierStep],
+    snapshot: bool = True,
+    shard_size: int = SHARD_BYTES,
+) -> PreparedStep:
+    """The `manifest` of a folder (`make_manifest`) with a delta from every one of `bases` that has one: all files that
+    differ are safetensors files with the same tensors, and all deltas together are smaller than these.
+
+    Without a delta, and if `snapshot` says so, the full shards are to be published as well. Equal folders give equal
+    manifests. Raises OSError, MusterError.
+    """
+    pieces: dict[str, bytes] = {}
+    found = [_step_delta(folder, manifest, base, shard_size, pieces) for base in bases]
+    deltas = tuple(delta for delta in found if delta is not None)
+    fields = {**dict(manifest), "deltas": deltas, "snapshot": snapshot or not deltas}
+    return PreparedStep(Manifest.model_validate(fields), pieces)
+
+
+def send(
+    folder: Path, prepared: PreparedStep, store: ObjectWriter, account: LocalAccount, shard_size: int = SHARD_BYTES
+) -> None:
+    """Upload a step; what is there already is not sent again.
+
+    The manifest goes last: whoever sees it finds every shard. Safe to repeat after a crash. Raises IntegrityError if
+    the folder changed meanwhile, and what the store raises.
+    """
+    manifest = prepared.manifest
+    for delta in manifest.deltas:
+        for shard in (shard for file in delta.files for shard in file.shards):
+            store.put(shard.key, prepared.deltas[shard.sha256])
+    for file in manifest.files if manifest.snapshot else ():
+        pieces = read_shards(folder / file.name, shard_size)
+        try:
+            for shard, data in zip(file.shards, pieces, strict=True):
+                store.put(shard.key, data)
+        except (OSError, ValueError):
+            raise IntegrityError(f"{folder / file.name} changed while it was published", "publish again") from None
+    store.put(object_key("manifests", manifest.digest), seal(manifest, account))
+
+
 def publish(
     folder: Path,
     store: ObjectWriter,
@@ -41,21 +103,54 @@ def publish(
     account: LocalAccount,
     dtype: str = "float32",
     shard_size: int = SHARD_BYTES,
+    bases: Sequence[EarlierStep] = (),
+    snapshot: bool = True,
 ) -> Manifest:
-    """Upload a step so that strangers can `fetch` its digest; what is there already is not sent again.
-
-    The manifest goes last: whoever sees it finds every shard. Safe to repeat after a crash. Raises ConfigError for an
-    unusable folder, IntegrityError if it changes meanwhile, and what the store raises.
-    """
+    """Upload a step so that strangers can `fetch` its digest. Raises ConfigError for an unusable folder, and what
+    `prepare` and `send` raise."""
     if account.address != scope.owner:
         raise IntegrityError(f"{account.address} signs for pool owner {scope.owner}", "use the owner's key")
     manifest = make_manifest(folder, scope, step, parent, dtype, shard_size)
+    prepared = prepare(folder, manifest, bases, snapshot, shard_size)
+    send(folder, prepared, store, account, shard_size)
+    return prepared.manifest
+
+
+def _step_delta(
+    folder: Path, manifest: Manifest, base: EarlierStep, shard_size: int, pieces: dict[str, bytes]
+) -> StepDelta | None:
+    """The delta from `base`, None if there is none of use; adds its shards to `pieces`."""
+    before = {file.name: file for file in base.manifest.files}
+    if set(before) != {file.name for file in manifest.files}:
+        return None
+    made, found = [], dict[str, bytes]()
     for file in manifest.files:
-        pieces = read_shards(folder / file.name, shard_size)
-        try:
-            for shard, data in zip(file.shards, pieces, strict=True):
-                store.put(shard.key, data)
-        except (OSError, ValueError):
-            raise IntegrityError(f"{folder / file.name} changed while it was published", "publish again") from None
-    store.put(object_key("manifests", manifest.digest), seal(manifest, account))
-    return manifest
+        if file.sha256 != before[file.name].sha256:
+            one = _file_delta(folder, file, base.folder / file.name, before[file.name].sha256, shard_size, found)
+            if one is None:
+                return None
+            made.append(one)
+    if not made:
+        return None
+    pieces |= found
+    return StepDelta(step=base.manifest.step, parent=base.manifest.digest.hex(), files=tuple(made))
+
+
+def _file_delta(
+    folder: Path, file: WeightFile, base: Path, base_sha256: str, shard_size: int, pieces: dict[str, bytes]
+) -> FileDelta | None:
+    from storage.weights.codec import encode_file
+
+    if not base.is_file() or file_sha256(base) != base_sha256:
+        return None
+    encoded = encode_file(base, folder / file.name)
+    if encoded is None:
+        return None
+    if file_sha256(folder / file.name) != file.sha256:
+        raise IntegrityError(f"{folder / file.name} changed while it was published", "publish again")
+    shards = []
+    for at in range(0, len(encoded.data), shard_size):
+        data = encoded.data[at : at + shard_size]
+        shards.append(Shard(sha256=hashlib.sha256(data).hexdigest(), size=len(data)))
+        pieces[shards[-1].sha256] = data
+    return FileDelta(name=file.name, index=encoded.index.hex(), shards=tuple(shards))

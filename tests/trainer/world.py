@@ -12,7 +12,7 @@ from chain.state import State
 from demo.pool import DEMO_TASK
 from protocol.api.evaluation import SetResult
 from protocol.api.work import HeartbeatRequest, StepRequest
-from protocol.config import PoolConfig, WorkConfig
+from protocol.config import PoolConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import load_tokenizer
@@ -43,6 +43,7 @@ CONFIG = PoolConfig(
     task=DEMO_TASK,
     work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=32),
     train=TrainConfig(steps=3, files_per_step=2),
+    weights=WeightsConfig(snapshot_every=2, delta_min_bytes=0),
 )
 TERMS = terms()
 FILES = 8

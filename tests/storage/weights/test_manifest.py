@@ -56,8 +56,17 @@ def fields(**more: Any) -> dict[str, Any]:
     return base | {"dtype": "float32", "files": [file()]} | more
 
 
+def file_delta(**more: Any) -> dict[str, Any]:
+    return {"name": "model.bin", "index": "d" * 64, "shards": [shard(4, "c" * 64)]} | more
+
+
+def delta(**more: Any) -> dict[str, Any]:
+    return {"step": 1, "parent": "e" * 64, "files": [file_delta()]} | more
+
+
 def test_base_of_the_hostile_ones_is_fine() -> None:
     assert Manifest.model_validate(fields())
+    assert Manifest.model_validate(fields(step=3, snapshot=False, deltas=[delta()]))
 
 
 @pytest.mark.parametrize(
@@ -93,6 +102,21 @@ def test_base_of_the_hostile_ones_is_fine() -> None:
         fields(step=2**63),
         fields(parent="xyz"),
         fields(dtype=""),
+        fields(snapshot=False),
+        fields(snapshot=1),
+        fields(deltas=None),
+        fields(step=3, deltas=[delta(files=[])]),
+        fields(step=3, deltas=[delta(step=3)]),
+        fields(step=3, deltas=[delta(step=-1)]),
+        fields(step=3, deltas=[delta(), delta()]),
+        fields(step=3, deltas=[delta(parent=f"{n:064x}") for n in range(9)]),
+        fields(step=3, deltas=[delta(files=[file_delta(), file_delta()])]),
+        fields(step=3, deltas=[delta(files=[file_delta(name="other")])]),
+        fields(step=3, deltas=[delta(files=[file_delta(name="../x")])]),
+        fields(step=3, deltas=[delta(files=[file_delta(shards=[])])]),
+        fields(step=3, deltas=[delta(files=[file_delta(shards=[shard(6, "c" * 64)])])]),
+        fields(step=3, deltas=[delta(files=[file_delta(shards=[shard(4)])])]),
+        fields(step=3, deltas=[delta(files=[file_delta(index="x")])]),
         fields(pools="0x12"),
         fields(pools=PUBLISHER.pool.pools.swapcase().replace("0X", "0x")),
         {},

@@ -1,0 +1,73 @@
+"""Make a version's folder along a way whose shards are in the cache: whole files, then deltas, then every hash."""
+
+import hashlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from protocol.errors import IntegrityError, MusterError, first_line
+from protocol.files import file_sha256
+from storage.weights.cache import WeightCache
+from storage.weights.manifest import FileDelta, Shard, WeightFile
+from storage.weights.plan import Way
+
+Places = dict[str, tuple[Path, int]]
+
+
+def rebuild(way: Way, cache: WeightCache, folder: Path) -> None:
+    """Write every file of the way's last version into `folder`.
+
+    Raises IntegrityError if a file does not come out with its hash, MusterError if a shard or a version vanished
+    meanwhile, OSError.
+    """
+    first, last, places = way.versions[0], way.versions[-1], cache.find_shards()
+    for file in first.files:
+        target = folder / file.name
+        if way.held:
+            _copy(cache.version(first.digest) / file.name, target)
+        else:
+            _join(file.shards, target, cache, places)
+        _apply(target, way.deltas(file.name), cache, places)
+    for file in last.files:
+        if (folder / file.name).stat().st_size != file.size or file_sha256(folder / file.name) != file.sha256:
+            raise IntegrityError(f"{file.name} does not have its hash", "report the manifest to the pool's owner")
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        shutil.copyfile(source, target)
+    except FileNotFoundError:
+        raise MusterError("a version vanished from the weights cache", "fetch again") from None
+
+
+def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, places: Places) -> str:
+    """Write the shards one after another; returns the SHA-256 of all."""
+    whole = hashlib.sha256()
+    with target.open("wb") as out:
+        for shard in shards:
+            data = cache.read_shard(shard, places)
+            if data is None:
+                raise MusterError("a shard vanished from the weights cache", "fetch again")
+            whole.update(data)
+            out.write(data)
+    return whole.hexdigest()
+
+
+def _apply(target: Path, deltas: list[tuple[FileDelta, WeightFile]], cache: WeightCache, places: Places) -> None:
+    if not deltas:
+        return
+    with TemporaryDirectory(prefix=".deltas.", dir=target.parent) as name:
+        found = []
+        for number, (delta, _) in enumerate(deltas):
+            path = Path(name) / str(number)
+            _join(delta.shards, path, cache, places)
+            found.append((bytes.fromhex(delta.index), path))
+        try:
+            from storage.weights.codec import apply_file
+
+            apply_file(target, found)
+        except (MusterError, OSError):
+            raise
+        except Exception as error:  # the codec's own trouble, a machine that cannot compile it: there are full shards
+            raise IntegrityError(f"cannot apply a delta to {target.name}: {first_line(error)}") from error

@@ -1,0 +1,80 @@
+"""Prepares policy steps for publication: which deltas lead to them, made on a thread beside the training."""
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from protocol.config import WeightsConfig
+from protocol.errors import MusterError
+from storage.keys import MissingObjectError, object_key
+from storage.weights.fetch import OpenObject
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, unseal
+from storage.weights.publish import EarlierStep, PreparedStep, make_manifest, prepare
+
+log = logging.getLogger("muster.trainer")
+
+
+class StepEncoder:
+    """`read` gets published manifests, `policies` holds the exports of policy steps. For one thread."""
+
+    def __init__(
+        self, read: OpenObject, scope: ManifestScope, dtype: str, weights: WeightsConfig, policies: Path
+    ) -> None:
+        self._read, self._scope, self._dtype, self._weights = read, scope, dtype, weights
+        self._policies = policies
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="deltas")
+        self._begun: tuple[int, Future[PreparedStep]] | None = None
+
+    def folder(self, step: int) -> Path:
+        return self._policies / f"step-{step:06d}"
+
+    def needed(self, step: int) -> set[Path]:
+        """Folders of steps up to `step` from which deltas to later ones lead."""
+        return {self.folder(step), self.folder(step - step % self._weights.snapshot_every)}
+
+    def begin(self, step: int, manifests: Sequence[bytes]) -> None:
+        """Start with a step whose folder is complete; `manifests` are the digests of all steps before it."""
+        self._begun = (step, self._thread.submit(self._prepare, step, tuple(manifests[:step])))
+
+    def prepared(self, step: int, manifests: Sequence[bytes]) -> PreparedStep:
+        """The step's manifest and deltas, equal for equal folders. Raises MusterError, and may be called again."""
+        begun, self._begun = self._begun, None
+        if begun is not None and begun[0] == step:
+            return begun[1].result()
+        return self._prepare(step, tuple(manifests[:step]))
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _prepare(self, step: int, manifests: tuple[bytes, ...]) -> PreparedStep:
+        started, folder = time.monotonic(), self.folder(step)
+        manifest = make_manifest(folder, self._scope, step, manifests[-1] if manifests else None, self._dtype)
+        snapshot, size = step % self._weights.snapshot_every == 0, sum(file.size for file in manifest.files)
+        bases = self._bases(step, manifests) if size >= self._weights.delta_min_bytes else []
+        try:
+            made = prepare(folder, manifest, bases, snapshot)
+        except MusterError:
+            raise
+        except Exception:  # whatever the codec has to say, a step can always be published in full
+            log.exception("no delta to policy step %d", step)
+            made = prepare(folder, manifest, [])
+        for delta in made.manifest.deltas:
+            took = sum(file.size for file in delta.files)
+            log.info("policy step %d: %d bytes from step %d, %d in full", step, took, delta.step, size)
+        log.debug("policy step %d was prepared in %.1f s", step, time.monotonic() - started)
+        return made
+
+    def _bases(self, step: int, manifests: tuple[bytes, ...]) -> list[EarlierStep]:
+        """The step before, and the last snapshot before it."""
+        last = step - step % self._weights.snapshot_every
+        numbers = dict.fromkeys(one for one in (step - 1, last) if 0 <= one < step)
+        found = ((number, self._manifest(manifests[number])) for number in numbers if self.folder(number).is_dir())
+        return [EarlierStep(manifest, self.folder(number)) for number, manifest in found if manifest is not None]
+
+    def _manifest(self, digest: bytes) -> Manifest | None:
+        try:
+            return unseal(self._read(object_key("manifests", digest), MAX_STORED_BYTES), digest, self._scope)
+        except MissingObjectError:
+            return None
