@@ -44,10 +44,15 @@ def upload(ticket: UploadTicket, data: bytes, client: httpx.Client, timeout: flo
 
 def check_ticket(ticket: UploadTicket, data: bytes) -> None:
     """Raise IntegrityError unless the ticket's headers name exactly these bytes."""
+    check_headers(ticket, len(data), hashlib.sha256(data).digest())
+
+
+def check_headers(ticket: UploadTicket, size: int, sha256: bytes) -> None:
+    """Raise IntegrityError unless the ticket is for `size` bytes of that hash, and asks for nothing else."""
     check_url(ticket.url)
     headers = {name.lower(): value for name, value in ticket.headers.items()}
-    checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
-    if headers.get("content-length") != str(len(data)) or headers.get("x-amz-checksum-sha256") != checksum:
+    checksum = base64.b64encode(sha256).decode()
+    if headers.get("content-length") != str(size) or headers.get("x-amz-checksum-sha256") != checksum:
         raise IntegrityError("the upload ticket is for another file", _ASK_AGAIN)
     if set(headers) - {"content-length", "content-type", "if-none-match", "x-amz-checksum-sha256"}:
         raise IntegrityError("the upload ticket asks for headers it should not need", _ASK_AGAIN)

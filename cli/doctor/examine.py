@@ -31,7 +31,7 @@ class Examination:
 
 def examine(asked: Examination) -> Iterator[Prerequisite]:
     """Nothing raises: what cannot be looked at is a failure."""
-    from cli.doctor import chain, clock, files, hardware, isolation, machine, participant, services, storage
+    from cli.doctor import chain, clock, files, hardware, isolation, machine, participant, services, storage, upload
     from cli.hardware import gpus
     from cli.profile import find_profile
 
@@ -56,7 +56,10 @@ def examine(asked: Examination) -> Iterator[Prerequisite]:
     if asked.orchestrator:
         yield participant.version(asked.orchestrator)
         yield storage.down(asked.orchestrator)
-    yield storage.up(asked.s3) if asked.s3 else note("storage", "up: measured with the owner's access key only (--s3)")
+    if asked.s3:
+        yield storage.up(asked.s3)
+    else:
+        yield upload.up(asked.orchestrator, profile) if asked.orchestrator else note("storage", "up: no pool is named")
     yield from files.look(list(asked.keystores), list(asked.caches), list(asked.pool_configs))
     if profile is not None:
         yield from participant.look_at_keys(profile)

@@ -1,5 +1,5 @@
 """How fast is the pool's storage from here? Down: a piece of the newest weights, as everybody fetches them. Up: with
-the owner's access key only, since a node may upload nothing but its files."""
+the owner's access key (a node's way: cli.doctor.upload)."""
 
 import os
 import time
