@@ -7,6 +7,7 @@ from typing import Any
 
 from cli.output import clock, seconds
 from protocol.errors import printable
+from protocol.version import VERSION, behind
 
 QUESTIONS = {
     "seen": "Does the network see me?",
@@ -84,6 +85,13 @@ def silent(service: StatusPart, entry: dict[str, Any] | None, process: StatusPar
     if not process.down and (entry is None or entry["state"] in _SILENT):
         return ["the process runs, but the service does not hear it: muster doctor (clock, service)"]
     return []
+
+
+def behind_service(service: StatusPart, version: str, entry: dict[str, Any] | None) -> list[str]:
+    """What to do where what runs has another `version` than the pool's service."""
+    ours = printable(entry.get("version") or "", 40) if entry else VERSION
+    said = behind(printable(version, 40), ours)
+    return [said] if said and not service.down else []
 
 
 def running(process: StatusPart, facts: dict[str, Any] | None) -> list[str]:

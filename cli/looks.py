@@ -59,6 +59,14 @@ def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> Look:
     return Look(StatusPart("service"), found)
 
 
+def version_of(url: str | None, service: StatusPart) -> str:
+    """The version of a pool's service, if that is up; else empty."""
+    from protocol.api.endpoints import HEALTH
+
+    health = look_at_service(url, HEALTH).facts if url and not service.down else None
+    return str(health["version"]) if health else ""
+
+
 def filled(endpoint: "Get[A]", value: str) -> "Get[A]":
     """The endpoint with the variable of its path replaced."""
     from dataclasses import replace

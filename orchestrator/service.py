@@ -26,6 +26,7 @@ from protocol.api.run import PoolAccess, ReportEntry
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
+from protocol.version import VERSION
 from storage.keys import parse_key
 
 log = logging.getLogger("muster.orchestrator")
@@ -101,7 +102,7 @@ class Service:
         self.heartbeats.take(address, body, self.clock())
         self._written()
         step = self.watch.usable_step(self.watch.state)
-        return work.HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires)
+        return work.HeartbeatResponse(next=HEARTBEAT_SECONDS, step=step, slot_expires=expires, version=VERSION)
 
     def _written(self) -> None:
         """Make what was kept in memory last, unless a housekeeper does."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from protocol.api.work import MAX_WAITS, HeartbeatRequest, WaitLine
 from protocol.errors import MusterError, printable
-from protocol.version import VERSION
+from protocol.version import VERSION, behind
 from protocol.waits import WAITS
 from runtime.orchestrator_client import OrchestratorClient
 
@@ -47,7 +47,7 @@ class Heartbeats:
         self._service, self._beat, self._seconds = service, beat, seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
-        self._failing = False
+        self._failing, self._behind = False, ""
 
     def start(self) -> None:
         self._thread.start()
@@ -59,7 +59,7 @@ class Heartbeats:
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
             try:
-                self._service.heartbeat(self._beat())
+                answer = self._service.heartbeat(self._beat())
             except MusterError as error:
                 if not self._failing:
                     log.info("heartbeats are not taken: %s", error)
@@ -70,3 +70,10 @@ class Heartbeats:
                 if self._failing:
                     log.info("heartbeats are taken again")
                 self._failing = False
+                self._compare(behind(printable(answer.version, 40)))
+
+    def _compare(self, said: str) -> None:
+        """Say once that the service has another version."""
+        if said and said != self._behind:
+            log.warning("%s", said)
+        self._behind = said

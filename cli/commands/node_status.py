@@ -25,7 +25,7 @@ def status(
 ) -> None:
     """Does the network see me, what am I doing, what did I earn, what was refused, what must I do? It answers what it
     can when chain, service or process are down, and says which is, since when."""
-    from cli.looks import look_at_chain, look_at_process, look_at_service
+    from cli.looks import look_at_chain, look_at_process, look_at_service, version_of
     from cli.views.answers_node import NodeLook, node_answers
     from cli.views.texts import node_text
     from protocol.api.endpoints import NODE
@@ -44,7 +44,8 @@ def status(
         add_evidence(known["view"], states[0], last, url, service.part.down)
     process = look_at_process(home_of(node), "worker")
     parts = (chain.part, service.part, process.part)
-    answers = node_answers(NodeLook(node, time.time(), parts, chain.facts, service.facts, process.facts))
+    facts_of = (chain.facts, service.facts, process.facts)
+    answers = node_answers(NodeLook(node, time.time(), parts, *facts_of, version_of(url, service.part)))
     view = known.get("view")
     details = [node_text(view, last)] if view else []
     emit((view or {}) | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))

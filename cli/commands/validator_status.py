@@ -21,7 +21,7 @@ def status(
 ) -> None:
     """Does the network see me, what am I doing, what did I earn, what was refused, what must I do? It answers what it
     can when chain, service or process are down, and says which is, since when."""
-    from cli.looks import look_at_chain, look_at_process, look_at_service
+    from cli.looks import look_at_chain, look_at_process, look_at_service, version_of
     from cli.views.answers_seats import SeatsLook, seats_answers
     from cli.views.texts import seats_text
     from protocol.api.endpoints import VALIDATOR
@@ -29,10 +29,12 @@ def status(
     chain = look_at_chain(look, (address,), lambda session: chain_facts(session, session.state(), address))
     known = chain.facts or {}
     owner = known["seats"][0]["owner"] if known.get("seats") else address
-    service = look_at_service(orchestrator or known.get("service"), VALIDATOR, owner)
+    url = orchestrator or known.get("service")
+    service = look_at_service(url, VALIDATOR, owner)
     process = look_at_process(home_of(address), "validator")
     parts = (chain.part, service.part, process.part)
-    answers = seats_answers(SeatsLook(address, time.time(), parts, chain.facts, service.facts, process.facts))
+    facts_of = (chain.facts, service.facts, process.facts)
+    answers = seats_answers(SeatsLook(address, time.time(), parts, *facts_of, version_of(url, service.part)))
     view = {"address": address, "epoch": known["epoch"], "seats": known["seats"]} if known else {}
     details = [seats_text(address, known["epoch"], known["seats"])] if known else []
     emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))

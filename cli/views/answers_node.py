@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cli.answers import FiveAnswers, StatusPart, aged, at, heard, running, silent, told, unknown
+from cli.answers import FiveAnswers, StatusPart, aged, at, behind_service, heard, running, silent, told, unknown
 from protocol.amounts import show_tokens
 
 _ETHER = 10**18
@@ -17,7 +17,7 @@ class NodeLook:
     """What was seen of a node; `now`: Unix seconds here. `chain`, `service`, `process`: facts, or None where nothing is
     known; `parts` say whether they are of now. The chain's: `view` (of cli.views.nodes, or None: not registered), `now`
     (chain time), `wei`, `gas_price`, and of the pool that is meant `pool` (number, 0: none), `status`, `least` stake.
-    The service's: its `NodeEntry`. The process's: `log`, `unsubmitted`."""
+    The service's: its `NodeEntry`. The process's: `log`, `unsubmitted`. `version`: the service's."""
 
     node: str
     now: float
@@ -25,6 +25,7 @@ class NodeLook:
     chain: dict[str, Any] | None
     service: dict[str, Any] | None
     process: dict[str, Any] | None
+    version: str = ""
 
     @property
     def view(self) -> dict[str, Any] | None:
@@ -124,6 +125,7 @@ def _todo(look: NodeLook) -> list[str]:
     out = look.account is not None and look.account["standing"].startswith(("ejected", "removed"))
     if process.down and look.view is not None and not out:
         lines.append(f"start the process, if it runs on no other machine: muster node up ({process.down})")
+    lines += behind_service(service, look.version, look.service)
     lines += silent(service, look.service, process)
     return lines or ["nothing"]
 

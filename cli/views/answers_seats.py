@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cli.answers import FiveAnswers, StatusPart, aged, at, heard, running, silent, told, unknown
+from cli.answers import FiveAnswers, StatusPart, aged, at, behind_service, heard, running, silent, told, unknown
 from protocol.amounts import show_tokens
 from protocol.verdict import Code
 
@@ -25,6 +25,7 @@ class SeatsLook:
     chain: dict[str, Any] | None
     service: dict[str, Any] | None
     process: dict[str, Any] | None
+    version: str = ""
 
     @property
     def seats(self) -> list[dict[str, Any]]:
@@ -109,6 +110,7 @@ def _todo(look: SeatsLook) -> list[str]:
         lines += _chores(look, look.chain)
     if process.down and look.active:
         lines.append(f"start the process at once, if it runs on no other machine: muster validator up ({process.down})")
+    lines += behind_service(service, look.version, look.service)
     lines += silent(service, look.service, process)
     return lines or ["nothing"]
 

@@ -73,12 +73,13 @@ class HeartbeatRequest(RequestBody):
 
 class HeartbeatResponse(ResponseBody):
     """The next heartbeat is due in `next` seconds; `step` is the newest usable policy step; `slot_expires` (Unix
-    seconds) is null unless the node has the slot that it named."""
+    seconds) is null unless the node has the slot that it named; `version` is the service's."""
 
     state: Literal["healthy"] = "healthy"
     next: float
     step: StepNumber | None
     slot_expires: UnixTime | None
+    version: str = ""
 
 
 class StepRequest(RequestBody):

@@ -306,6 +306,15 @@ def test_the_commands_answer_while_chain_and_service_are_down(shared_suite: Depl
     assert "the chain is down" in down.ok("pool", "status", "--pool", 1).out
 
 
+def test_a_service_of_another_version_is_named_with_its_cure() -> None:
+    heard = ENTRY | {"version": "0.1.0"}
+    for version, wanted in (("", False), ("0.1.0", False), ("9.9.9", True)):
+        node, seats = node_look(version=version, service=heard), seats_look(version=version, service=heard)
+        for todo in (node_answers(node).todo, seats_answers(seats).todo):
+            said = "the pool's service is muster 9.9.9, this process muster 0.1.0: upgrade the older" in flat(todo)
+            assert said is wanted
+
+
 def test_answers_are_the_same_five_for_everybody() -> None:
     every = [node_answers(node_look()), seats_answers(seats_look()), pool_answers(pool_look())]
     assert len({tuple(one.document()) for one in every}) == 1

@@ -3,6 +3,7 @@
 from typing import Any
 
 from protocol.verdict import Code
+from protocol.version import VERSION
 from tests.orchestrator.chain import CHEAT, NODE, OWNER, STRANGER
 from tests.orchestrator.conftest import Desk, is_error
 
@@ -12,7 +13,7 @@ def test_heartbeats_renew_the_slot_and_show_on_the_dashboard(desk: Desk) -> None
     desk.now += 20
     beat = {"role": "worker", "name": "w1", "slot": slot["slot"], "waits": [{"what": "weights", "since": desk.now}]}
     answer = desk.post(NODE, "/v1/heartbeats", beat).json()
-    assert answer == {"state": "healthy", "next": 10.0, "step": 0, "slot_expires": desk.now + 30}
+    assert answer == {"state": "healthy", "next": 10.0, "step": 0, "slot_expires": desk.now + 30, "version": VERSION}
     view = desk.http.get("/v1/dashboard").json()
     assert {"who": "w1", "what": "weights", "since": desk.now} in view["waits"]
     assert view["in_flight"]["leased"] == 1

@@ -8,6 +8,7 @@ import pytest
 
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.errors import UnreachableError
+from protocol.version import VERSION
 from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats, heartbeat
 
@@ -17,7 +18,7 @@ class HeartbeatTaker:
 
     def __init__(self) -> None:
         self.taken: list[HeartbeatRequest] = []
-        self.down = True
+        self.down, self.version = True, ""
         self.asked = threading.Semaphore(0)
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
@@ -25,7 +26,7 @@ class HeartbeatTaker:
         if self.down:
             raise UnreachableError("it does not answer", "wait")
         self.taken.append(beat)
-        return HeartbeatResponse(next=10.0, step=None, slot_expires=None)
+        return HeartbeatResponse(next=10.0, step=None, slot_expires=None, version=self.version)
 
 
 def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -50,6 +51,18 @@ def test_they_outlive_every_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert said.count("a heartbeat failed") == 1
     assert sum(line.startswith("heartbeats are not taken: it does not answer") for line in said) == 1
     assert said.count("heartbeats are taken again") == 1
+
+
+def test_a_service_of_another_version_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    service = HeartbeatTaker()
+    service.down, service.version = False, "9.9.9"
+    beats = Heartbeats(service, lambda: HeartbeatRequest(role="worker"), 0.01)  # type: ignore[arg-type]
+    beats.start()
+    for _ in range(4):
+        assert service.asked.acquire(timeout=10)
+    beats.stop()
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said == [f"the pool's service is muster 9.9.9, this process muster {VERSION}: upgrade the older of the two"]
 
 
 def test_what_is_too_long_or_unfit_is_cut_and_the_heartbeat_is_sent() -> None:
