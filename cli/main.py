@@ -30,6 +30,7 @@ from cli.commands import (
     validator,
     verify,
     watch,
+    weights,
     why,
 )
 from cli.examples import add_examples
@@ -85,6 +86,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(trainer.app, name="trainer")
 app.add_typer(validator.app, name="validator")
 app.add_typer(pool.app, name="pool")
+app.add_typer(weights.app, name="weights")
 app.add_typer(governance.app, name="governance")
 app.add_typer(report.app, name="run")
 app.add_typer(support.app, name="support")

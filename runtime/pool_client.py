@@ -113,11 +113,21 @@ class PoolClient:
     def weights(self, work: Work, keep: int = KEPT_VERSIONS) -> Path:
         """The folder of the model that the work is made with, fetched and checked. Safe in any thread. Raises
         IntegrityError or what fetching raises."""
+        return self._fetched(work.manifest, work.id.step, keep)
+
+    def step_weights(self, step: int, keep: int = KEPT_VERSIONS) -> Path:
+        """The same of a policy step that is on chain."""
+        pool = self.pool()
+        if pool is None or not 0 <= step < len(pool.steps):
+            raise IntegrityError(f"policy step {step} is not on chain", "wait for it")
+        return self._fetched(pool.steps[step].manifest, step, keep)
+
+    def _fetched(self, manifest: bytes, step: int, keep: int) -> Path:
         pool = self.pool()
         if pool is None:
             raise IntegrityError(f"pool {self.config.pool} is not on chain", "wait for it")
         scope = ManifestScope(self.pool_id, pool.owner)
-        return fetch(work.manifest, self.objects, self.config.cache, scope, step=work.id.step, keep=keep)
+        return fetch(manifest, self.objects, self.config.cache, scope, step=step, keep=keep)
 
     def close(self) -> None:
         self.objects.close()

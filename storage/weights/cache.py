@@ -114,7 +114,8 @@ class WeightCache:
 
     def prune(self, keep: int = KEPT_VERSIONS) -> None:
         """Remove all but the `keep` versions used last, and what a fetch abandoned a day ago left."""
-        for digest in self.versions()[:-keep]:
+        versions = self.versions()
+        for digest in versions[: max(0, len(versions) - keep)]:
             (self.folder / f"{digest.hex()}.json").unlink(missing_ok=True)
             shutil.rmtree(self.version(digest), ignore_errors=True)
         old = time.time() - _ABANDONED_SECONDS

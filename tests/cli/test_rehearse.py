@@ -163,3 +163,8 @@ def test_the_command_rehearses_with_the_pools_own_weights_and_without_a_key(
     assert done.code == 1
     assert "verdict: reject: weights" in done.out
     assert f"there is no pool {number + 900}" in muster.refused(*order, "--pool", number + 900)
+    fetch, cache = ("weights", "fetch", "--pool", number, "--orchestrator", url), tmp_path / "cache"
+    got = muster.ok(*fetch, "--cache", cache, "--json").json
+    assert (got["step"], got["manifest"]) == (0, manifest.digest.hex())
+    assert muster.ok("weights", "verify", "0", "--cache", cache, "--json").json[0]["intact"]
+    assert "has no policy step 3; steps are 0 to 0" in muster.refused(*fetch, "3", "--cache", cache)

@@ -1,0 +1,38 @@
+"""`muster weights`: the cache of policy steps, for people."""
+
+from pathlib import Path
+
+import pytest
+
+from storage.weights.fetch import fetch
+from tests.cli.muster import Muster
+from tests.storage.weights.folders import PUBLISHER
+from tests.storage.weights.stepping import NAMES, Origin
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Origin:
+    origin = Origin(tmp_path / "steps", steps=3)
+    for step in (0, 1, 2):
+        fetch(origin.manifests[step].digest, origin.get, tmp_path / "cache", PUBLISHER, step)
+    return origin
+
+
+def test_what_is_here_is_listed_verified_and_removed(origin: Origin, tmp_path: Path) -> None:
+    muster, cache = Muster(tmp_path), ("--cache", tmp_path / "cache")
+    assert "no policy step is here" in muster.ok("weights", "ls", "--cache", tmp_path / "none").out
+    rows = muster.ok("weights", "ls", *cache, "--json").json
+    assert [row["manifest"] for row in rows] == [one.digest.hex() for one in origin.manifests]
+    assert [sorted(row["delta_bytes"]) for row in rows] == [[], ["0"], ["0", "1"]]
+    assert "as signed" in muster.ok("weights", "verify", *cache).out
+    path = tmp_path / "cache" / origin.manifests[1].digest.hex() / NAMES[0]
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    done = muster.run("weights", "verify", *cache)
+    assert done.code == 1
+    assert [line.split()[1] for line in done.out.splitlines() if "DAMAGED" in line] == ["1"]
+    muster.ok("weights", "verify", "0", "2", *cache)
+    assert "step 7 is not in" in muster.refused("weights", "verify", "7", *cache)
+    gone = muster.ok("weights", "gc", "--keep", "1", *cache, "--json").json
+    assert [row["step"] for row in gone["removed"]] == [0, 1]
+    assert [row["step"] for row in muster.ok("weights", "ls", *cache, "--json").json] == [2]
+    assert muster.ok("weights", "gc", "--keep", "0", *cache, "--json").json["kept"] == 0
