@@ -3,29 +3,19 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cli.answers import FiveAnswers, StatusPart, aged, at, behind_service, heard, running, silent, told, unknown
+from cli.answers import FiveAnswers, at, unknown
+from cli.views.answers_role import SHOWN, RoleLook, five, gas_line
 from protocol.amounts import show_tokens
 
-_ETHER = 10**18
-_SHOWN = 10
 _FILE_GAS = 62_500
 _FEW_FILES = 20
 
 
 @dataclass(frozen=True)
-class NodeLook:
-    """What was seen of a node; `now`: Unix seconds here. `chain`, `service`, `process`: facts, or None where nothing is
-    known; `parts` say whether they are of now. The chain's: `view` (of cli.views.nodes, or None: not registered), `now`
+class NodeLook(RoleLook):
+    """What was seen of a node. The chain's facts: `view` (of cli.views.nodes, or None: not registered), `now`
     (chain time), `wei`, `gas_price`, and of the pool that is meant `pool` (number, 0: none), `status`, `least` stake.
-    The service's: its `NodeEntry`. The process's: `log`, `unsubmitted`. `version`: the service's."""
-
-    node: str
-    now: float
-    parts: tuple[StatusPart, StatusPart, StatusPart]
-    chain: dict[str, Any] | None
-    service: dict[str, Any] | None
-    process: dict[str, Any] | None
-    version: str = ""
+    The service's: its `NodeEntry`. The process's: `log`, `unsubmitted`."""
 
     @property
     def view(self) -> dict[str, Any] | None:
@@ -44,10 +34,7 @@ class NodeLook:
 
 def node_answers(look: NodeLook) -> FiveAnswers:
     """Every part may be down, and may never have been up."""
-    return FiveAnswers(
-        tuple(_seen(look)), tuple(_doing(look)), tuple(_earned(look)), tuple(_refused(look)), tuple(_todo(look)),
-        look.parts,
-    )  # fmt: skip
+    return five(look, _seen, _doing, _earned, _refused, _todo)
 
 
 def _seen(look: NodeLook) -> list[str]:
@@ -55,21 +42,20 @@ def _seen(look: NodeLook) -> list[str]:
     if look.chain is None:
         lines += unknown(look.parts[0])
     elif look.view is None:
-        lines += [f"no: {look.node} is not registered on this chain", *aged(look.parts[0], look.now)]
+        lines += look.by_chain([f"no: {look.address} is not registered on this chain"])
     else:
         view, account, pool = look.view, look.account, look.chain["pool"]
         standing = account["standing"] if account else "not joined"
         lines.append(
-            f"the chain: node {look.node} of operator {view['operator']}, {show_tokens(view['stake'])} at stake"
+            f"the chain: node {look.address} of operator {view['operator']}, {show_tokens(view['stake'])} at stake"
         )
         lines += [f"the chain: pool {pool} ({look.chain['status']}): {standing}"] if pool else ["the chain: in no pool"]
-        lines += aged(look.parts[0], look.now)
-    return [*lines, heard(look.parts[1], look.service, look.now)]
+        lines = look.by_chain(lines)
+    return [*lines, look.by_service()]
 
 
 def _doing(look: NodeLook) -> list[str]:
-    _, service, process = look.parts
-    lines = [*running(process, look.process), *told(service, look.service)]
+    lines = look.at_work()
     if look.process and look.process["unsubmitted"]:
         lines.append(f"{look.process['unsubmitted']} files in its journal")
     waiting = [one for account in look.accounts for one in account["submissions"] if one["status"] == "pending"]
@@ -97,7 +83,7 @@ def _earned(look: NodeLook) -> list[str]:
     if view and not view["pool"] and view["stake"]:
         free = "now" if view["withdrawable"] else at(view["release_at"], look.chain["now"])
         lines.append(f"the stake of {show_tokens(view['stake'])} tokens unlocks {free}")
-    return [*(lines or ["nothing yet"]), *aged(look.parts[0], look.now)]
+    return look.by_chain(lines, "nothing yet")
 
 
 def _refused(look: NodeLook) -> list[str]:
@@ -106,17 +92,17 @@ def _refused(look: NodeLook) -> list[str]:
     lines = []
     for account in look.accounts:
         refused = [one for one in account["submissions"] if one["reason"]]
-        for one in refused[-_SHOWN:]:
+        for one in refused[-SHOWN:]:
             lost = f", slashed {show_tokens(one['slashed'])} tokens" if one["slashed"] else ""
             lines.append(f"file {one['sequence']} of pool {account['pool']}: {one['reason']}{lost}")
             lines += [f"  {line}" for line in one.get("evidence", ()) if not look.parts[1].down]
-        if len(refused) > _SHOWN:
-            lines.append(f"and {len(refused) - _SHOWN} older ones")
-    return [*(lines or ["nothing"]), *aged(look.parts[0], look.now)]
+        if len(refused) > SHOWN:
+            lines.append(f"and {len(refused) - SHOWN} older ones")
+    return look.by_chain(lines)
 
 
 def _todo(look: NodeLook) -> list[str]:
-    chain, service, process = look.parts
+    chain, _, process = look.parts
     lines = []
     if chain.down:
         lines.append("reach the chain: name another RPC (--rpc, or `rpc` in the profile); a running worker tries on")
@@ -125,8 +111,7 @@ def _todo(look: NodeLook) -> list[str]:
     out = look.account is not None and look.account["standing"].startswith(("ejected", "removed"))
     if process.down and look.view is not None and not out:
         lines.append(f"start the process, if it runs on no other machine: muster node up ({process.down})")
-    lines += behind_service(service, look.version, look.service)
-    lines += silent(service, look.service, process)
+    lines += look.unheard()
     return lines or ["nothing"]
 
 
@@ -160,5 +145,5 @@ def _membership(look: NodeLook, chain: dict[str, Any]) -> list[str]:
             lines.append(f"take {show_tokens(account['claimable'])} tokens: muster node claim --pool {account['pool']}")
     needs = _FEW_FILES * _FILE_GAS * chain["gas_price"]
     if standing == "member" and chain["wei"] < needs:
-        lines.append(f"gas for fewer than {_FEW_FILES} files is left: send {needs / _ETHER:.6f} ETH to {look.node}")
+        lines.append(gas_line(f"{_FEW_FILES} files", needs, look.address))
     return lines

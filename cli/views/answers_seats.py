@@ -3,29 +3,20 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cli.answers import FiveAnswers, StatusPart, aged, at, behind_service, heard, running, silent, told, unknown
+from cli.answers import FiveAnswers, at, unknown
+from cli.views.answers_role import SHOWN, RoleLook, five, gas_line
 from protocol.amounts import show_tokens
 from protocol.verdict import Code
 
-_ETHER = 10**18
-_SHOWN = 10
 _LANE_GAS = 125_000
 _FEW_LANES = 10
 
 
 @dataclass(frozen=True)
-class SeatsLook:
-    """What was seen of an owner or voter of seats, as in `NodeLook`. The chain's facts: `seats` (views), `now` (chain
+class SeatsLook(RoleLook):
+    """What was seen of an owner or voter of seats. The chain's facts: `seats` (views), `now` (chain
     time), `bond` (of a full seat), `gas_price`, `voters` (address → wei), `open` (rounds that are not settled: pool,
     lane, seat, committed, revealed). The service's: its `ValidatorView`. The process's: `log`."""
-
-    address: str
-    now: float
-    parts: tuple[StatusPart, StatusPart, StatusPart]
-    chain: dict[str, Any] | None
-    service: dict[str, Any] | None
-    process: dict[str, Any] | None
-    version: str = ""
 
     @property
     def seats(self) -> list[dict[str, Any]]:
@@ -38,30 +29,27 @@ class SeatsLook:
 
 def seats_answers(look: SeatsLook) -> FiveAnswers:
     """Every part may be down, and may never have been up."""
-    return FiveAnswers(
-        tuple(_seen(look)), tuple(_doing(look)), tuple(_earned(look)), tuple(_refused(look)), tuple(_todo(look)),
-        look.parts,
-    )  # fmt: skip
+    return five(look, _seen, _doing, _earned, _refused, _todo)
 
 
 def _seen(look: SeatsLook) -> list[str]:
     if look.chain is None:
         lines = unknown(look.parts[0])
     elif not look.seats:
-        lines = [f"no: {look.address} owns no seat on this chain, and votes for none", *aged(look.parts[0], look.now)]
+        lines = look.by_chain([f"no: {look.address} owns no seat on this chain, and votes for none"])
     else:
         pools = sorted({pool for seat in look.active for pool in seat["pools"]})
         judged = ", ".join(map(str, pools)) or "none"
         lines = [
             f"the chain: {len(look.active)} of {len(look.seats)} seats active, they may be drawn for pools {judged}"
         ]
-        lines += aged(look.parts[0], look.now)
-    return [*lines, heard(look.parts[1], look.service, look.now)]
+        lines = look.by_chain(lines)
+    return [*lines, look.by_service()]
 
 
 def _doing(look: SeatsLook) -> list[str]:
-    lines = [*running(look.parts[2], look.process), *told(look.parts[1], look.service)]
-    for one in (look.chain or {}).get("open", ())[:_SHOWN]:
+    lines = look.at_work()
+    for one in (look.chain or {}).get("open", ())[:SHOWN]:
         state = "voted" if one["revealed"] else "committed, to be opened" if one["committed"] else "to be judged"
         lines.append(f"seat {one['seat']}: lane {one['lane']} of pool {one['pool']}: {state}")
     return lines
@@ -79,7 +67,7 @@ def _earned(look: SeatsLook) -> list[str]:
         if seat["release_at"] and seat["standing"] == "unbonding":
             when = at(seat["release_at"], look.chain["now"])
             lines.append(f"the bond of seat {seat['seat']}, {show_tokens(seat['bond'])} tokens, unlocks {when}")
-    return [*(lines or ["nothing yet"]), *aged(look.parts[0], look.now)]
+    return look.by_chain(lines, "nothing yet")
 
 
 def _refused(look: SeatsLook) -> list[str]:
@@ -90,9 +78,9 @@ def _refused(look: SeatsLook) -> list[str]:
     lines = [
         f"seat {seat} lost {show_tokens(one['amount'])} tokens at file {one['sequence']} of pool {one['pool']}: "
         f"{cause(one['code'])}"
-        for _, seat, one in lost[-_SHOWN:]
+        for _, seat, one in lost[-SHOWN:]
     ]
-    return [*(lines or ["nothing"]), *aged(look.parts[0], look.now)]
+    return look.by_chain(lines)
 
 
 def cause(code: int) -> str:
@@ -102,7 +90,7 @@ def cause(code: int) -> str:
 
 
 def _todo(look: SeatsLook) -> list[str]:
-    chain, service, process = look.parts
+    chain, _, process = look.parts
     lines = []
     if chain.down:
         lines.append("reach the chain at once: a drawn seat that cannot vote loses money; name another RPC (--rpc)")
@@ -110,8 +98,7 @@ def _todo(look: SeatsLook) -> list[str]:
         lines += _chores(look, look.chain)
     if process.down and look.active:
         lines.append(f"start the process at once, if it runs on no other machine: muster validator up ({process.down})")
-    lines += behind_service(service, look.version, look.service)
-    lines += silent(service, look.service, process)
+    lines += look.unheard()
     return lines or ["nothing"]
 
 
@@ -134,7 +121,7 @@ def _chores(look: SeatsLook, chain: dict[str, Any]) -> list[str]:
     needs = _FEW_LANES * _LANE_GAS * chain["gas_price"]
     for voter, wei in chain["voters"].items():
         if wei < needs:
-            lines.append(f"gas for fewer than {_FEW_LANES} lanes is left: send {needs / _ETHER:.6f} ETH to {voter}")
+            lines.append(gas_line(f"{_FEW_LANES} lanes", needs, voter))
     if look.parts[2].down and (due := sum(seat["due"] for seat in look.seats)):
         lines.append(f"settle {due} votes: muster validator claim")
     return lines
