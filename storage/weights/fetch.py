@@ -119,7 +119,7 @@ class _Bringing:
         with WAITS.on(what), _disk(self._cache.folder, size + sum(file.size for file in wanted.files)):
             self._fetch_shards(way.shards)
             if way.held:
-                os.utime(self._cache.version(way.versions[0].digest))
+                os.utime(self._cache.version(way.digests[0]))
             self._cache.install(wanted, partial(rebuild, way, self._cache))
 
     def _fetch_shards(self, shards: list[Shard]) -> None:

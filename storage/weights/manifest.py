@@ -107,7 +107,7 @@ class Manifest(Document):
         names = [file.name.lower() for file in self.files]
         if names != sorted(set(names)):
             raise ValueError("files must be sorted by name, no name twice (whatever its case)")
-        every = [*self.shards(), *(shard for delta in self.deltas for file in delta.files for shard in file.shards)]
+        every = self.every_shard()
         if len(every) > MAX_SHARDS:
             raise ValueError(f"more than {MAX_SHARDS} shards")
         sizes: dict[str, int] = {}
@@ -138,8 +138,9 @@ class Manifest(Document):
         """Every shard of the files in order of use; the same one may appear more than once."""
         return [shard for file in self.files for shard in file.shards]
 
-    def file(self, name: str) -> WeightFile | None:
-        return next((file for file in self.files if file.name == name), None)
+    def every_shard(self) -> list[Shard]:
+        """Those of the files and those of the deltas."""
+        return [*self.shards(), *(shard for delta in self.deltas for file in delta.files for shard in file.shards)]
 
     @property
     def pool_id(self) -> PoolId:

@@ -7,14 +7,15 @@ needs is named by signed manifests; whether the bytes are right is found out by 
 import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from storage.weights.manifest import MAX_SHARDS, FileDelta, Manifest, Shard, StepDelta, WeightFile
+from storage.weights.manifest import MAX_SHARDS, FileDelta, Manifest, Shard, StepDelta
 
 MAX_LINKS = 16
 """Deltas one after another."""
 MAX_LOOKUPS = 64
+MAX_LISTED = 4 * MAX_SHARDS
 Link = tuple[bytes, bytes]
 """Digests of the manifests that a delta leads from and to."""
 Lookup = Callable[[StepDelta], Manifest | None]
@@ -23,47 +24,37 @@ Lookup = Callable[[StepDelta], Manifest | None]
 
 @dataclass(frozen=True)
 class Way:
-    """`versions`: where the way begins, and where each delta leads; the last is the step that is wanted. `held`: the
-    first one is here already, otherwise its files come by their shards."""
+    """`versions`: where the way begins, and where each of its `deltas` leads; the last is the step that is wanted.
+    `digests`: those of the versions' manifests. `held`: the first version is here already, otherwise its files come by
+    their shards."""
 
     versions: tuple[Manifest, ...]
-    held: bool
+    digests: tuple[bytes, ...]
+    deltas: tuple[StepDelta, ...] = ()
+    held: bool = False
 
     @property
     def links(self) -> list[Link]:
-        return [(one.digest, after.digest) for one, after in itertools.pairwise(self.versions)]
+        return list(itertools.pairwise(self.digests))
 
     @property
     def shards(self) -> list[Shard]:
         """All that the way takes."""
-        return [*self.start_shards, *self.delta_shards]
+        start = [] if self.held else self.versions[0].shards()
+        return [*start, *(shard for delta in self.deltas for shard in _shards(delta))]
 
-    @property
-    def start_shards(self) -> list[Shard]:
-        return [] if self.held else self.versions[0].shards()
-
-    @property
-    def delta_shards(self) -> list[Shard]:
-        return [shard for one, after in itertools.pairwise(self.versions) for shard in _shards(delta_of(one, after))]
-
-    def deltas(self, name: str) -> list[tuple[FileDelta, WeightFile]]:
-        """The deltas of one file in order, each with the file that it makes; steps that leave it as it is have none."""
-        found = []
-        for one, after in itertools.pairwise(self.versions):
-            made = after.file(name)
-            for delta in delta_of(one, after).files:
-                if made is not None and delta.name == name:
-                    found.append((delta, made))
-        return found
+    def deltas_of(self, name: str) -> list[FileDelta]:
+        """The deltas of one file in order; steps that leave it as it is have none."""
+        return [file for delta in self.deltas for file in delta.files if file.name == name]
 
     def bytes(self, present: Collection[str]) -> int:
         """How many bytes have to be fetched, where shards of the SHA-256 in `present` are here."""
         return _bytes(self.shards, present)
 
-
-def full(manifest: Manifest) -> Way:
-    """The way without deltas."""
-    return Way((manifest,), held=False)
+    def after(self, parent: Manifest, delta: StepDelta) -> "Way":
+        """The way that begins with `parent` and goes on by `delta`, which leads to where this one begins."""
+        digest = bytes.fromhex(delta.parent)
+        return Way((parent, *self.versions), (digest, *self.digests), (delta, *self.deltas))
 
 
 def shortest(
@@ -76,51 +67,49 @@ def shortest(
     """The way to `wanted` with the fewest bytes; the full shards if there is no other.
 
     `held`: digests and steps of the versions that are here; `present`: SHA-256 of the shards that are; `refused`:
-    deltas that turned out to be of no use. Looks at most at MAX_LOOKUPS manifests, and at ways
-    of at most MAX_LINKS deltas.
+    deltas that turned out to be of no use. Looks at most at MAX_LOOKUPS manifests, at no more shards than MAX_LISTED
+    in all of them, and at ways of at most MAX_LINKS deltas.
     """
-    tickets, lookups, seen = itertools.count(), 0, set[bytes]()
-    heap = [(0, True, next(tickets), Way((wanted,), held=False))]
+    tickets, lookups, listed, seen = itertools.count(), 0, 0, set[bytes]()
+    full = Way((wanted,), (wanted.digest,))
+    heap = [(0, True, next(tickets), full)]
     while heap:
         cost, open_end, _, way = heapq.heappop(heap)
         if not open_end:
             return way
-        first = way.versions[0]
-        if first.digest in seen:
+        first, digest = way.versions[0], way.digests[0]
+        if digest in seen:
             continue
-        seen.add(first.digest)
-        if first.digest in held:
-            heapq.heappush(heap, (cost, False, next(tickets), Way(way.versions, held=True)))
+        seen.add(digest)
+        if digest in held:
+            heapq.heappush(heap, (cost, False, next(tickets), replace(way, held=True)))
             continue
         if first.snapshot:
-            whole = _bytes(first.shards(), present)
-            heapq.heappush(heap, (cost + whole, False, next(tickets), way))
-        for delta in _usable(way, refused):
-            # What begins with full shards anyway is no shorter for going on from here.
-            worthwhile = not first.snapshot or any(step <= delta.step for step in held.values())
-            if lookups == MAX_LOOKUPS or not worthwhile:
-                continue
+            heapq.heappush(heap, (cost + _bytes(first.shards(), present), False, next(tickets), way))
+        for delta in _usable(way, held, refused):
+            if lookups == MAX_LOOKUPS or listed > MAX_LISTED:
+                break
             lookups += 1
             parent = lookup(delta)
+            listed += len(parent.every_shard()) if parent is not None else 0
             if parent is not None and _leads(parent, delta, first):
                 more = _bytes(_shards(delta), present)
-                longer = Way((parent, *way.versions), held=False)
-                heapq.heappush(heap, (cost + more, True, next(tickets), longer))
-    return full(wanted)
+                heapq.heappush(heap, (cost + more, True, next(tickets), way.after(parent, delta)))
+    return full
 
 
-def delta_of(one: Manifest, after: Manifest) -> StepDelta:
-    """The delta of `after` from `one`. Raises StopIteration if there is none."""
-    parent = one.digest.hex()
-    return next(delta for delta in after.deltas if delta.parent == parent)
-
-
-def _usable(way: Way, refused: Collection[Link]) -> Iterable[StepDelta]:
-    """Those of the first version's deltas that may make the way longer, unless manifests would fill the memory."""
-    first = way.versions[0]
-    if len(way.versions) > MAX_LINKS or sum(len(one.shards()) for one in way.versions) > 2 * MAX_SHARDS:
-        return ()
-    return [delta for delta in first.deltas if (bytes.fromhex(delta.parent), first.digest) not in refused]
+def _usable(way: Way, held: Mapping[bytes, int], refused: Collection[Link]) -> list[StepDelta]:
+    """Those of the first version's deltas that may make the way shorter: what begins with full shards anyway is no
+    shorter for beginning earlier."""
+    first, digest = way.versions[0], way.digests[0]
+    if len(way.deltas) >= MAX_LINKS:
+        return []
+    return [
+        delta
+        for delta in first.deltas
+        if (bytes.fromhex(delta.parent), digest) not in refused
+        and (not first.snapshot or any(step <= delta.step for step in held.values()))
+    ]
 
 
 def _leads(parent: Manifest, delta: StepDelta, after: Manifest) -> bool:

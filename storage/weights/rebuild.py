@@ -1,6 +1,5 @@
 """Make a version's folder along a way whose shards are in the cache: whole files, then deltas, then every hash."""
 
-import hashlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +8,7 @@ from tempfile import TemporaryDirectory
 from protocol.errors import IntegrityError, MusterError, first_line
 from protocol.files import file_sha256
 from storage.weights.cache import WeightCache
-from storage.weights.manifest import FileDelta, Shard, WeightFile
+from storage.weights.manifest import FileDelta, Shard
 from storage.weights.plan import Way
 
 Places = dict[str, tuple[Path, int]]
@@ -25,10 +24,10 @@ def rebuild(way: Way, cache: WeightCache, folder: Path) -> None:
     for file in first.files:
         target = folder / file.name
         if way.held:
-            _copy(cache.version(first.digest) / file.name, target)
+            _copy(cache.version(way.digests[0]) / file.name, target)
         else:
             _join(file.shards, target, cache, places)
-        _apply(target, way.deltas(file.name), cache, places)
+        _apply(target, way.deltas_of(file.name), cache, places)
     for file in last.files:
         if (folder / file.name).stat().st_size != file.size or file_sha256(folder / file.name) != file.sha256:
             raise IntegrityError(f"{file.name} does not have its hash", "report the manifest to the pool's owner")
@@ -41,25 +40,22 @@ def _copy(source: Path, target: Path) -> None:
         raise MusterError("a version vanished from the weights cache", "fetch again") from None
 
 
-def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, places: Places) -> str:
-    """Write the shards one after another; returns the SHA-256 of all."""
-    whole = hashlib.sha256()
+def _join(shards: Iterable[Shard], target: Path, cache: WeightCache, places: Places) -> None:
+    """Write the shards one after another."""
     with target.open("wb") as out:
         for shard in shards:
             data = cache.read_shard(shard, places)
             if data is None:
                 raise MusterError("a shard vanished from the weights cache", "fetch again")
-            whole.update(data)
             out.write(data)
-    return whole.hexdigest()
 
 
-def _apply(target: Path, deltas: list[tuple[FileDelta, WeightFile]], cache: WeightCache, places: Places) -> None:
+def _apply(target: Path, deltas: list[FileDelta], cache: WeightCache, places: Places) -> None:
     if not deltas:
         return
     with TemporaryDirectory(prefix=".deltas.", dir=target.parent) as name:
         found = []
-        for number, (delta, _) in enumerate(deltas):
+        for number, delta in enumerate(deltas):
             path = Path(name) / str(number)
             _join(delta.shards, path, cache, places)
             found.append((bytes.fromhex(delta.index), path))

@@ -7,7 +7,7 @@ from typing import Any
 
 from protocol.encoding import parse_json
 
-MAX_HEADER_BYTES = 64 << 20
+MAX_HEADER_BYTES = 16 << 20
 MAX_TENSORS = 1 << 18
 _MAX_DIMENSIONS = 32
 

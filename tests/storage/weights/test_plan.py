@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from protocol.encoding import sha256_hex
+from storage.weights import plan
 from storage.weights.manifest import FileDelta, Manifest, Shard, StepDelta, WeightFile
 from storage.weights.plan import MAX_LINKS, MAX_LOOKUPS, Way, shortest
 from tests.storage.weights.folders import PUBLISHER
@@ -126,5 +127,13 @@ def test_a_parent_that_does_not_fit_is_no_way(lie: str) -> None:
 def test_what_leads_through_several_deltas() -> None:
     known = {one.digest.hex(): one for one in RUN}
     way = shortest(RUN[5], lambda delta: known[delta.parent], {RUN[3].digest: 3})
-    assert [made.sha256 for _, made in way.deltas("w")] == [RUN[4].files[0].sha256, RUN[5].files[0].sha256]
+    assert [delta.shards[0].size for delta in way.deltas_of("w")] == [10, 10]
+    assert way.deltas_of("v") == []
     assert way.bytes(()) == 20
+
+
+def test_manifests_of_many_shards_are_not_gathered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MAX_LISTED", 7)
+    made = run({0}, {(one, one + 1): 1 for one in range(10)}, 11)
+    assert find(made, 3, (0,)) == ([0, 1, 2, 3], True)
+    assert find(made, 10, (0,)) == ([10], False), "each names two shards"
