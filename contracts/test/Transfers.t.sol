@@ -126,11 +126,11 @@ contract TransfersTest is Planting {
         uint256 before = token.balanceOf(operator);
         uint256 trial = _dispute(operator, s);
         _blocks(500);
+        _passWindow();
         _conclude(s); // no jury was drawn in time
         assertEq(token.balanceOf(operator) - before, 10_000e9);
         assertEq(juries.caseOf(trial).concluded, true);
         assertEq(_code(s), Codes.REJECT_WEIGHTS);
-        _passWindow();
         _closeAll(0, 0);
         _ended(0);
     }
