@@ -46,65 +46,65 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
 
     /// @inheritdoc IAppeals
     function dispute(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        PoolTerms memory t = court.termsOf(pool);
-        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
-        d.code = pools.hold(pool, sequence, file); // reverts unless the outcome is open to disputes
+        PoolTerms memory terms = court.termsOf(pool);
+        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        dispute_.code = pools.hold(pool, sequence, file); // reverts unless the outcome is open to disputes
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
         court.setOutcome(pool, sequence, Codes.DISPUTED);
-        d.disputer = msg.sender;
-        d.openedAt = block.timestamp;
-        d.deposit = depositOf(pool, 0);
-        d.trial = juries.summon(pool, sequence, t.jury, members, address(0));
-        emit Disputed(pool, sequence, msg.sender, d.trial, d.deposit);
-        token.safeTransferFrom(msg.sender, address(this), d.deposit);
+        dispute_.disputer = msg.sender;
+        dispute_.openedAt = block.timestamp;
+        dispute_.deposit = depositOf(pool, 0);
+        dispute_.trial = juries.summon(pool, sequence, terms.jury, members, address(0));
+        emit Disputed(pool, sequence, msg.sender, dispute_.trial, dispute_.deposit);
+        token.safeTransferFrom(msg.sender, address(this), dispute_.deposit);
     }
 
     /// @inheritdoc IAppeals
     function appeal(uint256 pool, uint256 sequence) external nonReentrant {
-        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
-        if (d.appealUntil == 0 || d.resolved) revert NoAppeal();
-        if (block.timestamp >= d.appealUntil) revert AppealOver(d.appealUntil);
-        if (d.appellant != address(0)) revert AlreadyAppealed();
+        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        if (dispute_.appealUntil == 0 || dispute_.resolved) revert NoAppeal();
+        if (block.timestamp >= dispute_.appealUntil) revert AppealOver(dispute_.appealUntil);
+        if (dispute_.appellant != address(0)) revert AlreadyAppealed();
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
-        d.appellant = msg.sender;
-        d.appealDeposit = depositOf(pool, 1);
-        uint256[] memory served = _join(members, juries.seatsOf(d.trial));
-        d.appealTrial = juries.summon(pool, sequence, court.termsOf(pool).appealJury, served, address(0));
-        emit Appealed(pool, sequence, msg.sender, d.appealTrial, d.appealDeposit);
-        token.safeTransferFrom(msg.sender, address(this), d.appealDeposit);
+        dispute_.appellant = msg.sender;
+        dispute_.appealDeposit = depositOf(pool, 1);
+        uint256[] memory served = _join(members, juries.seatsOf(dispute_.trial));
+        dispute_.appealTrial = juries.summon(pool, sequence, court.termsOf(pool).appealJury, served, address(0));
+        emit Appealed(pool, sequence, msg.sender, dispute_.appealTrial, dispute_.appealDeposit);
+        token.safeTransferFrom(msg.sender, address(this), dispute_.appealDeposit);
     }
 
     /// @inheritdoc IAppeals
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
-        if (d.disputer == address(0)) revert NoDispute();
-        if (d.resolved) revert AlreadyResolved();
-        if (d.appealUntil == 0) {
-            _first(d, pool, sequence, file);
-        } else if (d.appellant == address(0)) {
-            if (block.timestamp < d.appealUntil) revert NotYet(d.appealUntil);
-            _resolve(pool, sequence, file, d.verdict, false);
+        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        if (dispute_.disputer == address(0)) revert NoDispute();
+        if (dispute_.resolved) revert AlreadyResolved();
+        if (dispute_.appealUntil == 0) {
+            _first(dispute_, pool, sequence, file);
+        } else if (dispute_.appellant == address(0)) {
+            if (block.timestamp < dispute_.appealUntil) revert NotYet(dispute_.appealUntil);
+            _resolve(pool, sequence, file, dispute_.verdict, false);
         } else {
-            (uint256 code, bool replaced) = _verdict(d.appealTrial);
-            if (replaced) d.appealTrial = code;
-            else if (code == Codes.NONE) _resolve(pool, sequence, file, d.verdict, true);
-            else _resolve(pool, sequence, file, _standing(code, d.verdict, d.code), false);
+            (uint256 code, bool replaced) = _verdict(dispute_.appealTrial);
+            if (replaced) dispute_.appealTrial = code;
+            else if (code == Codes.NONE) _resolve(pool, sequence, file, dispute_.verdict, true);
+            else _resolve(pool, sequence, file, _standing(code, dispute_.verdict, dispute_.code), false);
         }
     }
 
     /// @inheritdoc IAppeals
     function cancel(uint256 pool, uint256 sequence) external nonReentrant returns (uint256 code, uint256 used) {
         if (msg.sender != canaries) revert NotCanaries();
-        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
-        if (d.disputer == address(0)) revert NoDispute();
-        if (d.resolved) revert AlreadyResolved();
-        d.resolved = true;
-        code = d.code;
+        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        if (dispute_.disputer == address(0)) revert NoDispute();
+        if (dispute_.resolved) revert AlreadyResolved();
+        dispute_.resolved = true;
+        code = dispute_.code;
         // nobody has appealed: there is no verdict before the window in which a canary can be opened is over
-        used = juries.discharge(d.trial);
+        used = juries.discharge(dispute_.trial);
         emit DisputeCancelled(pool, sequence);
         emit DisputeResolved(pool, sequence, code, false, 0);
-        token.safeTransfer(d.disputer, d.deposit);
+        token.safeTransfer(dispute_.disputer, dispute_.deposit);
     }
 
     /// @inheritdoc IAppeals
@@ -114,33 +114,33 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
 
     /// @inheritdoc IAppeals
     function depositOf(uint256 pool, uint256 round) public view returns (uint256) {
-        PoolTerms memory t = court.termsOf(pool);
-        return (uint256(t.jury) * t.juryFee + params.values().delayCompensation) << round;
+        PoolTerms memory terms = court.termsOf(pool);
+        return (uint256(terms.jury) * terms.juryFee + params.values().delayCompensation) << round;
     }
 
     /// @dev After the first jury: its verdict, a fresh jury, or the end.
-    function _first(Dispute storage d, uint256 pool, uint256 sequence, FileData calldata file) private {
-        (uint256 code, bool replaced) = _verdict(d.trial);
+    function _first(Dispute storage dispute_, uint256 pool, uint256 sequence, FileData calldata file) private {
+        (uint256 code, bool replaced) = _verdict(dispute_.trial);
         if (replaced) {
-            d.trial = code;
+            dispute_.trial = code;
             return;
         }
         _awaitCanary(pool, sequence, file);
         if (code == Codes.NONE) {
-            d.verdict = d.code;
-            d.resolved = true;
-            court.setOutcome(pool, sequence, d.code);
-            pools.resolve(pool, sequence, file, d.code, 0);
-            emit DisputeResolved(pool, sequence, d.code, false, 0);
-            token.safeTransfer(d.disputer, d.deposit);
+            dispute_.verdict = dispute_.code;
+            dispute_.resolved = true;
+            court.setOutcome(pool, sequence, dispute_.code);
+            pools.resolve(pool, sequence, file, dispute_.code, 0);
+            emit DisputeResolved(pool, sequence, dispute_.code, false, 0);
+            token.safeTransfer(dispute_.disputer, dispute_.deposit);
             return;
         }
-        d.verdict = _standing(code, d.code, d.code);
-        PoolTerms memory t = court.termsOf(pool);
-        d.appealUntil = block.timestamp + (t.appealJury == 0 ? 0 : t.appealWindow);
-        emit VerdictReached(pool, sequence, d.verdict, d.appealUntil);
-        if (t.appealJury == 0) _resolve(pool, sequence, file, d.verdict, false);
-        else if (Codes.isReject(d.verdict)) pools.freezeHeld(pool, sequence, file);
+        dispute_.verdict = _standing(code, dispute_.code, dispute_.code);
+        PoolTerms memory terms = court.termsOf(pool);
+        dispute_.appealUntil = block.timestamp + (terms.appealJury == 0 ? 0 : terms.appealWindow);
+        emit VerdictReached(pool, sequence, dispute_.verdict, dispute_.appealUntil);
+        if (terms.appealJury == 0) _resolve(pool, sequence, file, dispute_.verdict, false);
+        else if (Codes.isReject(dispute_.verdict)) pools.freezeHeld(pool, sequence, file);
     }
 
     /// @dev A jury's code; or, when it found none, NONE, or the trial of the jury that replaces it.
@@ -185,53 +185,65 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
     /// @dev The final code: outcome, penalties of those whose majority was overturned, deposits, fees, reward.
     /// @param mistrial The second jury found nothing: the first one's verdict stands, the appellant gets its deposit.
     function _resolve(uint256 pool, uint256 sequence, FileData calldata file, uint256 code, bool mistrial) private {
-        Dispute storage d = _disputes[FileId.checked(pool, sequence)];
-        d.resolved = true;
-        Money memory m;
-        bool overturned = Codes.kind(code) != Codes.kind(d.code);
+        Dispute storage dispute_ = _disputes[FileId.checked(pool, sequence)];
+        dispute_.resolved = true;
+        Money memory money;
+        bool overturned = Codes.kind(code) != Codes.kind(dispute_.code);
         // no seat is to blame for a file that could not be had: its disputer pays the jury, and earns from a slash only
-        bool blameless = Codes.kind(d.code) == Codes.KIND_UNAVAILABLE;
-        bool appealed = d.appellant != address(0) && !mistrial;
-        bool firstWrong = Codes.kind(code) != Codes.kind(d.verdict);
-        IParams.Values memory v = params.valuesAt(d.openedAt);
+        bool blameless = Codes.kind(dispute_.code) == Codes.KIND_UNAVAILABLE;
+        bool appealed = dispute_.appellant != address(0) && !mistrial;
+        bool firstWrong = Codes.kind(code) != Codes.kind(dispute_.verdict);
+        IParams.Values memory values = params.valuesAt(dispute_.openedAt);
 
-        if (appealed && firstWrong) (m.winner, m.stake) = (d.appellant, d.appealDeposit);
-        else if (overturned && (!blameless || Codes.isReject(code))) (m.winner, m.stake) = (d.disputer, d.deposit);
+        if (appealed && firstWrong) {
+            (money.winner, money.stake) = (dispute_.appellant, dispute_.appealDeposit);
+        } else if (overturned && (!blameless || Codes.isReject(code))) {
+            (money.winner, money.stake) = (dispute_.disputer, dispute_.deposit);
+        }
 
         if (overturned && !blameless) {
             (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
-            m.penalties += _penalise(pool, sequence, members, votes, d.code, _share(pool, file, votes, d.code, v));
+            money.penalties += _penalise(
+                pool, sequence, members, votes, dispute_.code, _share(pool, file, votes, dispute_.code, values)
+            );
         }
-        if (firstWrong && Codes.contradict(d.verdict, code)) {
-            m.penalties += _penalise(
-                pool, sequence, juries.seatsOf(d.trial), juries.votesOf(d.trial), d.verdict, v.overturnPenalty
+        if (firstWrong && Codes.contradict(dispute_.verdict, code)) {
+            money.penalties += _penalise(
+                pool,
+                sequence,
+                juries.seatsOf(dispute_.trial),
+                juries.votesOf(dispute_.trial),
+                dispute_.verdict,
+                values.overturnPenalty
             );
         }
         court.setOutcome(pool, sequence, code);
-        (, uint256 slashReward) = pools.resolve(pool, sequence, file, code, overturned ? m.stake : 0);
+        (, uint256 slashReward) = pools.resolve(pool, sequence, file, code, overturned ? money.stake : 0);
 
-        m.pot = m.penalties;
-        if (!overturned || blameless) m.pot += d.deposit;
-        if (appealed && !firstWrong) m.pot += d.appealDeposit;
-        m.pot -= _payJury(d.trial, code, m.pot);
-        if (appealed) m.pot -= _payJury(d.appealTrial, code, m.pot);
+        money.pot = money.penalties;
+        if (!overturned || blameless) money.pot += dispute_.deposit;
+        if (appealed && !firstWrong) money.pot += dispute_.appealDeposit;
+        money.pot -= _payJury(dispute_.trial, code, money.pot);
+        if (appealed) money.pot -= _payJury(dispute_.appealTrial, code, money.pot);
 
-        if (m.winner != address(0)) {
-            uint256 share = m.penalties * v.rewardBps / 10_000;
-            if (share > m.pot) share = m.pot;
-            if (slashReward + share > m.stake) share = m.stake - slashReward;
-            m.reward = slashReward + share;
-            m.pot -= share;
+        if (money.winner != address(0)) {
+            uint256 share = money.penalties * values.rewardBps / 10_000;
+            if (share > money.pot) share = money.pot;
+            if (slashReward + share > money.stake) share = money.stake - slashReward;
+            money.reward = slashReward + share;
+            money.pot -= share;
         }
-        emit DisputeResolved(pool, sequence, code, overturned, m.reward);
+        emit DisputeResolved(pool, sequence, code, overturned, money.reward);
         if (overturned && blameless) {
-            m.back = m.pot < d.deposit ? m.pot : d.deposit;
-            m.pot -= m.back;
+            money.back = money.pot < dispute_.deposit ? money.pot : dispute_.deposit;
+            money.pot -= money.back;
         } else if (overturned) {
-            m.back = d.deposit;
+            money.back = dispute_.deposit;
         }
-        if (d.appellant != address(0) && (mistrial || firstWrong)) m.appealBack = d.appealDeposit;
-        _settleDeposits(d, m, Codes.kind(code) == Codes.KIND_ACCEPT && !overturned, v.delayCompensation, file.node);
+        if (dispute_.appellant != address(0) && (mistrial || firstWrong)) money.appealBack = dispute_.appealDeposit;
+        _settleDeposits(
+            dispute_, money, Codes.kind(code) == Codes.KIND_ACCEPT && !overturned, values.delayCompensation, file.node
+        );
     }
 
     /// @dev What each seat of an overturned majority pays: together at least what the file would have earned, which who
@@ -241,30 +253,34 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         FileData calldata file,
         uint256[] memory votes,
         uint256 wrong,
-        IParams.Values memory v
+        IParams.Values memory values
     ) private view returns (uint256) {
         uint256 liars;
         for (uint256 i = 0; i < votes.length; ++i) {
             if (Codes.kind(votes[i]) == Codes.kind(wrong)) ++liars;
         }
-        if (liars == 0) return v.overturnPenalty;
+        if (liars == 0) return values.overturnPenalty;
         uint256 share = (uint256(file.units) * court.termsOf(pool).rate + liars - 1) / liars;
-        return share > v.overturnPenalty ? share : v.overturnPenalty;
+        return share > values.overturnPenalty ? share : values.overturnPenalty;
     }
 
     /// @dev Deposits of those who were right go back; a wrongly delayed operator is compensated; the rest is burnt.
-    function _settleDeposits(Dispute storage d, Money memory m, bool delayed, uint256 compensation, address node)
-        private
-    {
-        if (m.back != 0) token.safeTransfer(d.disputer, m.back);
-        if (m.appealBack != 0) token.safeTransfer(d.appellant, m.appealBack);
-        if (m.reward != 0) token.safeTransfer(m.winner, m.reward);
+    function _settleDeposits(
+        Dispute storage dispute_,
+        Money memory money,
+        bool delayed,
+        uint256 compensation,
+        address node
+    ) private {
+        if (money.back != 0) token.safeTransfer(dispute_.disputer, money.back);
+        if (money.appealBack != 0) token.safeTransfer(dispute_.appellant, money.appealBack);
+        if (money.reward != 0) token.safeTransfer(money.winner, money.reward);
         if (delayed) {
-            if (compensation > m.pot) compensation = m.pot;
-            m.pot -= compensation;
+            if (compensation > money.pot) compensation = money.pot;
+            money.pot -= compensation;
             if (compensation != 0) token.safeTransfer(stakes.operatorOf(node), compensation);
         }
-        if (m.pot != 0) token.safeTransfer(SuiteLib.SINK, m.pot);
+        if (money.pot != 0) token.safeTransfer(SuiteLib.SINK, money.pot);
     }
 
     /// @dev A jury that could not get the file, or had no majority, is judged by its own result; any other by the final
@@ -294,13 +310,13 @@ contract Appeals is IAppeals, ReentrancyGuardTransient {
         }
     }
 
-    function _join(uint256[] memory a, uint256[] memory b) private pure returns (uint256[] memory c) {
-        c = new uint256[](a.length + b.length);
-        for (uint256 i = 0; i < a.length; ++i) {
-            c[i] = a[i];
+    function _join(uint256[] memory first, uint256[] memory second) private pure returns (uint256[] memory joined) {
+        joined = new uint256[](first.length + second.length);
+        for (uint256 i = 0; i < first.length; ++i) {
+            joined[i] = first[i];
         }
-        for (uint256 i = 0; i < b.length; ++i) {
-            c[a.length + i] = b[i];
+        for (uint256 i = 0; i < second.length; ++i) {
+            joined[first.length + i] = second[i];
         }
     }
 }

@@ -63,38 +63,38 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     ) external nonReentrant {
         if (pools.ownerOf(pool) != msg.sender) revert NotPoolOwner();
         if (!Codes.isReject(reason)) revert BadReason();
-        PoolTerms memory t = court.termsOf(pool);
+        PoolTerms memory terms = court.termsOf(pool);
         _checkPlanted(pool, file, planted);
-        _checkRollout(pool, sequence, file, rollout, t.auditRate);
+        _checkRollout(pool, sequence, file, rollout, terms.auditRate);
 
-        Canary storage c = _canaries[FileId.checked(pool, sequence)];
+        Canary storage canary = _canaries[FileId.checked(pool, sequence)];
         uint256 fees;
-        (c.code, fees) = _take(pool, sequence, file);
-        c.owner = msg.sender;
-        c.reason = reason;
-        c.slash = params.values().canarySlash;
-        _accuse(c, pool, sequence);
-        c.deposit = c.accused.length * c.slash + uint256(t.jury) * t.juryFee;
-        emit CanaryOpened(pool, sequence, rollout.row, reason, c.accused, c.deposit);
-        if (c.accused.length != 0) _summon(c, pool, sequence, t.jury);
-        token.safeTransferFrom(msg.sender, address(this), c.deposit + fees);
+        (canary.code, fees) = _take(pool, sequence, file);
+        canary.owner = msg.sender;
+        canary.reason = reason;
+        canary.slash = params.values().canarySlash;
+        _accuse(canary, pool, sequence);
+        canary.deposit = canary.accused.length * canary.slash + uint256(terms.jury) * terms.juryFee;
+        emit CanaryOpened(pool, sequence, rollout.row, reason, canary.accused, canary.deposit);
+        if (canary.accused.length != 0) _summon(canary, pool, sequence, terms.jury);
+        token.safeTransferFrom(msg.sender, address(this), canary.deposit + fees);
         _send(address(juries), fees);
     }
 
     /// @inheritdoc ICanaries
     function conclude(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        Canary storage c = _canaries[FileId.checked(pool, sequence)];
-        if (c.owner == address(0)) revert NotOpened();
-        if (c.concluded) revert AlreadyConcluded();
-        (uint256 verdict, bool replaced) = _verdict(c);
+        Canary storage canary = _canaries[FileId.checked(pool, sequence)];
+        if (canary.owner == address(0)) revert NotOpened();
+        if (canary.concluded) revert AlreadyConcluded();
+        (uint256 verdict, bool replaced) = _verdict(canary);
         if (replaced) return;
-        c.concluded = true;
-        uint256 taken = _slash(c, pool, sequence, verdict);
-        uint256 code = _outcome(c, verdict);
+        canary.concluded = true;
+        uint256 taken = _slash(canary, pool, sequence, verdict);
+        uint256 code = _outcome(canary, verdict);
         court.setOutcome(pool, sequence, code);
         emit CanaryConcluded(pool, sequence, code == Codes.CANARY, code);
         pools.resolve(pool, sequence, file, code, 0);
-        _settleDeposit(c, verdict, taken);
+        _settleDeposit(canary, verdict, taken);
     }
 
     /// @inheritdoc ICanaries
@@ -155,11 +155,11 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
         private
         returns (uint256 code, uint256 fees)
     {
-        IPools.Submission memory s = pools.submissionOf(pool, sequence);
-        if (s.phase == IPools.Phase.Disputed) {
+        IPools.Submission memory submission = pools.submissionOf(pool, sequence);
+        if (submission.phase == IPools.Phase.Disputed) {
             bytes32 inner = pools.innerHash(pool, sequence, file);
-            if (pools.digestOf(inner, file.node) != s.digest) revert NotThisFile();
-            if (block.timestamp >= s.finalAt) revert WindowOver(s.finalAt);
+            if (pools.digestOf(inner, file.node) != submission.digest) revert NotThisFile();
+            if (block.timestamp >= submission.finalAt) revert WindowOver(submission.finalAt);
             return appeals.cancel(pool, sequence);
         }
         code = pools.hold(pool, sequence, file); // reverts unless settled and within the window
@@ -167,50 +167,53 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
     }
 
     /// @dev Members whose vote accepted, be it the committee's outcome or not: laziness must not hide behind others.
-    function _accuse(Canary storage c, uint256 pool, uint256 sequence) private {
+    function _accuse(Canary storage canary, uint256 pool, uint256 sequence) private {
         (, uint256[] memory members, uint256[] memory votes,,) = court.decisionOf(pool, sequence);
         for (uint256 i = 0; i < members.length; ++i) {
             if (Codes.kind(votes[i]) != Codes.KIND_ACCEPT) continue;
-            c.accused.push(members[i]);
+            canary.accused.push(members[i]);
             seats.freeze(members[i]);
         }
     }
 
-    function _summon(Canary storage c, uint256 pool, uint256 sequence, uint256 size) private {
+    function _summon(Canary storage canary, uint256 pool, uint256 sequence, uint256 size) private {
         (, uint256[] memory members,,,) = court.decisionOf(pool, sequence);
-        c.trial = juries.summon(pool, sequence, size, members, c.owner);
-        emit CanaryContested(pool, sequence, c.owner, c.trial, 0);
+        canary.trial = juries.summon(pool, sequence, size, members, canary.owner);
+        emit CanaryContested(pool, sequence, canary.owner, canary.trial, 0);
     }
 
     /// @dev What the jury says; CANARY when there is nothing to judge; NONE when nobody could, or another jury will.
-    function _verdict(Canary storage c) private returns (uint256 code, bool replaced) {
-        if (c.trial == 0) return (Codes.CANARY, false);
+    function _verdict(Canary storage canary) private returns (uint256 code, bool replaced) {
+        if (canary.trial == 0) return (Codes.CANARY, false);
         bool done;
-        (done, code) = juries.verdictOf(c.trial);
+        (done, code) = juries.verdictOf(canary.trial);
         if (!done) revert NotYet(0);
         if (code != Codes.NONE) return (code, false);
-        uint256 next = juries.replace(c.trial);
+        uint256 next = juries.replace(canary.trial);
         replaced = next != 0;
-        if (replaced) c.trial = next;
+        if (replaced) canary.trial = next;
     }
 
     /// @dev A jury that finds the file good restores it; one that cannot tell leaves the committee's outcome.
-    function _outcome(Canary storage c, uint256 verdict) private view returns (uint256) {
+    function _outcome(Canary storage canary, uint256 verdict) private view returns (uint256) {
         uint256 kind = Codes.kind(verdict);
         if (kind == Codes.KIND_REJECT || kind == Codes.KIND_MALFORMED) return Codes.CANARY;
-        return kind == Codes.KIND_ACCEPT ? Codes.ACCEPT : c.code;
+        return kind == Codes.KIND_ACCEPT ? Codes.ACCEPT : canary.code;
     }
 
     /// @dev Frees the accused, and slashes them when the jury agrees.
-    function _slash(Canary storage c, uint256 pool, uint256 sequence, uint256 verdict) private returns (uint256 taken) {
-        bool upheld = _outcome(c, verdict) == Codes.CANARY;
+    function _slash(Canary storage canary, uint256 pool, uint256 sequence, uint256 verdict)
+        private
+        returns (uint256 taken)
+    {
+        bool upheld = _outcome(canary, verdict) == Codes.CANARY;
         mapping(uint256 => bool) storage slashed = _slashed[FileId.checked(pool, sequence >> 4)];
-        for (uint256 i = 0; i < c.accused.length; ++i) {
-            uint256 seat = c.accused[i];
+        for (uint256 i = 0; i < canary.accused.length; ++i) {
+            uint256 seat = canary.accused[i];
             seats.release(seat);
             if (!upheld || slashed[seat]) continue;
             slashed[seat] = true;
-            uint256 amount = seats.penalise(seat, c.slash, address(this));
+            uint256 amount = seats.penalise(seat, canary.slash, address(this));
             taken += amount;
             emit SeatSlashed(pool, sequence, seat, amount);
         }
@@ -218,14 +221,14 @@ contract Canaries is ICanaries, ReentrancyGuardTransient {
 
     /// @dev The slashed pay the jury that was right about them, else the owner does. A false canary loses all of its
     /// deposit; one that no jury could judge gets it back.
-    function _settleDeposit(Canary storage c, uint256 verdict, uint256 taken) private {
-        bool judged = c.trial != 0 && verdict != Codes.NONE;
-        uint256 used = judged ? juries.conclude(c.trial, verdict, taken + c.deposit) : 0;
+    function _settleDeposit(Canary storage canary, uint256 verdict, uint256 taken) private {
+        bool judged = canary.trial != 0 && verdict != Codes.NONE;
+        uint256 used = judged ? juries.conclude(canary.trial, verdict, taken + canary.deposit) : 0;
         _send(address(juries), used);
         uint256 fromTaken = used < taken ? used : taken;
         _send(SuiteLib.SINK, taken - fromTaken);
         bool wrong = Codes.kind(verdict) == Codes.KIND_ACCEPT;
-        _send(wrong ? SuiteLib.SINK : c.owner, c.deposit - (used - fromTaken));
+        _send(wrong ? SuiteLib.SINK : canary.owner, canary.deposit - (used - fromTaken));
     }
 
     function _send(address to, uint256 amount) private {

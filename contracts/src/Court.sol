@@ -35,20 +35,20 @@ contract Court is Attestations {
 
     /// @inheritdoc ICourt
     function draw(uint256 pool, uint256 lane, uint256 round) external {
-        uint256 w = _word(pool, lane, round);
-        if (w.settled()) revert AlreadySettled();
-        if (w.seed() != 0) revert AlreadyDrawn();
-        _lanes[_key(pool, lane, round)] = _draw(w, pool, lane, round);
+        uint256 word = _word(pool, lane, round);
+        if (word.settled()) revert AlreadySettled();
+        if (word.seed() != 0) revert AlreadyDrawn();
+        _lanes[_key(pool, lane, round)] = _draw(word, pool, lane, round);
     }
 
     /// @inheritdoc ICourt
     function commit(uint256 pool, uint256 lane, uint256 round, uint256 member, bytes32 commitment) external {
-        (uint256 w,) = _committing(pool, lane, round, member);
+        (uint256 word,) = _committing(pool, lane, round, member);
         if (commitment == 0) revert EmptyCommitment();
         uint256 key = _key(pool, lane, round);
-        _lanes[key] = w;
+        _lanes[key] = word;
         _ballots[(key << 3) | member] = commitment;
-        emit VoteCommitted(_ballotId(w, pool, lane, round, member), commitment);
+        emit VoteCommitted(_ballotId(word, pool, lane, round, member), commitment);
     }
 
     /// @inheritdoc ICourt
@@ -62,29 +62,29 @@ contract Court is Attestations {
         bytes32 salt
     ) public {
         uint256 key = _key(pool, lane, round);
-        uint256 w = _lanes[key];
-        if (w.settled()) revert AlreadySettled();
-        if (w.seed() == 0) revert NotDrawn();
-        Voting.checkReveal(_body(w, _terms[pool]), member);
+        uint256 word = _lanes[key];
+        if (word.settled()) revert AlreadySettled();
+        if (word.seed() == 0) revert NotDrawn();
+        Voting.checkReveal(_body(word, _terms[pool]), member);
         bytes32 hash = ballotHash(pool, lane, round, msg.sender, codes, verdictHash, salt);
         if (codes > type(uint64).max || _ballots[(key << 3) | member] != hash) revert WrongReveal();
         _ballots[(key << 3) | member] = bytes32(codes);
-        _lanes[key] = w.withRevealed(member);
-        emit VoteRevealed(_ballotId(w, pool, lane, round, member), codes, verdictHash);
+        _lanes[key] = word.withRevealed(member);
+        emit VoteRevealed(_ballotId(word, pool, lane, round, member), codes, verdictHash);
     }
 
     /// @inheritdoc ICourt
     function vote(uint256 pool, uint256 lane, uint256 round, uint256 member, uint256 codes, bytes32 verdictHash)
         external
     {
-        (uint256 w, Voting.Body memory body) = _committing(pool, lane, round, member);
-        body.committed = w.committed();
+        (uint256 word, Voting.Body memory body) = _committing(pool, lane, round, member);
+        body.committed = word.committed();
         Voting.checkReveal(body, member);
         if (codes > type(uint64).max) revert WrongReveal();
         uint256 key = _key(pool, lane, round);
-        _lanes[key] = w.withRevealed(member);
+        _lanes[key] = word.withRevealed(member);
         _ballots[(key << 3) | member] = bytes32(codes);
-        emit VoteRevealed(_ballotId(w, pool, lane, round, member), codes, verdictHash);
+        emit VoteRevealed(_ballotId(word, pool, lane, round, member), codes, verdictHash);
     }
 
     /// @inheritdoc ICourt
@@ -105,41 +105,45 @@ contract Court is Attestations {
     /// @inheritdoc ICourt
     function settle(uint256 pool, uint256 lane, uint256 round, FileRef[] calldata files) public {
         uint256 key = _key(pool, lane, round);
-        uint256 w = _word(pool, lane, round);
-        if (w.settled()) revert AlreadySettled();
-        Terms storage t = _terms[pool];
-        _checkSettleable(w, t, pool, lane, round);
+        uint256 word = _word(pool, lane, round);
+        if (word.settled()) revert AlreadySettled();
+        Terms storage terms = _terms[pool];
+        _checkSettleable(word, terms, pool, lane, round);
         uint256[] memory votes;
-        if (w.seed() != 0) votes = _votes(w, key, t.committee);
-        uint256 codes = Tally.lane(votes, w.codes(), t.committee, round == 0 ? Codes.UNDECIDED : Codes.VOID);
-        _lanes[key] = w.withCodes(codes).withTime(block.timestamp) | LaneSlot.SETTLED;
+        if (word.seed() != 0) votes = _votes(word, key, terms.committee);
+        uint256 codes = Tally.lane(votes, word.codes(), terms.committee, round == 0 ? Codes.UNDECIDED : Codes.VOID);
+        _lanes[key] = word.withCodes(codes).withTime(block.timestamp) | LaneSlot.SETTLED;
         emit LaneSettled(_which(pool, lane, round), codes);
         if (round == 0) _redraw(pool, lane, key, codes);
-        if (w.seed() != 0) _blame(w, pool, lane, round, votes, codes);
-        pools.settleLane(pool, lane, round, codes, t.challengeWindow, files);
+        if (word.seed() != 0) _blame(word, pool, lane, round, votes, codes);
+        pools.settleLane(pool, lane, round, codes, terms.challengeWindow, files);
     }
 
     /// @inheritdoc ICourt
     function closeMember(uint256 pool, uint256 lane, uint256 round, uint256 member) external {
         uint256 key = _key(pool, lane, round);
-        uint256 w = _lanes[key];
-        if (!w.settled()) revert NotSettled();
-        Terms storage t = _terms[pool];
-        if (w.seed() == 0 || member >= t.committee) revert NotDrawn();
-        if (w.closed() & (1 << member) != 0) revert AlreadyClosed();
-        uint256 until = w.settledAt() + t.challengeWindow;
-        if (block.timestamp < until || Reckoning.has(w.codes(), Codes.DISPUTED)) revert NotFinal(until);
-        _lanes[key] = w.withClosed(member);
+        uint256 word = _lanes[key];
+        if (!word.settled()) revert NotSettled();
+        Terms storage terms = _terms[pool];
+        if (word.seed() == 0 || member >= terms.committee) revert NotDrawn();
+        if (word.closed() & (1 << member) != 0) revert AlreadyClosed();
+        uint256 until = word.settledAt() + terms.challengeWindow;
+        if (block.timestamp < until || Reckoning.has(word.codes(), Codes.DISPUTED)) revert NotFinal(until);
+        _lanes[key] = word.withClosed(member);
 
         uint256 ballot = uint256(_ballots[(key << 3) | member]);
         delete _ballots[(key << 3) | member];
-        uint256 seat = w.member(member);
-        bool present = w.revealed() & (1 << member) != 0;
+        uint256 seat = word.member(member);
+        bool present = word.revealed() & (1 << member) != 0;
         if (present && ballot & FROZEN != 0) seats.release(seat);
         // the values of a time before the draw
-        IParams.Values memory v = params.valuesAt(w.settledAt() - t.commitWindow - t.revealWindow);
+        IParams.Values memory values = params.valuesAt(word.settledAt() - terms.commitWindow - terms.revealWindow);
         (uint256 paid, uint256 burnt, uint256 penalty) = Reckoning.member(
-            present ? ballot & type(uint64).max : 0, w.codes(), t.fee, v.minorityPenalty, v.withheldPenalty
+            present ? ballot & type(uint64).max : 0,
+            word.codes(),
+            terms.fee,
+            values.minorityPenalty,
+            values.withheldPenalty
         );
         if (!present) penalty = 0; // taken at settlement
         if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
@@ -150,12 +154,12 @@ contract Court is Attestations {
     /// @inheritdoc ICourt
     function setOutcome(uint256 pool, uint256 sequence, uint256 code) external {
         if (msg.sender != appeals && msg.sender != canaries) revert NotAppeals();
-        (uint256 round, uint256 w) = _decided(pool, sequence);
+        (uint256 round, uint256 word) = _decided(pool, sequence);
         uint256 key = _key(pool, sequence >> 4, round);
-        _lanes[key] = w.withCodes(Codes.set(w.codes(), sequence & 15, code));
-        if (code == Codes.DISPUTED && w.seed() != 0) {
+        _lanes[key] = word.withCodes(Codes.set(word.codes(), sequence & 15, code));
+        if (code == Codes.DISPUTED && word.seed() != 0) {
             for (uint256 i = 0; i < _terms[pool].committee; ++i) {
-                _freeze(w, key, i);
+                _freeze(word, key, i);
             }
         }
         emit OutcomeSet(pool, sequence >> 4, sequence & 15, round, code);
@@ -180,15 +184,17 @@ contract Court is Attestations {
         view
         returns (uint256 round, uint256[] memory members, uint256[] memory votes, bytes32 seed, uint256 code)
     {
-        uint256 w;
-        (round, w) = _decided(pool, sequence);
+        uint256 word;
+        (round, word) = _decided(pool, sequence);
         uint256 key = _key(pool, sequence >> 4, round);
-        seed = bytes32(w.seed());
-        code = Codes.get(w.codes(), sequence & 15);
-        members = _members(w, _terms[pool].committee);
+        seed = bytes32(word.seed());
+        code = Codes.get(word.codes(), sequence & 15);
+        members = _members(word, _terms[pool].committee);
         votes = new uint256[](members.length);
         for (uint256 i = 0; i < members.length; ++i) {
-            if (w.revealed() & (1 << i) != 0) votes[i] = Codes.get(uint256(_ballots[(key << 3) | i]), sequence & 15);
+            if (word.revealed() & (1 << i) != 0) {
+                votes[i] = Codes.get(uint256(_ballots[(key << 3) | i]), sequence & 15);
+            }
         }
     }
 
@@ -210,39 +216,42 @@ contract Court is Attestations {
     /// @dev A round after a member's commitment, drawn by it if need be; and its body as it was before.
     function _committing(uint256 pool, uint256 lane, uint256 round, uint256 member)
         private
-        returns (uint256 w, Voting.Body memory body)
+        returns (uint256 word, Voting.Body memory body)
     {
-        w = _word(pool, lane, round);
-        if (w.settled()) revert AlreadySettled();
-        if (w.seed() == 0) w = _draw(w, pool, lane, round);
+        word = _word(pool, lane, round);
+        if (word.settled()) revert AlreadySettled();
+        if (word.seed() == 0) word = _draw(word, pool, lane, round);
         if (member >= LaneSlot.MOST) revert NotVoter();
-        uint256 seat = w.member(member);
+        uint256 seat = word.member(member);
         if (seat == 0 || seats.voterOf(seat) != msg.sender) revert NotVoter();
-        body = _body(w, _terms[pool]);
+        body = _body(word, _terms[pool]);
         Voting.checkCommit(body, member);
-        w = w.withCommitted(member);
+        word = word.withCommitted(member);
     }
 
-    function _ballotId(uint256 w, uint256 pool, uint256 lane, uint256 round, uint256 member)
+    function _ballotId(uint256 word, uint256 pool, uint256 lane, uint256 round, uint256 member)
         private
         pure
         returns (uint256)
     {
-        return _which(pool, lane, round) | (w.member(member) << 16) | member;
+        return _which(pool, lane, round) | (word.member(member) << 16) | member;
     }
 
     // ---- Settling
 
     /// @dev A drawn round once its votes can be counted. One that was not drawn once it can be drawn no more, for the next
     /// committee; or, when nothing of it was attested, once nothing can be.
-    function _checkSettleable(uint256 w, Terms storage t, uint256 pool, uint256 lane, uint256 round) private view {
-        if (w.seed() != 0) {
-            uint256 until = Voting.countableFrom(_body(w, t));
+    function _checkSettleable(uint256 word, Terms storage terms, uint256 pool, uint256 lane, uint256 round)
+        private
+        view
+    {
+        if (word.seed() != 0) {
+            uint256 until = Voting.countableFrom(_body(word, terms));
             if (block.timestamp < until) revert NotSettleable(until);
             return;
         }
-        if (w == 0 && round == 1) revert NoSuchLane();
-        uint256 last = w == 0 ? _lastChance(pool, lane) : w.seedBlock() + t.drawBlocks;
+        if (word == 0 && round == 1) revert NoSuchLane();
+        uint256 last = word == 0 ? _lastChance(pool, lane) : word.seedBlock() + terms.drawBlocks;
         if (block.number <= last) revert NotSettleable(last + 1);
     }
 
@@ -255,7 +264,7 @@ contract Court is Attestations {
     }
 
     /// @dev Who did not reveal pays now. Who contradicts the outcome will pay when it is final, and stays until then.
-    function _blame(uint256 w, uint256 pool, uint256 lane, uint256 round, uint256[] memory votes, uint256 codes)
+    function _blame(uint256 word, uint256 pool, uint256 lane, uint256 round, uint256[] memory votes, uint256 codes)
         private
     {
         uint256 key = _key(pool, lane, round);
@@ -263,47 +272,49 @@ contract Court is Attestations {
         for (uint256 i = 1; i < votes.length; ++i) {
             if (votes[i] != votes[0]) unanimous = false;
         }
-        bool all = w.revealed() + 1 == 1 << votes.length;
+        bool all = word.revealed() + 1 == 1 << votes.length;
         if (all && unanimous && !Reckoning.has(codes, Codes.UNDECIDED)) return;
-        uint256 penalty = params.valuesAt(w.drawnAt()).withheldPenalty * Reckoning.count(codes);
+        uint256 penalty = params.valuesAt(word.drawnAt()).withheldPenalty * Reckoning.count(codes);
         for (uint256 i = 0; i < votes.length; ++i) {
-            if (w.revealed() & (1 << i) == 0) {
-                uint256 taken = seats.collect(w.member(i), penalty, msg.sender);
-                emit MemberAbsent(pool, lane, w.member(i), round, taken);
+            if (word.revealed() & (1 << i) == 0) {
+                uint256 taken = seats.collect(word.member(i), penalty, msg.sender);
+                emit MemberAbsent(pool, lane, word.member(i), round, taken);
             } else if (Reckoning.owes(votes[i], codes)) {
-                _freeze(w, key, i);
+                _freeze(word, key, i);
             }
         }
     }
 
     /// @dev Keeps the bond of a member that revealed until the member is closed.
-    function _freeze(uint256 w, uint256 key, uint256 member) private {
+    function _freeze(uint256 word, uint256 key, uint256 member) private {
         uint256 ballot = uint256(_ballots[(key << 3) | member]);
-        if (w.revealed() & (1 << member) == 0 || ballot & FROZEN != 0) return;
+        if (word.revealed() & (1 << member) == 0 || ballot & FROZEN != 0) return;
         _ballots[(key << 3) | member] = bytes32(ballot | FROZEN);
-        seats.freeze(w.member(member));
+        seats.freeze(word.member(member));
     }
 
     /// @dev Vote words by member, 0 where none was revealed.
-    function _votes(uint256 w, uint256 key, uint256 size) private view returns (uint256[] memory votes) {
+    function _votes(uint256 word, uint256 key, uint256 size) private view returns (uint256[] memory votes) {
         votes = new uint256[](size);
         for (uint256 i = 0; i < size; ++i) {
-            if (w.revealed() & (1 << i) != 0) votes[i] = uint64(uint256(_ballots[(key << 3) | i]));
+            if (word.revealed() & (1 << i) != 0) votes[i] = uint64(uint256(_ballots[(key << 3) | i]));
         }
     }
 
     // ---- Helpers
 
-    function _body(uint256 w, Terms storage t) private view returns (Voting.Body memory) {
-        return Voting.Body(t.committee, w.committed(), w.revealed(), w.drawnAt(), t.commitWindow, t.revealWindow);
+    function _body(uint256 word, Terms storage terms) private view returns (Voting.Body memory) {
+        return Voting.Body(
+            terms.committee, word.committed(), word.revealed(), word.drawnAt(), terms.commitWindow, terms.revealWindow
+        );
     }
 
-    function _decided(uint256 pool, uint256 sequence) private view returns (uint256 round, uint256 w) {
-        w = _lanes[_key(pool, sequence >> 4, 0)];
-        if (Codes.get(w.codes(), sequence & 15) == Codes.UNDECIDED) {
+    function _decided(uint256 pool, uint256 sequence) private view returns (uint256 round, uint256 word) {
+        word = _lanes[_key(pool, sequence >> 4, 0)];
+        if (Codes.get(word.codes(), sequence & 15) == Codes.UNDECIDED) {
             round = 1;
-            w = _lanes[_key(pool, sequence >> 4, 1)];
+            word = _lanes[_key(pool, sequence >> 4, 1)];
         }
-        if (!w.settled() || Codes.get(w.codes(), sequence & 15) == Codes.NONE) revert NotSettled();
+        if (!word.settled() || Codes.get(word.codes(), sequence & 15) == Codes.NONE) revert NotSettled();
     }
 }

@@ -41,18 +41,18 @@ contract Juries is Trials, ReentrancyGuardTransient {
         if (msg.sender != appeals && msg.sender != canaries) revert NotBench();
         PoolTerms memory terms = court.termsOf(pool);
         trial = ++trialCount;
-        Trial storage t = _trials[trial];
-        t.bench = msg.sender;
-        t.size = uint8(size);
-        t.fee = terms.juryFee;
-        t.class = terms.class;
-        t.commitWindow = terms.juryCommitWindow;
-        t.revealWindow = terms.juryRevealWindow;
-        t.pool = uint32(pool);
-        t.sequence = uint32(sequence);
-        t.excludedOwner = excludedOwner;
-        t.excluded = excluded;
-        _call(trial, t);
+        Trial storage trial_ = _trials[trial];
+        trial_.bench = msg.sender;
+        trial_.size = uint8(size);
+        trial_.fee = terms.juryFee;
+        trial_.class = terms.class;
+        trial_.commitWindow = terms.juryCommitWindow;
+        trial_.revealWindow = terms.juryRevealWindow;
+        trial_.pool = uint32(pool);
+        trial_.sequence = uint32(sequence);
+        trial_.excludedOwner = excludedOwner;
+        trial_.excluded = excluded;
+        _call(trial, trial_);
     }
 
     /// @inheritdoc IJuries
@@ -63,25 +63,25 @@ contract Juries is Trials, ReentrancyGuardTransient {
         emit JuryConcluded(trial, Codes.NONE, 0);
         if (old.replacement || old.time == 0) return 0;
         next = ++trialCount;
-        Trial storage t = _trials[next];
-        (t.bench, t.size, t.fee, t.replacement) = (old.bench, old.size, old.fee, true);
-        (t.commitWindow, t.revealWindow, t.pool, t.sequence) =
+        Trial storage trial_ = _trials[next];
+        (trial_.bench, trial_.size, trial_.fee, trial_.replacement) = (old.bench, old.size, old.fee, true);
+        (trial_.commitWindow, trial_.revealWindow, trial_.pool, trial_.sequence) =
         (old.commitWindow, old.revealWindow, old.pool, old.sequence);
-        (t.class, t.excludedOwner, t.excluded) = (old.class, old.excludedOwner, old.excluded);
+        (trial_.class, trial_.excludedOwner, trial_.excluded) = (old.class, old.excludedOwner, old.excluded);
         emit JuryReplaced(trial, next);
-        _call(next, t);
+        _call(next, trial_);
     }
 
     /// @inheritdoc IJuries
     function discharge(uint256 trial) external onlyBench(trial) returns (uint256 used) {
-        Trial storage t = _trials[trial];
-        if (t.concluded) revert AlreadyConcluded();
-        (t.concluded, t.discharged, t.feePaid) = (true, true, t.fee);
-        for (uint256 i = 0; i < t.seats.length; ++i) {
-            if (t.revealed & (1 << i) != 0) used += t.fee;
+        Trial storage trial_ = _trials[trial];
+        if (trial_.concluded) revert AlreadyConcluded();
+        (trial_.concluded, trial_.discharged, trial_.feePaid) = (true, true, trial_.fee);
+        for (uint256 i = 0; i < trial_.seats.length; ++i) {
+            if (trial_.revealed & (1 << i) != 0) used += trial_.fee;
         }
         emit JuryDischarged(trial);
-        emit JuryConcluded(trial, Codes.NONE, t.fee);
+        emit JuryConcluded(trial, Codes.NONE, trial_.fee);
     }
 
     /// @inheritdoc IJuries
@@ -92,30 +92,30 @@ contract Juries is Trials, ReentrancyGuardTransient {
 
     /// @inheritdoc IJuries
     function commit(uint256 trial, uint256 juror, bytes32 commitment) public {
-        Trial storage t = _trials[trial];
-        if (t.time == 0) _draw(trial);
-        if (t.concluded) revert AlreadyConcluded();
-        uint256 seat = _onlyVoter(t, juror);
-        Voting.checkCommit(_body(t), juror);
+        Trial storage trial_ = _trials[trial];
+        if (trial_.time == 0) _draw(trial);
+        if (trial_.concluded) revert AlreadyConcluded();
+        uint256 seat = _onlyVoter(trial_, juror);
+        Voting.checkCommit(_body(trial_), juror);
         if (commitment == 0) revert EmptyCommitment();
-        t.committed |= uint16(1 << juror);
+        trial_.committed |= uint16(1 << juror);
         _ballots[(trial << 4) | juror] = commitment;
         emit JurorCommitted(trial, seat, juror, commitment);
     }
 
     /// @inheritdoc IJuries
     function reveal(uint256 trial, uint256 juror, uint256 code, bytes32 verdictHash, bytes32 salt) public {
-        Trial storage t = _trials[trial];
-        if (t.time == 0) revert NotDrawn();
-        if (t.concluded) revert AlreadyConcluded();
-        Voting.checkReveal(_body(t), juror);
+        Trial storage trial_ = _trials[trial];
+        if (trial_.time == 0) revert NotDrawn();
+        if (trial_.concluded) revert AlreadyConcluded();
+        Voting.checkReveal(_body(trial_), juror);
         if (!Codes.isVote(code)) revert BadCode();
         if (_ballots[(trial << 4) | juror] != ballotHash(trial, msg.sender, code, verdictHash, salt)) {
             revert WrongReveal();
         }
-        t.revealed |= uint16(1 << juror);
+        trial_.revealed |= uint16(1 << juror);
         _ballots[(trial << 4) | juror] = bytes32(code);
-        emit JurorRevealed(trial, t.seats[juror], juror, code, verdictHash);
+        emit JurorRevealed(trial, trial_.seats[juror], juror, code, verdictHash);
     }
 
     /// @inheritdoc IJuries
@@ -126,52 +126,56 @@ contract Juries is Trials, ReentrancyGuardTransient {
 
     /// @inheritdoc IJuries
     function conclude(uint256 trial, uint256 code, uint256 funds) external onlyBench(trial) returns (uint256 used) {
-        Trial storage t = _trials[trial];
-        if (t.concluded) revert AlreadyConcluded();
-        t.concluded = true;
-        t.code = uint8(code);
-        uint256 right = _matching(trial, t, code);
+        Trial storage trial_ = _trials[trial];
+        if (trial_.concluded) revert AlreadyConcluded();
+        trial_.concluded = true;
+        trial_.code = uint8(code);
+        uint256 right = _matching(trial, trial_, code);
         uint256 each = right == 0 ? 0 : funds / right;
-        if (each > t.fee) each = t.fee;
-        t.feePaid = uint32(each);
+        if (each > trial_.fee) each = trial_.fee;
+        trial_.feePaid = uint32(each);
         used = each * right;
         emit JuryConcluded(trial, code, each);
     }
 
     /// @inheritdoc IJuries
     function closeJuror(uint256 trial, uint256 juror) external nonReentrant {
-        Trial storage t = _trials[trial];
-        if (!t.concluded) revert NotConcluded();
-        if (juror >= t.seats.length || t.closed & (1 << juror) != 0) revert AlreadyClosed();
-        t.closed |= uint16(1 << juror);
-        uint256 seat = t.seats[juror];
+        Trial storage trial_ = _trials[trial];
+        if (!trial_.concluded) revert NotConcluded();
+        if (juror >= trial_.seats.length || trial_.closed & (1 << juror) != 0) revert AlreadyClosed();
+        trial_.closed |= uint16(1 << juror);
+        uint256 seat = trial_.seats[juror];
         seats.release(seat);
-        (uint256 paid, uint256 penalty) = _due(trial, t, juror);
+        (uint256 paid, uint256 penalty) = _due(trial, trial_, juror);
         if (penalty != 0) penalty = seats.collect(seat, penalty, msg.sender);
         emit JurorClosed(trial, seat, paid, penalty);
         if (paid != 0) token.safeTransfer(seats.ownerOf(seat), paid);
     }
 
     /// @dev The seed is the next but one block's hash; nobody knows it yet.
-    function _call(uint256 trial, Trial storage t) private {
-        t.seedBlock = uint32(block.number + 2);
-        emit JurySummoned(trial, t.pool, t.sequence, t.size, t.seedBlock);
+    function _call(uint256 trial, Trial storage trial_) private {
+        trial_.seedBlock = uint32(block.number + 2);
+        emit JurySummoned(trial, trial_.pool, trial_.sequence, trial_.size, trial_.seedBlock);
     }
 
     /// @dev What a juror of a concluded case is paid and owes.
-    function _due(uint256 trial, Trial storage t, uint256 juror) private view returns (uint256 paid, uint256 penalty) {
-        bool revealed = t.revealed & (1 << juror) != 0;
-        if (t.discharged) return (revealed ? t.feePaid : 0, 0);
-        if (!revealed) return (0, params.valuesAt(t.time).withheldPenalty);
-        uint256 voted = _vote(trial, t, juror);
+    function _due(uint256 trial, Trial storage trial_, uint256 juror)
+        private
+        view
+        returns (uint256 paid, uint256 penalty)
+    {
+        bool revealed = trial_.revealed & (1 << juror) != 0;
+        if (trial_.discharged) return (revealed ? trial_.feePaid : 0, 0);
+        if (!revealed) return (0, params.valuesAt(trial_.time).withheldPenalty);
+        uint256 voted = _vote(trial, trial_, juror);
         // a case without majority, or dismissed because the file could not be had, blames nobody
-        if (t.code != Codes.NONE && Codes.kind(voted) == Codes.kind(t.code)) return (t.feePaid, 0);
-        return (0, Codes.contradict(voted, t.code) ? params.valuesAt(t.time).minorityPenalty : 0);
+        if (trial_.code != Codes.NONE && Codes.kind(voted) == Codes.kind(trial_.code)) return (trial_.feePaid, 0);
+        return (0, Codes.contradict(voted, trial_.code) ? params.valuesAt(trial_.time).minorityPenalty : 0);
     }
 
-    function _onlyVoter(Trial storage t, uint256 juror) private view returns (uint256 seat) {
-        if (juror >= t.seats.length) revert NotVoter();
-        seat = t.seats[juror];
+    function _onlyVoter(Trial storage trial_, uint256 juror) private view returns (uint256 seat) {
+        if (juror >= trial_.seats.length) revert NotVoter();
+        seat = trial_.seats[juror];
         if (seats.voterOf(seat) != msg.sender) revert NotVoter();
     }
 }

@@ -86,8 +86,8 @@ contract Params is IParams, Ownable2Step {
 
     /// @inheritdoc IParams
     function slashing(uint256 time) external view returns (uint256, uint256, uint256) {
-        Values storage v = _at(time);
-        return (v.slashBps, v.rewardBps, v.malformedPenalty);
+        Values storage penalties = _at(time);
+        return (penalties.slashBps, penalties.rewardBps, penalties.malformedPenalty);
     }
 
     /// @inheritdoc IParams
@@ -101,19 +101,26 @@ contract Params is IParams, Ownable2Step {
         return _values[version];
     }
 
-    function _check(Values memory v) private pure {
-        if (v.slashBps < 5_000 || v.slashBps > 10_000) revert OutOfBounds("slashBps");
-        if (v.rewardBps > 2_000) revert OutOfBounds("rewardBps");
-        if (v.malformedPenalty == 0 || v.malformedPenalty > MAX_PENALTY) revert OutOfBounds("malformedPenalty");
-        if (v.minorityPenalty == 0) revert OutOfBounds("minorityPenalty");
+    function _check(Values memory penalties) private pure {
+        if (penalties.slashBps < 5_000 || penalties.slashBps > 10_000) revert OutOfBounds("slashBps");
+        if (penalties.rewardBps > 2_000) revert OutOfBounds("rewardBps");
+        if (penalties.malformedPenalty == 0 || penalties.malformedPenalty > MAX_PENALTY) {
+            revert OutOfBounds("malformedPenalty");
+        }
+        if (penalties.minorityPenalty == 0) revert OutOfBounds("minorityPenalty");
         // a hundredth is the least fee of a pool, which has 32 bits
-        if (v.withheldPenalty <= v.minorityPenalty || v.withheldPenalty > 100 * uint256(type(uint32).max)) {
+        if (
+            penalties.withheldPenalty <= penalties.minorityPenalty
+                || penalties.withheldPenalty > 100 * uint256(type(uint32).max)
+        ) {
             revert OutOfBounds("withheldPenalty");
         }
-        if (v.overturnPenalty < v.minorityPenalty || v.overturnPenalty > MAX_PENALTY) {
+        if (penalties.overturnPenalty < penalties.minorityPenalty || penalties.overturnPenalty > MAX_PENALTY) {
             revert OutOfBounds("overturnPenalty");
         }
-        if (v.canarySlash < v.withheldPenalty || v.canarySlash > MAX_PENALTY) revert OutOfBounds("canarySlash");
-        if (v.delayCompensation > MAX_COMPENSATION) revert OutOfBounds("delayCompensation");
+        if (penalties.canarySlash < penalties.withheldPenalty || penalties.canarySlash > MAX_PENALTY) {
+            revert OutOfBounds("canarySlash");
+        }
+        if (penalties.delayCompensation > MAX_COMPENSATION) revert OutOfBounds("delayCompensation");
     }
 }

@@ -22,16 +22,16 @@ contract Pools is Budgets, Files {
 
     /// @inheritdoc IPools
     function poolOf(uint256 pool) external view returns (Pool memory) {
-        uint256 p = _pools[pool].w;
+        uint256 poolSlot = _pools[pool].word;
         Desk memory desk = _desks[pool];
-        bool closed = p.status() == uint256(Status.Closing) || p.status() == uint256(Status.Settled);
+        bool closed = poolSlot.status() == uint256(Status.Closing) || poolSlot.status() == uint256(Status.Settled);
         return Pool({
             owner: desk.owner,
-            status: Status(p.status()),
-            free: p.free(),
-            steps: p.steps(),
-            sequence: p.sequence(),
-            laneStart: p.laneStart(),
+            status: Status(poolSlot.status()),
+            free: poolSlot.free(),
+            steps: poolSlot.steps(),
+            sequence: poolSlot.sequence(),
+            laneStart: poolSlot.laneStart(),
             seedBlock: desk.seedBlock,
             unbonding: desk.unbonding,
             settleAt: closed ? uint256(desk.since) + desk.unbonding : 0
@@ -45,35 +45,35 @@ contract Pools is Budgets, Files {
 
     /// @inheritdoc IPools
     function accountOf(uint256 pool, address node) external view returns (Account memory) {
-        uint256 a = _accounts[_member(pool, node)].w;
+        uint256 account = _accounts[_member(pool, node)].word;
         return Account({
-            earned: a.earned(),
-            spent: a.spent(),
-            pending: a.pending(),
-            limit: a.limit(),
-            counter: a.counter(),
-            joinedStep: a.joinedStep(),
-            barrier: a.barrier(),
-            frozen: a.frozen(),
-            slashed: a.slashed(),
-            removed: a.removed(),
-            unsettled: a.unsettled()
+            earned: account.earned(),
+            spent: account.spent(),
+            pending: account.pending(),
+            limit: account.limit(),
+            counter: account.counter(),
+            joinedStep: account.joinedStep(),
+            barrier: account.barrier(),
+            frozen: account.frozen(),
+            slashed: account.slashed(),
+            removed: account.removed(),
+            unsettled: account.unsettled()
         });
     }
 
     /// @inheritdoc IPools
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory) {
-        uint256 f = _files[FileId.checked(pool, sequence)];
-        bool pending = f.phase() == FileSlot.PENDING;
-        bool cumulative = f & FileSlot.CUMULATIVE != 0;
+        uint256 fileSlot = _files[FileId.checked(pool, sequence)];
+        bool pending = fileSlot.phase() == FileSlot.PENDING;
+        bool cumulative = fileSlot & FileSlot.CUMULATIVE != 0;
         return Submission({
-            digest: bytes20(f.digest()),
-            phase: Phase(f.phase()),
-            code: f.code(),
-            units: cumulative ? 0 : f.amount(),
-            earned: cumulative ? f.amount() : 0,
-            submittedAt: pending ? f.submittedAt() : 0,
-            finalAt: pending ? 0 : f.finalAt()
+            digest: bytes20(fileSlot.digest()),
+            phase: Phase(fileSlot.phase()),
+            code: fileSlot.code(),
+            units: cumulative ? 0 : fileSlot.amount(),
+            earned: cumulative ? fileSlot.amount() : 0,
+            submittedAt: pending ? fileSlot.submittedAt() : 0,
+            finalAt: pending ? 0 : fileSlot.finalAt()
         });
     }
 
@@ -83,12 +83,14 @@ contract Pools is Budgets, Files {
         view
         returns (uint256 units, uint256 amount)
     {
-        uint256 a = _accounts[_member(pool, node)].w;
-        uint256 f = _files[FileId.checked(pool, sequence)];
-        uint256 barrier = a.barrier();
-        bool vested = block.timestamp >= f.finalAt() && (barrier == 0 || f.finalAt() <= barrier);
-        if (f & FileSlot.CUMULATIVE != 0 && vested && f.amount() > a.spent()) units = f.amount() - a.spent();
-        amount = units * _pools[pool].w.rate();
+        uint256 account = _accounts[_member(pool, node)].word;
+        uint256 fileSlot = _files[FileId.checked(pool, sequence)];
+        uint256 barrier = account.barrier();
+        bool vested = block.timestamp >= fileSlot.finalAt() && (barrier == 0 || fileSlot.finalAt() <= barrier);
+        if (fileSlot & FileSlot.CUMULATIVE != 0 && vested && fileSlot.amount() > account.spent()) {
+            units = fileSlot.amount() - account.spent();
+        }
+        amount = units * _pools[pool].word.rate();
     }
 
     /// @inheritdoc IPools

@@ -114,10 +114,10 @@ contract Seats is Classes, ReentrancyGuardTransient {
     /// @inheritdoc ISeats
     function optOut(uint256 seat, uint256 class) external {
         _onlyActive(seat);
-        uint256 w = _memberships[seat];
-        uint256 index = w.find(class);
+        uint256 word = _memberships[seat];
+        uint256 index = word.find(class);
         if (class == 0 || index == Memberships.MOST) revert NotOptedIn();
-        _memberships[seat] = _exit(w, seat, index);
+        _memberships[seat] = _exit(word, seat, index);
     }
 
     /// @inheritdoc ISeats
@@ -275,11 +275,11 @@ contract Seats is Classes, ReentrancyGuardTransient {
         _slots[seat] = Slot({owner: msg.sender, bond: uint56(bond), state: State.Active});
         _voters[seat] =
             Voter({voter: voter, epoch: uint32(currentEpoch() + 1), releaseAt: 0, frozen: 0, bondless: false});
-        uint256 w = Memberships.NONE;
+        uint256 word = Memberships.NONE;
         for (uint256 i = 0; i < classes.length; ++i) {
-            w = _enter(w, seat, classes[i]);
+            word = _enter(word, seat, classes[i]);
         }
-        _memberships[seat] = w;
+        _memberships[seat] = word;
         token.safeTransferFrom(msg.sender, address(this), bond);
     }
 

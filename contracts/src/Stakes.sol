@@ -147,23 +147,24 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IStakes
-    function slash(address node, Slash calldata s)
+    function slash(address node, Slash calldata order)
         external
         onlyPools
         nonReentrant
         returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left)
     {
         Slot memory slot = _nodes[node];
-        uint256 amount = s.bps == 0 ? s.amount : slot.stake * s.bps / 10_000;
-        (taken, feesPaid, rewardPaid) = SplitLib.slash(slot.stake, amount, s.kept, s.fees, s.reward, s.rewardBps);
+        uint256 amount = order.bps == 0 ? order.amount : slot.stake * order.bps / 10_000;
+        (taken, feesPaid, rewardPaid) =
+            SplitLib.slash(slot.stake, amount, order.kept, order.fees, order.reward, order.rewardBps);
         left = slot.stake - taken;
         slot.stake = uint56(left);
         if (slot.frozen != type(uint16).max) --slot.frozen;
-        if (left < s.minStake && slot.pool != 0) {
+        if (left < order.minStake && slot.pool != 0) {
             // Nothing is left to lock when all of it was taken.
             if (left != 0) {
-                _exits[node] = Exit({releaseAt: uint40(s.lockedUntil), lastPool: slot.pool});
-                emit NodeUnbound(node, slot.pool, s.lockedUntil);
+                _exits[node] = Exit({releaseAt: uint40(order.lockedUntil), lastPool: slot.pool});
+                emit NodeUnbound(node, slot.pool, order.lockedUntil);
             }
             slot.pool = 0;
         }
@@ -171,7 +172,7 @@ contract Stakes is IStakes, ReentrancyGuardTransient {
         emit NodeSlashed(node, taken, feesPaid, rewardPaid, left, slot.frozen);
         if (feesPaid != 0) token.safeTransfer(pools, feesPaid);
         if (rewardPaid != 0) token.safeTransfer(appeals, rewardPaid);
-        _discard(node, taken - feesPaid - rewardPaid, s.collector);
+        _discard(node, taken - feesPaid - rewardPaid, order.collector);
     }
 
     /// @inheritdoc IStakes

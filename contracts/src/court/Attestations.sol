@@ -30,10 +30,10 @@ abstract contract Attestations is Committees {
     /// @inheritdoc ICourt
     function setService(uint256 pool, address service) external {
         if (pools.ownerOf(pool) != msg.sender) revert IPools.NotOwner();
-        Service storage s = _services[pool];
-        if (block.timestamp < s.previousUntil) revert TooSoon(s.previousUntil);
-        uint256 until = s.current == address(0) ? 0 : block.timestamp + _terms[pool].receiptLife;
-        (s.previous, s.previousUntil, s.current) = (s.current, uint40(until), service);
+        Service storage keys = _services[pool];
+        if (block.timestamp < keys.previousUntil) revert TooSoon(keys.previousUntil);
+        uint256 until = keys.current == address(0) ? 0 : block.timestamp + _terms[pool].receiptLife;
+        (keys.previous, keys.previousUntil, keys.current) = (keys.current, uint40(until), service);
         emit ServiceSet(pool, service, until);
     }
 
@@ -45,8 +45,8 @@ abstract contract Attestations is Committees {
 
     /// @inheritdoc ICourt
     function attest(uint256 pool, uint256 lane, uint256 places) external {
-        Service storage s = _services[pool];
-        bool known = msg.sender == s.current || (msg.sender == s.previous && block.timestamp < s.previousUntil);
+        Service storage keys = _services[pool];
+        bool known = msg.sender == keys.current || (msg.sender == keys.previous && block.timestamp < keys.previousUntil);
         if (!known) revert NotService();
         _attest(pool, lane, places);
     }
@@ -65,18 +65,18 @@ abstract contract Attestations is Committees {
 
     /// @inheritdoc ICourt
     function checkReceipt(uint256 pool, address node, bytes32 fileHash, Receipt calldata receipt) public view {
-        Service storage s = _services[pool];
+        Service storage keys = _services[pool];
         bytes32 digest = receiptDigest(pool, node, fileHash, receipt.size, receipt.time);
         // never ERC-1271: what a contract acknowledged it can deny, when the work is there
         (address signer,,) = ECDSA.tryRecoverCalldata(digest, receipt.signature);
-        bool known = signer == s.current || (signer == s.previous && block.timestamp < s.previousUntil);
+        bool known = signer == keys.current || (signer == keys.previous && block.timestamp < keys.previousUntil);
         if (signer == address(0) || !known || receipt.time > block.timestamp) revert BadReceipt();
     }
 
     /// @inheritdoc ICourt
     function serviceOf(uint256 pool) external view returns (address service, address previous, uint256 previousUntil) {
-        Service memory s = _services[pool];
-        return (s.current, s.previous, s.previousUntil);
+        Service memory keys = _services[pool];
+        return (keys.current, keys.previous, keys.previousUntil);
     }
 
     /// @inheritdoc ICourt
@@ -94,10 +94,10 @@ abstract contract Attestations is Committees {
     /// attested by that.
     function _attest(uint256 pool, uint256 lane, uint256 places) private {
         uint256 key = _key(pool, lane, 0);
-        uint256 w = _lanes[key];
-        if (w.settled()) revert AlreadySettled();
-        if (w.seed() != 0) revert AlreadyDrawn();
-        uint256 attested = Codes.gather(w.codes());
+        uint256 word = _lanes[key];
+        if (word.settled()) revert AlreadySettled();
+        if (word.seed() != 0) revert AlreadyDrawn();
+        uint256 attested = Codes.gather(word.codes());
         (uint256 end, uint256 files, uint256 presented) = pools.presentedIn(pool, lane, attested | places);
         if (files == 0) revert NoSuchLane();
         if (files < 16 && block.number <= end) revert LaneOpen(end);
@@ -107,9 +107,9 @@ abstract contract Attestations is Committees {
         attested |= presented;
         if (places & ~attested == 0) revert NothingNew();
         attested |= places;
-        w = _attested(pool, end, files, attested, block.number + 1);
-        _lanes[key] = w;
-        emit LaneAttested(pool, lane, attested, w.seedBlock());
+        word = _attested(pool, end, files, attested, block.number + 1);
+        _lanes[key] = word;
+        emit LaneAttested(pool, lane, attested, word.seedBlock());
     }
 
     /// @dev Last block in which a file of the lane can be attested.

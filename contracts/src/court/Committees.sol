@@ -71,9 +71,9 @@ abstract contract Committees is ICourt {
 
     /// @inheritdoc ICourt
     function staffed(uint256 pool) external view returns (bool) {
-        PoolTerms storage t = _promised[pool];
-        uint256 needed = 2 * uint256(t.committee) + t.jury + t.appealJury;
-        return seats.countAt(t.class, seats.currentEpoch()) >= needed;
+        PoolTerms storage terms = _promised[pool];
+        uint256 needed = 2 * uint256(terms.committee) + terms.jury + terms.appealJury;
+        return seats.countAt(terms.class, seats.currentEpoch()) >= needed;
     }
 
     /// @inheritdoc ICourt
@@ -87,13 +87,13 @@ abstract contract Committees is ICourt {
         view
         returns (uint256[] memory members, address[] memory voters, bytes32 seed, bool drawn)
     {
-        uint256 w = _word(pool, lane, round);
-        drawn = w.seed() != 0;
+        uint256 word = _word(pool, lane, round);
+        drawn = word.seed() != 0;
         if (drawn) {
-            seed = bytes32(w.seed());
-            members = _members(w, _terms[pool].committee);
+            seed = bytes32(word.seed());
+            members = _members(word, _terms[pool].committee);
         } else {
-            (members, seed,) = _drawn(w, pool, lane, round);
+            (members, seed,) = _drawn(word, pool, lane, round);
         }
         voters = new address[](members.length);
         for (uint256 i = 0; i < members.length; ++i) {
@@ -102,37 +102,37 @@ abstract contract Committees is ICourt {
     }
 
     /// @inheritdoc ICourt
-    function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory r) {
-        uint256 w = _word(pool, lane, round);
-        Terms storage t = _terms[pool];
-        r.settled = w.settled();
-        r.codes = w.codes();
-        if (w.seed() == 0) {
-            if (r.settled) {
-                r.settledAt = w.settledAt();
-            } else if (w != 0) {
-                uint256 effective = Epochs.effective(w.seedBlock(), epochBlocks, block.number);
-                r.seedBlock = effective == 0 ? w.seedBlock() : effective;
+    function roundOf(uint256 pool, uint256 lane, uint256 round) external view returns (Round memory round_) {
+        uint256 word = _word(pool, lane, round);
+        Terms storage terms = _terms[pool];
+        round_.settled = word.settled();
+        round_.codes = word.codes();
+        if (word.seed() == 0) {
+            if (round_.settled) {
+                round_.settledAt = word.settledAt();
+            } else if (word != 0) {
+                uint256 effective = Epochs.effective(word.seedBlock(), epochBlocks, block.number);
+                round_.seedBlock = effective == 0 ? word.seedBlock() : effective;
             }
-            return r;
+            return round_;
         }
-        r.seed = bytes32(w.seed());
-        r.seats = _members(w, t.committee);
-        (r.committed, r.revealed, r.closed) = (w.committed(), w.revealed(), w.closed());
-        if (r.settled) {
-            r.settledAt = w.settledAt();
+        round_.seed = bytes32(word.seed());
+        round_.seats = _members(word, terms.committee);
+        (round_.committed, round_.revealed, round_.closed) = (word.committed(), word.revealed(), word.closed());
+        if (round_.settled) {
+            round_.settledAt = word.settledAt();
         } else {
-            r.drawnAt = w.drawnAt();
-            r.commitUntil = r.drawnAt + t.commitWindow;
-            r.revealUntil = r.commitUntil + t.revealWindow;
+            round_.drawnAt = word.drawnAt();
+            round_.commitUntil = round_.drawnAt + terms.commitWindow;
+            round_.revealUntil = round_.commitUntil + terms.revealWindow;
         }
     }
 
     /// @dev The word of a round; for a lane of which nothing is written yet, what the receipts that its files came with
     /// say. It takes more files until its last block, which is before that seed: once S is known, S is fixed.
-    function _word(uint256 pool, uint256 lane, uint256 round) internal view returns (uint256 w) {
-        w = _lanes[_key(pool, lane, round)];
-        if (w != 0 || round != 0) return w;
+    function _word(uint256 pool, uint256 lane, uint256 round) internal view returns (uint256 word) {
+        word = _lanes[_key(pool, lane, round)];
+        if (word != 0 || round != 0) return word;
         (uint256 end, uint256 files, uint256 places) = pools.presentedIn(pool, lane, 0);
         return places == 0 ? 0 : _attested(pool, end, files, places, end + 1);
     }
@@ -147,28 +147,28 @@ abstract contract Committees is ICourt {
         return uint256(0).withTime(seedBlock).withCodes(Codes.spread(places, Codes.UNDECIDED));
     }
 
-    function _draw(uint256 w, uint256 pool, uint256 lane, uint256 round) internal returns (uint256) {
-        (uint256[] memory members, bytes32 seed, uint256 seedBlock) = _drawn(w, pool, lane, round);
-        w = w.withTime(block.timestamp) | uint256(seed);
+    function _draw(uint256 word, uint256 pool, uint256 lane, uint256 round) internal returns (uint256) {
+        (uint256[] memory members, bytes32 seed, uint256 seedBlock) = _drawn(word, pool, lane, round);
+        word = word.withTime(block.timestamp) | uint256(seed);
         for (uint256 i = 0; i < members.length; ++i) {
-            w = w.withMember(i, members[i]);
+            word = word.withMember(i, members[i]);
         }
-        emit CommitteeDrawn(_which(pool, lane, round), seedBlock, w.drawn());
-        return w;
+        emit CommitteeDrawn(_which(pool, lane, round), seedBlock, word.drawn());
+        return word;
     }
 
     /// @dev The committee that a draw now would give.
-    function _drawn(uint256 w, uint256 pool, uint256 lane, uint256 round)
+    function _drawn(uint256 word, uint256 pool, uint256 lane, uint256 round)
         internal
         view
         returns (uint256[] memory members, bytes32 seed, uint256 seedBlock)
     {
-        Terms storage t = _terms[pool];
-        if (w == 0) revert NoSuchLane();
-        uint256 base = w.seedBlock();
+        Terms storage terms = _terms[pool];
+        if (word == 0) revert NoSuchLane();
+        uint256 base = word.seedBlock();
         seedBlock = Epochs.effective(base, epochBlocks, block.number);
         if (seedBlock == 0) revert SeedNotMined(base);
-        if (block.number > base + t.drawBlocks) revert DrawOver(base + t.drawBlocks);
+        if (block.number > base + terms.drawBlocks) revert DrawOver(base + terms.drawBlocks);
         bytes32 hash = Epochs.hashOf(seedBlock);
         if (hash == 0) revert SeedNotMined(seedBlock);
         hash = keccak256(abi.encode(SEED_TAG, hash, pool, lane, round));
@@ -177,21 +177,21 @@ abstract contract Committees is ICourt {
         uint256[] memory excluded;
         if (round == 1) {
             uint256 first = _lanes[_key(pool, lane, 0)];
-            if (first.seed() != 0) excluded = _members(first, t.committee);
+            if (first.seed() != 0) excluded = _members(first, terms.committee);
         }
         uint256 epoch = seedBlock / epochBlocks;
-        members = seats.draw(hash, epoch, t.class, t.committee, excluded, address(0));
+        members = seats.draw(hash, epoch, terms.class, terms.committee, excluded, address(0));
         // When too few seats are left for a fresh committee, the first one's members may serve again.
-        if (members.length < t.committee && round == 1) {
-            members = seats.draw(hash, epoch, t.class, t.committee, new uint256[](0), address(0));
+        if (members.length < terms.committee && round == 1) {
+            members = seats.draw(hash, epoch, terms.class, terms.committee, new uint256[](0), address(0));
         }
-        if (members.length < t.committee) revert TooFewSeats(members.length);
+        if (members.length < terms.committee) revert TooFewSeats(members.length);
     }
 
-    function _members(uint256 w, uint256 size) internal pure returns (uint256[] memory members) {
+    function _members(uint256 word, uint256 size) internal pure returns (uint256[] memory members) {
         members = new uint256[](size);
         for (uint256 i = 0; i < size; ++i) {
-            members[i] = w.member(i);
+            members[i] = word.member(i);
         }
     }
 

@@ -62,27 +62,27 @@ abstract contract Trials is IJuries {
     }
 
     /// @inheritdoc IJuries
-    function caseOf(uint256 trial) external view returns (Case memory c) {
-        Trial storage t = _trials[trial];
-        c.bench = t.bench;
-        c.pool = t.pool;
-        c.sequence = t.sequence;
-        c.size = t.size;
-        c.fee = t.fee;
-        c.commitWindow = t.commitWindow;
-        c.revealWindow = t.revealWindow;
-        c.time = t.time;
-        c.committed = t.committed;
-        c.revealed = t.revealed;
-        c.closed = t.closed;
-        c.concluded = t.concluded;
-        c.code = t.code;
-        if (t.time == 0) {
-            c.seedBlock = t.seedBlock;
+    function caseOf(uint256 trial) external view returns (Case memory case_) {
+        Trial storage trial_ = _trials[trial];
+        case_.bench = trial_.bench;
+        case_.pool = trial_.pool;
+        case_.sequence = trial_.sequence;
+        case_.size = trial_.size;
+        case_.fee = trial_.fee;
+        case_.commitWindow = trial_.commitWindow;
+        case_.revealWindow = trial_.revealWindow;
+        case_.time = trial_.time;
+        case_.committed = trial_.committed;
+        case_.revealed = trial_.revealed;
+        case_.closed = trial_.closed;
+        case_.concluded = trial_.concluded;
+        case_.code = trial_.code;
+        if (trial_.time == 0) {
+            case_.seedBlock = trial_.seedBlock;
         } else {
-            c.seats = _seats(t);
-            c.commitUntil = uint256(t.time) + t.commitWindow;
-            c.revealUntil = c.commitUntil + t.revealWindow;
+            case_.seats = _seats(trial_);
+            case_.commitUntil = uint256(trial_.time) + trial_.commitWindow;
+            case_.revealUntil = case_.commitUntil + trial_.revealWindow;
         }
     }
 
@@ -92,9 +92,9 @@ abstract contract Trials is IJuries {
         view
         returns (uint256[] memory jurors, address[] memory voters, bytes32 seed, bool drawn)
     {
-        Trial storage t = _trials[trial];
-        drawn = t.time != 0;
-        if (drawn) (jurors, seed) = (_seats(t), bytes32(uint256(t.seed)));
+        Trial storage trial_ = _trials[trial];
+        drawn = trial_.time != 0;
+        if (drawn) (jurors, seed) = (_seats(trial_), bytes32(uint256(trial_.seed)));
         else (jurors, seed,) = _drawn(trial);
         voters = new address[](jurors.length);
         for (uint256 i = 0; i < jurors.length; ++i) {
@@ -109,31 +109,33 @@ abstract contract Trials is IJuries {
 
     /// @inheritdoc IJuries
     function verdictOf(uint256 trial) public view returns (bool done, uint256 code) {
-        Trial storage t = _trials[trial];
+        Trial storage trial_ = _trials[trial];
         // Never drawn, and no longer to be drawn: a later seed would be a second try for whoever waited.
-        if (t.time == 0) return (t.size != 0 && Epochs.over(t.seedBlock, epochBlocks, block.number), Codes.NONE);
-        if (block.timestamp < Voting.countableFrom(_body(t))) return (false, Codes.NONE);
-        uint256[] memory votes = new uint256[](t.size);
-        for (uint256 i = 0; i < t.size; ++i) {
-            votes[i] = _vote(trial, t, i);
+        if (trial_.time == 0) {
+            return (trial_.size != 0 && Epochs.over(trial_.seedBlock, epochBlocks, block.number), Codes.NONE);
         }
-        code = Tally.outcome(votes, 0, t.size);
+        if (block.timestamp < Voting.countableFrom(_body(trial_))) return (false, Codes.NONE);
+        uint256[] memory votes = new uint256[](trial_.size);
+        for (uint256 i = 0; i < trial_.size; ++i) {
+            votes[i] = _vote(trial, trial_, i);
+        }
+        code = Tally.outcome(votes, 0, trial_.size);
         return (true, code == Codes.UNDECIDED ? Codes.NONE : code);
     }
 
     /// @inheritdoc IJuries
     function votesOf(uint256 trial) external view returns (uint256[] memory votes) {
-        Trial storage t = _trials[trial];
-        votes = new uint256[](t.seats.length);
+        Trial storage trial_ = _trials[trial];
+        votes = new uint256[](trial_.seats.length);
         for (uint256 i = 0; i < votes.length; ++i) {
-            votes[i] = _vote(trial, t, i);
+            votes[i] = _vote(trial, trial_, i);
         }
     }
 
     /// @inheritdoc IJuries
     function costOf(uint256 trial, uint256 code) external view returns (uint256) {
-        Trial storage t = _trials[trial];
-        return _matching(trial, t, code) * t.fee;
+        Trial storage trial_ = _trials[trial];
+        return _matching(trial, trial_, code) * trial_.fee;
     }
 
     /// @inheritdoc IJuries
@@ -159,50 +161,53 @@ abstract contract Trials is IJuries {
 
     function _draw(uint256 trial) internal {
         (uint256[] memory jurors, bytes32 seed, uint256 seedBlock) = _drawn(trial);
-        Trial storage t = _trials[trial];
-        t.time = uint32(block.timestamp);
-        t.seed = uint64(uint256(seed));
+        Trial storage trial_ = _trials[trial];
+        trial_.time = uint32(block.timestamp);
+        trial_.seed = uint64(uint256(seed));
         for (uint256 i = 0; i < jurors.length; ++i) {
-            t.seats.push(uint16(jurors[i]));
+            trial_.seats.push(uint16(jurors[i]));
             seats.freeze(jurors[i]);
         }
         emit JuryDrawn(trial, seedBlock, seed, jurors);
     }
 
     function _drawn(uint256 trial) internal view returns (uint256[] memory jurors, bytes32 seed, uint256 seedBlock) {
-        Trial storage t = _trials[trial];
-        if (t.size == 0) revert NoSuchTrial();
-        seedBlock = t.seedBlock;
+        Trial storage trial_ = _trials[trial];
+        if (trial_.size == 0) revert NoSuchTrial();
+        seedBlock = trial_.seedBlock;
         if (Epochs.over(seedBlock, epochBlocks, block.number)) revert Lapsed();
         bytes32 hash = block.number > seedBlock ? Epochs.hashOf(seedBlock) : bytes32(0);
         if (hash == 0) revert SeedNotMined(seedBlock);
         hash = keccak256(abi.encode(SEED_TAG, hash, trial));
         seed = bytes32(uint256(uint64(uint256(hash))));
-        jurors = seats.draw(hash, seedBlock / epochBlocks, t.class, t.size, t.excluded, t.excludedOwner);
-        if (jurors.length < t.size) revert TooFewSeats(jurors.length);
+        jurors =
+            seats.draw(hash, seedBlock / epochBlocks, trial_.class, trial_.size, trial_.excluded, trial_.excludedOwner);
+        if (jurors.length < trial_.size) revert TooFewSeats(jurors.length);
     }
 
     /// @dev Jurors who voted the kind of `code`.
-    function _matching(uint256 trial, Trial storage t, uint256 code) internal view returns (uint256 count) {
+    function _matching(uint256 trial, Trial storage trial_, uint256 code) internal view returns (uint256 count) {
         uint256 kind = Codes.kind(code);
         if (kind == Codes.KIND_NONE) return 0;
-        for (uint256 i = 0; i < t.seats.length; ++i) {
-            if (Codes.kind(_vote(trial, t, i)) == kind) ++count;
+        for (uint256 i = 0; i < trial_.seats.length; ++i) {
+            if (Codes.kind(_vote(trial, trial_, i)) == kind) ++count;
         }
     }
 
-    function _body(Trial storage t) internal view returns (Voting.Body memory) {
-        return Voting.Body(t.size, t.committed, t.revealed, t.time, t.commitWindow, t.revealWindow);
+    function _body(Trial storage trial_) internal view returns (Voting.Body memory) {
+        return Voting.Body(
+            trial_.size, trial_.committed, trial_.revealed, trial_.time, trial_.commitWindow, trial_.revealWindow
+        );
     }
 
-    function _vote(uint256 trial, Trial storage t, uint256 juror) internal view returns (uint256) {
-        return t.revealed & (1 << juror) != 0 ? uint256(_ballots[(trial << 4) | juror]) : Codes.NONE;
+    function _vote(uint256 trial, Trial storage trial_, uint256 juror) internal view returns (uint256) {
+        return trial_.revealed & (1 << juror) != 0 ? uint256(_ballots[(trial << 4) | juror]) : Codes.NONE;
     }
 
-    function _seats(Trial storage t) internal view returns (uint256[] memory out) {
-        out = new uint256[](t.seats.length);
+    function _seats(Trial storage trial_) internal view returns (uint256[] memory out) {
+        out = new uint256[](trial_.seats.length);
         for (uint256 i = 0; i < out.length; ++i) {
-            out[i] = t.seats[i];
+            out[i] = trial_.seats[i];
         }
     }
 }

@@ -109,7 +109,7 @@ interface IStakes {
     /// @notice Takes part of a node's stake: first the fees, then the reward, then the collector's share; the rest waits
     /// for `burn`. Ends one freeze.
     /// `left` grains are still at stake.
-    function slash(address node, Slash calldata s)
+    function slash(address node, Slash calldata order)
         external
         returns (uint256 taken, uint256 feesPaid, uint256 rewardPaid, uint256 left);
 

@@ -15,124 +15,124 @@ library AccountSlot {
     uint256 internal constant REMOVED = 1 << 254;
     uint256 internal constant SLASHED = 1 << 255;
 
-    function earned(uint256 w) internal pure returns (uint256) {
-        return w & MAX_46;
+    function earned(uint256 word) internal pure returns (uint256) {
+        return word & MAX_46;
     }
 
     /// @notice Units of `earned` that no claim will pay (any more): claimed, held by a dispute, or lost in one.
-    function spent(uint256 w) internal pure returns (uint256) {
-        return (w >> 46) & MAX_46;
+    function spent(uint256 word) internal pure returns (uint256) {
+        return (word >> 46) & MAX_46;
     }
 
-    function pending(uint256 w) internal pure returns (uint256) {
-        return (w >> 92) & MAX_34;
+    function pending(uint256 word) internal pure returns (uint256) {
+        return (word >> 92) & MAX_34;
     }
 
     /// @notice 0 for a node that is not a member.
-    function limit(uint256 w) internal pure returns (uint256) {
-        return (w >> 126) & MAX_34;
+    function limit(uint256 word) internal pure returns (uint256) {
+        return (word >> 126) & MAX_34;
     }
 
-    function counter(uint256 w) internal pure returns (uint256) {
-        return (w >> 160) & MAX_COUNTER;
+    function counter(uint256 word) internal pure returns (uint256) {
+        return (word >> 160) & MAX_COUNTER;
     }
 
     /// @notice Work that vests later is not paid: when its earliest reject was settled that is open, or, once the node is
     /// slashed, that ever was; 0: no bound.
-    function barrier(uint256 w) internal pure returns (uint256) {
-        return (w >> 182) & 0xffffffff;
+    function barrier(uint256 word) internal pure returns (uint256) {
+        return (word >> 182) & 0xffffffff;
     }
 
-    function joinedStep(uint256 w) internal pure returns (uint256) {
-        return (w >> 214) & 0xfffff;
+    function joinedStep(uint256 word) internal pure returns (uint256) {
+        return (word >> 214) & 0xfffff;
     }
 
     /// @notice Files whose cost to the node is open: pending, not accepted and not final, or disputed.
-    function unsettled(uint256 w) internal pure returns (uint256) {
-        return (w >> 234) & MAX_COUNT;
+    function unsettled(uint256 word) internal pure returns (uint256) {
+        return (word >> 234) & MAX_COUNT;
     }
 
-    function frozen(uint256 w) internal pure returns (uint256) {
-        return (w >> 244) & MAX_COUNT;
+    function frozen(uint256 word) internal pure returns (uint256) {
+        return (word >> 244) & MAX_COUNT;
     }
 
     /// @notice Unsettled files, and frozen ones above them: a limit of at most 2^10 on the former allows none of the latter.
-    function underWay(uint256 w) internal pure returns (uint256) {
-        return (w >> 234) & ((1 << 20) - 1);
+    function underWay(uint256 word) internal pure returns (uint256) {
+        return (word >> 234) & ((1 << 20) - 1);
     }
 
-    function removed(uint256 w) internal pure returns (bool) {
-        return w & REMOVED != 0;
+    function removed(uint256 word) internal pure returns (bool) {
+        return word & REMOVED != 0;
     }
 
-    function slashed(uint256 w) internal pure returns (bool) {
-        return w & SLASHED != 0;
+    function slashed(uint256 word) internal pure returns (bool) {
+        return word & SLASHED != 0;
     }
 
     /// @notice Units that count against the limit.
-    function open(uint256 w) internal pure returns (uint256) {
+    function open(uint256 word) internal pure returns (uint256) {
         unchecked {
-            return earned(w) - spent(w) + pending(w); // nothing is spent that was not earned
+            return earned(word) - spent(word) + pending(word); // nothing is spent that was not earned
         }
     }
 
-    function withEarned(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~MAX_46) | value;
+    function withEarned(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~MAX_46) | value;
     }
 
-    function withSpent(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(MAX_46 << 46)) | (value << 46);
+    function withSpent(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(MAX_46 << 46)) | (value << 46);
     }
 
-    function withPending(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(MAX_34 << 92)) | (value << 92);
+    function withPending(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(MAX_34 << 92)) | (value << 92);
     }
 
-    function withLimit(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(MAX_34 << 126)) | (value << 126);
+    function withLimit(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(MAX_34 << 126)) | (value << 126);
     }
 
-    function withBarrier(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(uint256(0xffffffff) << 182)) | (value << 182);
+    function withBarrier(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(uint256(0xffffffff) << 182)) | (value << 182);
     }
 
-    function withJoinedStep(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(uint256(0xfffff) << 214)) | (value << 214);
+    function withJoinedStep(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(uint256(0xfffff) << 214)) | (value << 214);
     }
 
     /// @notice After one more submission of `units`.
-    function submitted(uint256 w, uint256 units) internal pure returns (uint256) {
+    function submitted(uint256 word, uint256 units) internal pure returns (uint256) {
         unchecked {
-            return w + (units << 92) + (1 << 160) + (1 << 234);
+            return word + (units << 92) + (1 << 160) + (1 << 234);
         }
     }
 
     /// @notice After one more file whose cost is open. A count at its end stays there.
-    function unsettledMore(uint256 w) internal pure returns (uint256) {
-        return unsettled(w) == MAX_COUNT ? w : w + (1 << 234);
+    function unsettledMore(uint256 word) internal pure returns (uint256) {
+        return unsettled(word) == MAX_COUNT ? word : word + (1 << 234);
     }
 
     /// @notice After one such file less.
-    function unsettledLess(uint256 w) internal pure returns (uint256) {
-        return unsettled(w) == MAX_COUNT ? w : w - (1 << 234);
+    function unsettledLess(uint256 word) internal pure returns (uint256) {
+        return unsettled(word) == MAX_COUNT ? word : word - (1 << 234);
     }
 
     /// @notice After one more frozen file, at a time that never decreases. The count sticks at its end.
-    function frozenMore(uint256 w, uint256 time) internal pure returns (uint256) {
-        if (barrier(w) == 0) w = withBarrier(w, time);
-        return frozen(w) == MAX_COUNT ? w : w + (1 << 244);
+    function frozenMore(uint256 word, uint256 time) internal pure returns (uint256) {
+        if (barrier(word) == 0) word = withBarrier(word, time);
+        return frozen(word) == MAX_COUNT ? word : word + (1 << 244);
     }
 
     /// @notice After one frozen file less. A count that once stuck never comes down.
-    function frozenLess(uint256 w) internal pure returns (uint256) {
-        if (frozen(w) == MAX_COUNT) return w;
-        w -= 1 << 244;
-        return frozen(w) == 0 && !slashed(w) ? withBarrier(w, 0) : w;
+    function frozenLess(uint256 word) internal pure returns (uint256) {
+        if (frozen(word) == MAX_COUNT) return word;
+        word -= 1 << 244;
+        return frozen(word) == 0 && !slashed(word) ? withBarrier(word, 0) : word;
     }
 
     /// @notice After a slash for a file that was rejected at `time`: no member any more; the earliest barrier stays.
-    function slashedAt(uint256 w, uint256 time) internal pure returns (uint256) {
-        uint256 old = barrier(w);
-        return withLimit(old == 0 || time < old ? withBarrier(w, time) : w, 0) | SLASHED;
+    function slashedAt(uint256 word, uint256 time) internal pure returns (uint256) {
+        uint256 old = barrier(word);
+        return withLimit(old == 0 || time < old ? withBarrier(word, time) : word, 0) | SLASHED;
     }
 }

@@ -67,19 +67,19 @@ library Charging {
     /// @notice The order to Stakes for a file that is not paid: what to take, how it is split, and below which stake the
     /// node leaves its pool (rejected: with whatever is left).
     function order(
-        Unpaid memory u,
+        Unpaid memory unpaid,
         uint256 pool,
         uint256 slashBps,
         uint256 rewardBps,
         uint256 malformed,
         uint256 minStake
-    ) internal pure returns (IStakes.Slash memory s) {
-        s.fees = advanced(u.code, pool);
-        (s.reward, s.collector) = (u.reward, u.collector);
-        if (Codes.isReject(u.code)) {
-            (s.bps, s.rewardBps, s.minStake) = (slashBps, rewardBps, type(uint256).max);
+    ) internal pure returns (IStakes.Slash memory slash) {
+        slash.fees = advanced(unpaid.code, pool);
+        (slash.reward, slash.collector) = (unpaid.reward, unpaid.collector);
+        if (Codes.isReject(unpaid.code)) {
+            (slash.bps, slash.rewardBps, slash.minStake) = (slashBps, rewardBps, type(uint256).max);
         } else {
-            (s.amount, s.minStake) = (s.fees + penalty(u.code, malformed), minStake);
+            (slash.amount, slash.minStake) = (slash.fees + penalty(unpaid.code, malformed), minStake);
         }
     }
 }

@@ -63,8 +63,8 @@ library Codes {
 
     /// @notice Whether two codes blame each other: one accepts, the other does not. Whoever could fetch a file and
     /// whoever could not may both be right, so accept and unavailable do not.
-    function contradict(uint256 a, uint256 b) internal pure returns (bool) {
-        (uint256 first, uint256 second) = (kind(a), kind(b));
+    function contradict(uint256 code, uint256 other) internal pure returns (bool) {
+        (uint256 first, uint256 second) = (kind(code), kind(other));
         if ((first == KIND_ACCEPT) == (second == KIND_ACCEPT)) return false;
         return first != KIND_UNAVAILABLE && second != KIND_UNAVAILABLE && first != KIND_NONE && second != KIND_NONE;
     }

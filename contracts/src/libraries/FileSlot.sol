@@ -26,37 +26,37 @@ library FileSlot {
         return digest_ | (amount_ << 160) | (time_ << 208) | (code_ << 240) | (phase_ << 248);
     }
 
-    function digest(uint256 w) internal pure returns (uint160) {
-        return uint160(w);
+    function digest(uint256 word) internal pure returns (uint160) {
+        return uint160(word);
     }
 
-    function amount(uint256 w) internal pure returns (uint256) {
-        return (w >> 160) & 0xffffffffffff;
+    function amount(uint256 word) internal pure returns (uint256) {
+        return (word >> 160) & 0xffffffffffff;
     }
 
     /// @notice Pending: the block of its submission.
-    function submittedAt(uint256 w) internal pure returns (uint256) {
-        return (w >> 208) & 0xffffffff;
+    function submittedAt(uint256 word) internal pure returns (uint256) {
+        return (word >> 208) & 0xffffffff;
     }
 
     /// @notice Settled: when its outcome becomes final, and its pay vests.
-    function finalAt(uint256 w) internal pure returns (uint256) {
-        return (w >> 208) & 0xffffffff;
+    function finalAt(uint256 word) internal pure returns (uint256) {
+        return (word >> 208) & 0xffffffff;
     }
 
-    function code(uint256 w) internal pure returns (uint256) {
-        return (w >> 240) & 0xff;
+    function code(uint256 word) internal pure returns (uint256) {
+        return (word >> 240) & 0xff;
     }
 
-    function phase(uint256 w) internal pure returns (uint256) {
-        return (w >> 248) & 0xf;
+    function phase(uint256 word) internal pure returns (uint256) {
+        return (word >> 248) & 0xf;
     }
 
-    function flags(uint256 w) internal pure returns (uint256) {
-        return w & (CUMULATIVE | FROZEN);
+    function flags(uint256 word) internal pure returns (uint256) {
+        return word & (CUMULATIVE | FROZEN);
     }
 
-    function withPhase(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(uint256(0xf) << 248)) | (value << 248);
+    function withPhase(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(uint256(0xf) << 248)) | (value << 248);
     }
 }

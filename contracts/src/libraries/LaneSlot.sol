@@ -10,75 +10,75 @@ library LaneSlot {
     uint256 internal constant MOST = 5;
     uint256 internal constant SETTLED = 1 << 255;
 
-    function seed(uint256 w) internal pure returns (uint256) {
-        return w & type(uint64).max;
+    function seed(uint256 word) internal pure returns (uint256) {
+        return word & type(uint64).max;
     }
 
-    function member(uint256 w, uint256 index) internal pure returns (uint256) {
-        return (w >> (64 + (index << 4))) & 0xffff;
+    function member(uint256 word, uint256 index) internal pure returns (uint256) {
+        return (word >> (64 + (index << 4))) & 0xffff;
     }
 
     /// @notice Seed and members.
-    function drawn(uint256 w) internal pure returns (uint256) {
-        return w & ((1 << 144) - 1);
+    function drawn(uint256 word) internal pure returns (uint256) {
+        return word & ((1 << 144) - 1);
     }
 
     /// @notice Before the draw: the block whose hash seeds it; 0 while that is not fixed.
-    function seedBlock(uint256 w) internal pure returns (uint256) {
-        return (w >> 144) & 0xffffffff;
+    function seedBlock(uint256 word) internal pure returns (uint256) {
+        return (word >> 144) & 0xffffffff;
     }
 
     /// @notice From the draw until settlement: the time of the draw.
-    function drawnAt(uint256 w) internal pure returns (uint256) {
-        return (w >> 144) & 0xffffffff;
+    function drawnAt(uint256 word) internal pure returns (uint256) {
+        return (word >> 144) & 0xffffffff;
     }
 
     /// @notice Once settled: the time of settlement.
-    function settledAt(uint256 w) internal pure returns (uint256) {
-        return (w >> 144) & 0xffffffff;
+    function settledAt(uint256 word) internal pure returns (uint256) {
+        return (word >> 144) & 0xffffffff;
     }
 
-    function codes(uint256 w) internal pure returns (uint256) {
-        return (w >> 176) & type(uint64).max;
+    function codes(uint256 word) internal pure returns (uint256) {
+        return (word >> 176) & type(uint64).max;
     }
 
-    function committed(uint256 w) internal pure returns (uint256) {
-        return (w >> 240) & 0x1f;
+    function committed(uint256 word) internal pure returns (uint256) {
+        return (word >> 240) & 0x1f;
     }
 
-    function revealed(uint256 w) internal pure returns (uint256) {
-        return (w >> 245) & 0x1f;
+    function revealed(uint256 word) internal pure returns (uint256) {
+        return (word >> 245) & 0x1f;
     }
 
-    function closed(uint256 w) internal pure returns (uint256) {
-        return (w >> 250) & 0x1f;
+    function closed(uint256 word) internal pure returns (uint256) {
+        return (word >> 250) & 0x1f;
     }
 
-    function settled(uint256 w) internal pure returns (bool) {
-        return w >> 255 == 1;
+    function settled(uint256 word) internal pure returns (bool) {
+        return word >> 255 == 1;
     }
 
-    function withMember(uint256 w, uint256 index, uint256 seat) internal pure returns (uint256) {
-        return w | (seat << (64 + (index << 4)));
+    function withMember(uint256 word, uint256 index, uint256 seat) internal pure returns (uint256) {
+        return word | (seat << (64 + (index << 4)));
     }
 
-    function withCommitted(uint256 w, uint256 index) internal pure returns (uint256) {
-        return w | (uint256(1) << (240 + index));
+    function withCommitted(uint256 word, uint256 index) internal pure returns (uint256) {
+        return word | (uint256(1) << (240 + index));
     }
 
-    function withRevealed(uint256 w, uint256 index) internal pure returns (uint256) {
-        return w | (uint256(1) << (245 + index));
+    function withRevealed(uint256 word, uint256 index) internal pure returns (uint256) {
+        return word | (uint256(1) << (245 + index));
     }
 
-    function withClosed(uint256 w, uint256 index) internal pure returns (uint256) {
-        return w | (uint256(1) << (250 + index));
+    function withClosed(uint256 word, uint256 index) internal pure returns (uint256) {
+        return word | (uint256(1) << (250 + index));
     }
 
-    function withTime(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(uint256(0xffffffff) << 144)) | (value << 144);
+    function withTime(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(uint256(0xffffffff) << 144)) | (value << 144);
     }
 
-    function withCodes(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(uint256(type(uint64).max) << 176)) | (value << 176);
+    function withCodes(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(uint256(type(uint64).max) << 176)) | (value << 176);
     }
 }

@@ -12,26 +12,26 @@ library Memberships {
 
     uint256 private constant ENTRY = 48;
 
-    function classAt(uint256 w, uint256 index) internal pure returns (uint256) {
-        return (w >> (index * ENTRY)) & type(uint32).max;
+    function classAt(uint256 word, uint256 index) internal pure returns (uint256) {
+        return (word >> (index * ENTRY)) & type(uint32).max;
     }
 
-    function placeAt(uint256 w, uint256 index) internal pure returns (uint256) {
-        return (w >> (index * ENTRY + 32)) & type(uint16).max;
+    function placeAt(uint256 word, uint256 index) internal pure returns (uint256) {
+        return (word >> (index * ENTRY + 32)) & type(uint16).max;
     }
 
     /// @notice The index of a class, or of a free entry for class 0; `MOST` when there is none.
-    function find(uint256 w, uint256 class) internal pure returns (uint256 index) {
-        if (w == NONE && class != 0) return MOST;
+    function find(uint256 word, uint256 class) internal pure returns (uint256 index) {
+        if (word == NONE && class != 0) return MOST;
         unchecked {
-            for (; index < MOST && w & type(uint32).max != class; ++index) {
-                w >>= ENTRY;
+            for (; index < MOST && word & type(uint32).max != class; ++index) {
+                word >>= ENTRY;
             }
         }
     }
 
-    function withEntry(uint256 w, uint256 index, uint256 class, uint256 place) internal pure returns (uint256) {
+    function withEntry(uint256 word, uint256 index, uint256 class, uint256 place) internal pure returns (uint256) {
         uint256 shift = index * ENTRY;
-        return (w & ~(uint256((1 << ENTRY) - 1) << shift)) | ((place << 32 | class) << shift);
+        return (word & ~(uint256((1 << ENTRY) - 1) << shift)) | ((place << 32 | class) << shift);
     }
 }

@@ -14,32 +14,32 @@ library PackedWork {
         return (pool_ << 128) | (step_ << 64) | (counter_ << 40) | (units_ << 16) | rows_;
     }
 
-    function placed(uint256 w, uint256 sequence) internal pure returns (uint256) {
-        return w | (sequence << 96);
+    function placed(uint256 word, uint256 sequence) internal pure returns (uint256) {
+        return word | (sequence << 96);
     }
 
     /// @notice Pool and sequence (FileId).
-    function id(uint256 w) internal pure returns (uint256) {
-        return w >> 96;
+    function id(uint256 word) internal pure returns (uint256) {
+        return word >> 96;
     }
 
-    function pool(uint256 w) internal pure returns (uint256) {
-        return w >> 128;
+    function pool(uint256 word) internal pure returns (uint256) {
+        return word >> 128;
     }
 
-    function step(uint256 w) internal pure returns (uint256) {
-        return (w >> 64) & 0xffffffff;
+    function step(uint256 word) internal pure returns (uint256) {
+        return (word >> 64) & 0xffffffff;
     }
 
-    function counter(uint256 w) internal pure returns (uint256) {
-        return (w >> 40) & 0xffffff;
+    function counter(uint256 word) internal pure returns (uint256) {
+        return (word >> 40) & 0xffffff;
     }
 
-    function units(uint256 w) internal pure returns (uint256) {
-        return (w >> 16) & 0xffffff;
+    function units(uint256 word) internal pure returns (uint256) {
+        return (word >> 16) & 0xffffff;
     }
 
-    function rows(uint256 w) internal pure returns (uint256) {
-        return w & 0xffff;
+    function rows(uint256 word) internal pure returns (uint256) {
+        return word & 0xffff;
     }
 }

@@ -23,70 +23,70 @@ library PoolSlot {
             | (committee_ << 244) | (status_ << 248);
     }
 
-    function free(uint256 w) internal pure returns (uint256) {
-        return w & MAX_FREE;
+    function free(uint256 word) internal pure returns (uint256) {
+        return word & MAX_FREE;
     }
 
-    function rate(uint256 w) internal pure returns (uint256) {
-        return (w >> 64) & 0xffffffff;
+    function rate(uint256 word) internal pure returns (uint256) {
+        return (word >> 64) & 0xffffffff;
     }
 
-    function fee(uint256 w) internal pure returns (uint256) {
-        return (w >> 96) & 0xffffffff;
+    function fee(uint256 word) internal pure returns (uint256) {
+        return (word >> 96) & 0xffffffff;
     }
 
-    function sequence(uint256 w) internal pure returns (uint256) {
-        return (w >> 128) & MAX_SEQUENCE;
+    function sequence(uint256 word) internal pure returns (uint256) {
+        return (word >> 128) & MAX_SEQUENCE;
     }
 
-    function laneStart(uint256 w) internal pure returns (uint256) {
-        return (w >> 156) & 0xffffffff;
+    function laneStart(uint256 word) internal pure returns (uint256) {
+        return (word >> 156) & 0xffffffff;
     }
 
-    function maxUnits(uint256 w) internal pure returns (uint256) {
-        return (w >> 188) & 0xffffff;
+    function maxUnits(uint256 word) internal pure returns (uint256) {
+        return (word >> 188) & 0xffffff;
     }
 
-    function steps(uint256 w) internal pure returns (uint256) {
-        return (w >> 212) & MAX_STEPS;
+    function steps(uint256 word) internal pure returns (uint256) {
+        return (word >> 212) & MAX_STEPS;
     }
 
-    function laneBlocks(uint256 w) internal pure returns (uint256) {
-        return (w >> 232) & 0xff;
+    function laneBlocks(uint256 word) internal pure returns (uint256) {
+        return (word >> 232) & 0xff;
     }
 
-    function maxLag(uint256 w) internal pure returns (uint256) {
-        return (w >> 240) & 0xf;
+    function maxLag(uint256 word) internal pure returns (uint256) {
+        return (word >> 240) & 0xf;
     }
 
-    function committee(uint256 w) internal pure returns (uint256) {
-        return (w >> 244) & 0xf;
+    function committee(uint256 word) internal pure returns (uint256) {
+        return (word >> 244) & 0xf;
     }
 
-    function status(uint256 w) internal pure returns (uint256) {
-        return w >> 248;
+    function status(uint256 word) internal pure returns (uint256) {
+        return word >> 248;
     }
 
     /// @notice All committee fees of one file.
-    function fees(uint256 w) internal pure returns (uint256) {
+    function fees(uint256 word) internal pure returns (uint256) {
         unchecked {
-            return committee(w) * fee(w);
+            return committee(word) * fee(word);
         }
     }
 
-    function withFree(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~MAX_FREE) | value;
+    function withFree(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~MAX_FREE) | value;
     }
 
-    function withLane(uint256 w, uint256 sequence_, uint256 start) internal pure returns (uint256) {
-        return (w & ~(((uint256(1) << 60) - 1) << 128)) | (sequence_ << 128) | (start << 156);
+    function withLane(uint256 word, uint256 sequence_, uint256 start) internal pure returns (uint256) {
+        return (word & ~(((uint256(1) << 60) - 1) << 128)) | (sequence_ << 128) | (start << 156);
     }
 
-    function withSteps(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ~(MAX_STEPS << 212)) | (value << 212);
+    function withSteps(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ~(MAX_STEPS << 212)) | (value << 212);
     }
 
-    function withStatus(uint256 w, uint256 value) internal pure returns (uint256) {
-        return (w & ((uint256(1) << 248) - 1)) | (value << 248);
+    function withStatus(uint256 word, uint256 value) internal pure returns (uint256) {
+        return (word & ((uint256(1) << 248) - 1)) | (value << 248);
     }
 }

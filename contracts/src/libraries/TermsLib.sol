@@ -16,45 +16,53 @@ library TermsLib {
     /// @notice Reverts on terms out of bounds; returns the unbonding period U in seconds.
     /// U = (R + 1 + D + 4 draws) blocks + 2 (C + V) + W + receipts + 2 (A + Cj + Vj), and an eighth more.
     function check(
-        PoolTerms calldata t,
+        PoolTerms calldata terms,
         uint256 withheldPenalty,
         uint256 minWindow,
         uint256 blockSeconds,
         uint256 maxUnbonding
     ) internal pure returns (uint256 unbonding) {
-        if (t.rate == 0) revert IParams.BadTerms("rate");
+        if (terms.rate == 0) revert IParams.BadTerms("rate");
         // a seat that misses one lane in a hundred must still earn
-        if (uint256(t.fee) * 100 < withheldPenalty) revert IParams.BadTerms("fee");
+        if (uint256(terms.fee) * 100 < withheldPenalty) revert IParams.BadTerms("fee");
         // a wronged node can always afford a dispute out of what it must have staked
-        if (t.juryFee < t.fee || uint256(t.juryFee) * t.jury > t.minStake) revert IParams.BadTerms("juryFee");
-        if (t.leverage == 0) revert IParams.BadTerms("leverage");
+        if (terms.juryFee < terms.fee || uint256(terms.juryFee) * terms.jury > terms.minStake) {
+            revert IParams.BadTerms("juryFee");
+        }
+        if (terms.leverage == 0) revert IParams.BadTerms("leverage");
         // nor has a member no limit: what a penalty leaves of its stake allows a unit, or ends the membership
-        if (t.minStake < MAX_UNSETTLED * t.committee * t.fee || uint256(t.minStake) * t.leverage < t.rate) {
+        if (
+            terms.minStake < MAX_UNSETTLED * terms.committee * terms.fee
+                || uint256(terms.minStake) * terms.leverage < terms.rate
+        ) {
             revert IParams.BadTerms("minStake");
         }
-        if (t.maxUnits == 0) revert IParams.BadTerms("maxUnits");
-        if (t.committee != 3 && t.committee != 5) revert IParams.BadTerms("committee");
-        if (t.jury <= t.committee || t.jury > 15 || t.jury % 2 == 0) revert IParams.BadTerms("jury");
-        if (t.appealJury != 0 && (t.appealJury <= t.jury || t.appealJury > 15 || t.appealJury % 2 == 0)) {
+        if (terms.maxUnits == 0) revert IParams.BadTerms("maxUnits");
+        if (terms.committee != 3 && terms.committee != 5) revert IParams.BadTerms("committee");
+        if (terms.jury <= terms.committee || terms.jury > 15 || terms.jury % 2 == 0) revert IParams.BadTerms("jury");
+        if (
+            terms.appealJury != 0
+                && (terms.appealJury <= terms.jury || terms.appealJury > 15 || terms.appealJury % 2 == 0)
+        ) {
             revert IParams.BadTerms("appealJury");
         }
-        if (t.class != 0 && t.class < FIRST_FAMILY) revert IParams.BadTerms("class");
-        if (t.laneBlocks == 0) revert IParams.BadTerms("laneBlocks");
-        if (t.attestBlocks < 2) revert IParams.BadTerms("attestBlocks");
-        if (t.maxLag > 15) revert IParams.BadTerms("maxLag");
-        if (t.auditRate == 0 || t.auditRate > 65536) revert IParams.BadTerms("auditRate");
-        if (t.drawBlocks < 8) revert IParams.BadTerms("drawBlocks");
-        _window(t.commitWindow, minWindow, "commitWindow");
-        _window(t.revealWindow, minWindow, "revealWindow");
-        _window(t.challengeWindow, minWindow, "challengeWindow");
-        _window(t.appealWindow, minWindow, "appealWindow");
-        _window(t.juryCommitWindow, minWindow, "juryCommitWindow");
-        _window(t.juryRevealWindow, minWindow, "juryRevealWindow");
-        _window(t.receiptWindow, minWindow, "receiptWindow");
-        uint256 blocks = uint256(t.laneBlocks) + 1 + t.attestBlocks + 4 * uint256(t.drawBlocks);
-        uint256 committees = 2 * (uint256(t.commitWindow) + t.revealWindow);
-        uint256 juries = 2 * (uint256(t.appealWindow) + t.juryCommitWindow + t.juryRevealWindow);
-        unbonding = blocks * blockSeconds + committees + t.challengeWindow + t.receiptWindow + juries;
+        if (terms.class != 0 && terms.class < FIRST_FAMILY) revert IParams.BadTerms("class");
+        if (terms.laneBlocks == 0) revert IParams.BadTerms("laneBlocks");
+        if (terms.attestBlocks < 2) revert IParams.BadTerms("attestBlocks");
+        if (terms.maxLag > 15) revert IParams.BadTerms("maxLag");
+        if (terms.auditRate == 0 || terms.auditRate > 65536) revert IParams.BadTerms("auditRate");
+        if (terms.drawBlocks < 8) revert IParams.BadTerms("drawBlocks");
+        _window(terms.commitWindow, minWindow, "commitWindow");
+        _window(terms.revealWindow, minWindow, "revealWindow");
+        _window(terms.challengeWindow, minWindow, "challengeWindow");
+        _window(terms.appealWindow, minWindow, "appealWindow");
+        _window(terms.juryCommitWindow, minWindow, "juryCommitWindow");
+        _window(terms.juryRevealWindow, minWindow, "juryRevealWindow");
+        _window(terms.receiptWindow, minWindow, "receiptWindow");
+        uint256 blocks = uint256(terms.laneBlocks) + 1 + terms.attestBlocks + 4 * uint256(terms.drawBlocks);
+        uint256 committees = 2 * (uint256(terms.commitWindow) + terms.revealWindow);
+        uint256 juries = 2 * (uint256(terms.appealWindow) + terms.juryCommitWindow + terms.juryRevealWindow);
+        unbonding = blocks * blockSeconds + committees + terms.challengeWindow + terms.receiptWindow + juries;
         unbonding += unbonding / 8;
         if (unbonding > maxUnbonding) revert IParams.BadTerms("unbonding");
     }

@@ -18,25 +18,25 @@ library Voting {
         uint256 revealWindow;
     }
 
-    function checkCommit(Body memory b, uint256 member) internal view {
-        if (b.committed & (1 << member) != 0) revert IVoting.AlreadyCommitted();
-        uint256 until = b.drawnAt + b.commitWindow;
+    function checkCommit(Body memory body, uint256 member) internal view {
+        if (body.committed & (1 << member) != 0) revert IVoting.AlreadyCommitted();
+        uint256 until = body.drawnAt + body.commitWindow;
         if (block.timestamp >= until) revert IVoting.CommitOver(until);
     }
 
-    function checkReveal(Body memory b, uint256 member) internal view {
-        if (member >= b.size || b.committed & (1 << member) == 0) revert IVoting.NotCommitted();
-        if (b.revealed & (1 << member) != 0) revert IVoting.AlreadyRevealed();
-        uint256 opens = b.drawnAt + b.commitWindow;
-        if (b.committed + 1 != 1 << b.size && block.timestamp < opens) revert IVoting.RevealNotOpen(opens);
-        if (block.timestamp >= opens + b.revealWindow) revert IVoting.RevealOver(opens + b.revealWindow);
+    function checkReveal(Body memory body, uint256 member) internal view {
+        if (member >= body.size || body.committed & (1 << member) == 0) revert IVoting.NotCommitted();
+        if (body.revealed & (1 << member) != 0) revert IVoting.AlreadyRevealed();
+        uint256 opens = body.drawnAt + body.commitWindow;
+        if (body.committed + 1 != 1 << body.size && block.timestamp < opens) revert IVoting.RevealNotOpen(opens);
+        if (block.timestamp >= opens + body.revealWindow) revert IVoting.RevealOver(opens + body.revealWindow);
     }
 
     /// @notice When the votes can be counted: 0 (at once) when all have revealed.
-    function countableFrom(Body memory b) internal pure returns (uint256 time) {
-        if (b.revealed + 1 == 1 << b.size) return 0;
-        time = b.drawnAt + b.commitWindow;
+    function countableFrom(Body memory body) internal pure returns (uint256 time) {
+        if (body.revealed + 1 == 1 << body.size) return 0;
+        time = body.drawnAt + body.commitWindow;
         // Those who committed may still reveal; without any commitment there is nothing to wait for.
-        if (b.committed != b.revealed) time += b.revealWindow;
+        if (body.committed != body.revealed) time += body.revealWindow;
     }
 }

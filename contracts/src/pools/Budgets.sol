@@ -27,7 +27,7 @@ abstract contract Budgets is PoolBase {
         pool = ++poolCount;
         if (pool > type(uint24).max) revert AmountTooLarge();
         if (terms.class == 0) terms.class = uint32(pool);
-        _pools[pool].w = PoolSlot.pack(
+        _pools[pool].word = PoolSlot.pack(
                 terms.rate,
                 terms.fee,
                 terms.maxUnits,
@@ -56,11 +56,11 @@ abstract contract Budgets is PoolBase {
 
     /// @inheritdoc IPools
     function fund(uint256 pool, uint256 amount) external nonReentrant {
-        uint256 p = _pools[pool].w;
-        if (p.status() == uint256(Status.None)) revert NoSuchPool();
-        uint256 free = p.free() + amount;
+        uint256 poolSlot = _pools[pool].word;
+        if (poolSlot.status() == uint256(Status.None)) revert NoSuchPool();
+        uint256 free = poolSlot.free() + amount;
         if (free > PoolSlot.MAX_FREE) revert AmountTooLarge();
-        _pools[pool].w = p.withFree(free);
+        _pools[pool].word = poolSlot.withFree(free);
         emit PoolFunded(pool, msg.sender, amount);
         token.safeTransferFrom(msg.sender, address(this), amount);
     }
@@ -71,16 +71,16 @@ abstract contract Budgets is PoolBase {
         onlyOwner(pool)
     {
         _onlyRunning(pool);
-        uint256 p = _pools[pool].w;
-        uint256 steps = p.steps();
+        uint256 poolSlot = _pools[pool].word;
+        uint256 steps = poolSlot.steps();
         if (step != steps) revert StepMismatch(steps, step);
         if (steps == PoolSlot.MAX_STEPS) revert AmountTooLarge();
-        _pools[pool].w = p.withSteps(steps + 1);
+        _pools[pool].word = poolSlot.withSteps(steps + 1);
         uint256 seedBlock = block.number + 1;
         _desks[pool].seedBlock = uint32(seedBlock);
         _steps[pool][step] = Step(canaryRoot, uint40(block.timestamp));
         emit StepPublished(pool, step, manifestHash, canaryRoot, seedBlock);
-        if (p.status() != uint256(Status.Paused)) _review(pool);
+        if (poolSlot.status() != uint256(Status.Paused)) _review(pool);
     }
 
     /// @inheritdoc IPools
@@ -99,7 +99,7 @@ abstract contract Budgets is PoolBase {
 
     /// @inheritdoc IPools
     function resumePool(uint256 pool) external onlyOwner(pool) {
-        uint256 status = _pools[pool].w.status();
+        uint256 status = _pools[pool].word.status();
         if (status != uint256(Status.Paused)) revert WrongStatus(Status(status));
         _review(pool);
     }
@@ -112,13 +112,13 @@ abstract contract Budgets is PoolBase {
 
     /// @inheritdoc IPools
     function settlePool(uint256 pool) external onlyOwner(pool) nonReentrant returns (uint256 amount) {
-        uint256 p = _pools[pool].w;
-        uint256 status = p.status();
+        uint256 poolSlot = _pools[pool].word;
+        uint256 status = poolSlot.status();
         if (status != uint256(Status.Closing) && status != uint256(Status.Settled)) revert WrongStatus(Status(status));
         uint256 settleAt = uint256(_desks[pool].since) + _desks[pool].unbonding;
         if (block.timestamp < settleAt) revert NotYet(settleAt);
-        amount = p.free();
-        _pools[pool].w = p.withFree(0).withStatus(uint256(Status.Settled));
+        amount = poolSlot.free();
+        _pools[pool].word = poolSlot.withFree(0).withStatus(uint256(Status.Settled));
         if (status == uint256(Status.Closing)) emit StatusSet(pool, Status.Settled);
         emit LeftoverTaken(pool, msg.sender, amount);
         token.safeTransfer(msg.sender, amount);
@@ -137,16 +137,16 @@ abstract contract Budgets is PoolBase {
     }
 
     function _setStatus(uint256 pool, Status to) private {
-        uint256 p = _pools[pool].w;
-        if (p.status() == uint256(to)) return;
-        _pools[pool].w = p.withStatus(uint256(to));
+        uint256 poolSlot = _pools[pool].word;
+        if (poolSlot.status() == uint256(to)) return;
+        _pools[pool].word = poolSlot.withStatus(uint256(to));
         _desks[pool].since = uint32(block.timestamp);
         emit StatusSet(pool, to);
     }
 
     /// @dev Open, understaffed or paused.
     function _onlyRunning(uint256 pool) private view returns (uint256 status) {
-        status = _pools[pool].w.status();
+        status = _pools[pool].word.status();
         if (
             status != uint256(Status.Open) && status != uint256(Status.Understaffed) && status != uint256(Status.Paused)
         ) {

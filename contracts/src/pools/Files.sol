@@ -32,42 +32,44 @@ abstract contract Files is Lanes {
         uint256 pool = PackedWork.pool(work.packed);
         Word storage poolWord = _pools[pool];
         Word storage accountWord = _accounts[_member(pool, msg.sender)];
-        uint256 p = poolWord.w;
-        uint256 a = accountWord.w;
-        _onlyOpen(p);
-        (p, a, sequence) = _place(p, a, a.limit(), p.maxLag(), pool, work, FRESH);
-        poolWord.w = p;
-        accountWord.w = a;
+        uint256 poolSlot = poolWord.word;
+        uint256 account = accountWord.word;
+        _onlyOpen(poolSlot);
+        (poolSlot, account, sequence) = _place(poolSlot, account, account.limit(), poolSlot.maxLag(), pool, work, FRESH);
+        poolWord.word = poolSlot;
+        accountWord.word = account;
     }
 
     /// @inheritdoc IPools
     function submitMany(Work[] calldata works) external returns (uint256 firstSequence, uint256 lastSequence) {
         if (works.length == 0 || works.length > 16) revert BadCount();
         uint256 pool = PackedWork.pool(works[0].packed);
-        uint256 p = _pools[pool].w;
-        uint256 a = _accounts[_member(pool, msg.sender)].w;
-        _onlyOpen(p);
+        uint256 poolSlot = _pools[pool].word;
+        uint256 account = _accounts[_member(pool, msg.sender)].word;
+        _onlyOpen(poolSlot);
         for (uint256 i = 0; i < works.length; ++i) {
-            (p, a, lastSequence) = _place(p, a, a.limit(), p.maxLag(), pool, works[i], FRESH);
+            (poolSlot, account, lastSequence) =
+                _place(poolSlot, account, account.limit(), poolSlot.maxLag(), pool, works[i], FRESH);
             if (i == 0) firstSequence = lastSequence;
         }
-        _pools[pool].w = p;
-        _accounts[_member(pool, msg.sender)].w = a;
+        _pools[pool].word = poolSlot;
+        _accounts[_member(pool, msg.sender)].word = account;
     }
 
     /// @inheritdoc IPools
     function submitWithReceipt(Work calldata work, Receipt calldata receipt) external returns (uint256 sequence) {
         uint256 pool = PackedWork.pool(work.packed);
-        uint256 p = _pools[pool].w;
-        uint256 a = _accounts[_member(pool, msg.sender)].w;
+        uint256 poolSlot = _pools[pool].word;
+        uint256 account = _accounts[_member(pool, msg.sender)].word;
         court.checkReceipt(pool, msg.sender, work.fileHash, receipt);
-        (uint256 limit, uint256 last) = _lockedLimit(pool, p, a);
+        (uint256 limit, uint256 last) = _lockedLimit(pool, poolSlot, account);
         uint256 first = block.timestamp - _desks[pool].receiptWindow;
-        last = _lastInTime(pool, p, PackedWork.step(work.packed), last);
+        last = _lastInTime(pool, poolSlot, PackedWork.step(work.packed), last);
         if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
-        (p, a, sequence) = _place(p, a, limit, PoolSlot.MAX_STEPS, pool, work, FRESH | FileSlot.ATTESTED);
-        _pools[pool].w = p;
-        _accounts[_member(pool, msg.sender)].w = a;
+        (poolSlot, account, sequence) =
+            _place(poolSlot, account, limit, PoolSlot.MAX_STEPS, pool, work, FRESH | FileSlot.ATTESTED);
+        _pools[pool].word = poolSlot;
+        _accounts[_member(pool, msg.sender)].word = account;
         emit ReceiptPresented(FileId.pack(pool, sequence));
     }
 
@@ -82,42 +84,44 @@ abstract contract Files is Lanes {
         uint256 window,
         FileRef[] calldata files
     ) external onlyCourt {
-        uint256 p = _pools[pool].w;
-        uint256 before = p;
+        uint256 poolSlot = _pools[pool].word;
+        uint256 before = poolSlot;
         uint256 sequence = lane << 4;
         if (files.length == 0 || files.length > 16) revert BadCount();
         uint256 next = sequence + files.length;
-        if (files.length < 16 && p.sequence() != next && _files[FileId.checked(pool, next)] != 0) revert BadCount();
+        if (files.length < 16 && poolSlot.sequence() != next && _files[FileId.checked(pool, next)] != 0) {
+            revert BadCount();
+        }
         for (uint256 i = 0; i < files.length; ++i) {
             uint256 code = Codes.get(codes, i);
             if (code == Codes.NONE && round == 0) code = Codes.LATE;
             if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
-            p = _settle(p, pool, sequence + i, files[i], code, window);
+            poolSlot = _settle(poolSlot, pool, sequence + i, files[i], code, window);
         }
-        if (p != before) _pools[pool].w = p;
+        if (poolSlot != before) _pools[pool].word = poolSlot;
     }
 
     // ---- Disputed
 
     /// @inheritdoc IPools
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench returns (uint256 code) {
-        uint256 f = _inPhase(pool, sequence, file, FileSlot.SETTLED);
-        if (block.timestamp >= f.finalAt()) revert WindowOver(f.finalAt());
-        code = f.code();
-        _files[FileId.checked(pool, sequence)] = f.withPhase(FileSlot.DISPUTED);
+        uint256 fileSlot = _inPhase(pool, sequence, file, FileSlot.SETTLED);
+        if (block.timestamp >= fileSlot.finalAt()) revert WindowOver(fileSlot.finalAt());
+        code = fileSlot.code();
+        _files[FileId.checked(pool, sequence)] = fileSlot.withPhase(FileSlot.DISPUTED);
         emit FileDisputed(pool, file.node, sequence);
         if (!Codes.isPaid(code)) return code; // its stake is frozen already
-        uint256 a = _accounts[_member(pool, file.node)].w;
-        _accounts[_member(pool, file.node)].w = a.withSpent(a.spent() + file.units).unsettledMore();
+        uint256 account = _accounts[_member(pool, file.node)].word;
+        _accounts[_member(pool, file.node)].word = account.withSpent(account.spent() + file.units).unsettledMore();
         stakes.freeze(file.node);
     }
 
     /// @inheritdoc IPools
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench {
-        uint256 f = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
-        if (f & FileSlot.FROZEN != 0) return;
-        _files[FileId.checked(pool, sequence)] = f | FileSlot.FROZEN;
-        _accounts[_member(pool, file.node)].w = _accounts[_member(pool, file.node)].w.frozenMore(block.timestamp);
+        uint256 fileSlot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
+        if (fileSlot & FileSlot.FROZEN != 0) return;
+        _files[FileId.checked(pool, sequence)] = fileSlot | FileSlot.FROZEN;
+        _accounts[_member(pool, file.node)].word = _accounts[_member(pool, file.node)].word.frozenMore(block.timestamp);
         emit NodeFrozen(pool, file.node, block.timestamp);
     }
 
@@ -127,19 +131,19 @@ abstract contract Files is Lanes {
         onlyBench
         returns (uint256 slashed, uint256 rewardPaid)
     {
-        uint256 f = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
-        bool frozen = f & FileSlot.FROZEN != 0;
+        uint256 fileSlot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
+        bool frozen = fileSlot & FileSlot.FROZEN != 0;
         if (Codes.isPaid(code)) {
-            _restore(pool, sequence, file, f, code);
+            _restore(pool, sequence, file, fileSlot, code);
             if (frozen) _thaw(pool, file.node);
             stakes.release(file.node);
             return (0, 0);
         }
-        _finish(pool, sequence, f, f.amount(), f.finalAt(), code, f & FileSlot.CUMULATIVE);
-        emit FileResolved(pool, file.node, sequence, code, f.finalAt());
-        uint256 settledAt = f.finalAt() - _desks[pool].challengeWindow;
+        _finish(pool, sequence, fileSlot, fileSlot.amount(), fileSlot.finalAt(), code, fileSlot & FileSlot.CUMULATIVE);
+        emit FileResolved(pool, file.node, sequence, code, fileSlot.finalAt());
+        uint256 settledAt = fileSlot.finalAt() - _desks[pool].challengeWindow;
         // a node that was frozen when the committee rejected it was so since then; an overturned payment slashes now
-        uint256 barredAt = Codes.isPaid(f.code()) ? block.timestamp : settledAt;
+        uint256 barredAt = Codes.isPaid(fileSlot.code()) ? block.timestamp : settledAt;
         return _charge(
             pool,
             sequence,
@@ -152,21 +156,23 @@ abstract contract Files is Lanes {
 
     /// @inheritdoc IPools
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external {
-        uint256 f = _checked(pool, sequence, file.inner, file.node);
-        uint256 code = f.code();
-        if (f.phase() != FileSlot.SETTLED || Codes.kind(code) == Codes.KIND_ACCEPT) {
-            revert WrongPhase(sequence, Phase(f.phase()));
+        uint256 fileSlot = _checked(pool, sequence, file.inner, file.node);
+        uint256 code = fileSlot.code();
+        if (fileSlot.phase() != FileSlot.SETTLED || Codes.kind(code) == Codes.KIND_ACCEPT) {
+            revert WrongPhase(sequence, Phase(fileSlot.phase()));
         }
-        uint256 time = f.finalAt();
+        uint256 time = fileSlot.finalAt();
         if (block.timestamp < time) revert NotYet(time);
-        _files[FileId.checked(pool, sequence)] = f.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
+        _files[FileId.checked(pool, sequence)] = fileSlot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
         if (Codes.isPaid(code)) {
             _refundFees(pool, code);
             emit FileFinalized(FileId.pack(pool, sequence), code, 0);
         } else {
             if (code != Codes.LATE) time -= _desks[pool].challengeWindow;
-            bool frozen = f & FileSlot.FROZEN != 0;
-            _charge(pool, sequence, file.node, Charging.Unpaid(code, f.amount(), time, time, frozen, 0, msg.sender));
+            bool frozen = fileSlot & FileSlot.FROZEN != 0;
+            _charge(
+                pool, sequence, file.node, Charging.Unpaid(code, fileSlot.amount(), time, time, frozen, 0, msg.sender)
+            );
         }
     }
 
@@ -176,16 +182,16 @@ abstract contract Files is Lanes {
         nonReentrant
         returns (uint256 amount)
     {
-        uint256 a = _accounts[_member(pool, node)].w;
-        uint256 f = _checked(pool, sequence, inner, node);
-        if (f & FileSlot.CUMULATIVE == 0) revert NothingToClaim();
-        if (block.timestamp < f.finalAt()) revert NotYet(f.finalAt());
-        uint256 barrier = a.barrier();
-        if (barrier != 0 && f.finalAt() > barrier) revert IsFrozen(barrier);
-        if (f.amount() <= a.spent()) revert NothingToClaim();
-        uint256 units = f.amount() - a.spent();
-        _accounts[_member(pool, node)].w = a.withSpent(f.amount());
-        amount = units * _pools[pool].w.rate();
+        uint256 account = _accounts[_member(pool, node)].word;
+        uint256 fileSlot = _checked(pool, sequence, inner, node);
+        if (fileSlot & FileSlot.CUMULATIVE == 0) revert NothingToClaim();
+        if (block.timestamp < fileSlot.finalAt()) revert NotYet(fileSlot.finalAt());
+        uint256 barrier = account.barrier();
+        if (barrier != 0 && fileSlot.finalAt() > barrier) revert IsFrozen(barrier);
+        if (fileSlot.amount() <= account.spent()) revert NothingToClaim();
+        uint256 units = fileSlot.amount() - account.spent();
+        _accounts[_member(pool, node)].word = account.withSpent(fileSlot.amount());
+        amount = units * _pools[pool].word.rate();
         address operator = stakes.operatorOf(node);
         emit Claimed(pool, node, units, amount);
         token.safeTransfer(operator, amount);
@@ -193,24 +199,26 @@ abstract contract Files is Lanes {
 
     /// @inheritdoc IPools
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        uint256 f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
-        uint256 a = _accounts[_member(pool, file.node)].w;
-        bool lost = a.slashed() && f.finalAt() > a.barrier();
-        if (!lost || f & FileSlot.CUMULATIVE == 0 || f.phase() == FileSlot.DISPUTED) {
-            revert WrongPhase(sequence, Phase(f.phase()));
+        uint256 fileSlot = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        uint256 account = _accounts[_member(pool, file.node)].word;
+        bool lost = account.slashed() && fileSlot.finalAt() > account.barrier();
+        if (!lost || fileSlot & FileSlot.CUMULATIVE == 0 || fileSlot.phase() == FileSlot.DISPUTED) {
+            revert WrongPhase(sequence, Phase(fileSlot.phase()));
         }
         // until then the seats that accepted it are liable: it can be disputed, or opened as a canary
-        if (f.phase() == FileSlot.SETTLED && block.timestamp < f.finalAt()) revert NotYet(f.finalAt());
-        _finish(pool, sequence, f, file.units, f.finalAt(), f.code(), 0);
+        if (fileSlot.phase() == FileSlot.SETTLED && block.timestamp < fileSlot.finalAt()) {
+            revert NotYet(fileSlot.finalAt());
+        }
+        _finish(pool, sequence, fileSlot, file.units, fileSlot.finalAt(), fileSlot.code(), 0);
         uint256 amount;
-        if (Codes.isPaid(f.code())) {
-            amount = file.units * _pools[pool].w.rate();
-            if (f.phase() == FileSlot.SETTLED) _refundFees(pool, f.code());
+        if (Codes.isPaid(fileSlot.code())) {
+            amount = file.units * _pools[pool].word.rate();
+            if (fileSlot.phase() == FileSlot.SETTLED) _refundFees(pool, fileSlot.code());
         } else {
             // its pay went back to the pool when it was overturned
-            a = a.withSpent(a.spent() - file.units);
+            account = account.withSpent(account.spent() - file.units);
         }
-        _accounts[_member(pool, file.node)].w = a.withEarned(a.earned() - file.units);
+        _accounts[_member(pool, file.node)].word = account.withEarned(account.earned() - file.units);
         emit FileForfeited(pool, file.node, sequence, amount);
         _burn(amount); // whose owner could have it back would gain by every node that is slashed
     }
@@ -218,99 +226,109 @@ abstract contract Files is Lanes {
     // ---- Outcomes
 
     /// @dev A pending file gets its committee's outcome.
-    function _settle(uint256 p, uint256 pool, uint256 sequence, FileRef calldata file, uint256 code, uint256 window)
-        private
-        returns (uint256)
-    {
+    function _settle(
+        uint256 poolSlot,
+        uint256 pool,
+        uint256 sequence,
+        FileRef calldata file,
+        uint256 code,
+        uint256 window
+    ) private returns (uint256) {
         address node = file.node;
-        uint256 f = _checked(pool, sequence, file.inner, node);
-        if (f.phase() != FileSlot.PENDING) revert WrongPhase(sequence, Phase(f.phase()));
-        uint256 units = f.amount();
-        uint256 a = _accounts[_member(pool, node)].w;
-        a = a.withPending(a.pending() - units);
+        uint256 fileSlot = _checked(pool, sequence, file.inner, node);
+        if (fileSlot.phase() != FileSlot.PENDING) revert WrongPhase(sequence, Phase(fileSlot.phase()));
+        uint256 units = fileSlot.amount();
+        uint256 account = _accounts[_member(pool, node)].word;
+        account = account.withPending(account.pending() - units);
         uint256 time = block.timestamp + window;
         uint256 amount = units;
         uint256 flags;
         uint256 phase = FileSlot.SETTLED;
         if (Codes.isPaid(code)) {
-            amount = a.earned() + units;
-            a = a.withEarned(amount).unsettledLess();
+            amount = account.earned() + units;
+            account = account.withEarned(amount).unsettledLess();
             flags = FileSlot.CUMULATIVE;
         } else if (code == Codes.VOID) {
-            a = a.unsettledLess();
+            account = account.unsettledLess();
             phase = FileSlot.FINAL;
         } else if (code == Codes.LATE) {
             time = block.timestamp; // nothing can be said against it
         } else if (Codes.isReject(code)) {
-            a = a.frozenMore(block.timestamp);
+            account = account.frozenMore(block.timestamp);
             flags = FileSlot.FROZEN;
         }
-        if (code == Codes.VOID || code == Codes.LATE) p = _credit(p, Charging.refund(code, units, p));
-        _accounts[_member(pool, node)].w = a;
-        _files[FileId.checked(pool, sequence)] = FileSlot.pack(f.digest(), amount, time, code, phase) | flags;
+        if (code == Codes.VOID || code == Codes.LATE) {
+            poolSlot = _credit(poolSlot, Charging.refund(code, units, poolSlot));
+        }
+        _accounts[_member(pool, node)].word = account;
+        _files[FileId.checked(pool, sequence)] = FileSlot.pack(fileSlot.digest(), amount, time, code, phase) | flags;
         emit FileSettled(FileId.pack(pool, sequence), code, time);
         // what it will cost cannot leave before it is collected
         if (!Codes.isPaid(code) && code != Codes.VOID) stakes.freeze(node);
-        return p;
+        return poolSlot;
     }
 
     /// @dev A held file is paid after all: at its own time, or at that of work settled now; vesting never goes back.
-    function _restore(uint256 pool, uint256 sequence, FileData calldata file, uint256 f, uint256 code) private {
-        uint256 a = _accounts[_member(pool, file.node)].w.unsettledLess();
-        uint256 amount = f.amount();
-        uint256 time = f.finalAt();
-        if (Codes.isPaid(f.code())) {
-            a = a.withSpent(a.spent() - file.units);
+    function _restore(uint256 pool, uint256 sequence, FileData calldata file, uint256 fileSlot, uint256 code) private {
+        uint256 account = _accounts[_member(pool, file.node)].word.unsettledLess();
+        uint256 amount = fileSlot.amount();
+        uint256 time = fileSlot.finalAt();
+        if (Codes.isPaid(fileSlot.code())) {
+            account = account.withSpent(account.spent() - file.units);
         } else {
-            amount = a.earned() + file.units;
-            a = a.withEarned(amount);
+            amount = account.earned() + file.units;
+            account = account.withEarned(amount);
             time = block.timestamp + _desks[pool].challengeWindow;
         }
-        _accounts[_member(pool, file.node)].w = a;
-        _finish(pool, sequence, f, amount, time, code, FileSlot.CUMULATIVE);
+        _accounts[_member(pool, file.node)].word = account;
+        _finish(pool, sequence, fileSlot, amount, time, code, FileSlot.CUMULATIVE);
         emit FileResolved(pool, file.node, sequence, code, time);
         _refundFees(pool, code);
     }
 
     /// @dev A file that is finally not paid: the budget gets back what nobody is paid; its node's stake pays the rest.
-    function _charge(uint256 pool, uint256 sequence, address node, Charging.Unpaid memory u)
+    function _charge(uint256 pool, uint256 sequence, address node, Charging.Unpaid memory unpaid)
         private
         returns (uint256 taken, uint256 rewardPaid)
     {
-        uint256 p = _pools[pool].w;
-        uint256 a = _accounts[_member(pool, node)].w.unsettledLess();
-        IStakes.Slash memory s = _order(pool, p, u);
-        s.kept = a.unsettled() * p.fees();
-        bool member = a.limit() != 0;
-        if (!member) s.minStake = 0; // whether it stays in another pool is that one's matter
+        uint256 poolSlot = _pools[pool].word;
+        uint256 account = _accounts[_member(pool, node)].word.unsettledLess();
+        IStakes.Slash memory order = _order(pool, poolSlot, unpaid);
+        order.kept = account.unsettled() * poolSlot.fees();
+        bool member = account.limit() != 0;
+        if (!member) order.minStake = 0; // whether it stays in another pool is that one's matter
         // the slash before the freeze ends, which would forget since when unvested pay is barred
-        bool rejected = Codes.isReject(u.code);
-        if (rejected) a = a.slashedAt(u.barredAt);
-        if (u.frozen) a = a.frozenLess();
-        if (!rejected && u.frozen && a.frozen() == 0) emit NodeReleased(pool, node);
-        _accounts[_member(pool, node)].w = a;
+        bool rejected = Codes.isReject(unpaid.code);
+        if (rejected) account = account.slashedAt(unpaid.barredAt);
+        if (unpaid.frozen) account = account.frozenLess();
+        if (!rejected && unpaid.frozen && account.frozen() == 0) emit NodeReleased(pool, node);
+        _accounts[_member(pool, node)].word = account;
         // what was late was refunded at once
-        uint256 back = u.code == Codes.LATE ? 0 : Charging.refund(u.code, u.units, p);
-        if (s.bps + s.amount != 0) {
+        uint256 back = unpaid.code == Codes.LATE ? 0 : Charging.refund(unpaid.code, unpaid.units, poolSlot);
+        if (order.bps + order.amount != 0) {
             uint256 left;
             uint256 feesPaid;
-            (taken, feesPaid, rewardPaid, left) = stakes.slash(node, s);
+            (taken, feesPaid, rewardPaid, left) = stakes.slash(node, order);
             back += feesPaid;
-            if (a.limit() != 0) _relimit(pool, node, left);
+            if (account.limit() != 0) _relimit(pool, node, left);
             else if (!member) _relimitElsewhere(node, left);
         } else {
             stakes.release(node);
         }
         // The budget's word is read again: the token may have called back.
-        _pools[pool].w = _credit(_pools[pool].w, back);
-        emit FileFinalized(FileId.pack(pool, sequence), u.code, taken);
+        _pools[pool].word = _credit(_pools[pool].word, back);
+        emit FileFinalized(FileId.pack(pool, sequence), unpaid.code, taken);
     }
 
-    function _order(uint256 pool, uint256 p, Charging.Unpaid memory u) private view returns (IStakes.Slash memory s) {
-        (uint256 bps, uint256 rewardBps, uint256 malformed) = params.slashing(u.settledAt);
+    function _order(uint256 pool, uint256 poolSlot, Charging.Unpaid memory unpaid)
+        private
+        view
+        returns (IStakes.Slash memory order)
+    {
+        (uint256 bps, uint256 rewardBps, uint256 malformed) = params.slashing(unpaid.settledAt);
         Desk storage desk = _desks[pool];
-        s = Charging.order(u, p, bps, rewardBps, malformed, desk.minStake);
-        s.lockedUntil = block.timestamp + desk.unbonding;
+        order = Charging.order(unpaid, poolSlot, bps, rewardBps, malformed, desk.minStake);
+        order.lockedUntil = block.timestamp + desk.unbonding;
     }
 
     // ---- Helpers
@@ -319,28 +337,28 @@ abstract contract Files is Lanes {
     function _inPhase(uint256 pool, uint256 sequence, FileData calldata file, uint256 phase)
         private
         view
-        returns (uint256 f)
+        returns (uint256 fileSlot)
     {
-        f = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
-        if (f.phase() != phase) revert WrongPhase(sequence, Phase(f.phase()));
+        fileSlot = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        if (fileSlot.phase() != phase) revert WrongPhase(sequence, Phase(fileSlot.phase()));
     }
 
     function _finish(
         uint256 pool,
         uint256 sequence,
-        uint256 f,
+        uint256 fileSlot,
         uint256 amount,
         uint256 time,
         uint256 code,
         uint256 flags
     ) private {
         _files[FileId.checked(pool, sequence)] =
-            FileSlot.pack(f.digest(), amount, time, code, FileSlot.FINAL) | flags;
+            FileSlot.pack(fileSlot.digest(), amount, time, code, FileSlot.FINAL) | flags;
     }
 
     /// @dev What nobody is paid of the fees of a file that is.
     function _refundFees(uint256 pool, uint256 code) private {
-        uint256 back = Charging.refund(code, 0, _pools[pool].w);
-        if (back != 0) _pools[pool].w = _credit(_pools[pool].w, back);
+        uint256 back = Charging.refund(code, 0, _pools[pool].word);
+        if (back != 0) _pools[pool].word = _credit(_pools[pool].word, back);
     }
 }

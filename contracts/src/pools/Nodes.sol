@@ -33,30 +33,30 @@ abstract contract Nodes is PoolBase {
 
     /// @inheritdoc IPools
     function leavePool(uint256 pool, address node) external {
-        uint256 a = _accounts[_member(pool, node)].w;
-        if (a.limit() == 0) revert NotMember();
+        uint256 account = _accounts[_member(pool, node)].word;
+        if (account.limit() == 0) revert NotMember();
         _onlyNode(node, stakes.operatorOf(node));
-        _accounts[_member(pool, node)].w = a.withLimit(0);
+        _accounts[_member(pool, node)].word = account.withLimit(0);
         emit NodeLeft(pool, node, false);
         stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @inheritdoc IPools
     function removeNode(uint256 pool, address node) external onlyOwner(pool) {
-        uint256 a = _accounts[_member(pool, node)].w;
-        if (a.removed()) revert Removed();
-        bool member = a.limit() != 0;
-        _accounts[_member(pool, node)].w = (member ? a.withLimit(0) : a) | AccountSlot.REMOVED;
+        uint256 account = _accounts[_member(pool, node)].word;
+        if (account.removed()) revert Removed();
+        bool member = account.limit() != 0;
+        _accounts[_member(pool, node)].word = (member ? account.withLimit(0) : account) | AccountSlot.REMOVED;
         emit NodeLeft(pool, node, true);
         if (member) stakes.unbind(node, block.timestamp + _desks[pool].unbonding);
     }
 
     /// @inheritdoc IPools
     function refresh(uint256 pool, address node) external {
-        uint256 a = _accounts[_member(pool, node)].w;
-        if (a.limit() == 0) revert NotMember();
-        uint256 limit = _limit(pool, _pools[pool].w, stakes.stakeOf(node));
-        _accounts[_member(pool, node)].w = a.withLimit(limit);
+        uint256 account = _accounts[_member(pool, node)].word;
+        if (account.limit() == 0) revert NotMember();
+        uint256 limit = _limit(pool, _pools[pool].word, stakes.stakeOf(node));
+        _accounts[_member(pool, node)].word = account.withLimit(limit);
         emit LimitSet(pool, node, limit);
     }
 
@@ -67,48 +67,52 @@ abstract contract Nodes is PoolBase {
     }
 
     function _join(uint256 pool, address node) private {
-        uint256 p = _pools[pool].w;
+        uint256 p = _pools[pool].word;
         if (p.status() != uint256(Status.Open) && p.status() != uint256(Status.Understaffed)) {
             revert WrongStatus(Status(p.status()));
         }
         if (params.paused()) revert Paused();
-        uint256 a = _accounts[_member(pool, node)].w;
-        if (a.removed() || a.slashed()) revert Removed();
-        if (a.limit() != 0) revert AlreadyMember();
+        uint256 first = _accounts[_member(pool, node)].word;
+        if (first.removed() || first.slashed()) revert Removed();
+        if (first.limit() != 0) revert AlreadyMember();
         (address operator, uint256 stake) = stakes.bind(node, pool, _desks[pool].minStake);
         _onlyNode(node, operator);
         uint256 limit = _limit(pool, p, stake);
         // Only steps whose seed block is later than the join: nobody can pick an address that has easy problems.
         uint256 steps = p.steps();
         uint256 step = steps != 0 && block.number < _desks[pool].seedBlock ? steps - 1 : steps;
-        _accounts[_member(pool, node)].w = a.withLimit(limit).withJoinedStep(step);
+        _accounts[_member(pool, node)].word = first.withLimit(limit).withJoinedStep(step);
         emit NodeJoined(pool, node, operator, step, limit);
     }
 
     /// @dev Of a node that may be no member any more: its limit, out of the stake that is still locked here, and the last
     /// time at which it was one.
-    function _lockedLimit(uint256 pool, uint256 p, uint256 a) internal view returns (uint256 limit, uint256 last) {
-        limit = a.limit();
+    function _lockedLimit(uint256 pool, uint256 poolSlot, uint256 account)
+        internal
+        view
+        returns (uint256 limit, uint256 last)
+    {
+        limit = account.limit();
         if (limit != 0) return (limit, block.timestamp);
         IStakes.Node memory node = stakes.nodeOf(msg.sender);
         Desk storage desk = _desks[pool];
         bool locked = node.pool == 0 && node.lastPool == pool && node.stake >= desk.minStake;
-        if (!locked || a.slashed()) revert NotMember();
-        return (_limit(pool, p, node.stake), node.releaseAt - desk.unbonding);
+        if (!locked || account.slashed()) revert NotMember();
+        return (_limit(pool, poolSlot, node.stake), node.releaseAt - desk.unbonding);
     }
 
     /// @dev One frozen file less.
     function _thaw(uint256 pool, address node) internal {
-        uint256 a = _accounts[_member(pool, node)].w.frozenLess();
-        _accounts[_member(pool, node)].w = a;
-        if (a.frozen() == 0) emit NodeReleased(pool, node);
+        uint256 account = _accounts[_member(pool, node)].word.frozenLess();
+        _accounts[_member(pool, node)].word = account;
+        if (account.frozen() == 0) emit NodeReleased(pool, node);
     }
 
     /// @dev A member whose stake shrank: its limit follows; below the pool's least stake it is no member any more.
     function _relimit(uint256 pool, address node, uint256 stake) internal returns (bool stays) {
         stays = stake >= _desks[pool].minStake;
-        uint256 limit = stays ? _limit(pool, _pools[pool].w, stake) : 0;
-        _accounts[_member(pool, node)].w = _accounts[_member(pool, node)].w.withLimit(limit);
+        uint256 limit = stays ? _limit(pool, _pools[pool].word, stake) : 0;
+        _accounts[_member(pool, node)].word = _accounts[_member(pool, node)].word.withLimit(limit);
         if (stays) emit LimitSet(pool, node, limit);
         else emit NodeLeft(pool, node, false);
     }
@@ -121,8 +125,8 @@ abstract contract Nodes is PoolBase {
     }
 
     /// @dev Units that may be under way or unclaimed at once: never none, as the least stake allows one.
-    function _limit(uint256 pool, uint256 p, uint256 stake) private view returns (uint256 limit) {
-        limit = stake * _desks[pool].leverage / p.rate();
+    function _limit(uint256 pool, uint256 poolSlot, uint256 stake) private view returns (uint256 limit) {
+        limit = stake * _desks[pool].leverage / poolSlot.rate();
         if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
     }
 

@@ -28,7 +28,7 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
 
     /// @dev One packed word; a struct, so that the hot path can keep a pointer to it.
     struct Word {
-        uint256 w;
+        uint256 word;
     }
 
     struct Desk {
@@ -137,9 +137,9 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     }
 
     /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.
-    function _credit(uint256 p, uint256 amount) internal pure returns (uint256) {
-        uint256 free = p.free() + amount;
-        return p.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
+    function _credit(uint256 poolSlot, uint256 amount) internal pure returns (uint256) {
+        uint256 free = poolSlot.free() + amount;
+        return poolSlot.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
     }
 
     function _burn(uint256 amount) internal {
@@ -147,8 +147,12 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     }
 
     /// @dev The file's slot, after checking that `inner` and `node` are what it binds.
-    function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node) internal view returns (uint256 f) {
-        f = _files[FileId.checked(pool, sequence)];
-        if (f.phase() == 0 || f.digest() != _digest(inner, node)) revert WrongFile(sequence);
+    function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node)
+        internal
+        view
+        returns (uint256 fileSlot)
+    {
+        fileSlot = _files[FileId.checked(pool, sequence)];
+        if (fileSlot.phase() == 0 || fileSlot.digest() != _digest(inner, node)) revert WrongFile(sequence);
     }
 }

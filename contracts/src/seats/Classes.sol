@@ -28,11 +28,11 @@ abstract contract Classes is ISeats {
 
     /// @inheritdoc ISeats
     function classesOf(uint256 seat) external view returns (uint256[] memory classes) {
-        uint256 w = _memberships[seat];
+        uint256 word = _memberships[seat];
         classes = new uint256[](Memberships.MOST);
         uint256 found;
         for (uint256 i = 0; i < Memberships.MOST; ++i) {
-            uint256 class = w.classAt(i);
+            uint256 class = word.classAt(i);
             if (class != 0) classes[found++] = class;
         }
         assembly ("memory-safe") {
@@ -58,10 +58,10 @@ abstract contract Classes is ISeats {
     }
 
     /// @dev The seat's word with one class more, whose last place it gets from the next epoch on.
-    function _enter(uint256 w, uint256 seat, uint256 class) internal returns (uint256) {
+    function _enter(uint256 word, uint256 seat, uint256 class) internal returns (uint256) {
         if (class == 0 || class > type(uint32).max) revert BadClass(class);
-        if (w.find(class) != Memberships.MOST) revert AlreadyOptedIn();
-        uint256 index = w.find(0);
+        if (word.find(class) != Memberships.MOST) revert AlreadyOptedIn();
+        uint256 index = word.find(0);
         if (index == Memberships.MOST) revert TooManyClasses();
         uint256 next = currentEpoch() + 1;
         uint256 count = _counts[class];
@@ -70,13 +70,13 @@ abstract contract Classes is ISeats {
         _places[key] = _places[key].write(seat, next);
         _counts[class] = count.write(place + 1, next);
         emit SeatOptedIn(seat, class, next);
-        return w.withEntry(index, class, place);
+        return word.withEntry(index, class, place);
     }
 
     /// @dev The seat's word without its class at `index`, whose place goes to the last seat from the next epoch on.
-    function _exit(uint256 w, uint256 seat, uint256 index) internal returns (uint256) {
-        uint256 class = w.classAt(index);
-        uint256 place = w.placeAt(index);
+    function _exit(uint256 word, uint256 seat, uint256 index) internal returns (uint256) {
+        uint256 class = word.classAt(index);
+        uint256 place = word.placeAt(index);
         uint256 epoch = currentEpoch();
         uint256 count = _counts[class];
         uint256 last = count.latest() - 1;
@@ -89,16 +89,16 @@ abstract contract Classes is ISeats {
         }
         _counts[class] = count.write(last, epoch + 1);
         emit SeatOptedOut(seat, class, epoch);
-        return w.withEntry(index, 0, 0);
+        return word.withEntry(index, 0, 0);
     }
 
     /// @dev Takes a seat out of every class.
     function _exitAll(uint256 seat) internal {
-        uint256 w = _memberships[seat];
+        uint256 word = _memberships[seat];
         for (uint256 i = 0; i < Memberships.MOST; ++i) {
-            if (w.classAt(i) != 0) w = _exit(w, seat, i);
+            if (word.classAt(i) != 0) word = _exit(word, seat, i);
         }
-        _memberships[seat] = w;
+        _memberships[seat] = word;
     }
 
     function _key(uint256 class, uint256 place) internal pure returns (uint256) {
