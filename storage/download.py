@@ -1,7 +1,8 @@
 """Download objects by content address from untrusted HTTP sources: size caps, redirects counted, hashes checked."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import httpx
 
@@ -84,7 +85,7 @@ class HttpObjects:
         failure: MusterError | None = None
         for base in self._bases:
             try:
-                data = download(f"{base}/{key}", key, limit, self._client, self._timeout)
+                data = self._from(base, key, limit)
             except MusterError as error:
                 if failure is None or isinstance(failure, UnreachableError) or not isinstance(error, UnreachableError):
                     failure = error
@@ -93,6 +94,13 @@ class HttpObjects:
             return data
         assert failure is not None
         raise failure
+
+    def each(self) -> dict[str, Callable[[str, int], bytes]]:
+        """Every base as a source of its own, by its URL."""
+        return {base: partial(self._from, base) for base in self._bases}
+
+    def _from(self, base: str, key: str, limit: int) -> bytes:
+        return download(f"{base}/{key}", key, limit, self._client, self._timeout)
 
     def elsewhere(self, url: str, key: str, limit: int, timeout: float = 20.0) -> bytes:
         """As `download`, from a URL that a stranger announced: it has to be public, unless `allow_private`."""

@@ -1,0 +1,135 @@
+"""Several sources, some of them slow, broken or hostile."""
+
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import IntegrityError, MusterError, UnreachableError
+from storage import spread
+from storage.download import HttpObjects
+from storage.keys import MissingObjectError
+from storage.spread import Pace, Source, Spread
+from storage.weights.fetch import fetch
+from tests.storage.mirror import drip, endless, mirror, redirect_to, send
+from tests.storage.weights.folders import PUBLISHER, contents
+from tests.storage.weights.stepping import Origin
+
+MB = 1 << 20
+
+
+def good(key: str, limit: int) -> bytes:
+    return key.encode()
+
+
+def failing(error: MusterError) -> Source:
+    def source(key: str, limit: int) -> bytes:
+        raise error
+
+    return source
+
+
+def test_the_faster_one_is_expected_earlier_and_load_counts() -> None:
+    fast, slow, new = Pace(), Pace(), Pace()
+    fast.succeeded(10 * MB, 1.0)
+    slow.succeeded(MB, 1.0)
+    assert new.expected(MB) == 0.0, "who is not known is tried"
+    new.busy = 1
+    assert new.expected(MB) > fast.expected(MB)
+    assert fast.expected(MB) < slow.expected(MB)
+    fast.busy = 20
+    assert fast.expected(MB) > slow.expected(MB)
+    slow.failed()
+    slow.failed()
+    assert slow.expected(MB) > fast.expected(MB)
+    slow.succeeded(MB, 1.0)
+    assert slow.failures == 0
+
+
+def test_a_broken_source_is_hardly_asked_again() -> None:
+    asked: Counter[str] = Counter()
+
+    def counted(name: str, source: Source) -> Source:
+        def ask(key: str, limit: int) -> bytes:
+            asked[name] += 1
+            return source(key, limit)
+
+        return ask
+
+    sources = {"bad": failing(IntegrityError("poison")), "one": good, "two": good}
+    objects = Spread({name: counted(name, source) for name, source in sources.items()})
+    for number in range(60):
+        assert objects(f"key {number}", MB) == f"key {number}".encode()
+    assert asked["bad"] <= 2
+    assert asked["one"] + asked["two"] >= 60
+
+
+def test_a_stuck_source_is_hedged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "LEAST_PATIENCE", 0.02)
+    stuck = threading.Event()
+
+    def never(key: str, limit: int) -> bytes:
+        stuck.wait()
+        raise UnreachableError("too late")
+
+    objects = Spread({"a": never, "b": good})
+    try:
+        assert [objects(f"key {number}", 10) for number in range(5)] == [b"key %d" % number for number in range(5)]
+        assert objects.paces["a"].busy == 1, "it is not asked again meanwhile"
+    finally:
+        stuck.set()
+
+
+def test_what_answers_is_said_rather_than_what_does_not() -> None:
+    missing, gone = MissingObjectError("none"), UnreachableError("down")
+    with pytest.raises(MissingObjectError):
+        Spread({"a": failing(gone), "b": failing(missing)})("key", 1)
+    with pytest.raises(UnreachableError):
+        Spread({"a": failing(gone), "b": failing(gone)})("key", 1)
+
+    def bug(key: str, limit: int) -> bytes:
+        raise RuntimeError("bug")
+
+    with pytest.raises(MusterError, match="source b failed"):
+        Spread({"a": failing(gone), "b": bug})("key", 1)
+    assert Spread({"a": failing(missing), "b": bug, "c": good})("key", 1) == b"key"
+
+
+def test_a_source_that_lacks_a_shard_is_not_blamed() -> None:
+    objects = Spread({"a": failing(MissingObjectError("not yet")), "b": good})
+    objects("key", 1)
+    assert objects.paces["a"].failures == 0
+
+
+def test_a_step_comes_although_most_sources_are_hostile(tmp_path: Path) -> None:
+    """Poison, an endless answer, a drip, a redirect loop, a lie for every client, and one honest source."""
+    origin = Origin(tmp_path / "steps", steps=2)
+    served: Counter[str] = Counter()
+
+    def honest(handler: BaseHTTPRequestHandler) -> None:
+        data = origin.objects.get(handler.path.removeprefix("/"))
+        send(handler, 200, data) if data is not None else send(handler, 404)
+
+    def lying(handler: BaseHTTPRequestHandler) -> None:
+        served["lies"] += 1
+        send(handler, 200, b"%d" % served["lies"] * 100)
+
+    def looping(handler: BaseHTTPRequestHandler) -> None:
+        redirect_to(handler.path)(handler)
+
+    with (
+        mirror(lying) as one,
+        mirror(endless) as two,
+        mirror(drip) as three,
+        mirror(looping) as four,
+        mirror(honest) as five,
+    ):
+        objects = HttpObjects([one, two, three, four, five], timeout=2.0)
+        fetching = Spread(objects.each())
+        for step in (0, 1):
+            folder = fetch(origin.manifests[step].digest, fetching, tmp_path / "cache", PUBLISHER, step)
+            assert contents(folder) == contents(origin.folders[step])
+        objects.close()
+    assert served["lies"] < 12
