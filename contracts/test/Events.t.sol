@@ -178,10 +178,87 @@ contract EventsTest is Planting {
         emit IPools.NodeJoined(pool, other, operator, 1, limit);
         vm.prank(operator);
         pools.join(pool, other);
+        vm.expectEmit(address(pools));
+        emit IPools.NodeLeft(pool, other, false);
         vm.expectEmit(address(stakes));
         emit IStakes.NodeUnbound(other, pool, clock + pools.poolOf(pool).unbonding);
         vm.prank(operator);
         pools.leavePool(pool, other);
+        vm.expectEmit(address(pools));
+        emit IPools.NodeLeft(pool, node, true);
+        vm.prank(owner);
+        pools.removeNode(pool, node);
+    }
+
+    function test_disputesAreAnnouncedWithTheirEnd() public {
+        _openSeats(7);
+        _nextEpoch();
+        PoolTerms memory t = defaultTerms();
+        t.appealJury = 7;
+        _moveTo(t);
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 finalAt = pools.submissionOf(pool, s).finalAt;
+        FileData memory f = files[pool][s];
+        _give(stranger, address(appeals), 10_000e9);
+        uint256 trial = juries.trialCount() + 1;
+        uint256 deposit = appeals.depositOf(pool, 0);
+        vm.expectEmit(address(appeals));
+        emit IAppeals.Disputed(pool, s, stranger, trial, deposit);
+        vm.prank(stranger);
+        appeals.dispute(pool, s, f);
+        _juryVotes(trial, Codes.REJECT_WEIGHTS);
+        vm.expectEmit(address(pools));
+        emit IPools.NodeFrozen(pool, node, clock);
+        appeals.conclude(pool, s, f);
+        _wait(t.appealWindow);
+        vm.expectEmit(address(pools));
+        emit IPools.FileResolved(pool, node, s, Codes.REJECT_WEIGHTS, finalAt);
+        appeals.conclude(pool, s, f);
+    }
+
+    /// A file that nobody could get costs its node nothing when it is final, and says so.
+    function test_unavailableFilesEndIsAnnounced() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.UNAVAILABLE);
+        _passWindow();
+        FileRef memory ref = _ref(s);
+        vm.expectEmit(address(pools));
+        emit IPools.FileFinalized((pool << 32) | s, Codes.UNAVAILABLE, 0);
+        pools.finalize(pool, s, ref);
+    }
+
+    /// A seat that has nothing left to take has nothing sent.
+    function test_emptyBondIsNotSent() public {
+        vm.startPrank(address(court));
+        seats.penalise(1, BOND, address(this));
+        vm.recordLogs();
+        seats.penalise(1, 1, address(this));
+        vm.stopPrank();
+        Vm.Log[] memory logs = vm.getRecordedLogs();
+        for (uint256 i = 0; i < logs.length; ++i) {
+            assertTrue(logs[i].emitter != address(token));
+        }
+    }
+
+    /// A fresh committee's round is in its events.
+    function test_secondRoundIsNamed() public {
+        uint256 s = _submit();
+        _draw(0, 0);
+        _wait(120);
+        court.settle(pool, 0, 0, _refs(0));
+        _draw(0, 1);
+        for (uint256 i = 0; i < 3; ++i) {
+            _commit(0, 1, i, _all(1));
+        }
+        for (uint256 i = 0; i < 3; ++i) {
+            _reveal(0, 1, i, _all(1));
+        }
+        FileRef[] memory refs = _refs(0);
+        vm.expectEmit(address(court));
+        emit ICourt.LaneSettled((pool << 64) | (1 << 8), Codes.ACCEPT);
+        court.settle(pool, 0, 1, refs);
+        assertEq(_code(s), Codes.ACCEPT);
     }
 
     function test_appealIsAnnounced() public {

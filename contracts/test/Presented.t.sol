@@ -209,4 +209,32 @@ contract PresentedTest is Network {
         emit IPools.ReceiptPresented(pool << 32);
         _present();
     }
+
+    /// A full lane is complete whatever its neighbour's files came with, and a later lane is read by its own number.
+    function test_lanesArePresentedByThemselves() public {
+        for (uint256 i = 0; i < 16; ++i) {
+            _present();
+        }
+        (, uint256 end,) = pools.laneOf(pool, 0);
+        assertEq(_present(), 16);
+        assertEq(_seedBlock(), end + 1);
+        (, end,) = pools.laneOf(pool, 1);
+        assertEq(court.roundOf(pool, 1, 0).seedBlock, end + 1);
+        assertEq(court.roundOf(pool, 1, 0).codes, Codes.UNDECIDED);
+    }
+
+    /// While a replaced key still counts, nobody else's does.
+    function test_forgedReceiptIsNoneWhileAKeyIsReplaced() public {
+        vm.prank(owner);
+        court.setService(pool, account("new service"));
+        bytes32 hash = keccak256("file");
+        Work memory work = _work(0, 0, Draft(hash, hash, 1_000, 8));
+        Receipt memory forged = _receipt("stranger", hash, clock);
+        Receipt memory former = _receipt("service", hash, clock);
+        vm.startPrank(node);
+        vm.expectRevert(ICourt.BadReceipt.selector);
+        pools.submitWithReceipt(work, forged);
+        assertEq(pools.submitWithReceipt(work, former), 0);
+        vm.stopPrank();
+    }
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {Codes} from "../src/libraries/Codes.sol";
+import {FileData, PoolTerms} from "../src/libraries/Types.sol";
+import {Planting} from "./helpers/Planting.sol";
+
+/// @notice What is allowed up to its last value, and bodies that need every seat there is.
+contract BoundariesTest is Planting {
+    function test_mostStakeIsAllowed() public {
+        uint256 most = type(uint56).max;
+        address rich = _register(operator, "rich", most);
+        assertEq(stakes.stakeOf(rich), most);
+    }
+
+    function test_termsMayBeAtTheirBounds() public view {
+        PoolTerms memory t = defaultTerms();
+        t.maxLag = 15;
+        params.checkTerms(t);
+        // the least stake allows one unit, and no more
+        (t.leverage, t.minStake, t.rate, t.maxUnits) = (1, 4e9, 4e9, 1);
+        params.checkTerms(t);
+    }
+
+    function test_bodyMayNeedEverySeat() public {
+        uint256[] memory none = new uint256[](0);
+        uint256[] memory drawn = seats.draw(keccak256("seed"), seats.currentEpoch(), FAMILY, SEATS, none, address(0));
+        assertEq(drawn.length, SEATS);
+        uint256 seen;
+        for (uint256 i = 0; i < SEATS; ++i) {
+            seen |= 1 << drawn[i];
+        }
+        assertEq(seen, ((1 << SEATS) - 1) << 1);
+    }
+
+    /// A jury is known before it is drawn, and each juror's ballot is its own.
+    function test_juryAndItsBallotsAreShown() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        uint256 trial = _dispute(stranger, s);
+        _blocks(3);
+        (uint256[] memory expected,,, bool drawn) = juries.juryOf(trial);
+        assertFalse(drawn);
+        juries.draw(trial);
+        uint256[] memory jurors;
+        (jurors,,, drawn) = juries.juryOf(trial);
+        assertTrue(drawn);
+        assertEq(jurors, expected);
+        _juryVotes(trial, Codes.ACCEPT, 3, 0);
+        for (uint256 i = 0; i < 5; ++i) {
+            (, uint256 code, bool revealed) = juries.ballotOf(trial, i);
+            assertEq(revealed, i < 3);
+            assertEq(code, i < 3 ? Codes.ACCEPT : 0);
+        }
+    }
+
+    /// A rejection that a jury confirms rewards nobody: of the slash nothing goes to the appeals.
+    function test_confirmedRejectionPaysNoReward() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 trial = _dispute(operator, s);
+        _juryVotes(trial, Codes.REJECT_WEIGHTS);
+        _conclude(s);
+        assertEq(token.balanceOf(address(appeals)), 0);
+        assertEq(token.balanceOf(operator), 10_000e9 - appeals.depositOf(pool, 0));
+    }
+
+    /// A canary whose two juries find nothing keeps the last of them.
+    function test_canaryWithoutVerdictKeepsItsJury() public {
+        address[] memory who = new address[](1);
+        who[0] = node;
+        _plantStep(who);
+        uint256 s = _submit();
+        _voteAll(0, Codes.ACCEPT);
+        _openCanary(s);
+        FileData memory f = files[pool][s];
+        _juryVotes(canaries.canaryOf(pool, s).trial, 0);
+        canaries.conclude(pool, s, f);
+        uint256 last = canaries.canaryOf(pool, s).trial;
+        _juryVotes(last, 0);
+        canaries.conclude(pool, s, f);
+        assertEq(canaries.canaryOf(pool, s).trial, last);
+        assertTrue(canaries.canaryOf(pool, s).concluded);
+    }
+
+    /// What a pool takes late from a node that has gone to another leaves too little there: it is out, and what is left
+    /// of its stake is locked for as long as that pool may need it.
+    function test_stakeThatShrinksElsewhereEndsTheMembership() public {
+        uint256 first = pool;
+        uint256 s = _submit(); // and nobody attests it, or settles its lane, for long
+        PoolTerms memory t = defaultTerms();
+        t.minStake = uint56(STAKE);
+        _moveTo(t);
+        uint256 second = pool;
+        assertTrue(pools.accountOf(second, node).limit != 0);
+        pool = first;
+        court.settle(first, 0, 0, _refs(0));
+        assertEq(_code(s), Codes.LATE);
+        pools.finalize(first, s, _ref(s));
+        assertEq(stakes.stakeOf(node), STAKE - 1e9);
+        assertEq(pools.accountOf(second, node).limit, 0);
+        assertEq(stakes.nodeOf(node).releaseAt, clock + pools.poolOf(second).unbonding);
+    }
+}
