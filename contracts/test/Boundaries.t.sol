@@ -94,11 +94,28 @@ contract BoundariesTest is Planting {
         uint256 second = pool;
         assertTrue(pools.accountOf(second, node).limit != 0);
         pool = first;
+        _blocks(40);
         court.settle(first, 0, 0, _refs(0));
         assertEq(_code(s), Codes.LATE);
         pools.finalize(first, s, _ref(s));
         assertEq(stakes.stakeOf(node), STAKE - 1e9);
         assertEq(pools.accountOf(second, node).limit, 0);
         assertEq(stakes.nodeOf(node).releaseAt, clock + pools.poolOf(second).unbonding);
+    }
+
+    /// A count of frozen files that reached its end stays there: the stake is never freed by mistake.
+    function test_fullCountOfFrozenFilesStays() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.MALFORMED);
+        bytes32 place;
+        for (uint256 slot = 0; uint160(uint256(vm.load(address(stakes), place))) != uint160(operator); ++slot) {
+            place = keccak256(abi.encode(node, slot));
+        }
+        uint256 word = uint256(vm.load(address(stakes), place));
+        vm.store(address(stakes), place, bytes32(word | (uint256(type(uint16).max) << 240)));
+        assertEq(stakes.nodeOf(node).frozen, type(uint16).max);
+        _passWindow();
+        pools.finalize(pool, s, _ref(s));
+        assertEq(stakes.nodeOf(node).frozen, type(uint16).max);
     }
 }
