@@ -19,7 +19,7 @@ from runtime.chain_connection import ChainConnection
 from runtime.process import ProcessConfig
 from storage.download import HttpObjects
 from storage.keys import object_key
-from storage.spread import Spread
+from storage.spread import SpreadSources
 from storage.weights.cache import KEPT_VERSIONS
 from storage.weights.fetch import fetch
 from storage.weights.manifest import ManifestScope
@@ -51,7 +51,7 @@ class PoolClient:
         self.client, self.suite, self.home = self.chain.client, self.chain.suite, self.chain.home
         bases = [config.orchestrator.rstrip("/") + OBJECTS, *config.mirrors]
         self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources, announced=announced)
-        self._spread = Spread(self.objects.each())
+        self._spread = SpreadSources(self.objects.each())
         self._seeds: dict[int, bytes] = {}
         self._generation = self.state.generation
 

@@ -26,7 +26,7 @@ _GUESS, _SMOOTH, _WORST = 1e6, 0.3, 10
 
 
 @dataclass
-class Pace:
+class SourcePace:
     """How a source has done so far: bytes a second, smoothed, 0 while unknown; failures in a row; requests under way.
     Seconds are the caller's."""
 
@@ -48,7 +48,7 @@ class Pace:
         self.failures += 1
 
 
-class Spread:
+class SpreadSources:
     """Calls like a source, and asks `sources`, by name. Thread-safe; requests that are in flight together spread over
     the sources by their pace."""
 
@@ -56,7 +56,7 @@ class Spread:
         if not sources:
             raise ValueError("at least one source is needed")
         self._sources, self._clock = dict(sources), clock
-        self.paces = {name: Pace() for name in sources}
+        self.paces = {name: SourcePace() for name in sources}
         self._lock = threading.Lock()
         self._room = threading.BoundedSemaphore(UNDER_WAY)
 

@@ -22,16 +22,16 @@ contract Pools is Budgets, Files {
 
     /// @inheritdoc IPools
     function poolOf(uint256 pool) external view returns (Pool memory) {
-        uint256 poolSlot = _pools[pool].word;
+        uint256 state = _pools[pool].word;
         Desk memory desk = _desks[pool];
-        bool closed = poolSlot.status() == uint256(Status.Closing) || poolSlot.status() == uint256(Status.Settled);
+        bool closed = state.status() == uint256(Status.Closing) || state.status() == uint256(Status.Settled);
         return Pool({
             owner: desk.owner,
-            status: Status(poolSlot.status()),
-            free: poolSlot.free(),
-            steps: poolSlot.steps(),
-            sequence: poolSlot.sequence(),
-            laneStart: poolSlot.laneStart(),
+            status: Status(state.status()),
+            free: state.free(),
+            steps: state.steps(),
+            sequence: state.sequence(),
+            laneStart: state.laneStart(),
             seedBlock: desk.seedBlock,
             unbonding: desk.unbonding,
             settleAt: closed ? uint256(desk.since) + desk.unbonding : 0
@@ -63,17 +63,17 @@ contract Pools is Budgets, Files {
 
     /// @inheritdoc IPools
     function submissionOf(uint256 pool, uint256 sequence) external view returns (Submission memory) {
-        uint256 fileSlot = _files[FileId.checked(pool, sequence)];
-        bool pending = fileSlot.phase() == FileSlot.PENDING;
-        bool cumulative = fileSlot & FileSlot.CUMULATIVE != 0;
+        uint256 slot = _files[FileId.checked(pool, sequence)];
+        bool pending = slot.phase() == FileSlot.PENDING;
+        bool cumulative = slot & FileSlot.CUMULATIVE != 0;
         return Submission({
-            digest: bytes20(fileSlot.digest()),
-            phase: Phase(fileSlot.phase()),
-            code: fileSlot.code(),
-            units: cumulative ? 0 : fileSlot.amount(),
-            earned: cumulative ? fileSlot.amount() : 0,
-            submittedAt: pending ? fileSlot.submittedAt() : 0,
-            finalAt: pending ? 0 : fileSlot.finalAt()
+            digest: bytes20(slot.digest()),
+            phase: Phase(slot.phase()),
+            code: slot.code(),
+            units: cumulative ? 0 : slot.amount(),
+            earned: cumulative ? slot.amount() : 0,
+            submittedAt: pending ? slot.submittedAt() : 0,
+            finalAt: pending ? 0 : slot.finalAt()
         });
     }
 
@@ -84,11 +84,11 @@ contract Pools is Budgets, Files {
         returns (uint256 units, uint256 amount)
     {
         uint256 account = _accounts[_member(pool, node)].word;
-        uint256 fileSlot = _files[FileId.checked(pool, sequence)];
+        uint256 slot = _files[FileId.checked(pool, sequence)];
         uint256 barrier = account.barrier();
-        bool vested = block.timestamp >= fileSlot.finalAt() && (barrier == 0 || fileSlot.finalAt() <= barrier);
-        if (fileSlot & FileSlot.CUMULATIVE != 0 && vested && fileSlot.amount() > account.spent()) {
-            units = fileSlot.amount() - account.spent();
+        bool vested = block.timestamp >= slot.finalAt() && (barrier == 0 || slot.finalAt() <= barrier);
+        if (slot & FileSlot.CUMULATIVE != 0 && vested && slot.amount() > account.spent()) {
+            units = slot.amount() - account.spent();
         }
         amount = units * _pools[pool].word.rate();
     }

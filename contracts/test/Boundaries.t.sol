@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, PoolTerms} from "../src/libraries/Types.sol";
+import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
 /// @notice What is allowed up to its last value, and bodies that need every seat there is.
@@ -97,7 +98,10 @@ contract BoundariesTest is Planting {
         _blocks(40);
         court.settle(first, 0, 0, _refs(0));
         assertEq(_code(s), Codes.LATE);
-        pools.finalize(first, s, _ref(s));
+        FileRef memory ref = _ref(s);
+        vm.expectEmit(address(pools));
+        emit IPools.NodeLeft(second, node, false);
+        pools.finalize(first, s, ref);
         assertEq(stakes.stakeOf(node), STAKE - 1e9);
         assertEq(pools.accountOf(second, node).limit, 0);
         assertEq(stakes.nodeOf(node).releaseAt, clock + pools.poolOf(second).unbonding);

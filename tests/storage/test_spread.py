@@ -11,7 +11,7 @@ from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage import spread
 from storage.download import HttpObjects
 from storage.keys import MissingObjectError
-from storage.spread import Pace, Source, Spread
+from storage.spread import Source, SourcePace, SpreadSources
 from storage.weights.fetch import fetch
 from tests.storage.mirror import drip, endless, mirror, redirect_to, send
 from tests.storage.weights.folders import PUBLISHER, contents
@@ -32,7 +32,7 @@ def failing(error: MusterError) -> Source:
 
 
 def test_the_faster_one_is_expected_earlier_and_load_counts() -> None:
-    fast, slow, new = Pace(), Pace(), Pace()
+    fast, slow, new = SourcePace(), SourcePace(), SourcePace()
     fast.succeeded(10 * MB, 1.0)
     slow.succeeded(MB, 1.0)
     assert new.expected(MB) == 0.0, "who is not known is tried"
@@ -59,7 +59,7 @@ def test_a_broken_source_is_hardly_asked_again() -> None:
         return ask
 
     sources = {"bad": failing(IntegrityError("poison")), "one": good, "two": good}
-    objects = Spread({name: counted(name, source) for name, source in sources.items()})
+    objects = SpreadSources({name: counted(name, source) for name, source in sources.items()})
     for number in range(60):
         assert objects(f"key {number}", MB) == f"key {number}".encode()
     assert asked["bad"] <= 2
@@ -74,7 +74,7 @@ def test_a_stuck_source_is_hedged(monkeypatch: pytest.MonkeyPatch) -> None:
         stuck.wait()
         raise UnreachableError("too late")
 
-    objects = Spread({"a": never, "b": good})
+    objects = SpreadSources({"a": never, "b": good})
     try:
         assert [objects(f"key {number}", 10) for number in range(5)] == [b"key %d" % number for number in range(5)]
         assert objects.paces["a"].busy == 1, "it is not asked again meanwhile"
@@ -85,20 +85,20 @@ def test_a_stuck_source_is_hedged(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_answers_is_said_rather_than_what_does_not() -> None:
     missing, gone = MissingObjectError("none"), UnreachableError("down")
     with pytest.raises(MissingObjectError):
-        Spread({"a": failing(gone), "b": failing(missing)})("key", 1)
+        SpreadSources({"a": failing(gone), "b": failing(missing)})("key", 1)
     with pytest.raises(UnreachableError):
-        Spread({"a": failing(gone), "b": failing(gone)})("key", 1)
+        SpreadSources({"a": failing(gone), "b": failing(gone)})("key", 1)
 
     def bug(key: str, limit: int) -> bytes:
         raise RuntimeError("bug")
 
     with pytest.raises(MusterError, match="source b failed"):
-        Spread({"a": failing(gone), "b": bug})("key", 1)
-    assert Spread({"a": failing(missing), "b": bug, "c": good})("key", 1) == b"key"
+        SpreadSources({"a": failing(gone), "b": bug})("key", 1)
+    assert SpreadSources({"a": failing(missing), "b": bug, "c": good})("key", 1) == b"key"
 
 
 def test_a_source_that_lacks_a_shard_is_not_blamed() -> None:
-    objects = Spread({"a": failing(MissingObjectError("not yet")), "b": good})
+    objects = SpreadSources({"a": failing(MissingObjectError("not yet")), "b": good})
     objects("key", 1)
     assert objects.paces["a"].failures == 0
 
@@ -127,7 +127,7 @@ def test_a_step_comes_although_most_sources_are_hostile(tmp_path: Path) -> None:
         mirror(honest) as five,
     ):
         objects = HttpObjects([one, two, three, four, five], timeout=2.0)
-        fetching = Spread(objects.each())
+        fetching = SpreadSources(objects.each())
         for step in (0, 1):
             folder = fetch(origin.manifests[step].digest, fetching, tmp_path / "cache", PUBLISHER, step)
             assert contents(folder) == contents(origin.folders[step])

@@ -59,4 +59,9 @@ library FileSlot {
     function withPhase(uint256 word, uint256 value) internal pure returns (uint256) {
         return (word & ~(uint256(0xf) << 248)) | (value << 248);
     }
+
+    /// @notice The same file when it is final, without flags.
+    function ended(uint256 word, uint256 amount_, uint256 time_, uint256 code_) internal pure returns (uint256) {
+        return pack(digest(word), amount_, time_, code_, FINAL);
+    }
 }

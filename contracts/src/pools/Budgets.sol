@@ -56,11 +56,11 @@ abstract contract Budgets is PoolBase {
 
     /// @inheritdoc IPools
     function fund(uint256 pool, uint256 amount) external nonReentrant {
-        uint256 poolSlot = _pools[pool].word;
-        if (poolSlot.status() == uint256(Status.None)) revert NoSuchPool();
-        uint256 free = poolSlot.free() + amount;
+        uint256 state = _pools[pool].word;
+        if (state.status() == uint256(Status.None)) revert NoSuchPool();
+        uint256 free = state.free() + amount;
         if (free > PoolSlot.MAX_FREE) revert AmountTooLarge();
-        _pools[pool].word = poolSlot.withFree(free);
+        _pools[pool].word = state.withFree(free);
         emit PoolFunded(pool, msg.sender, amount);
         token.safeTransferFrom(msg.sender, address(this), amount);
     }
@@ -71,16 +71,16 @@ abstract contract Budgets is PoolBase {
         onlyOwner(pool)
     {
         _onlyRunning(pool);
-        uint256 poolSlot = _pools[pool].word;
-        uint256 steps = poolSlot.steps();
+        uint256 state = _pools[pool].word;
+        uint256 steps = state.steps();
         if (step != steps) revert StepMismatch(steps, step);
         if (steps == PoolSlot.MAX_STEPS) revert AmountTooLarge();
-        _pools[pool].word = poolSlot.withSteps(steps + 1);
+        _pools[pool].word = state.withSteps(steps + 1);
         uint256 seedBlock = block.number + 1;
         _desks[pool].seedBlock = uint32(seedBlock);
         _steps[pool][step] = Step(canaryRoot, uint40(block.timestamp));
         emit StepPublished(pool, step, manifestHash, canaryRoot, seedBlock);
-        if (poolSlot.status() != uint256(Status.Paused)) _review(pool);
+        if (state.status() != uint256(Status.Paused)) _review(pool);
     }
 
     /// @inheritdoc IPools
@@ -112,13 +112,13 @@ abstract contract Budgets is PoolBase {
 
     /// @inheritdoc IPools
     function settlePool(uint256 pool) external onlyOwner(pool) nonReentrant returns (uint256 amount) {
-        uint256 poolSlot = _pools[pool].word;
-        uint256 status = poolSlot.status();
+        uint256 state = _pools[pool].word;
+        uint256 status = state.status();
         if (status != uint256(Status.Closing) && status != uint256(Status.Settled)) revert WrongStatus(Status(status));
         uint256 settleAt = uint256(_desks[pool].since) + _desks[pool].unbonding;
         if (block.timestamp < settleAt) revert NotYet(settleAt);
-        amount = poolSlot.free();
-        _pools[pool].word = poolSlot.withFree(0).withStatus(uint256(Status.Settled));
+        amount = state.free();
+        _pools[pool].word = state.withFree(0).withStatus(uint256(Status.Settled));
         if (status == uint256(Status.Closing)) emit StatusSet(pool, Status.Settled);
         emit LeftoverTaken(pool, msg.sender, amount);
         token.safeTransfer(msg.sender, amount);
@@ -137,9 +137,9 @@ abstract contract Budgets is PoolBase {
     }
 
     function _setStatus(uint256 pool, Status to) private {
-        uint256 poolSlot = _pools[pool].word;
-        if (poolSlot.status() == uint256(to)) return;
-        _pools[pool].word = poolSlot.withStatus(uint256(to));
+        uint256 state = _pools[pool].word;
+        if (state.status() == uint256(to)) return;
+        _pools[pool].word = state.withStatus(uint256(to));
         _desks[pool].since = uint32(block.timestamp);
         emit StatusSet(pool, to);
     }

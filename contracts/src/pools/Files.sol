@@ -32,11 +32,11 @@ abstract contract Files is Lanes {
         uint256 pool = PackedWork.pool(work.packed);
         Word storage poolWord = _pools[pool];
         Word storage accountWord = _accounts[_member(pool, msg.sender)];
-        uint256 poolSlot = poolWord.word;
+        uint256 state = poolWord.word;
         uint256 account = accountWord.word;
-        _onlyOpen(poolSlot);
-        (poolSlot, account, sequence) = _place(poolSlot, account, account.limit(), poolSlot.maxLag(), pool, work, FRESH);
-        poolWord.word = poolSlot;
+        _onlyOpen(state);
+        (state, account, sequence) = _place(state, account, account.limit(), state.maxLag(), pool, work, FRESH);
+        poolWord.word = state;
         accountWord.word = account;
     }
 
@@ -44,31 +44,31 @@ abstract contract Files is Lanes {
     function submitMany(Work[] calldata works) external returns (uint256 firstSequence, uint256 lastSequence) {
         if (works.length == 0 || works.length > 16) revert BadCount();
         uint256 pool = PackedWork.pool(works[0].packed);
-        uint256 poolSlot = _pools[pool].word;
+        uint256 state = _pools[pool].word;
         uint256 account = _accounts[_member(pool, msg.sender)].word;
-        _onlyOpen(poolSlot);
+        _onlyOpen(state);
         for (uint256 i = 0; i < works.length; ++i) {
-            (poolSlot, account, lastSequence) =
-                _place(poolSlot, account, account.limit(), poolSlot.maxLag(), pool, works[i], FRESH);
+            (state, account, lastSequence) =
+                _place(state, account, account.limit(), state.maxLag(), pool, works[i], FRESH);
             if (i == 0) firstSequence = lastSequence;
         }
-        _pools[pool].word = poolSlot;
+        _pools[pool].word = state;
         _accounts[_member(pool, msg.sender)].word = account;
     }
 
     /// @inheritdoc IPools
     function submitWithReceipt(Work calldata work, Receipt calldata receipt) external returns (uint256 sequence) {
         uint256 pool = PackedWork.pool(work.packed);
-        uint256 poolSlot = _pools[pool].word;
+        uint256 state = _pools[pool].word;
         uint256 account = _accounts[_member(pool, msg.sender)].word;
         court.checkReceipt(pool, msg.sender, work.fileHash, receipt);
-        (uint256 limit, uint256 last) = _lockedLimit(pool, poolSlot, account);
+        (uint256 limit, uint256 last) = _lockedLimit(pool, state, account);
         uint256 first = block.timestamp - _desks[pool].receiptWindow;
-        last = _lastInTime(pool, poolSlot, PackedWork.step(work.packed), last);
+        last = _lastInTime(pool, state, PackedWork.step(work.packed), last);
         if (receipt.time < first || receipt.time > last) revert ReceiptOutOfTime(first, last);
-        (poolSlot, account, sequence) =
-            _place(poolSlot, account, limit, PoolSlot.MAX_STEPS, pool, work, FRESH | FileSlot.ATTESTED);
-        _pools[pool].word = poolSlot;
+        (state, account, sequence) =
+            _place(state, account, limit, PoolSlot.MAX_STEPS, pool, work, FRESH | FileSlot.ATTESTED);
+        _pools[pool].word = state;
         _accounts[_member(pool, msg.sender)].word = account;
         emit ReceiptPresented(FileId.pack(pool, sequence));
     }
@@ -84,31 +84,31 @@ abstract contract Files is Lanes {
         uint256 window,
         FileRef[] calldata files
     ) external onlyCourt {
-        uint256 poolSlot = _pools[pool].word;
-        uint256 before = poolSlot;
+        uint256 state = _pools[pool].word;
+        uint256 before = state;
         uint256 sequence = lane << 4;
         if (files.length == 0 || files.length > 16) revert BadCount();
         uint256 next = sequence + files.length;
-        if (files.length < 16 && poolSlot.sequence() != next && _files[FileId.checked(pool, next)] != 0) {
+        if (files.length < 16 && state.sequence() != next && _files[FileId.checked(pool, next)] != 0) {
             revert BadCount();
         }
         for (uint256 i = 0; i < files.length; ++i) {
             uint256 code = Codes.get(codes, i);
             if (code == Codes.NONE && round == 0) code = Codes.LATE;
             if (code == Codes.NONE || code == Codes.UNDECIDED) continue;
-            poolSlot = _settle(poolSlot, pool, sequence + i, files[i], code, window);
+            state = _settle(state, pool, sequence + i, files[i], code, window);
         }
-        if (poolSlot != before) _pools[pool].word = poolSlot;
+        if (state != before) _pools[pool].word = state;
     }
 
     // ---- Disputed
 
     /// @inheritdoc IPools
     function hold(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench returns (uint256 code) {
-        uint256 fileSlot = _inPhase(pool, sequence, file, FileSlot.SETTLED);
-        if (block.timestamp >= fileSlot.finalAt()) revert WindowOver(fileSlot.finalAt());
-        code = fileSlot.code();
-        _files[FileId.checked(pool, sequence)] = fileSlot.withPhase(FileSlot.DISPUTED);
+        uint256 slot = _inPhase(pool, sequence, file, FileSlot.SETTLED);
+        if (block.timestamp >= slot.finalAt()) revert WindowOver(slot.finalAt());
+        code = slot.code();
+        _files[FileId.checked(pool, sequence)] = slot.withPhase(FileSlot.DISPUTED);
         emit FileDisputed(pool, file.node, sequence);
         if (!Codes.isPaid(code)) return code; // its stake is frozen already
         uint256 account = _accounts[_member(pool, file.node)].word;
@@ -118,9 +118,9 @@ abstract contract Files is Lanes {
 
     /// @inheritdoc IPools
     function freezeHeld(uint256 pool, uint256 sequence, FileData calldata file) external onlyBench {
-        uint256 fileSlot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
-        if (fileSlot & FileSlot.FROZEN != 0) return;
-        _files[FileId.checked(pool, sequence)] = fileSlot | FileSlot.FROZEN;
+        uint256 slot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
+        if (slot & FileSlot.FROZEN != 0) return;
+        _files[FileId.checked(pool, sequence)] = slot | FileSlot.FROZEN;
         _accounts[_member(pool, file.node)].word = _accounts[_member(pool, file.node)].word.frozenMore(block.timestamp);
         emit NodeFrozen(pool, file.node, block.timestamp);
     }
@@ -131,19 +131,20 @@ abstract contract Files is Lanes {
         onlyBench
         returns (uint256 slashed, uint256 rewardPaid)
     {
-        uint256 fileSlot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
-        bool frozen = fileSlot & FileSlot.FROZEN != 0;
+        uint256 slot = _inPhase(pool, sequence, file, FileSlot.DISPUTED);
+        bool frozen = slot & FileSlot.FROZEN != 0;
         if (Codes.isPaid(code)) {
-            _restore(pool, sequence, file, fileSlot, code);
+            _restore(pool, sequence, file, slot, code);
             if (frozen) _thaw(pool, file.node);
             stakes.release(file.node);
             return (0, 0);
         }
-        _finish(pool, sequence, fileSlot, fileSlot.amount(), fileSlot.finalAt(), code, fileSlot & FileSlot.CUMULATIVE);
-        emit FileResolved(pool, file.node, sequence, code, fileSlot.finalAt());
-        uint256 settledAt = fileSlot.finalAt() - _desks[pool].challengeWindow;
+        _files[FileId.checked(pool, sequence)] =
+            slot.ended(slot.amount(), slot.finalAt(), code) | (slot & FileSlot.CUMULATIVE);
+        emit FileResolved(pool, file.node, sequence, code, slot.finalAt());
+        uint256 settledAt = slot.finalAt() - _desks[pool].challengeWindow;
         // a node that was frozen when the committee rejected it was so since then; an overturned payment slashes now
-        uint256 barredAt = Codes.isPaid(fileSlot.code()) ? block.timestamp : settledAt;
+        uint256 barredAt = Codes.isPaid(slot.code()) ? block.timestamp : settledAt;
         return _charge(
             pool,
             sequence,
@@ -156,23 +157,21 @@ abstract contract Files is Lanes {
 
     /// @inheritdoc IPools
     function finalize(uint256 pool, uint256 sequence, FileRef calldata file) external {
-        uint256 fileSlot = _checked(pool, sequence, file.inner, file.node);
-        uint256 code = fileSlot.code();
-        if (fileSlot.phase() != FileSlot.SETTLED || Codes.kind(code) == Codes.KIND_ACCEPT) {
-            revert WrongPhase(sequence, Phase(fileSlot.phase()));
+        uint256 slot = _checked(pool, sequence, file.inner, file.node);
+        uint256 code = slot.code();
+        if (slot.phase() != FileSlot.SETTLED || Codes.kind(code) == Codes.KIND_ACCEPT) {
+            revert WrongPhase(sequence, Phase(slot.phase()));
         }
-        uint256 time = fileSlot.finalAt();
+        uint256 time = slot.finalAt();
         if (block.timestamp < time) revert NotYet(time);
-        _files[FileId.checked(pool, sequence)] = fileSlot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
+        _files[FileId.checked(pool, sequence)] = slot.withPhase(FileSlot.FINAL) & ~FileSlot.FROZEN;
         if (Codes.isPaid(code)) {
             _refundFees(pool, code);
             emit FileFinalized(FileId.pack(pool, sequence), code, 0);
         } else {
             if (code != Codes.LATE) time -= _desks[pool].challengeWindow;
-            bool frozen = fileSlot & FileSlot.FROZEN != 0;
-            _charge(
-                pool, sequence, file.node, Charging.Unpaid(code, fileSlot.amount(), time, time, frozen, 0, msg.sender)
-            );
+            bool frozen = slot & FileSlot.FROZEN != 0;
+            _charge(pool, sequence, file.node, Charging.Unpaid(code, slot.amount(), time, time, frozen, 0, msg.sender));
         }
     }
 
@@ -183,14 +182,14 @@ abstract contract Files is Lanes {
         returns (uint256 amount)
     {
         uint256 account = _accounts[_member(pool, node)].word;
-        uint256 fileSlot = _checked(pool, sequence, inner, node);
-        if (fileSlot & FileSlot.CUMULATIVE == 0) revert NothingToClaim();
-        if (block.timestamp < fileSlot.finalAt()) revert NotYet(fileSlot.finalAt());
+        uint256 slot = _checked(pool, sequence, inner, node);
+        if (slot & FileSlot.CUMULATIVE == 0) revert NothingToClaim();
+        if (block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
         uint256 barrier = account.barrier();
-        if (barrier != 0 && fileSlot.finalAt() > barrier) revert IsFrozen(barrier);
-        if (fileSlot.amount() <= account.spent()) revert NothingToClaim();
-        uint256 units = fileSlot.amount() - account.spent();
-        _accounts[_member(pool, node)].word = account.withSpent(fileSlot.amount());
+        if (barrier != 0 && slot.finalAt() > barrier) revert IsFrozen(barrier);
+        if (slot.amount() <= account.spent()) revert NothingToClaim();
+        uint256 units = slot.amount() - account.spent();
+        _accounts[_member(pool, node)].word = account.withSpent(slot.amount());
         amount = units * _pools[pool].word.rate();
         address operator = stakes.operatorOf(node);
         emit Claimed(pool, node, units, amount);
@@ -199,21 +198,20 @@ abstract contract Files is Lanes {
 
     /// @inheritdoc IPools
     function forfeit(uint256 pool, uint256 sequence, FileData calldata file) external nonReentrant {
-        uint256 fileSlot = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        uint256 slot = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
         uint256 account = _accounts[_member(pool, file.node)].word;
-        bool lost = account.slashed() && fileSlot.finalAt() > account.barrier();
-        if (!lost || fileSlot & FileSlot.CUMULATIVE == 0 || fileSlot.phase() == FileSlot.DISPUTED) {
-            revert WrongPhase(sequence, Phase(fileSlot.phase()));
+        bool lost = account.slashed() && slot.finalAt() > account.barrier();
+        if (!lost || slot & FileSlot.CUMULATIVE == 0 || slot.phase() == FileSlot.DISPUTED) {
+            revert WrongPhase(sequence, Phase(slot.phase()));
         }
         // until then the seats that accepted it are liable: it can be disputed, or opened as a canary
-        if (fileSlot.phase() == FileSlot.SETTLED && block.timestamp < fileSlot.finalAt()) {
-            revert NotYet(fileSlot.finalAt());
-        }
-        _finish(pool, sequence, fileSlot, file.units, fileSlot.finalAt(), fileSlot.code(), 0);
+        bool settled = slot.phase() == FileSlot.SETTLED;
+        if (settled && block.timestamp < slot.finalAt()) revert NotYet(slot.finalAt());
+        _files[FileId.checked(pool, sequence)] = slot.ended(file.units, slot.finalAt(), slot.code());
         uint256 amount;
-        if (Codes.isPaid(fileSlot.code())) {
+        if (Codes.isPaid(slot.code())) {
             amount = file.units * _pools[pool].word.rate();
-            if (fileSlot.phase() == FileSlot.SETTLED) _refundFees(pool, fileSlot.code());
+            if (settled) _refundFees(pool, slot.code());
         } else {
             // its pay went back to the pool when it was overturned
             account = account.withSpent(account.spent() - file.units);
@@ -226,18 +224,14 @@ abstract contract Files is Lanes {
     // ---- Outcomes
 
     /// @dev A pending file gets its committee's outcome.
-    function _settle(
-        uint256 poolSlot,
-        uint256 pool,
-        uint256 sequence,
-        FileRef calldata file,
-        uint256 code,
-        uint256 window
-    ) private returns (uint256) {
+    function _settle(uint256 state, uint256 pool, uint256 sequence, FileRef calldata file, uint256 code, uint256 window)
+        private
+        returns (uint256)
+    {
         address node = file.node;
-        uint256 fileSlot = _checked(pool, sequence, file.inner, node);
-        if (fileSlot.phase() != FileSlot.PENDING) revert WrongPhase(sequence, Phase(fileSlot.phase()));
-        uint256 units = fileSlot.amount();
+        uint256 slot = _checked(pool, sequence, file.inner, node);
+        if (slot.phase() != FileSlot.PENDING) revert WrongPhase(sequence, Phase(slot.phase()));
+        uint256 units = slot.amount();
         uint256 account = _accounts[_member(pool, node)].word;
         account = account.withPending(account.pending() - units);
         uint256 time = block.timestamp + window;
@@ -258,22 +252,22 @@ abstract contract Files is Lanes {
             flags = FileSlot.FROZEN;
         }
         if (code == Codes.VOID || code == Codes.LATE) {
-            poolSlot = _credit(poolSlot, Charging.refund(code, units, poolSlot));
+            state = _credit(state, Charging.refund(code, units, state));
         }
         _accounts[_member(pool, node)].word = account;
-        _files[FileId.checked(pool, sequence)] = FileSlot.pack(fileSlot.digest(), amount, time, code, phase) | flags;
+        _files[FileId.checked(pool, sequence)] = FileSlot.pack(slot.digest(), amount, time, code, phase) | flags;
         emit FileSettled(FileId.pack(pool, sequence), code, time);
         // what it will cost cannot leave before it is collected
         if (!Codes.isPaid(code) && code != Codes.VOID) stakes.freeze(node);
-        return poolSlot;
+        return state;
     }
 
     /// @dev A held file is paid after all: at its own time, or at that of work settled now; vesting never goes back.
-    function _restore(uint256 pool, uint256 sequence, FileData calldata file, uint256 fileSlot, uint256 code) private {
+    function _restore(uint256 pool, uint256 sequence, FileData calldata file, uint256 slot, uint256 code) private {
         uint256 account = _accounts[_member(pool, file.node)].word.unsettledLess();
-        uint256 amount = fileSlot.amount();
-        uint256 time = fileSlot.finalAt();
-        if (Codes.isPaid(fileSlot.code())) {
+        uint256 amount = slot.amount();
+        uint256 time = slot.finalAt();
+        if (Codes.isPaid(slot.code())) {
             account = account.withSpent(account.spent() - file.units);
         } else {
             amount = account.earned() + file.units;
@@ -281,7 +275,7 @@ abstract contract Files is Lanes {
             time = block.timestamp + _desks[pool].challengeWindow;
         }
         _accounts[_member(pool, file.node)].word = account;
-        _finish(pool, sequence, fileSlot, amount, time, code, FileSlot.CUMULATIVE);
+        _files[FileId.checked(pool, sequence)] = slot.ended(amount, time, code) | FileSlot.CUMULATIVE;
         emit FileResolved(pool, file.node, sequence, code, time);
         _refundFees(pool, code);
     }
@@ -291,10 +285,10 @@ abstract contract Files is Lanes {
         private
         returns (uint256 taken, uint256 rewardPaid)
     {
-        uint256 poolSlot = _pools[pool].word;
+        uint256 state = _pools[pool].word;
         uint256 account = _accounts[_member(pool, node)].word.unsettledLess();
-        IStakes.Slash memory order = _order(pool, poolSlot, unpaid);
-        order.kept = account.unsettled() * poolSlot.fees();
+        IStakes.Slash memory order = _order(pool, state, unpaid);
+        order.kept = account.unsettled() * state.fees();
         bool member = account.limit() != 0;
         if (!member) order.minStake = 0; // whether it stays in another pool is that one's matter
         // the slash before the freeze ends, which would forget since when unvested pay is barred
@@ -304,7 +298,7 @@ abstract contract Files is Lanes {
         if (!rejected && unpaid.frozen && account.frozen() == 0) emit NodeReleased(pool, node);
         _accounts[_member(pool, node)].word = account;
         // what was late was refunded at once
-        uint256 back = unpaid.code == Codes.LATE ? 0 : Charging.refund(unpaid.code, unpaid.units, poolSlot);
+        uint256 back = unpaid.code == Codes.LATE ? 0 : Charging.refund(unpaid.code, unpaid.units, state);
         if (order.bps + order.amount != 0) {
             uint256 left;
             uint256 feesPaid;
@@ -320,14 +314,14 @@ abstract contract Files is Lanes {
         emit FileFinalized(FileId.pack(pool, sequence), unpaid.code, taken);
     }
 
-    function _order(uint256 pool, uint256 poolSlot, Charging.Unpaid memory unpaid)
+    function _order(uint256 pool, uint256 state, Charging.Unpaid memory unpaid)
         private
         view
         returns (IStakes.Slash memory order)
     {
         (uint256 bps, uint256 rewardBps, uint256 malformed) = params.slashing(unpaid.settledAt);
         Desk storage desk = _desks[pool];
-        order = Charging.order(unpaid, poolSlot, bps, rewardBps, malformed, desk.minStake);
+        order = Charging.order(unpaid, state, bps, rewardBps, malformed, desk.minStake);
         order.lockedUntil = block.timestamp + desk.unbonding;
     }
 
@@ -337,23 +331,10 @@ abstract contract Files is Lanes {
     function _inPhase(uint256 pool, uint256 sequence, FileData calldata file, uint256 phase)
         private
         view
-        returns (uint256 fileSlot)
+        returns (uint256 slot)
     {
-        fileSlot = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
-        if (fileSlot.phase() != phase) revert WrongPhase(sequence, Phase(fileSlot.phase()));
-    }
-
-    function _finish(
-        uint256 pool,
-        uint256 sequence,
-        uint256 fileSlot,
-        uint256 amount,
-        uint256 time,
-        uint256 code,
-        uint256 flags
-    ) private {
-        _files[FileId.checked(pool, sequence)] =
-            FileSlot.pack(fileSlot.digest(), amount, time, code, FileSlot.FINAL) | flags;
+        slot = _checked(pool, sequence, innerHash(pool, sequence, file), file.node);
+        if (slot.phase() != phase) revert WrongPhase(sequence, Phase(slot.phase()));
     }
 
     /// @dev What nobody is paid of the fees of a file that is.

@@ -27,12 +27,12 @@ abstract contract Lanes is Nodes {
     /// @inheritdoc IPools
     function laneOf(uint256 pool, uint256 lane) public view returns (uint256 start, uint256 end, uint256 files) {
         uint256 id = FileId.checked(pool, lane << 4);
-        uint256 poolSlot = _pools[pool].word;
-        files = _filled(poolSlot, id);
+        uint256 state = _pools[pool].word;
+        files = _filled(state, id);
         uint256 first = _files[id];
         if (first.phase() != FileSlot.PENDING) return (0, 0, files);
         start = first.submittedAt();
-        end = start + poolSlot.laneBlocks();
+        end = start + state.laneBlocks();
         if (files < 16) return (start, end, files);
         uint256 last = _files[id | 15].submittedAt();
         if (last < end) end = last;
@@ -52,25 +52,25 @@ abstract contract Lanes is Nodes {
         }
     }
 
-    function _onlyOpen(uint256 poolSlot) internal pure {
-        if (poolSlot.status() != uint256(Status.Open)) revert WrongStatus(Status(poolSlot.status()));
+    function _onlyOpen(uint256 state) internal pure {
+        if (state.status() != uint256(Status.Open)) revert WrongStatus(Status(state.status()));
     }
 
     /// @dev The last time, at most `last`, at which nothing but the node itself spoke against work for `step`.
-    function _lastInTime(uint256 pool, uint256 poolSlot, uint256 step, uint256 last) internal view returns (uint256) {
-        uint256 status = poolSlot.status();
+    function _lastInTime(uint256 pool, uint256 state, uint256 step, uint256 last) internal view returns (uint256) {
+        uint256 status = state.status();
         if (status == uint256(Status.Settled)) revert WrongStatus(Status.Settled);
         if (status != uint256(Status.Open) && _desks[pool].since < last) last = _desks[pool].since;
-        uint256 newer = step + poolSlot.maxLag() + 1;
-        if (newer >= poolSlot.steps()) return last;
+        uint256 newer = step + state.maxLag() + 1;
+        if (newer >= state.steps()) return last;
         uint256 published = _steps[pool][newer].publishedAt;
         return published < last ? published : last;
     }
 
     /// @dev How many places of the lane that begins at `id` are taken. They fill in order, and the pool's word counts
     /// those of the newest lane.
-    function _filled(uint256 poolSlot, uint256 id) private view returns (uint256 files) {
-        uint256 next = poolSlot.sequence();
+    function _filled(uint256 state, uint256 id) private view returns (uint256 files) {
+        uint256 next = state.sequence();
         if (next >> 4 == (id & type(uint32).max) >> 4) return next & 15;
         if (_files[id | 15] != 0) return 16;
         for (uint256 half = 8; half != 0; half >>= 1) {
@@ -81,7 +81,7 @@ abstract contract Lanes is Nodes {
     /// @dev One file: next place, limits, reservation, storage, event. Returns the words of pool and account to write.
     /// @param fresh Phase and flags of its slot.
     function _place(
-        uint256 poolSlot,
+        uint256 state,
         uint256 account,
         uint256 limit,
         uint256 maxLag,
@@ -91,22 +91,22 @@ abstract contract Lanes is Nodes {
     ) internal returns (uint256, uint256, uint256 sequence) {
         uint256 packed = work.packed;
         uint256 units = PackedWork.units(packed);
-        _mayWork(poolSlot, account, packed ^ (pool << 128), maxLag);
+        _mayWork(state, account, packed ^ (pool << 128), maxLag);
         unchecked {
             if (account.open() + units > limit) {
                 if (limit == 0) revert NotMember();
                 revert OverLimit(account.open() + units, limit);
             }
-            uint256 cost = Charging.reserved(units, poolSlot);
-            if (cost > poolSlot.free()) revert EscrowExhausted(cost, poolSlot.free());
-            poolSlot -= cost;
+            uint256 cost = Charging.reserved(units, state);
+            if (cost > state.free()) revert EscrowExhausted(cost, state.free());
+            state -= cost;
 
-            sequence = poolSlot.sequence();
-            uint256 start = poolSlot.laneStart();
-            if (block.number > start + poolSlot.laneBlocks()) sequence = (sequence + 15) & ~uint256(15);
+            sequence = state.sequence();
+            uint256 start = state.laneStart();
+            if (block.number > start + state.laneBlocks()) sequence = (sequence + 15) & ~uint256(15);
             if (sequence & 15 == 0) start = block.number;
             if (sequence >= PoolSlot.MAX_SEQUENCE) revert AmountTooLarge();
-            poolSlot = poolSlot.withLane(sequence + 1, start);
+            state = state.withLane(sequence + 1, start);
         }
         bytes32 root = work.root;
         bytes32 fileHash = work.fileHash;
@@ -114,12 +114,12 @@ abstract contract Lanes is Nodes {
         uint256 digest = _digest(_inner(root, fileHash, placed), msg.sender);
         _files[PackedWork.id(placed)] = FileSlot.pack(digest, units, block.number, 0, 0) | fresh;
         emit WorkSubmitted(msg.sender, placed, root, fileHash);
-        return (poolSlot, account.submitted(units), sequence);
+        return (state, account.submitted(units), sequence);
     }
 
     /// @dev What a node says of its file, against its account and its pool's steps. `packed` is without the pool: what is
     /// left above the step, of another pool or a sequence of the node's own, makes it a step that nobody published.
-    function _mayWork(uint256 poolSlot, uint256 account, uint256 packed, uint256 maxLag) private pure {
+    function _mayWork(uint256 state, uint256 account, uint256 packed, uint256 maxLag) private pure {
         unchecked {
             uint256 counter = PackedWork.counter(packed);
             if (account.counter() != counter) revert CounterMismatch(counter, account.counter());
@@ -129,11 +129,11 @@ abstract contract Lanes is Nodes {
             }
             uint256 step = packed >> 64;
             // of a step that is not published yet it wraps
-            uint256 lag = poolSlot.steps() - 1 - step;
-            if (lag > maxLag) revert StepOutOfRange(step, account.joinedStep(), poolSlot.steps());
-            if (step < account.joinedStep()) revert StepOutOfRange(step, account.joinedStep(), poolSlot.steps());
-            if (PackedWork.units(packed) - 1 >= poolSlot.maxUnits()) {
-                revert BadUnits(PackedWork.units(packed), poolSlot.maxUnits()); // 0 wraps
+            uint256 lag = state.steps() - 1 - step;
+            if (lag > maxLag) revert StepOutOfRange(step, account.joinedStep(), state.steps());
+            if (step < account.joinedStep()) revert StepOutOfRange(step, account.joinedStep(), state.steps());
+            if (PackedWork.units(packed) - 1 >= state.maxUnits()) {
+                revert BadUnits(PackedWork.units(packed), state.maxUnits()); // 0 wraps
             }
             if (PackedWork.rows(packed) == 0) revert BadRows();
             if (counter == AccountSlot.MAX_COUNTER) revert AmountTooLarge();

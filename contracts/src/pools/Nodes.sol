@@ -87,7 +87,7 @@ abstract contract Nodes is PoolBase {
 
     /// @dev Of a node that may be no member any more: its limit, out of the stake that is still locked here, and the last
     /// time at which it was one.
-    function _lockedLimit(uint256 pool, uint256 poolSlot, uint256 account)
+    function _lockedLimit(uint256 pool, uint256 state, uint256 account)
         internal
         view
         returns (uint256 limit, uint256 last)
@@ -98,7 +98,7 @@ abstract contract Nodes is PoolBase {
         Desk storage desk = _desks[pool];
         bool locked = node.pool == 0 && node.lastPool == pool && node.stake >= desk.minStake;
         if (!locked || account.slashed()) revert NotMember();
-        return (_limit(pool, poolSlot, node.stake), node.releaseAt - desk.unbonding);
+        return (_limit(pool, state, node.stake), node.releaseAt - desk.unbonding);
     }
 
     /// @dev One frozen file less.
@@ -125,8 +125,8 @@ abstract contract Nodes is PoolBase {
     }
 
     /// @dev Units that may be under way or unclaimed at once: never none, as the least stake allows one.
-    function _limit(uint256 pool, uint256 poolSlot, uint256 stake) private view returns (uint256 limit) {
-        limit = stake * _desks[pool].leverage / poolSlot.rate();
+    function _limit(uint256 pool, uint256 state, uint256 stake) private view returns (uint256 limit) {
+        limit = stake * _desks[pool].leverage / state.rate();
         if (limit > AccountSlot.MAX_34) limit = AccountSlot.MAX_34;
     }
 

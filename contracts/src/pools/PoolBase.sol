@@ -137,9 +137,9 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     }
 
     /// @dev Refunds never exceed what was once deposited; a budget at its cap burns nothing, it only stays in escrow.
-    function _credit(uint256 poolSlot, uint256 amount) internal pure returns (uint256) {
-        uint256 free = poolSlot.free() + amount;
-        return poolSlot.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
+    function _credit(uint256 state, uint256 amount) internal pure returns (uint256) {
+        uint256 free = state.free() + amount;
+        return state.withFree(free < PoolSlot.MAX_FREE ? free : PoolSlot.MAX_FREE);
     }
 
     function _burn(uint256 amount) internal {
@@ -150,9 +150,9 @@ abstract contract PoolBase is IPools, ReentrancyGuardTransient {
     function _checked(uint256 pool, uint256 sequence, bytes32 inner, address node)
         internal
         view
-        returns (uint256 fileSlot)
+        returns (uint256 slot)
     {
-        fileSlot = _files[FileId.checked(pool, sequence)];
-        if (fileSlot.phase() == 0 || fileSlot.digest() != _digest(inner, node)) revert WrongFile(sequence);
+        slot = _files[FileId.checked(pool, sequence)];
+        if (slot.phase() == 0 || slot.digest() != _digest(inner, node)) revert WrongFile(sequence);
     }
 }
