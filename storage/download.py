@@ -24,6 +24,8 @@ def download(url: str, key: str, limit: int, client: httpx.Client, timeout: floa
     deadline = time.monotonic() + timeout
 
     def attempt() -> bytes:
+        if client.is_closed:  # a source that was asked besides others may be answering still
+            raise UnreachableError("nobody waits for this download any more", "ask again")
         data = _get(client, url, limit, deadline)
         check_content(key, data)
         return data
