@@ -1,4 +1,4 @@
-"""What the recipe is tried with: every setting changes the default training of the demo's model in one respect."""
+"""What the recipe is tried with: every setting changes the demo's training in one respect."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -65,4 +65,6 @@ _LOSSES: dict[str, dict[str, Any]] = {
 
 
 def _trained(steps: int, **changes: Any) -> PoolConfig:
-    return demo_config().model_copy(update={"train": TrainConfig.model_validate({"steps": steps, **changes})})
+    config = demo_config(steps)
+    train = TrainConfig.model_validate(config.train.model_dump() | changes)
+    return config.model_copy(update={"train": train})
