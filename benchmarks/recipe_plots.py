@@ -28,7 +28,7 @@ def compared(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[list[fl
     for run in runs:
         kind, _, value = run["setting"].partition(" ")
         out[kind][value or "with targets"].append(run["series"])
-        if run["setting"] == "asynchrony 2":
+        if run["setting"] == "asynchrony 4":
             out["filter"]["off"].append(run["series"])
     return {kind: dict(sorted(lines.items())) for kind, lines in out.items() if kind != "filter" or "on" in lines}
 
