@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IParams} from "../src/interfaces/IParams.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
 import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
@@ -121,5 +122,29 @@ contract BoundariesTest is Planting {
         _passWindow();
         pools.finalize(pool, s, _ref(s));
         assertEq(stakes.nodeOf(node).frozen, type(uint16).max);
+    }
+
+    /// What a rejected file costs is what was to be paid when it was settled, whoever makes it final, however late.
+    function test_lateFinalityHasThePenaltiesOfItsSettlement() public {
+        uint256 s = _submit();
+        _voteAll(0, Codes.REJECT_WEIGHTS);
+        uint256 settledAt = clock;
+        IParams.Values memory milder = defaultValues();
+        milder.slashBps = 5_000;
+        _govern(milder);
+        pools.finalize(pool, s, _ref(s));
+        assertEq(stakes.stakeOf(node), 0);
+        assertEq(pools.accountOf(pool, node).barrier, settledAt);
+    }
+
+    /// What two committees leave undecided is under way no more.
+    function test_voidFileIsUnderWayNoMore() public {
+        uint256 s = _submit();
+        assertEq(pools.accountOf(pool, node).unsettled, 1);
+        _vote(0, 0, _three(0, 0, 0));
+        _vote(0, 1, _three(0, 0, 0));
+        assertEq(_code(s), Codes.VOID);
+        assertEq(pools.accountOf(pool, node).unsettled, 0);
+        assertEq(pools.accountOf(pool, node).pending, 0);
     }
 }
