@@ -11,7 +11,8 @@ from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.committees import ours
 from validator.judge_queue import LaneVerdict
 from validator.publishing import VerdictPublisher
-from validator.voting import Voting, VotingRound
+from validator.voting import Voting
+from validator.voting_round import VotingRound
 
 log = logging.getLogger("muster.validator")
 

@@ -1,5 +1,6 @@
 """Asking chain, service and process for `status`, so that each answers or is said to be down since when."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,13 +78,26 @@ def filled(endpoint: "Get[A]", value: str) -> "Get[A]":
 
 def look_at_process(home: Path | None, role: str) -> Look:
     """The process of a role on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`, finished files
-    that wait to be handed in."""
+    that wait to be handed in; `unserved`, why pools cannot be judged, by their numbers."""
     if home is None:
         return Look(StatusPart("process", "it is not known where its home is: muster init"), None)
     log = home / "logs" / f"{role}.log"
-    facts = {"log": last_line(log), "unsubmitted": len(list(home.glob("*/journal/*.json")))}
+    unsubmitted = len(list(home.glob("*/journal/*.json")))
+    facts = {"log": last_line(log), "unsubmitted": unsubmitted, "unserved": _unserved(home)}
     if runs(home):
         return Look(StatusPart("process"), facts)
     seen = last_sign(home, log)
     why = "it does not run on this machine" if seen else "it was never started on this machine"
     return Look(StatusPart("process", why, seen), facts)
+
+
+def _unserved(home: Path) -> dict[str, str]:
+    """What a validator says of pools that it cannot judge; nothing if it says nothing, or nothing readable."""
+    from validator.config import UNSERVED
+
+    try:
+        found = json.loads((home / UNSERVED).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    entries = found.items() if isinstance(found, dict) else ()
+    return {printable(str(pool), 12): printable(str(why), 300) for pool, why in entries}

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -77,6 +77,13 @@ class PoolCollaborators:
     def close(self) -> None:
         self.orchestrator.close()
         self.pool_client.close()
+
+
+@dataclass(frozen=True)
+class UnopenedPool:
+    """A pool of which only the chain is known yet; `problem` says why."""
+
+    problem: Callable[[], str]
 
 
 class PoolOpener:

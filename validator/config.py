@@ -10,6 +10,10 @@ READY = "ready"
 """A file in `home` that appears once the process could judge: it has its engine and a pool's newest weights."""
 
 
+UNSERVED = "unserved.json"
+"""A file in `home` that says of every pool that our seats may be drawn for and that cannot be served: why."""
+
+
 class ValidatorConfig(ProcessConfig):
     """One process serves every seat of its `voters` (the chain says which) in all pools, and judges each submission
     once for all seats.

@@ -5,10 +5,12 @@ import threading
 
 from chain.state import State
 from protocol.api.work import HeartbeatRequest
+from protocol.encoding import canonical_json
 from protocol.errors import ConfigError, MusterError
+from protocol.files import write_atomic
 from runtime.heartbeats import heartbeat
 from validator.collaborators import PoolCollaborators, ValidatorCollaborators
-from validator.config import ValidatorConfig
+from validator.config import UNSERVED, ValidatorConfig
 from validator.judge_queue import TaskKey
 from validator.pool_duties import MakeVoting, PoolDuties
 from validator.served_pools import OpenPool, ServedPools, pools_to_serve
@@ -30,6 +32,8 @@ class Validator:
         self._config, self._collaborators, self._make_voting = config, collaborators, make_voting
         self._served = ServedPools(config.sources, open_pool, collaborators.tasks)
         self._pools: dict[int, PoolDuties] = {}
+        self._unopened: dict[int, PoolDuties] = {}
+        self._said: dict[str, str] | None = None
         self._generation = collaborators.chain.state.generation
         self._epoch_blocks = collaborators.chain.suite.seats.epoch_blocks()
         self._stopping = threading.Event()
@@ -72,23 +76,30 @@ class Validator:
         if self._generation != state.generation:
             self._generation = state.generation
             with_us.tasks.forget()
-            for duties in self._pools.values():
+            for duties in (*self._pools.values(), *self._unopened.values()):
                 duties.forget()
-        self._served.advance(state, pools_to_serve(state, with_us.voters, state.head // self._epoch_blocks))
+        wanted = pools_to_serve(state, with_us.voters, state.head // self._epoch_blocks)
+        self._served.advance(state, wanted)
         for number, pool in self._served.take():
             if number not in self._pools:
                 self._begin(number, pool)
+        waiting = sorted(wanted - self._pools.keys())
+        self._unopened = {number: self._unopened.get(number) or self._without(number) for number in waiting}
         self._advance(state, with_us.chain.client.now())
+        self._say_problems()
+
+    def _without(self, number: int) -> PoolDuties:
+        return PoolDuties(self._collaborators, number, self._served.unopened(number))
 
     def _begin(self, number: int, pool: PoolCollaborators) -> None:
         log.info("serving pool %d", number)
-        self._pools[number] = duties = PoolDuties(self._collaborators, pool, self._make_voting)
+        self._pools[number] = duties = PoolDuties(self._collaborators, number, pool, self._make_voting)
         duties.start(lambda: self._heartbeat(pool), self._config.heartbeat_seconds)
 
     def _advance(self, state: State, now: int) -> None:
         """One pool's trouble is its own; but then nobody knows what is still to be judged for it."""
         wanted: set[TaskKey] | None = set()
-        for number, duties in self._pools.items():
+        for number, duties in (*self._pools.items(), *self._unopened.items()):
             try:
                 found = duties.advance(state, now)
                 wanted = None if wanted is None else wanted | found
@@ -98,8 +109,20 @@ class Validator:
         if wanted is not None:
             self._collaborators.queue.retain(wanted)
 
+    def _problems(self) -> dict[int, str]:
+        """What our seats may be drawn for and is not judged: pool → why."""
+        troubles = {number: duties.trouble for number, duties in tuple(self._pools.items()) if duties.trouble}
+        return troubles | self._served.problems
+
+    def _say_problems(self) -> None:
+        """For `muster validator status`, which cannot ask a service that does not answer."""
+        problems = {str(number): why for number, why in sorted(self._problems().items())}
+        if problems != self._said:
+            self._said = problems
+            write_atomic(self._config.home / UNSERVED, canonical_json(problems))
+
     def _heartbeat(self, pool: PoolCollaborators) -> HeartbeatRequest:
-        queue, problems = self._collaborators.queue, sorted(self._served.problems)
+        queue, problems = self._collaborators.queue, sorted(self._problems())
         phase = f"judging {queue.current}" if queue.current else "watching"
         return heartbeat(
             "validator",

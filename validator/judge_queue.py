@@ -54,13 +54,16 @@ class LaneVerdict:
 
 @dataclass
 class _Request:
-    """`until`: when missing files become unavailable; `not_before`: when it is tried again; both monotonic seconds."""
+    """`until`: when missing files become unavailable; `not_before`: when it is tried again; both monotonic seconds.
+    `found` and `failures` (how often in vain) by the files' order; `problem`: what last kept it from its end."""
 
     task: JudgeTask
     ahead: bool
     until: float
     not_before: float = 0.0
     found: dict[int, Verdict] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
+    problem: str = ""
     future: Future[Any] = field(default_factory=Future)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -117,6 +120,13 @@ class JudgeQueue:
             if task.key not in self._requests:
                 self._add(task, ahead=True)
 
+    def so_far(self, key: TaskKey) -> tuple[dict[int, Verdict], str]:
+        """Of a task that has no end yet: the verdicts that were found, by the files' order, and what last kept it from
+        its end (empty if nothing did but time)."""
+        with self._changed:
+            request = self._requests.get(key)
+            return (dict(request.found), request.problem) if request else ({}, "")
+
     def retain(self, keys: Collection[TaskKey]) -> None:
         """Forget all other tasks: settled without us, or drawn anew. What is being judged ends after the file at
         hand."""
@@ -150,12 +160,17 @@ class JudgeQueue:
                 self._judge_files(request)
                 self._finish(request, None if request.ahead else self._lane_verdict(request.task, request.found))
                 continue
-            except (MissingFileError, CancelledError) as error:
+            except CancelledError as error:
+                log.debug("%s: %s", request.task.where, error)
+            except MissingFileError as error:
+                request.problem = str(error)
                 log.debug("%s: %s", request.task.where, error)
             except MusterError as error:
+                request.problem = str(error)
                 level = logging.DEBUG if request.ahead else logging.WARNING
                 log.log(level, "%s cannot be judged yet: %s", request.task.where, error)
-            except Exception:  # a fault of ours must not end the thread, nor cost a stranger's stake
+            except Exception as error:  # a fault of ours must not end the thread, nor cost a stranger's stake
+                request.problem = f"judging failed: {error!r}"
                 log.exception("%s: judging failed", request.task.where)
                 pause = 10 * _RETRY_SECONDS
             if request.ahead:
@@ -173,17 +188,23 @@ class JudgeQueue:
 
     @staticmethod
     def _judge_files(request: _Request) -> None:
-        """All files that are there, by steps so that each step's weights are loaded once. Raises MissingFileError at
-        the end if one was not."""
-        task, final = request.task, time.monotonic() >= request.until
+        """All files that are there, by steps so that each step's weights are loaded once, and those first that failed
+        least, so that one which fails never keeps the others from their turn. Raises MissingFileError at the end if
+        one was not there."""
+        task, final, failures = request.task, time.monotonic() >= request.until, request.failures
         missing: MissingFileError | None = None
-        for at in sorted(range(len(task.facts)), key=lambda at: (task.facts[at].work.id.step, task.facts[at].sequence)):
+
+        def order(at: int) -> tuple[int, int, int]:
+            return failures.get(at, 0), task.facts[at].work.id.step, task.facts[at].sequence
+
+        for at in sorted(range(len(task.facts)), key=order):
             if request.cancelled.is_set():
                 raise CancelledError
             facts = task.facts[at]
             if request.ahead and facts.audit_rate < AUDIT_EVERYTHING:
                 task.judge.prepare(facts)  # which rows to look at is not known yet, but with which model
             elif at not in request.found:
+                failures[at] = failures.get(at, 0) + 1
                 try:
                     request.found[at] = task.judge.verdict(facts, task.mirrors[at], final=final)
                 except MissingFileError as error:

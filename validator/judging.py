@@ -5,6 +5,7 @@ from pathlib import Path
 
 from engines.base import Engine
 from protocol.config import PoolConfig
+from protocol.errors import MusterError
 from protocol.rollouts.schema import Limits
 from protocol.seeds import Work
 from protocol.tasks.environment import Environment
@@ -54,6 +55,7 @@ class FileJudge:
         self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
         self._kept, self._judge_one = kept, judge_one
         self._environment: Environment | None = None
+        self._lacking: dict[bytes, str] = {}
         self.judged = 0
 
     def verdict(self, facts: SubmissionFacts, announced: Sequence[str] = (), *, final: bool = True) -> Verdict:
@@ -62,8 +64,7 @@ class FileJudge:
         kept = self._kept.find(facts, self._config.digest) if self._kept else None
         if kept is not None:
             return kept
-        limit = Limits.of(self._config.work).file_bytes
-        data = self._sources.fetch("rollouts", facts.commitment.sha256, limit, announced)
+        data = self._fetch(facts, announced)
         if data is None and not final:
             raise MissingFileError(f"no source has file {facts.sequence}", "it may appear later")
         verdict = self._judge_one(facts, data, self._config, self._load(facts.work), self._engine.engine)
@@ -73,6 +74,11 @@ class FileJudge:
             self._kept.keep(facts, verdict)
         return verdict
 
+    def lacks(self, sha256: bytes) -> str:
+        """Why the bytes of a file could not be had when they were last asked for; empty if they were had, or never
+        asked for."""
+        return self._lacking.get(sha256, "")
+
     def warm(self, work: Work) -> None:
         """Load the weights of a policy step, so that the first verdict need not wait for them."""
         self._load(work)
@@ -80,6 +86,19 @@ class FileJudge:
     def prepare(self, facts: SubmissionFacts) -> None:
         """Bring the weights that the submission will be judged with."""
         self._weights(facts.work)
+
+    def _fetch(self, facts: SubmissionFacts, announced: Sequence[str]) -> bytes | None:
+        sha256, limit = facts.commitment.sha256, Limits.of(self._config.work).file_bytes
+        try:
+            data = self._sources.fetch("rollouts", sha256, limit, announced)
+        except MusterError as error:
+            self._lacking[sha256] = str(error)
+            raise
+        if data is None:
+            self._lacking[sha256] = "no source serves the file"
+        else:
+            self._lacking.pop(sha256, None)
+        return data
 
     def _load(self, work: Work) -> Environment:
         if self._environment is None or not self._engine.has(work.manifest):

@@ -9,7 +9,8 @@ from validator.committees import drawn_or_forecast
 from validator.fees import FeeCollection
 from validator.keeper import Keeper
 from validator.votes import LaneVote
-from validator.voting import Voting, VotingRound
+from validator.voting import Voting
+from validator.voting_round import VotingRound
 
 _LIKELY = 0.5
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from chain.state import State
 from protocol.api.work import HeartbeatRequest
 from runtime.heartbeats import Heartbeats
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
+from validator.collaborators import PoolCollaborators, UnopenedPool, ValidatorCollaborators
 from validator.fees import FeeCollection
 from validator.judge_queue import TaskKey
 from validator.keeper import Keeper
@@ -18,29 +18,40 @@ MakeVoting = Callable[[ValidatorCollaborators, PoolCollaborators, VerdictPublish
 
 
 class PoolDuties:
-    """Lanes, trials and what is overdue, of one pool. `beat` says how this process is, for the pool's service."""
+    """Lanes, trials and what is overdue, of one pool. What needs no more than the chain is done where the pool could
+    not be opened too: cast votes are shown, answers given, lanes settled, fees collected."""
 
     def __init__(
-        self, shared: ValidatorCollaborators, pool: PoolCollaborators, make_voting: MakeVoting = Voting
+        self,
+        shared: ValidatorCollaborators,
+        number: int,
+        pool: PoolCollaborators | UnopenedPool,
+        make_voting: MakeVoting = Voting,
     ) -> None:
-        self.pool = pool
-        client = pool.pool_client
-        publisher = VerdictPublisher(pool.orchestrator, shared.verdicts, shared.tasks)
-        self._voting = make_voting(shared, pool, publisher)
+        self._number, self._pool = number, pool if isinstance(pool, PoolCollaborators) else None
+        service = self._pool.orchestrator if self._pool else None
+        publisher, suite = VerdictPublisher(service, shared.verdicts, shared.tasks), shared.chain.suite
+        self._voting = make_voting(shared, self._pool, publisher) if self._pool else Voting(shared, pool, publisher)
         self._fees = FeeCollection(shared, publisher)
-        self._keeper = Keeper(next(iter(shared.voters.values())), client.config.pool, shared.tasks)
-        self._lanes = LaneHandler(client.suite.court, self._voting, self._fees, self._keeper)
-        self._trials = TrialHandler(client.suite.juries, self._voting, self._fees, self._keeper)
+        self._keeper = Keeper(next(iter(shared.voters.values())), number, shared.tasks)
+        self._lanes = LaneHandler(suite.court, self._voting, self._fees, self._keeper)
+        self._trials = TrialHandler(suite.juries, self._voting, self._fees, self._keeper)
         self._beats: Heartbeats | None = None
 
+    @property
+    def trouble(self) -> str:
+        """Why our last vote there was no judgement; empty if it was one."""
+        return self._voting.trouble
+
     def start(self, beat: Callable[[], HeartbeatRequest], seconds: float) -> None:
-        """Begin to send heartbeats."""
-        self._beats = Heartbeats(self.pool.orchestrator, beat, seconds)
-        self._beats.start()
+        """Begin to tell the pool's service how this process is (`beat`)."""
+        if self._pool is not None:
+            self._beats = Heartbeats(self._pool.orchestrator, beat, seconds)
+            self._beats.start()
 
     def advance(self, state: State, now: int) -> set[TaskKey]:
         """Start whatever is due; returns the tasks that are to be judged, now or ahead."""
-        pool = state.pools[self.pool.pool_client.config.pool]
+        pool = state.pools[self._number]
         self._lanes.advance(state, pool, now)
         self._trials.advance(state, pool, now)
         self._keeper.finish_overdue(state, now)
@@ -53,4 +64,5 @@ class PoolDuties:
     def close(self) -> None:
         if self._beats is not None:
             self._beats.stop()
-        self.pool.close()
+        if self._pool is not None:
+            self._pool.close()

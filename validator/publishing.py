@@ -12,16 +12,18 @@ log = logging.getLogger("muster.validator")
 
 
 class VerdictPublisher:
-    """Thread-safe."""
+    """Thread-safe. Without a service (None) nothing can be published."""
 
-    def __init__(self, orchestrator: OrchestratorClient, verdicts: VerdictStore, tasks: TransactionTasks) -> None:
+    def __init__(
+        self, orchestrator: OrchestratorClient | None, verdicts: VerdictStore, tasks: TransactionTasks
+    ) -> None:
         self._orchestrator, self._verdicts, self._tasks = orchestrator, verdicts, tasks
         self._published: set[bytes] = set()
 
     def publish(self, digest: bytes) -> None:
         """Upload the document of a revealed ballot."""
         document = self._verdicts.document(digest)
-        if document is None or digest in self._published:
+        if self._orchestrator is None or document is None or digest in self._published:
             return
         try:
             self._orchestrator.upload_verdict(document)
@@ -31,6 +33,6 @@ class VerdictPublisher:
 
     def publish_later(self, digest: bytes, head: int) -> None:
         """Publish in the background what a kill kept from it."""
-        if digest not in self._published and self._verdicts.document(digest) is not None:
+        if self._orchestrator and digest not in self._published and self._verdicts.document(digest) is not None:
             what = f"verdict {digest.hex()[:12]} is published"
             self._tasks.run(("publish", digest), head, what, partial(self.publish, digest), quiet=True)

@@ -10,7 +10,7 @@ from chain.records import Pool
 from chain.state import State
 from protocol.errors import ConfigError, MusterError, printable
 from runtime.process import PoolSource
-from validator.collaborators import PoolCollaborators
+from validator.collaborators import PoolCollaborators, UnopenedPool
 from validator.transaction_tasks import TransactionTasks
 
 log = logging.getLogger("muster.validator")
@@ -51,8 +51,15 @@ class ServedPools:
             if number not in self._opened and number in state.pools:
                 opening = partial(self._open, state.pools[number])
                 self._tasks.run(("open", number), state.head, f"pool {number} is opened", opening, quiet=True)
-        for number in self.problems.keys() & wanted:
-            self._remind(number)
+        for number in tuple(self.problems):
+            if number in wanted:
+                self._remind(number)
+            elif number not in self._sources:
+                self.problems.pop(number, None)  # no seat of ours may be drawn for it any more
+
+    def unopened(self, number: int) -> UnopenedPool:
+        """What stands for a pool until it is opened."""
+        return UnopenedPool(lambda: self.problems.get(number, ""))
 
     def take(self) -> Iterator[tuple[int, PoolCollaborators]]:
         """The pools that have been opened so far."""

@@ -9,7 +9,8 @@ from validator.committees import drawn_or_forecast
 from validator.fees import FeeCollection
 from validator.keeper import Keeper
 from validator.votes import TrialVote
-from validator.voting import Voting, VotingRound
+from validator.voting import Voting
+from validator.voting_round import VotingRound
 
 
 class TrialHandler:
@@ -25,7 +26,8 @@ class TrialHandler:
     def _advance(self, state: State, pool: Pool, trial: Trial, now: int) -> None:
         if trial.settled and not trial.drawn:
             return  # nobody's duty
-        files, vote = [state.submissions[trial.pool, trial.sequence]], TrialVote(trial)
+        files = [state.submissions[trial.pool, trial.sequence]]
+        vote = TrialVote(trial, selectors.acceptance_at_stake(state, files[0]))
         jury = drawn_or_forecast(state, trial, self._juries, vote.place)
         if not trial.drawn and not trial.settled:
             self._keeper.draw_or_dismiss(state, trial, files[0], selectors.seats_of(state, self._voting.voters))

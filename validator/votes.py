@@ -21,7 +21,10 @@ _OTHERS_SECONDS, _LOOK_SECONDS = 1.0, 0.1
 
 
 class Vote(ABC):
-    """How a seat votes at `place`: in a round of a lane, or in a trial."""
+    """How a seat votes at `place`: in a round of a lane, or in a trial. `needs_bytes`: whether only a file whose bytes
+    could not be had is to be called unavailable; `blames`: whether that outcome has other seats fined."""
+
+    needs_bytes, blames = False, False
 
     def __init__(self, place: Place, current: Panel) -> None:
         self.place, self.current = place, current
@@ -81,8 +84,13 @@ class LaneVote(Vote):
 
 
 class TrialVote(Vote):
-    def __init__(self, trial: Trial) -> None:
+    """`accepted`: whether an acceptance is at stake, whose seats are fined when it ends."""
+
+    needs_bytes = True
+
+    def __init__(self, trial: Trial, accepted: bool = True) -> None:
         super().__init__((trial.trial,), trial)
+        self.blames = accepted
 
     def codes(self, verdict: LaneVerdict) -> int:
         return int(verdict.codes[0])

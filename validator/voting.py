@@ -1,56 +1,45 @@
 """Votes with our seats: judge, commit, reveal; the same for a lane's round and for a trial.
 
-Votes it never casts: on files that it did not judge. A file counts as unavailable only when sources answer that they
-have none; when no source answers, or checks are not done in time, the seat stays silent rather than guess.
+A file counts as unavailable when sources answer that they have none. When no source answers, or checks are not done in
+time, the seat stays silent rather than guess, except in a pool that names a family: this gets its answer shortly before
+the commits' end (`validator.answers`), `unavailable` for whatever is not judged by then.
 """
 
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from chain.contracts.court import Committee
 from chain.records import Pool, Submission
 from chain.state import State
 from chain.suite import Suite
 from chain.transactions import Receipt
 from validator import selectors
+from validator.answering import OwedAnswers
 from validator.ballots import Ballot
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
+from validator.collaborators import PoolCollaborators, UnopenedPool, ValidatorCollaborators
 from validator.committees import ours
 from validator.judge_queue import JudgeTask, LaneVerdict, TaskKey
 from validator.publishing import VerdictPublisher
 from validator.rounds import SeatAction, last_to_commit, member_action
-from validator.votes import Vote
+from validator.voting_round import VotingRound
 
 log = logging.getLogger("muster.validator")
 _UNDRAWN = bytes(32)
 
 
-@dataclass(frozen=True)
-class VotingRound:
-    """A round or trial in which our seats may vote. `audit_seed` draws the audit sample of its files."""
-
-    where: str
-    committee: Committee
-    files: list[Submission]
-    vote: Vote
-    audit_seed: bytes
-
-    @property
-    def digest(self) -> bytes:
-        return selectors.files_digest(self.files)
-
-
 class Voting:
     """Casts the votes of our seats in one pool. What is not voted on from one turn to the next is not judged any
-    further."""
+    further. In a pool that could not be opened it shows votes that were cast before, and answers. `trouble`: why the
+    last vote was such an answer, empty if it was judged."""
 
-    def __init__(self, shared: ValidatorCollaborators, pool: PoolCollaborators, publisher: VerdictPublisher) -> None:
-        self.voters = shared.voters
+    def __init__(
+        self, shared: ValidatorCollaborators, pool: PoolCollaborators | UnopenedPool, publisher: VerdictPublisher
+    ) -> None:
+        self.voters, self.trouble = shared.voters, ""
         self._pool, self._publisher = pool, publisher
         self._ballots, self._queue, self._tasks = shared.ballots, shared.queue, shared.tasks
+        self._answers = OwedAnswers(shared, pool)
         self._wanted: set[TaskKey] = set()
         self._lost: set[tuple[str, int]] = set()
 
@@ -63,7 +52,7 @@ class Voting:
             matching = self._ballots.committed(where, seat, committed) if committed else None
             action = member_action(vote.current, member, ready is not None, matching is not None, now)
             if action is SeatAction.JUDGE:
-                ready = self._judged_ballot(pool, voting, seat, voter)
+                ready = self._ballot(pool, voting, seat, voter, now)
             if action in (SeatAction.JUDGE, SeatAction.COMMIT) and ready is not None:
                 if last_to_commit(vote.current, member):
                     cast, what = partial(self._show, vote.show_at_once, voter, member, ready), "votes"
@@ -98,11 +87,14 @@ class Voting:
         answer = self._queue.ask(task)
         return answer.result() if answer.done() and not answer.cancelled() else None
 
-    def _judged_ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str) -> Ballot | None:
+    def _ballot(self, pool: Pool, voting: VotingRound, seat: int, voter: str, now: int) -> Ballot | None:
         """A ballot on disk before anybody hears of it."""
-        verdict = self.verdict(pool, voting)
+        verdict, trouble = self.verdict(pool, voting), ""
+        if verdict is None:
+            verdict, trouble = self._answers.answer(pool, voting, now)
         if verdict is None:
             return None
+        self.trouble = trouble
         codes, digest, salt = voting.vote.codes(verdict), verdict.verdict_hash, secrets.token_bytes(32)
         commitment = voting.vote.at(self.voters[voter]).ballot_hash(voting.vote.place, voter, codes, digest, salt)
         seed = voting.committee.seed
@@ -118,7 +110,9 @@ class Voting:
     def _task(
         self, pool: Pool, where: str, files: list[Submission], seed: bytes, audit_seed: bytes
     ) -> JudgeTask | None:
-        """What is to be judged; None while a policy step's seed is not confirmed."""
+        """What is to be judged; None while the pool is not open, or a policy step's seed is not confirmed."""
+        if isinstance(self._pool, UnopenedPool):
+            return None
         client, facts = self._pool.pool_client, []
         for file in files:
             step_seed = client.seed(pool.steps[file.step])

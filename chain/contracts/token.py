@@ -68,6 +68,10 @@ class Params(Contract):
         """`IParams.Values` for what begins at `time` (now if missing), by the struct's names."""
         return dict(self.read("values") if time is None else self.read("valuesAt", time))
 
+    def block_seconds(self) -> int:
+        """Seconds between blocks, an upper estimate."""
+        return int(self.read("blockSeconds"))
+
     def unbonding(self) -> int:
         """Seconds a validator's bond stays after leaving."""
         return int(self.read("unbonding"))

@@ -16,7 +16,8 @@ _FEW_LANES = 10
 class SeatsLook(RoleLook):
     """What was seen of an owner or voter of seats. The chain's facts: `seats` (views), `now` (chain
     time), `bond` (of a full seat), `gas_price`, `voters` (address → wei), `open` (rounds that are not settled: pool,
-    lane, seat, committed, revealed). The service's: its `ValidatorView`. The process's: `log`."""
+    lane, seat, committed, revealed). The service's: its `ValidatorView`. The process's: `log`, `unserved`
+    (pools that it cannot judge, and why)."""
 
     @property
     def seats(self) -> list[dict[str, Any]]:
@@ -98,6 +99,12 @@ def _todo(look: SeatsLook) -> list[str]:
         lines += _chores(look, look.chain)
     if process.down and look.active:
         lines.append(f"start the process at once, if it runs on no other machine: muster validator up ({process.down})")
+    if not process.down:
+        for pool, why in ((look.process or {}).get("unserved") or {}).items():
+            lines.append(
+                f"judge pool {pool}, which this machine cannot ({why}): mend that, name the pool's service in `pools`, "
+                "or muster validator opt-out; its votes are `unavailable` or missing until then"
+            )
     lines += look.unheard()
     return lines or ["nothing"]
 

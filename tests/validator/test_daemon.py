@@ -2,128 +2,22 @@
 several."""
 
 import json
-import threading
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from chain.contracts.stakes import DRAW_REACH
-from chain.judging import Lane
-from chain.records import Submission
-from protocol.api.work import HeartbeatRequest
-from protocol.errors import UnreachableError
 from protocol.verdict import BallotDocument, Code
-from runtime.process import PoolSource
-from tests.chain.game import Game, begin, terms, work
-from tests.chain.game_pool import GamePool
-from tests.conftest import GRAINS, Deployed
-from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
-from validator.ballots import BallotBox
-from validator.collaborators import PoolCollaborators, ValidatorCollaborators
-from validator.daemon import Validator
-from validator.judge_queue import JudgeQueue
+from tests.conftest import Deployed
+from tests.validator.daemon_world import ValidatorWorld, second_pool, turns, validator_world, with_file
 from validator.served_pools import pools_to_serve
-from validator.transaction_tasks import TransactionTasks
-from validator.verdict_store import VerdictStore
-
-
-class Publications:
-    """The pool's service: keeps what is published."""
-
-    def __init__(self) -> None:
-        self.documents: list[bytes] = []
-        self.beats: list[HeartbeatRequest] = []
-
-    def upload_verdict(self, data: bytes) -> None:
-        self.documents.append(data)
-
-    def heartbeat(self, beat: HeartbeatRequest) -> None:
-        self.beats.append(beat)
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-class ValidatorWorld:
-    """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
-    service does not answer."""
-
-    def __init__(self, game: Game, folder: Path) -> None:
-        self.game, self.folder, self.service, self.judge = game, folder, Publications(), ScriptedJudge()
-        self.running: list[tuple[Validator, ValidatorCollaborators]] = []
-        self.unreachable: set[int] = set()
-        self.opened: list[tuple[str, bool]] = []
-
-    def start(self, *voters: str, sources: Mapping[int, PoolSource] | None = None) -> Validator:
-        """A process with these voting keys, or all; it finds what the one before left on disk. `sources`: where pools
-        are; the game's own, if not given."""
-        suites = {suite.client.address: suite for suite in self.game.voters.values()}
-        verdicts, chain = VerdictStore(self.folder / "verdicts"), cast(Any, GamePool(self.game))
-        queue = JudgeQueue(verdicts)
-        queue.start()
-        collaborators = ValidatorCollaborators(
-            chain=chain,
-            voters={voter: suites[voter] for voter in voters or suites},
-            ballots=BallotBox(self.folder / "ballots"),
-            verdicts=verdicts,
-            queue=queue,
-            tasks=TransactionTasks(8),
-            wake=threading.Event(),
-        )
-        if sources is None:
-            sources = {self.game.pool: PoolSource(pool=self.game.pool, orchestrator="http://configured")}
-        engine = SimpleNamespace(name="scripted")
-        config: Any = SimpleNamespace(sources=sources, name="", engine=engine, heartbeat_seconds=0.05)
-        validator = Validator(config, collaborators, self.open)
-        self.running.append((validator, collaborators))
-        return validator
-
-    def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:
-        """As `PoolOpener.open`, without a network."""
-        self.opened.append((source.orchestrator, announced))
-        if source.pool in self.unreachable:
-            raise UnreachableError(f"{source.orchestrator} does not answer", "start it")
-        client, service = cast(Any, GamePool(self.game, pool=source.pool)), cast(Any, self.service)
-        judge = judge_of(self.folder / "verdicts", ScriptedObjects([], b"bytes"), self.judge)
-        return PoolCollaborators(client, service, judge, 0.0)
-
-    @property
-    def lane(self) -> Lane:
-        return self.game.state.lanes[self.game.pool, 0]
-
-    @property
-    def file(self) -> Submission:
-        return self.game.state.submissions[self.game.pool, 0]
-
-    def stop(self) -> None:
-        while self.running:
-            validator, collaborators = self.running.pop()
-            validator.close()
-            collaborators.close()
 
 
 @pytest.fixture
 def world(deployed: Deployed, tmp_path: Path) -> Iterator[ValidatorWorld]:
-    game = begin(deployed, tmp_path)
-    _, node = game.node()
-    game.publish()
-    game.submit(node, 0, work("a"))
-    world = ValidatorWorld(game, tmp_path)
-    yield world
-    world.stop()
-
-
-def turns(validator: Validator, until: Any) -> None:
-    deadline = time.monotonic() + 40
-    while not until():
-        assert time.monotonic() < deadline
-        validator.turn()
-        time.sleep(0.05)
+    with validator_world(deployed, tmp_path) as world:
+        yield world
 
 
 def test_a_file_is_judged_before_the_draw_then_voted_on_settled_published_and_paid_for(world: ValidatorWorld) -> None:
@@ -177,31 +71,6 @@ def test_the_last_to_commit_commits_and_shows_its_vote_in_one_transaction(world:
     assert list(world.lane.round.reveals) == [2]
     turns(world.start(), lambda: world.lane.round.settled)
     assert world.file.code == Code.ACCEPT
-
-
-def second_pool(world: ValidatorWorld, url: str = "http://announced") -> Game:
-    """A stranger's pool that the same seats opt into, with one file; it opens as soon as somebody counts its seats."""
-    game, owner = world.game, world.game.deployed.rich()
-    suite = game.deployed.suite(owner)
-    other = replace(game, owner=owner, pool=suite.pools.create_pool(terms(), 1000 * GRAINS).send())
-    suite.court.set_service(other.pool, game.service.address).send()
-    if url:
-        suite.court.announce_service(other.pool, url).send()
-    for seat in game.voters:
-        game.validator.seats.opt_in(seat, other.pool).send()
-    game.deployed.chain.mine(2 * suite.seats.epoch_blocks())
-    return other
-
-
-def with_file(game: Game) -> Lane:
-    """The pool's first lane, with one attested file and its seed mined."""
-    _, node = game.node()
-    game.publish()
-    game.submit(node, 0, work("b"))
-    game.attest(0)
-    lane = game.state.lanes[game.pool, 0]
-    game.mine_to(lane.round.seed_block + 1)
-    return lane
 
 
 def test_one_process_judges_for_all_pools_of_its_seats_also_for_those_that_come_later(world: ValidatorWorld) -> None:

@@ -1,0 +1,172 @@
+"""A validator's process with collaborators of the test's own, on a real chain."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
+
+from chain.judging import Lane
+from chain.records import Submission
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse
+from protocol.errors import UnreachableError
+from runtime.process import PoolSource
+from tests.chain.game import Game, begin, terms, work
+from tests.chain.game_pool import GamePool
+from tests.conftest import GRAINS, Deployed
+from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
+from validator.ballots import BallotBox
+from validator.collaborators import PoolCollaborators, ValidatorCollaborators
+from validator.daemon import Validator
+from validator.judge_queue import JudgeQueue
+from validator.transaction_tasks import TransactionTasks
+from validator.verdict_store import VerdictStore
+
+FAMILY = 1 << 31 | 7
+"""A class that is no pool's number."""
+
+
+class Publications:
+    """The pool's service: keeps what is published."""
+
+    def __init__(self) -> None:
+        self.documents: list[bytes] = []
+        self.beats: list[HeartbeatRequest] = []
+
+    def upload_verdict(self, data: bytes) -> None:
+        self.documents.append(data)
+
+    def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
+        self.beats.append(beat)
+        return HeartbeatResponse(next=1.0, step=None, slot_expires=None)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class LosingObjects(ScriptedObjects):
+    """Has every object but those in `lost`, of which it says nothing."""
+
+    def __init__(self, lost: set[bytes]) -> None:
+        super().__init__([], b"bytes")
+        self._lost = lost
+
+    def __call__(self, key: str, limit: int) -> bytes:
+        if any(sha256.hex() in key for sha256 in self._lost):
+            raise UnreachableError(f"nobody answers for {key}", "start the pool's storage")
+        return super().__call__(key, limit)
+
+
+class ValidatorWorld:
+    """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
+    service does not answer; `lost`: SHA-256 of files whose sources do not."""
+
+    def __init__(self, game: Game, folder: Path) -> None:
+        self.game, self.folder, self.service, self.judge = game, folder, Publications(), ScriptedJudge()
+        self.running: list[tuple[Validator, ValidatorCollaborators]] = []
+        self.unreachable: set[int] = set()
+        self.lost: set[bytes] = set()
+        self.opened: list[tuple[str, bool]] = []
+
+    def start(self, *voters: str, sources: Mapping[int, PoolSource] | None = None) -> Validator:
+        """A process with these voting keys, or all; it finds what the one before left on disk. `sources`: where pools
+        are; the game's own, if not given."""
+        suites = {suite.client.address: suite for suite in self.game.voters.values()}
+        verdicts, chain = VerdictStore(self.folder / "verdicts"), cast(Any, GamePool(self.game))
+        queue = JudgeQueue(verdicts)
+        queue.start()
+        collaborators = ValidatorCollaborators(
+            chain=chain,
+            voters={voter: suites[voter] for voter in voters or suites},
+            ballots=BallotBox(self.folder / "ballots"),
+            verdicts=verdicts,
+            queue=queue,
+            tasks=TransactionTasks(8),
+            wake=threading.Event(),
+        )
+        if sources is None:
+            sources = {self.game.pool: PoolSource(pool=self.game.pool, orchestrator="http://configured")}
+        engine = SimpleNamespace(name="scripted")
+        config: Any = SimpleNamespace(sources=sources, name="", engine=engine, heartbeat_seconds=0.05, home=self.folder)
+        validator = Validator(config, collaborators, self.open)
+        self.running.append((validator, collaborators))
+        return validator
+
+    def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:
+        """As `PoolOpener.open`, without a network."""
+        self.opened.append((source.orchestrator, announced))
+        if source.pool in self.unreachable:
+            raise UnreachableError(f"{source.orchestrator} does not answer", "start it")
+        client, service = cast(Any, GamePool(self.game, pool=source.pool)), cast(Any, self.service)
+        judge = judge_of(self.folder / "verdicts", LosingObjects(self.lost), self.judge)
+        return PoolCollaborators(client, service, judge, 0.0)
+
+    @property
+    def lane(self) -> Lane:
+        return self.game.state.lanes[self.game.pool, 0]
+
+    @property
+    def file(self) -> Submission:
+        return self.game.state.submissions[self.game.pool, 0]
+
+    def stop(self) -> None:
+        while self.running:
+            validator, collaborators = self.running.pop()
+            validator.close()
+            collaborators.close()
+
+
+@contextmanager
+def validator_world(deployed: Deployed, folder: Path) -> Iterator[ValidatorWorld]:
+    game = begin(deployed, folder)
+    _, node = game.node()
+    game.publish()
+    game.submit(node, 0, work("a"))
+    world = ValidatorWorld(game, folder)
+    try:
+        yield world
+    finally:
+        world.stop()
+
+
+def turns(validator: Validator, until: Any) -> None:
+    deadline = time.monotonic() + 40
+    while not until():
+        assert time.monotonic() < deadline
+        validator.turn()
+        time.sleep(0.05)
+
+
+def second_pool(
+    world: ValidatorWorld,
+    url: str = "http://announced",
+    family: int = 0,
+    changes: Mapping[str, object] = MappingProxyType({}),
+) -> Game:
+    """A stranger's pool, its terms with `changes`, that the same seats opt into, by its number or by its family; it
+    opens as soon as somebody counts its seats."""
+    game, owner = world.game, world.game.deployed.rich()
+    suite = game.deployed.suite(owner)
+    promised = terms(**{"class": family, **changes})
+    other = replace(game, owner=owner, pool=suite.pools.create_pool(promised, 1000 * GRAINS).send())
+    suite.court.set_service(other.pool, game.service.address).send()
+    if url:
+        suite.court.announce_service(other.pool, url).send()
+    for seat in game.voters:
+        game.validator.seats.opt_in(seat, family or other.pool).send()
+    game.deployed.chain.mine(2 * suite.seats.epoch_blocks())
+    return other
+
+
+def with_file(game: Game) -> Lane:
+    """The pool's first lane, with one attested file and its seed mined."""
+    _, node = game.node()
+    game.publish()
+    game.submit(node, 0, work("b"))
+    game.attest(0)
+    lane = game.state.lanes[game.pool, 0]
+    game.mine_to(lane.round.seed_block + 1)
+    return lane
