@@ -100,9 +100,11 @@ contract ReentrancyTest is Losses {
             stakes.deposit(node, 1);
             _refusedInside(evil);
         }
+        inside = new bytes[](4);
         inside[0] = abi.encodeCall(seats.topUp, (1));
         inside[1] = abi.encodeCall(seats.withdrawSeat, (1));
         inside[2] = abi.encodeCall(seats.openSeat, (stranger, _classes(FAMILY)));
+        inside[3] = abi.encodeCall(seats.reopenSeat, (1, stranger, _classes(FAMILY)));
         for (uint256 i = 0; i < inside.length; ++i) {
             evil.arm(address(seats), inside[i]);
             vm.prank(_seatOwner(1));
