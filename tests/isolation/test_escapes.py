@@ -63,13 +63,9 @@ def start(request: pytest.FixtureRequest, suite: Path) -> Start:
     """Starts the escape suite with some arguments in a variant of a mode."""
 
     def begin(variant: Variant, *arguments: str, mounts: tuple[Mount, ...] = (), **policy: Any) -> IsolatedProcess:
-        image, inside = "", sys.executable
-        if variant.mode.is_container:
-            image, inside = request.getfixturevalue("image"), "python3"
-            if variant.mode is Mode.DOCKER:
-                request.getfixturevalue("docker_daemon")
-        elif variant.mode is Mode.BUBBLEWRAP:
-            need("bwrap")
+        image = image_for(request, variant)
+        inside = "python3" if variant.mode.is_container else sys.executable
+        if variant.mode is Mode.BUBBLEWRAP:
             mounts = (*mounts, *python_mounts())
         wanted = IsolationPolicy(
             mounts=(*mounts, Mount.same(suite)),
@@ -86,6 +82,18 @@ def start(request: pytest.FixtureRequest, suite: Path) -> Start:
         return IsolatedProcess(launch, subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE)
 
     return begin
+
+
+def image_for(request: pytest.FixtureRequest, variant: Variant) -> str:
+    """The image that a variant runs, empty where it needs none; skips the test where a tool is missing."""
+    if variant.mode is Mode.BUBBLEWRAP:
+        need("bwrap")
+    if not variant.mode.is_container:
+        return ""
+    image: str = request.getfixturevalue("image")
+    if variant.mode is Mode.DOCKER:
+        request.getfixturevalue("docker_daemon")
+    return image
 
 
 def attempted(
@@ -139,17 +147,20 @@ def test_what_takes_too_long_is_ended(start: Start, variant: Variant) -> None:
 
 
 @each_mode
-def test_nothing_survives_its_launcher(start: Start, variant: Variant, suite: Path, tmp_path: Path) -> None:
+def test_nothing_survives_its_launcher(request: pytest.FixtureRequest, start: Start, variant: Variant) -> None:
     """`kill -9` of the launcher, whose program has a child in a session of its own."""
+    image_for(request, variant)  # a test that is skipped must not be two processes
     token = f"orphan-{os.getpid()}-{variant.name}"
     reading, writing = os.pipe()
     launcher = os.fork()
     if launcher == 0:
-        process = start(variant, "--sleep", token)
-        assert process.process.stdout is not None
-        os.write(writing, process.process.stdout.readline())
-        time.sleep(60)
-        os._exit(1)
+        try:
+            process = start(variant, "--sleep", token)
+            assert process.process.stdout is not None
+            os.write(writing, process.process.stdout.readline())
+            time.sleep(60)
+        finally:
+            os._exit(1)
     os.close(writing)
     assert os.read(reading, 64) == b"resting\n"
     os.close(reading)
