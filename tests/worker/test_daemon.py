@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chain.records import Submission
-from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse, NoSlot, WorkSlot
 from protocol.errors import UnreachableError
 from protocol.receipts import UploadReceipt
 from protocol.rollouts.file import read
@@ -47,8 +47,8 @@ class ScriptedService:
         self.uploads.append(data)
         return self.receipt(hashlib.sha256(data).digest())
 
-    def heartbeat(self, beat: HeartbeatRequest) -> None:
-        """Heard."""
+    def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
+        return HeartbeatResponse(next=1.0, step=None, slot_expires=None)
 
     def close(self) -> None:
         """Nothing to close."""

@@ -9,7 +9,7 @@ import pytest
 from chain.contracts.pools import WorkItem
 from chain.errors import ContractError
 from chain.records import Status, Submission
-from protocol.api.work import HeartbeatRequest
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.receipts import UploadReceipt
 from protocol.verdict import Code
 from tests.chain.game import RATE, Game, begin, work
@@ -163,9 +163,10 @@ def test_an_owner_cannot_take_a_file_and_then_refuse_it(world: WorkerWorld, act:
             game.deployed.chain.rpc("evm_setIntervalMining", 1)
             return receipt
 
-        def heartbeat(self, beat: HeartbeatRequest) -> None:
+        def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
             if act is pause and game.projection.state.submissions:
                 self.worker.stop()  # type: ignore[union-attr]
+            return super().heartbeat(beat)
 
     assert world.start(Taking(files=1)).run() in (EXIT_OK, EXIT_REFUSED)
     (file,) = world.submissions
