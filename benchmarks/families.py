@@ -28,10 +28,10 @@ from benchmarks.offline_pool import TASK, texts, work_of
 from engines.base import Engine
 from engines.factory import make_engine
 from engines.runtime import vllm_installed
+from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, WorkConfig
 from protocol.files import write_atomic
-from protocol.tasks.environment import Environment
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
 from trainer.batches.micro_batch import micro_batch
 from trainer.learner import Learner
@@ -87,7 +87,7 @@ def _make(name: str, folder: Path, files: int) -> list[Produced]:
 
 
 def _rejected(name: str, folder: Path, files: Sequence[Produced]) -> list[str]:
-    engine, environment, out = _engine(name), Environment.of(CONFIG, folder), []
+    engine, environment, out = _engine(name), PoolEnvironments.of(CONFIG, folder), []
     engine.load(folder)
     for made in files:
         work = made.header.work

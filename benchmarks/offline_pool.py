@@ -15,11 +15,11 @@ from typing import Any
 
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
+from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
 from protocol.seeds import Work
-from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_model_config
 from validator.context import SubmissionFacts
@@ -69,7 +69,7 @@ class OfflinePool:
     config: PoolConfig
     folder: Path
     verifier: TransformersEngine
-    environment: Environment
+    environment: PoolEnvironments
     dtype: str
     known: Known = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class OfflinePool:
         config = PoolConfig(name="attacks", model=model or tiny_model_config(), task=TASK, work=work, checks=checks)
         verifier = TransformersEngine(dtype=dtype, max_batch=16)
         verifier.load(folder)
-        return cls(config, folder, verifier, Environment.of(config, folder), dtype)
+        return cls(config, folder, verifier, PoolEnvironments.of(config, folder), dtype)
 
     def engine(self) -> Remembering:
         return Remembering(self.known, self.dtype)

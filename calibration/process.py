@@ -13,6 +13,7 @@ from calibration.jobs import Done, Job, work_of
 from calibration.sample import FileSample, RowSample
 from engines.base import Completion, Engine
 from engines.factory import make_engine
+from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError, MusterError
@@ -20,7 +21,6 @@ from protocol.files import write_atomic
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, Rollout
 from protocol.seeds import Work
-from protocol.tasks.environment import Environment
 from runtime.logs import start_logging
 from worker.produce import Planned, Producer
 
@@ -63,7 +63,7 @@ def _produce(job: Job, config: PoolConfig, engine: Engine) -> Done:
 def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
     from validator.measurements import measure
 
-    environment = Environment.of(config, job.plan.weights)
+    environment = PoolEnvironments.of(config, job.plan.weights)
     files = []
     for number in range(job.plan.files):
         data = (job.folder / f"{number}.parquet").read_bytes()
@@ -74,7 +74,7 @@ def _measure(job: Job, config: PoolConfig, engine: Engine) -> Done:
     return Done(engine=engine.info, files=tuple(files))
 
 
-def context_of(work: Work, data: bytes, config: PoolConfig, environment: Environment) -> "CheckContext":
+def context_of(work: Work, data: bytes, config: PoolConfig, environment: PoolEnvironments) -> "CheckContext":
     """An honest file, every rollout audited. Raises IntegrityError if a check on the file refuses it."""
     from protocol.rollouts.commitment import commit
     from validator.checks import FILE_CHECKS

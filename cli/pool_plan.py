@@ -88,11 +88,11 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
 
 def world_problems(config: PoolConfig) -> list[PoolProblem]:
     """A task or model that does not exist, or a parameter that the task does not have."""
-    from protocol.tasks import load_task
+    from environments.catalogue import load_environment
 
     found = []
     try:
-        load_task(config.task).problem(0)
+        load_environment(config.task).problem(0)
     except ConfigError as error:
         found.append(PoolProblem(error.what, error.hint or "correct `task`"))
     if missing := missing_model(config.model.source):

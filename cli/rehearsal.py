@@ -7,10 +7,10 @@ from pathlib import Path
 
 from cli.alone import alone
 from engines.base import EngineInfo
+from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollouts.commitment import Commitment
 from protocol.seeds import Work
-from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from runtime.process import EngineConfig
 
@@ -80,5 +80,5 @@ def judge_file(
     verifier.load(weights)
     facts = SubmissionFacts(work, made.commitment, draw.sequence, draw.lane_seed, draw.audit_rate)
     started = time.monotonic()
-    verdict = judge(facts, made.data, config, Environment.of(config, weights), verifier)
+    verdict = judge(facts, made.data, config, PoolEnvironments.of(config, weights), verifier)
     return Judged(verdict, time.monotonic() - started)

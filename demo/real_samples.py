@@ -11,13 +11,13 @@ from pydantic import TypeAdapter
 from demo.services.process import run_service
 from engines.base import Engine, Request, Sampling
 from engines.factory import make_engine
+from environments.pool import PoolEnvironments
+from environments.prompts import completion_text
 from protocol.config import PoolConfig
 from protocol.documents import Document
 from protocol.files import write_atomic
 from protocol.models.tokenizer import load_tokenizer
 from protocol.seeds import heldout_noise_key, heldout_problem
-from protocol.tasks.environment import Environment
-from protocol.tasks.prompts import completion_text
 
 COUNT = 12
 
@@ -38,7 +38,7 @@ _SAMPLES = TypeAdapter(list[CompletionSample])
 
 def samples(config: PoolConfig, before: Path, after: Path, engine: Engine) -> list[CompletionSample]:
     """The first held-out problems with the weights of both folders. Raises IntegrityError if one is no model."""
-    environment, tokenizer = Environment.of(config, before), load_tokenizer(before)
+    environment, tokenizer = PoolEnvironments.of(config, before), load_tokenizer(before)
     seeds = [heldout_problem(config.digest, 0, index) for index in range(COUNT)]
     said = [_completions(config, environment, seeds, folder, engine) for folder in (before, after)]
     return [
@@ -55,7 +55,7 @@ def samples(config: PoolConfig, before: Path, after: Path, engine: Engine) -> li
 
 
 def _completions(
-    config: PoolConfig, environment: Environment, seeds: list[int], folder: Path, engine: Engine
+    config: PoolConfig, environment: PoolEnvironments, seeds: list[int], folder: Path, engine: Engine
 ) -> list[tuple[int, ...]]:
     engine.load(folder)
     requests = [

@@ -44,8 +44,8 @@ class ModelConfig(Document):
 
 
 class TaskConfig(Document):
-    """A task of `protocol/tasks`, e.g. name `reasoning_gym/chain_sum` with the generator's own parameters. `problems`:
-    what an offline filter kept of the generator's problems; without it work is drawn from all."""
+    """An environment (`environments/`), e.g. name `reasoning_gym/chain_sum` with the generator's own parameters.
+    `problems`: what an offline filter kept of the generator's problems; without it work is drawn from all."""
 
     name: str
     params: dict[str, Any] = Field(default_factory=dict)

@@ -1,8 +1,8 @@
 """The one law of dependencies: downwards only, and no circles.
 
-cli → demo, calibration → {worker, validator, trainer, orchestrator} → runtime → chain | engines | storage → protocol →
-the contracts' ABI. Rooms of one floor do not import one another. `attacks` and `benchmarks` may use every room below
-the command line, tests everything; nothing uses these.
+cli → demo, calibration → {worker, validator, trainer, orchestrator} → runtime → chain | engines | storage |
+environments → protocol → the contracts' ABI. Rooms of one floor do not import one another. `attacks` and
+`benchmarks` may use every room below the command line, tests everything; nothing uses these.
 """
 
 import ast
@@ -14,7 +14,7 @@ from tools.sources import SourceFile
 
 FLOORS = (
     {"protocol"},
-    {"chain", "engines", "storage"},
+    {"chain", "engines", "storage", "environments"},
     {"runtime"},
     {"worker", "validator", "trainer", "orchestrator"},
     {"calibration", "demo"},

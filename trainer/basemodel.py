@@ -6,13 +6,13 @@ import json
 import logging
 from pathlib import Path
 
+from environments.catalogue import load_environment
 from protocol.config import ModelConfig, TaskConfig
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, first_line
 from protocol.files import explained, user_cache, write_atomic
 from protocol.folders import file_digests, write_folder
 from protocol.locks import locked
-from protocol.tasks import load_task
 from trainer.tiny_model import PHRASES, TINY_SOURCE
 from trainer.warmup import Progress, Recipe, warm_up
 
@@ -55,7 +55,7 @@ def warmed_up(
         if _intact(folder, record, progress):
             progress(f"base model for seed {seed}: from the cache")
             return folder
-        loaded = load_task(task)
+        loaded = load_environment(task)
         write_folder(folder, lambda aside: warm_up(aside, loaded, seed, recipe, progress))
         write_atomic(record, canonical_json(file_digests(folder)))
     return folder

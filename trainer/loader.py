@@ -4,10 +4,10 @@ from itertools import groupby
 from pathlib import Path
 
 from chain.records import Submission
+from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
-from protocol.tasks.environment import Environment
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
 from trainer.rollouts import Group, Source, TrainRollout
@@ -18,7 +18,7 @@ class Loader:
 
     def __init__(self, config: PoolConfig, open_object: OpenObject, folder: Path) -> None:
         self._open, self._limits = open_object, Limits.of(config.work)
-        self._environment = Environment.of(config, folder)
+        self._environment = PoolEnvironments.of(config, folder)
 
     def groups(self, submission: Submission) -> list[Group]:
         """The file's groups, one per slot. Prompts and rewards are made anew from the problem seeds; of the file only

@@ -18,8 +18,8 @@ import transformers
 from transformers.utils import logging as transformers_logging
 
 from engines.loading import set_threads
+from environments.base import Environment
 from protocol.models.tokenizer import load_tokenizer, save_byte_tokenizer
-from protocol.tasks import Task
 from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig
 from trainer.model.policy import Policy
 from trainer.sft.examples import ConversationEncoder, Example
@@ -59,7 +59,7 @@ class Phase:
     optimizer: OptimizerConfig
 
 
-def warm_up(folder: Path, task: Task, seed: int, recipe: Recipe, progress: Progress = log.info) -> None:
+def warm_up(folder: Path, task: Environment, seed: int, recipe: Recipe, progress: Progress = log.info) -> None:
     """Train the tiny model from `seed` and write a Hugging Face folder (fp32) to `folder`."""
     set_threads(1)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -87,7 +87,7 @@ def _fresh(folder: Path, seed: int) -> Path:
 
 
 def _train(
-    policy: Policy, encoder: ConversationEncoder, task: Task, seed: int, recipe: Recipe, progress: Progress
+    policy: Policy, encoder: ConversationEncoder, task: Environment, seed: int, recipe: Recipe, progress: Progress
 ) -> None:
     said = 0.0
     for phase in _phases(recipe):
@@ -100,7 +100,7 @@ def _train(
 
 
 def _batch(
-    encoder: ConversationEncoder, task: Task, seed: int, step: int, phase: Phase, recipe: Recipe
+    encoder: ConversationEncoder, task: Environment, seed: int, step: int, phase: Phase, recipe: Recipe
 ) -> Iterator[Example]:
     for number in range(step * recipe.batch, (step + 1) * recipe.batch):
         yield encoder.encode(conversation(task, seed, number, phase.worked_share))

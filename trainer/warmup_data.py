@@ -3,10 +3,10 @@
 import random
 from dataclasses import dataclass
 
+from environments.base import Environment, Problem
+from environments.prompts import prompt_text
 from protocol.encoding import tagged_hash, words
 from protocol.errors import ConfigError
-from protocol.tasks import Problem, Task
-from protocol.tasks.prompts import prompt_text
 from trainer.sft.conversations import Conversation, Message, Part
 from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
 
@@ -20,7 +20,7 @@ class WorkedExample:
     worked: bool
 
 
-def example(task: Task, seed: int, index: int, worked_share: float) -> WorkedExample:
+def example(task: Environment, seed: int, index: int, worked_share: float) -> WorkedExample:
     """Example `index` of warm-up `seed`: worked with probability `worked_share`, else a blurted answer."""
     (number,) = words(tagged_hash("muster/warmup/1", seed, index), 1)
     problem = task.problem(number)
@@ -29,7 +29,7 @@ def example(task: Task, seed: int, index: int, worked_share: float) -> WorkedExa
     return WorkedExample(problem, f"{thought}{END_OF_THOUGHT}{problem.answer}", worked)
 
 
-def conversation(task: Task, seed: int, index: int, worked_share: float) -> Conversation:
+def conversation(task: Environment, seed: int, index: int, worked_share: float) -> Conversation:
     """Example `index` as a conversation to imitate.
 
     A blurted answer teaches only the decision not to think: learning guessed digits by heart would cost the arithmetic

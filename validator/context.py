@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from environments.pool import PoolEnvironments
 from protocol.audit import audit_sample
 from protocol.config import PoolConfig
 from protocol.rollouts.commitment import Commitment
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work
-from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Finding, Verdict
 from validator.repeats import Repeats, repeats
 
@@ -75,7 +75,7 @@ class CheckContext:
 
     facts: SubmissionFacts
     config: PoolConfig
-    environment: Environment
+    environment: PoolEnvironments
     data: bytes
     header: RolloutHeader
     rollouts: tuple[Rollout, ...]

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engines.base import Engine
+from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from protocol.rollouts.schema import Limits
 from protocol.seeds import Work
-from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
 from storage.keys import MissingObjectError
 from validator.context import SubmissionFacts
@@ -16,7 +16,7 @@ from validator.pipeline import judge
 from validator.sources import Sources
 from validator.verdict_store import VerdictStore
 
-JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, Environment, Engine], Verdict]
+JudgeOne = Callable[[SubmissionFacts, bytes | None, PoolConfig, PoolEnvironments, Engine], Verdict]
 
 
 class MissingFileError(MissingObjectError):
@@ -54,7 +54,7 @@ class FileJudge:
     ) -> None:
         self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
         self._kept, self._judge_one = kept, judge_one
-        self._environment: Environment | None = None
+        self._environment: PoolEnvironments | None = None
         self._lacking: dict[bytes, str] = {}
         self.judged = 0
 
@@ -100,9 +100,9 @@ class FileJudge:
             self._lacking.pop(sha256, None)
         return data
 
-    def _load(self, work: Work) -> Environment:
+    def _load(self, work: Work) -> PoolEnvironments:
         if self._environment is None or not self._engine.has(work.manifest):
             folder = self._weights(work)
-            self._environment = self._environment or Environment.of(self._config, folder)
+            self._environment = self._environment or PoolEnvironments.of(self._config, folder)
             self._engine.load(work.manifest, folder)
         return self._environment

@@ -8,10 +8,10 @@ import hashlib
 from dataclasses import replace
 
 from engines.base import Engine
+from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
-from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Finding, Verdict, combine
 from validator.checks import FILE_CHECKS, PREFILL_CHECKS
 from validator.checks.base import refuse
@@ -23,7 +23,7 @@ def judge(
     facts: SubmissionFacts,
     data: bytes | None,
     config: PoolConfig,
-    environment: Environment,
+    environment: PoolEnvironments,
     engine: Engine,
 ) -> Verdict:
     """Judge one submission. `data` is None when nobody served bytes of its SHA-256. `engine` holds its step's
@@ -43,7 +43,7 @@ def judge(
 
 
 def _open(
-    facts: SubmissionFacts, data: bytes | None, config: PoolConfig, environment: Environment
+    facts: SubmissionFacts, data: bytes | None, config: PoolConfig, environment: PoolEnvironments
 ) -> tuple[CheckContext | None, list[Finding]]:
     if data is None:
         return None, [refuse("fetch", Code.UNAVAILABLE, "no source serves the file")]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.base import Completion, Engine, Request, Sampling
+from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollouts.commitment import Commitment, commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Assignment, Work, assignments, noise_key
-from protocol.tasks.environment import Environment
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Producer:
     def __init__(self, config: PoolConfig, engine: Engine) -> None:
         self.config = config
         self.engine = engine
-        self._environment: Environment | None = None
+        self._environment: PoolEnvironments | None = None
 
     @property
-    def environment(self) -> Environment:
+    def environment(self) -> PoolEnvironments:
         if self._environment is None:
             raise ValueError("load weights first")
         return self._environment
@@ -53,7 +53,7 @@ class Producer:
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a step's model folder. Raises IntegrityError if it is not usable."""
         if self._environment is None:
-            self._environment = Environment.of(self.config, weights)
+            self._environment = PoolEnvironments.of(self.config, weights)
         self.engine.load(weights)
 
     def make(self, work: Work) -> Produced:

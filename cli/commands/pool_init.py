@@ -106,7 +106,7 @@ def task_parameters(task: str) -> dict[str, Any]:
 
     from reasoning_gym.factory import DATASETS
 
-    from protocol.tasks.gym import RESERVED, THRESHOLD
+    from environments.gym import RESERVED, THRESHOLD
 
     _, config = DATASETS[task.partition("/")[2]]
     found: dict[str, Any] = {}

@@ -1,16 +1,31 @@
 """A byte-level tokenizer without merges, and careful loading of any model folder's tokenizer and EOS ids."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from protocol.errors import IntegrityError, first_line
 from protocol.models.documents import check_documents, read_object
-from protocol.tasks.prompts import Tokenizer
 
 EOS = "<|end|>"
 PAD = "<|pad|>"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+
+class Tokenizer(Protocol):
+    """The part of a Hugging Face tokenizer that the protocol uses."""
+
+    def __len__(self) -> int: ...
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
+    def apply_chat_template(
+        self,
+        conversation: list[dict[str, str]],
+        *,
+        add_generation_prompt: bool,
+        tokenize: bool,
+        strftime_now: Callable[[str], str],
+    ) -> str: ...
 
 
 def save_byte_tokenizer(folder: Path, phrases: Sequence[str]) -> int:
@@ -19,11 +34,12 @@ def save_byte_tokenizer(folder: Path, phrases: Sequence[str]) -> int:
     Any text can be encoded and decoded; ids 0–255 stand for the bytes (in ByteLevel's order),
     then come the phrases, then EOS and PAD.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer as TokenizerOfLibrary
     from transformers import PreTrainedTokenizerFast
 
     vocabulary = {character: index for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer = TokenizerOfLibrary(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(phrase, normalized=False) for phrase in phrases])

@@ -10,8 +10,8 @@ from attacks.weights import altered, noisy
 from calibration.process import context_of
 from cli.pool_file import pool_file
 from engines.hf import TransformersEngine
+from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
-from protocol.tasks.environment import Environment
 from tests.cli.muster import Key, Muster, make_key
 from tests.validator import tiny
 from validator.pipeline import judge
@@ -51,7 +51,7 @@ def codes(config: PoolConfig, weights: Path, dtype: str, count: int) -> list[str
     producer = Producer(config, worker)
     producer.load(weights)
     verifier.load(tiny.model_folder())
-    environment, out = Environment.of(config, tiny.model_folder()), []
+    environment, out = PoolEnvironments.of(config, tiny.model_folder()), []
     for counter in range(count):
         work = replace(tiny.work_of(counter), step_seed=b"\x17" * 32)
         made = producer.make(work)

@@ -12,9 +12,9 @@ from demo.plan import DemoPlan
 from demo.pool import pool_terms
 from demo.real_model import unpermuted
 from demo.real_pool import real_config, real_plan
+from environments.catalogue import load_environment
+from environments.prompts import completion_text
 from protocol.config import BF16_CHECKS, PoolConfig, TaskConfig
-from protocol.tasks import load_task
-from protocol.tasks.prompts import completion_text
 from tests.demo.test_results import CHEATER, GOOD
 
 CONFIG = real_config("a model", 1, 24, BF16_CHECKS)
@@ -41,7 +41,7 @@ class Letters:
     ],
 )
 def test_a_sum_counts_when_its_right_side_is_the_number_and_hardly_more(said: str, right: bool) -> None:
-    task = load_task(CONFIG.task)
+    task = load_environment(CONFIG.task)
     problem = task.problem(11)
     one, other = problem.question.removeprefix("Calculate ").removesuffix(".").split(" + ")
     tokens = [ord(letter) for letter in said.format(one, other, int(one) + int(other))]

@@ -12,9 +12,9 @@ from engines.base import Request, Sampling
 from engines.hf import TransformersEngine
 from engines.loading import same_layout
 from engines.runtime import vllm_installed
+from environments.pool import PoolEnvironments
+from environments.prompts import completion_text
 from protocol.models.tokenizer import eos_ids, load_tokenizer
-from protocol.tasks.environment import Environment
-from protocol.tasks.prompts import completion_text
 
 NAMED = {family.name: family for family in FAMILIES}
 BOTH = pytest.mark.skipif(not vllm_installed(), reason="vLLM is not installed")
@@ -52,7 +52,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_every_stop_token_is_known_and_no_chat_prompt_begins_twice(saved: tuple[Family, Path]) -> None:
     family, folder = saved
     tokenizer: Any = load_tokenizer(folder)
-    environment = Environment.of(CONFIG, folder)
+    environment = PoolEnvironments.of(CONFIG, folder)
     assert environment.eos_ids == tuple(sorted(tokenizer.convert_tokens_to_ids(list(family.ends))))
     prompt = environment.prompt(5, 0)
     begin = tokenizer.bos_token_id

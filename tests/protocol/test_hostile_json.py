@@ -22,6 +22,7 @@ from chain.reader import ChainReader
 from cli.authorisations import Consent, Invite
 from cli.doctor.chain import post_json
 from cli.terms import load_terms
+from environments.pool import _vocabulary
 from orchestrator.bodies import strict_object
 from protocol.api.endpoints import STATUS
 from protocol.api.work import NoSlot
@@ -34,7 +35,6 @@ from protocol.models.documents import check_documents, read_document
 from protocol.models.tokenizer import eos_ids, load_tokenizer
 from protocol.receipts import ReceiptSigner, UploadReceipt
 from protocol.rollouts.schema import RolloutHeader
-from protocol.tasks.environment import _vocabulary
 from protocol.verdict import BallotDocument, Verdict
 from runtime import keystore
 from runtime.orchestrator_client import OrchestratorClient

@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engines.base import FINISH_EOS, Completion, Request, Sampling
+from environments.pool import PoolEnvironments
 from protocol.models.tokenizer import load_tokenizer
-from protocol.tasks.environment import Environment
 
 
 class Solver:
     """`solves(problem seed, try)`: whether that try at a problem is right; tries are counted from 0. `known`: the
     problems it may be asked. `loaded` and `asked` say what it was used for."""
 
-    def __init__(self, environment: Environment, folder: Path, solves: Callable[[int, int], bool]) -> None:
+    def __init__(self, environment: PoolEnvironments, folder: Path, solves: Callable[[int, int], bool]) -> None:
         self._environment, self._tokenizer, self._solves = environment, load_tokenizer(folder), solves
         self._seeds: dict[tuple[int, ...], int] = {}
         self._tries: Counter[int] = Counter()

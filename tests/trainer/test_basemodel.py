@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from demo.pool import DEMO_TASK
+from environments.catalogue import load_environment
+from environments.prompts import prompt_tokens
 from protocol.config import ModelConfig
 from protocol.encoding import tagged_hash, words
 from protocol.errors import ConfigError
 from protocol.folders import file_digests
 from protocol.models.tokenizer import load_tokenizer, save_byte_tokenizer
-from protocol.tasks import load_task
-from protocol.tasks.prompts import prompt_tokens
 from trainer.basemodel import base_model, cache_key, warmed_up
 from trainer.sft.examples import ConversationEncoder
 from trainer.tiny_model import PHRASES, tiny_model_config
@@ -79,7 +79,7 @@ def test_the_key_depends_on_recipe_seed_and_task() -> None:
 
 
 def test_sums_are_worked_from_left_to_right() -> None:
-    task = load_task(DEMO_TASK)
+    task = load_environment(DEMO_TASK)
     for index in range(200):
         made = example(task, 5, index, 1.0)
         thought, _, answer = made.completion.partition("</think>")
@@ -93,7 +93,7 @@ def test_sums_are_worked_from_left_to_right() -> None:
 def test_a_blurted_answer_teaches_only_the_decision_not_to_think(tmp_path: Path) -> None:
     save_byte_tokenizer(tmp_path, PHRASES)
     tokenizer: Any = load_tokenizer(tmp_path)
-    task, encoder = load_task(DEMO_TASK), ConversationEncoder(tokenizer, chat_template=False)
+    task, encoder = load_environment(DEMO_TASK), ConversationEncoder(tokenizer, chat_template=False)
     for index in range(50):
         blurted, worked = (encoder.encode(conversation(task, 5, index, share)) for share in (0.0, 1.0))
         learned = [token for token, wanted in zip(blurted.tokens, blurted.learned, strict=True) if wanted]

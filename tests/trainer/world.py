@@ -10,6 +10,8 @@ from eth_account import Account as KeyPair
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
 from demo.pool import DEMO_TASK
+from environments.pool import PoolEnvironments
+from environments.rewards import float32
 from protocol.api.evaluation import SetResult
 from protocol.api.work import HeartbeatRequest, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig
@@ -19,8 +21,6 @@ from protocol.models.tokenizer import load_tokenizer
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work
-from protocol.tasks.environment import Environment
-from protocol.tasks.rewards import float32
 from protocol.training import TrainConfig
 from protocol.verdict import Code
 from runtime.process import KeyConfig
@@ -118,7 +118,7 @@ class TrainersWorld:
         pass
 
     def make_file(self, number: int, node: str = NODE) -> Submission:
-        book, tokenizer = Environment.of(CONFIG, self.base), load_tokenizer(self.base)
+        book, tokenizer = PoolEnvironments.of(CONFIG, self.base), load_tokenizer(self.base)
         rows = []
         for slot in range(2):
             seed = 10 * number + slot

@@ -11,8 +11,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from engines.hf import TransformersEngine
+from environments.pool import PoolEnvironments
 from protocol.rollouts.file import write
-from protocol.tasks.environment import Environment
 from protocol.verdict import Code, Verdict
 from tests.validator import tiny
 from tests.validator.world import BY_NAME
@@ -76,7 +76,7 @@ def test_an_honest_loop_is_no_copy(tmp_path: Path) -> None:
     made, of = producer.make(tiny.work_of()), tiny.work_of()
     assert repeats(made.rollouts).ambiguous, "no proof is repeated: a weak test"
     facts = tiny.facts(of, made, audit_rate=1)
-    verdict = judge(facts, made.data, config, Environment.of(config, folder), verifier)
+    verdict = judge(facts, made.data, config, PoolEnvironments.of(config, folder), verifier)
     assert verdict.code is Code.ACCEPT
     assert set(repeats(made.rollouts).ambiguous) <= set(verdict.audited)
 

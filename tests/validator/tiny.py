@@ -9,11 +9,11 @@ import torch
 
 from benchmarks.offline_pool import work_of as work_of
 from engines.hf import TransformersEngine
+from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.seeds import Work
-from protocol.tasks.environment import Environment
 from protocol.verdict import Verdict
 from trainer.tiny_model import tiny_qwen2
 from validator.context import SubmissionFacts
@@ -56,8 +56,8 @@ def engine(number: int = 0) -> TransformersEngine:
 
 
 @cache
-def environment() -> Environment:
-    return Environment.of(CONFIG, model_folder())
+def environment() -> PoolEnvironments:
+    return PoolEnvironments.of(CONFIG, model_folder())
 
 
 def facts(work: Work, made: Produced, sequence: int = 5, audit_rate: int = AUDIT_EVERYTHING) -> SubmissionFacts:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from engines.base import FINISH_EOS, FINISH_LENGTH
+from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
 from protocol.identity import PoolId, WorkId
@@ -16,7 +17,6 @@ from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work, assignments
-from protocol.tasks.environment import Environment
 from validator.checks import FILE_CHECKS, PREFILL_CHECKS
 from validator.context import CheckContext, RowMeasurements, SubmissionFacts
 
@@ -43,8 +43,8 @@ def tokenizer_folder() -> Path:
 
 
 @cache
-def environment() -> Environment:
-    return Environment.of(CONFIG, tokenizer_folder())
+def environment() -> PoolEnvironments:
+    return PoolEnvironments.of(CONFIG, tokenizer_folder())
 
 
 def proof(rng: random.Random) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.base import Engine
+from environments.pool import PoolEnvironments
 from protocol.budgets import all_targets
 from protocol.config import PoolConfig
 from protocol.encoding import canonical_json, parse_json, sha256_hex, tagged_hash, words
@@ -18,7 +19,6 @@ from protocol.errors import ConfigError
 from protocol.files import explained
 from protocol.folders import file_digests
 from protocol.problems import ProblemFilter, candidate_seed
-from protocol.tasks.environment import Environment
 from trainer.evaluation.attempts import Attempt, score_attempts
 
 _SOLVED = 1.0
@@ -68,7 +68,7 @@ def run_filter(
     """
     head, model = _head(config, folder, plan), model_digest(folder)
     solved = _resume(journal, head)
-    environment = Environment.of(config, folder)
+    environment = PoolEnvironments.of(config, folder)
     if len(solved) < plan.candidates:
         engine.load(folder)
     group = max(1, batch // plan.samples)
@@ -88,7 +88,7 @@ def model_digest(folder: Path) -> str:
 
 
 def _solved(
-    engine: Engine, environment: Environment, model: str, candidates: range, samples: int, batch: int
+    engine: Engine, environment: PoolEnvironments, model: str, candidates: range, samples: int, batch: int
 ) -> Iterator[int]:
     """How many tries at each candidate succeed."""
     targets = all_targets(environment.config.work) or (0,)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engines.base import Engine, Request, Sampling
-from protocol.tasks.environment import Environment, Score
+from environments.pool import PoolEnvironments, Score
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,11 @@ class ScoredAttempt:
 
 
 def score_attempts(
-    engine: Engine, environment: Environment, attempts: Sequence[Attempt], batch: int, temperature: float | None = None
+    engine: Engine,
+    environment: PoolEnvironments,
+    attempts: Sequence[Attempt],
+    batch: int,
+    temperature: float | None = None,
 ) -> Iterator[ScoredAttempt]:
     """The outcome of every try, in order, `batch` at a time, with the weights that the engine has loaded. The
     temperature is the pool's unless another is given."""

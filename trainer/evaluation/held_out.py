@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 from engines.base import Engine
+from environments.pool import PoolEnvironments
 from protocol.api.evaluation import SetResult
 from protocol.budgets import all_targets
 from protocol.config import EvaluationSet, PoolConfig
 from protocol.seeds import heldout_noise_key, heldout_problem
-from protocol.tasks.environment import Environment
 from trainer.evaluation.attempts import Attempt, ScoredAttempt, score_attempts
 from trainer.evaluation.estimators import average, pass_at, reported_ks, standard_error
 
@@ -36,7 +36,7 @@ def _measure(engine: Engine, config: PoolConfig, folder: Path, step: int, number
     asked, started = config.evaluation.sets[number], time.monotonic()
     own = config.model_copy(update={"task": asked.task or config.task})
     attempts = _attempts(config, asked, step, number)
-    done = list(score_attempts(engine, Environment.of(own, folder), attempts, batch, asked.temperature))
+    done = list(score_attempts(engine, PoolEnvironments.of(own, folder), attempts, batch, asked.temperature))
     return _result(asked, done, time.monotonic() - started)
 
 

@@ -1,6 +1,6 @@
 """Rewards computed anew by the task's own scorer, compared bit for bit in float32."""
 
-from protocol.tasks.environment import Score
+from environments.pool import Score
 from protocol.verdict import Code, Finding
 from validator.checks.base import accept, refuse
 from validator.context import CheckContext

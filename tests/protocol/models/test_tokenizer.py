@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from environments.base import Problem
+from environments.prompts import completion_text, prompt_tokens
 from protocol.config import ChatTurn, ModelConfig
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models.tokenizer import eos_ids, load_tokenizer, save_byte_tokenizer
-from protocol.tasks import Problem
-from protocol.tasks.prompts import completion_text, prompt_tokens
 from trainer.tiny_model import PHRASES, tiny_model_config
 
 PROBLEM = Problem("State the final answer to the following arithmetic problem: 5 - 9 + 3 =", "-1")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig, TaskConfig, WorkConfig
 from protocol.encoding import sha256_hex
 from protocol.errors import ConfigError
 from protocol.problems import candidate_seed
-from protocol.tasks.environment import Environment
 from tests.cli.muster import Muster
 from tests.trainer.helpers import small_model
 from tests.trainer.solver import Solver
@@ -34,7 +34,8 @@ def base() -> Path:
 
 def solver(base: Path) -> Solver:
     """Candidate n is solved in n mod 9 of eight tries."""
-    return Solver(Environment.of(CONFIG, base), base, lambda seed, number: number < SEEDS.index(seed) % 9).know(SEEDS)
+    environments = PoolEnvironments.of(CONFIG, base)
+    return Solver(environments, base, lambda seed, number: number < SEEDS.index(seed) % 9).know(SEEDS)
 
 
 def filtered(engine: Any, base: Path, journal: Path, plan: FilterPlan = PLAN, **options: Any) -> FilterReport:

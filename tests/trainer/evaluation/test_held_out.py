@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from engines.hf import TransformersEngine
+from environments.pool import PoolEnvironments
 from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig, TaskConfig, WorkConfig
 from protocol.errors import MusterError
 from protocol.seeds import heldout_problem
-from protocol.tasks.environment import Environment
 from runtime.process import EngineConfig
 from tests.trainer.solver import Solver
 from tests.validator import tiny
@@ -43,7 +43,8 @@ def test_average_and_passes_count_the_tries_of_each_problem(base: Path) -> None:
     seeds = [heldout_problem(CONFIG.digest, 0, index) for index in range(6)]
     config = CONFIG.model_copy(update={"evaluation": EvaluationConfig(sets=SETS[:1])})
     seeds = [heldout_problem(config.digest, 0, index) for index in range(6)]
-    solver = Solver(Environment.of(config, base), base, lambda seed, number: number < seeds.index(seed) % 5).know(seeds)
+    environments = PoolEnvironments.of(config, base)
+    solver = Solver(environments, base, lambda seed, number: number < seeds.index(seed) % 5).know(seeds)
     (result,) = evaluate(solver, config, base, 3)  # type: ignore[arg-type]
     assert (result.name, result.problems, result.samples) == ("own", 6, 4)
     assert result.average == pytest.approx((0 + 1 + 2 + 3 + 4 + 0) / 24)

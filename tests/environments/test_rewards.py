@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.tasks.base import Problem
-from protocol.tasks.rewards import float32, length_penalty, reward, task_reward
+from environments.base import Problem
+from environments.rewards import float32, length_penalty, reward, task_reward
 
 LENGTHS = st.integers(0, 131072)
 

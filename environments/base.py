@@ -1,4 +1,4 @@
-"""What a task is: problems drawn from a seed, and a scorer that anyone can run again with the same result."""
+"""What an environment is: problems drawn from a seed, and a scorer that anyone can run again with the same result."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -6,14 +6,14 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Problem:
-    """A question with its reference answer; `metadata` is what the task's own scorer needs besides."""
+    """A question with its reference answer; `metadata` is what the environment's own scorer needs besides."""
 
     question: str
     answer: str
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-class Task(Protocol):
+class Environment(Protocol):
     """Deterministic: the same seed gives the same problem in every process, the same text the same score."""
 
     def problem(self, seed: int) -> Problem:

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from environments.catalogue import load_environment
+from environments.reviewed import REBUILD, REFUSED, REUSE
 from protocol.config import TaskConfig
 from protocol.errors import ConfigError
-from protocol.tasks import load_task
-from protocol.tasks.reviewed import REBUILD, REFUSED, REUSE
 
 SUMS = TaskConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1}
@@ -25,11 +25,11 @@ HOSTILE = [
 PROBE = """
 import json, random, sys
 from protocol.config import TaskConfig
-from protocol.tasks import load_task
+from environments.catalogue import load_environment
 random.seed(int(sys.argv[1]))
 out = {}
 for name in sys.argv[3:]:
-    task = load_task(TaskConfig(name=f"reasoning_gym/{name}"))
+    task = load_environment(TaskConfig(name=f"reasoning_gym/{name}"))
     out[name] = [[p.question, p.answer] for p in (task.problem(int(s)) for s in sys.argv[2].split(","))]
 print(json.dumps(out))
 """
@@ -59,12 +59,12 @@ def test_every_offered_dataset_is_deterministic() -> None:
 
 
 def test_different_seeds_give_different_problems() -> None:
-    task = load_task(SUMS)
+    task = load_environment(SUMS)
     assert len({task.problem(seed).question for seed in range(200)}) > 150
 
 
 def test_sixty_four_problems_take_less_than_a_tenth_of_a_second() -> None:
-    task = load_task(SUMS)
+    task = load_environment(SUMS)
     start = time.process_time()
     for seed in range(64):
         task.problem(seed)
@@ -74,11 +74,11 @@ def test_sixty_four_problems_take_less_than_a_tenth_of_a_second() -> None:
 @pytest.mark.parametrize("seed", [-1, 2**64])
 def test_seeds_outside_64_bits_are_refused(seed: int) -> None:
     with pytest.raises(ValueError, match="64-bit"):
-        load_task(SUMS).problem(seed)
+        load_environment(SUMS).problem(seed)
 
 
 def test_the_default_is_right_or_nothing() -> None:
-    task = load_task(SUMS)
+    task = load_environment(SUMS)
     problem = task.problem(3)
     assert task.score(problem, problem.answer) == 1.0
     assert task.score(problem, f"the answer is {problem.answer}") == 0.0
@@ -87,14 +87,14 @@ def test_the_default_is_right_or_nothing() -> None:
 
 def test_partial_credit_on_demand() -> None:
     config = TaskConfig(name=SUMS.name, params=SUMS.params | {"score_threshold": 0})
-    task = load_task(config)
+    task = load_environment(config)
     problem = task.problem(3)
     assert 0.0 < task.score(problem, f"the answer is {problem.answer}") < 1.0
 
 
 @pytest.mark.parametrize("name", ["chain_sum", "letter_counting", "sudoku", "gsm_symbolic"])
 def test_hostile_answers_score_nothing_quickly(name: str) -> None:
-    task = load_task(TaskConfig(name=f"reasoning_gym/{name}"))
+    task = load_environment(TaskConfig(name=f"reasoning_gym/{name}"))
     problem = task.problem(1)
     start = time.process_time()
     assert {task.score(problem, text) for text in HOSTILE} == {0.0}
@@ -104,7 +104,7 @@ def test_hostile_answers_score_nothing_quickly(name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"name": "chain_sum"}, "unknown task"),
+        ({"name": "chain_sum"}, "unknown environment"),
         ({"name": "reasoning_gym/nothing"}, "unknown dataset `nothing`"),
         ({"name": "reasoning_gym/countdown"}, "evaluates the answer as code"),
         ({"name": "reasoning_gym/chain_sum", "params": {"terms": 3}}, "no parameter `terms`"),
@@ -117,7 +117,7 @@ def test_hostile_answers_score_nothing_quickly(name: str) -> None:
 )
 def test_wrong_configurations_name_what_to_mend(config: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        load_task(TaskConfig.model_validate(config))
+        load_environment(TaskConfig.model_validate(config))
 
 
 def test_no_dataset_is_both_offered_and_refused() -> None:

@@ -6,16 +6,16 @@ import importlib.metadata
 import math
 from typing import Any
 
+from environments.base import Problem
+from environments.reviewed import REBUILD, REFUSED, REUSE, REVIEWED_VERSION
 from protocol.errors import ConfigError, first_line
-from protocol.tasks.base import Problem
-from protocol.tasks.reviewed import REBUILD, REFUSED, REUSE, REVIEWED_VERSION
 
 MAX_ANSWER_CHARS = 4096
 THRESHOLD = "score_threshold"
 RESERVED = ("seed", "size")
 
 
-class GymTask:
+class GymEnvironment:
     """One dataset of reasoning_gym with its parameters.
 
     Besides the generator's own parameters, `score_threshold` t (default 1.0) makes the reward strict: 1 where the

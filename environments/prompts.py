@@ -1,32 +1,16 @@
 """From a problem to prompt tokens, and from output tokens to the text that is scored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
 
+from environments.base import Problem
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError, first_line
-from protocol.tasks.base import Problem
+from protocol.models.tokenizer import Tokenizer
 
 QUESTION = "{question}"
 TEMPLATE_DAY = datetime(2024, 7, 26)
 """Today, to every chat template that asks (Llama 3's and SmolLM3's do): a prompt is the same whenever it is made."""
-
-
-class Tokenizer(Protocol):
-    """The part of a Hugging Face tokenizer that the protocol uses."""
-
-    def __len__(self) -> int: ...
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
-    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
-    def apply_chat_template(
-        self,
-        conversation: list[dict[str, str]],
-        *,
-        add_generation_prompt: bool,
-        tokenize: bool,
-        strftime_now: Callable[[str], str],
-    ) -> str: ...
 
 
 def budget_phrase(target_length: int) -> str:

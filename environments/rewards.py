@@ -6,7 +6,7 @@ columns unchanged and can be compared with `==`.
 
 import numpy as np
 
-from protocol.tasks.base import Problem, Task
+from environments.base import Environment, Problem
 
 
 def float32(value: float) -> float:
@@ -14,8 +14,8 @@ def float32(value: float) -> float:
     return float(np.float32(value))
 
 
-def task_reward(task: Task, problem: Problem, answer_text: str) -> float:
-    """The task's own score of an answer, 0 to 1, as float32."""
+def task_reward(task: Environment, problem: Problem, answer_text: str) -> float:
+    """The environment's own score of an answer, 0 to 1, as float32."""
     return float32(task.score(problem, answer_text))
 
 

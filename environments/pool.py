@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from environments.catalogue import load_environment
+from environments.prompts import completion_text, prompt_tokens
+from environments.rewards import length_penalty, reward, task_reward
 from protocol.config import PoolConfig
 from protocol.errors import IntegrityError
 from protocol.models.documents import read_object
-from protocol.tasks import load_task
-from protocol.tasks.prompts import Tokenizer, completion_text, prompt_tokens
-from protocol.tasks.rewards import length_penalty, reward, task_reward
+from protocol.models.tokenizer import Tokenizer, eos_ids, load_tokenizer
 
 _KEPT_PROBLEMS = 4096
 _MAX_CONFIG_BYTES = 1 << 20
@@ -25,7 +26,7 @@ class Score:
     reward: float
 
 
-class Environment:
+class PoolEnvironments:
     """A pool's problems as token ids, and the scores of answers to them.
 
     `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. Raises
@@ -37,14 +38,12 @@ class Environment:
         self.eos_ids = tuple(eos_ids)
         self.vocabulary = vocabulary
         self._tokenizer = tokenizer
-        self._task = load_task(config.task)
+        self._task = load_environment(config.task)
         self.problem = lru_cache(_KEPT_PROBLEMS)(self._task.problem)
 
     @classmethod
-    def of(cls, config: PoolConfig, folder: Path) -> "Environment":
+    def of(cls, config: PoolConfig, folder: Path) -> "PoolEnvironments":
         """By a model folder. Raises IntegrityError where tokenizer, EOS or vocabulary are missing."""
-        from protocol.models.tokenizer import eos_ids, load_tokenizer
-
         return cls(config, load_tokenizer(folder), eos_ids(folder), _vocabulary(folder))
 
     def prompt(self, problem_seed: int, target_length: int) -> tuple[int, ...]:
