@@ -84,9 +84,10 @@ def decode_steps(code: memoryview, base: Elements, out: Elements, form: FloatFor
 def _scratch(base: Elements) -> list[NDArray[Any]]:
     """A thread's memory for the lists of `scan` and the streams, which are at most as long as `base`."""
     size, streams = base.size, base.nbytes // 4 + 1
+    # As many elements as fit into the bytes at two each: the next tensor may have narrower ones.
     if getattr(_threads, "size", 0) < base.nbytes:
         types = (np.uint8, np.uint8, np.uint8, np.int32, np.int64)
-        _threads.arrays = [np.empty(size, kind) for kind in types]
+        _threads.arrays = [np.empty(base.nbytes // 2, kind) for kind in types]
         _threads.arrays += [
             np.empty(streams, np.uint32),
             np.empty(streams, np.uint32),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.codec_cases import Bytes, is_restored, tensor_pair
+from protocol.delta import steps
 from protocol.delta.fields import DeltaError
 from protocol.delta.tensor import FULL, SAME, STEPS, XOR, decode_tensor, encode_tensor
 
@@ -128,3 +129,15 @@ def test_a_frame_of_another_size_is_refused(size: int) -> None:
     assert len(code) < 64
     with pytest.raises(DeltaError, match="zstd frame"):
         decode_tensor(memoryview(code), np.zeros(64, np.uint8), "U8")
+
+
+def test_a_tensor_of_narrower_elements_after_one_of_as_many_bytes() -> None:
+    """Compiled code does not look at indices: the lists that it fills must have room for every element."""
+    steps._scratch(np.zeros(1000, np.uint32))
+    lists = steps._scratch(np.zeros(2000, np.uint16))
+    assert [one.size for one in lists[:5]] == [2000] * 5
+    wide, narrow = np.zeros(40_000, np.uint8), np.zeros(40_000, np.uint8)
+    for base, dtype in ((wide, "F32"), (narrow, "BF16")):
+        new = base.copy()
+        new[:: 2 if dtype == "BF16" else 4] = 1
+        assert decode_tensor(memoryview(encode_tensor(base, new, dtype)), base, dtype).tobytes() == new.tobytes()
