@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from protocol.config import WeightsConfig
-from protocol.errors import MusterError
+from protocol.errors import IntegrityError, MusterError
 from storage.keys import MissingObjectError, object_key
 from storage.weights.fetch import OpenObject
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, unseal
@@ -76,5 +76,6 @@ class StepEncoder:
     def _manifest(self, digest: bytes) -> Manifest | None:
         try:
             return unseal(self._read(object_key("manifests", digest), MAX_STORED_BYTES), digest, self._scope)
-        except MissingObjectError:
+        except (MissingObjectError, IntegrityError) as error:
+            log.warning("no delta from manifest %s…: %s", digest.hex()[:16], error)
             return None

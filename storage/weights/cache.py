@@ -7,10 +7,11 @@ shards. Shards of complete versions are found inside their files, so nothing is 
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,6 +25,7 @@ KEPT_VERSIONS = 5
 _VERSION = re.compile(r"[0-9a-f]{64}")
 _LOCK_SECONDS = 3600.0
 _ABANDONED_SECONDS = 86_400.0
+_CLOCK_SECONDS = 3600.0
 
 
 class WeightCache:
@@ -45,10 +47,18 @@ class WeightCache:
 
     def is_intact(self, manifest: Manifest) -> bool:
         """Whether the version's folder holds exactly the manifest's files with the right hashes; reads everything."""
-        folder = self.version(manifest.digest)
-        if not folder.is_dir() or {path.name for path in folder.iterdir()} != {file.name for file in manifest.files}:
+        folder, names = self.version(manifest.digest), {file.name for file in manifest.files}
+        try:
+            if not folder.is_dir() or {path.name for path in folder.iterdir()} != names:
+                return False
+            return all(_file_hash(folder / file.name, file.size) == file.sha256 for file in manifest.files)
+        except OSError:  # another process removes it
             return False
-        return all(_file_hash(folder / file.name, file.size) == file.sha256 for file in manifest.files)
+
+    def touch(self, digest: bytes) -> None:
+        """Note that a version is used now, so that no process removes it, if it is here."""
+        with suppress(FileNotFoundError):
+            os.utime(self.version(digest))
 
     def manifest(self, digest: bytes) -> Manifest | None:
         """The stored manifest of a complete version; its digest is checked, so a damaged one counts as none."""
@@ -59,7 +69,8 @@ class WeightCache:
         return manifest if manifest.digest == digest else None
 
     def store_shard(self, shard: Shard, data: bytes) -> None:
-        draft = self.shards / f".{shard.sha256}.{os.getpid()}"
+        # Two threads may bring one shard at once, for two versions.
+        draft = self.shards / f".{shard.sha256}.{secrets.token_hex(8)}"
         draft.write_bytes(data)
         draft.replace(self.shards / shard.sha256)
 
@@ -69,6 +80,8 @@ class WeightCache:
         path, offset = elsewhere.get(shard.sha256, (loose, 0))
         for place, start in ((loose, 0), (path, offset)):
             try:
+                if not place.is_file():  # a pipe would be waited for without end
+                    continue
                 with place.open("rb") as file:
                     file.seek(start)
                     data = file.read(shard.size)
@@ -76,7 +89,7 @@ class WeightCache:
                 continue
             if hashlib.sha256(data).hexdigest() == shard.sha256:
                 return data
-        loose.unlink(missing_ok=True)
+        _remove(loose)
         return None
 
     def find_shards(self) -> dict[str, tuple[Path, int]]:
@@ -100,35 +113,53 @@ class WeightCache:
     def forget(self, shards: Iterable[Shard]) -> None:
         """Remove loose shards."""
         for shard in shards:
-            (self.shards / shard.sha256).unlink(missing_ok=True)
+            _remove(self.shards / shard.sha256)
 
     def sweep(self, digest: bytes) -> None:
-        """Remove what a process that died left of this version; only for whoever has it `locked`."""
+        """Remove what a process that died left of this version, and what is in its way; only for whoever has it
+        `locked`."""
         for path in self.folder.glob(f".{digest.hex()}.*"):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
+        version, manifest = self.version(digest), self.folder / f"{digest.hex()}.json"
+        for path, right in ((version, version.is_dir()), (manifest, manifest.is_file())):
+            if path.is_symlink() or not right:
+                _remove(path)
 
     def versions(self) -> list[bytes]:
         """Digests of the complete versions, longest unused first."""
         found = [path for path in self.folder.iterdir() if path.is_dir() and _VERSION.fullmatch(path.name)]
         return [bytes.fromhex(path.name) for path in sorted(found, key=_modified)]
 
-    def prune(self, keep: int = KEPT_VERSIONS) -> None:
-        """Remove all but the `keep` versions used last, and what a fetch abandoned a day ago left."""
-        versions = self.versions()
+    def prune(self, keep: int = KEPT_VERSIONS, used: bytes = b"") -> None:
+        """Remove all but the `keep` versions used last, the last being `used` whatever the clock says, and what a fetch
+        abandoned a day ago left."""
+        versions = sorted(self.versions(), key=lambda digest: digest == used)
         for digest in versions[: max(0, len(versions) - keep)]:
-            (self.folder / f"{digest.hex()}.json").unlink(missing_ok=True)
-            shutil.rmtree(self.version(digest), ignore_errors=True)
+            _remove(self.folder / f"{digest.hex()}.json")
+            _remove(self.version(digest))
         old = time.time() - _ABANDONED_SECONDS
         for path in (*self.shards.iterdir(), *self.folder.glob(".*.*")):
             if _modified(path) < old:
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link or a folder, as far as that is possible; another process may be at it too."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _modified(path: Path) -> float:
+    """When it was last changed, 0 if that is unknown: a time to come was written before the clock was set back, and
+    would keep a version for as long."""
     try:
-        return path.stat().st_mtime
+        stamp = path.stat().st_mtime
     except OSError:
         return 0.0
+    return stamp if stamp < time.time() + _CLOCK_SECONDS else 0.0
 
 
 def _file_hash(path: Path, size: int) -> str:

@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import logging
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from protocol.waits import WAITS
 from storage.keys import object_key
 from storage.weights.cache import KEPT_VERSIONS, WeightCache
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, StepDelta, unseal
-from storage.weights.plan import Link, Way, shortest
+from storage.weights.plan import MAX_LISTED, MAX_LOOKUPS, Link, Way, shortest
 from storage.weights.rebuild import rebuild
 
 log = logging.getLogger("muster.weights")
@@ -25,6 +24,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OpenObject = Callable[[str, int], bytes]
 """(key, limit in bytes) → the object's bytes; `storage.download.HttpObjects` and `Bucket.get` are such."""
 PARALLEL = 4
+WASTE = 2
 
 
 def fetch(
@@ -47,20 +47,20 @@ def fetch(
     raises; what was fetched stays.
     """
     cache = WeightCache(cache_dir)
-    with cache.locked(manifest_hash):
+    with _disk(cache.folder, 0), cache.locked(manifest_hash):
         bring = _Bringing(cache, open_object, scope, parallel)
         manifest = bring.manifest(manifest_hash)
         if step is not None and manifest.step != step:
             raise IntegrityError(
                 f"the manifest is of step {manifest.step}, not {step}", "report it to the pool's owner"
             )
+        cache.touch(manifest_hash)
         if not cache.is_intact(manifest):
             cache.sweep(manifest_hash)
             bring.version(manifest)
-        folder = cache.version(manifest_hash)
-        os.utime(folder)
-    cache.prune(keep)
-    return folder
+        cache.touch(manifest_hash)
+        cache.prune(keep, manifest_hash)
+    return cache.version(manifest_hash)
 
 
 class DiskFullError(MusterError):
@@ -72,6 +72,8 @@ class _Bringing:
 
     def __init__(self, cache: WeightCache, open_object: OpenObject, scope: ManifestScope, parallel: int) -> None:
         self._cache, self._open, self._scope, self._parallel = cache, open_object, scope, parallel
+        self._parents: dict[str, Manifest | None] = {}
+        self._came: list[int] = []
 
     def manifest(self, digest: bytes) -> Manifest:
         """The manifest, checked against its hash, and the pool and owner it must be of.
@@ -84,7 +86,11 @@ class _Bringing:
         return manifest
 
     def version(self, wanted: Manifest) -> None:
-        """Bring a version into the cache, the shortest way that works."""
+        """Bring a version into the cache, the shortest way that works. Ways that were of no use cost at most about
+        WASTE times the full weights before only these are left."""
+        every = {(bytes.fromhex(delta.parent), wanted.digest) for delta in wanted.deltas}
+        full = sum(file.size for file in wanted.files)
+        short: MusterError | None = None
         cache, refused, tried = self._cache, set[Link](), list[Shard]()
         kept = ((digest, cache.manifest(digest)) for digest in cache.versions() if digest != wanted.digest)
         held = {digest: manifest.step for digest, manifest in kept if manifest is not None}
@@ -97,17 +103,27 @@ class _Bringing:
                 cache.forget(tried)
                 return
             except MusterError as error:
-                if not way.links or isinstance(error, DiskFullError):
-                    raise
+                short = error if isinstance(error, DiskFullError) else short
+                if not way.links:
+                    raise short or error from None
+                if way.held and not cache.is_intact(way.versions[0]):
+                    log.warning("step %d is damaged in the cache: it is no base", way.versions[0].step)
+                    del held[way.digests[0]]
+                    continue
                 log.warning("the delta to step %d is of no use: %s; trying another way", wanted.step, error)
-                refused |= set(way.links)
+                refused |= every if sum(self._came) > WASTE * full else set(way.links)
 
     def _parent(self, delta: StepDelta) -> Manifest | None:
-        try:
-            return self.manifest(bytes.fromhex(delta.parent))
-        except MusterError as error:
-            log.info("no manifest of step %d, from which a delta leads: %s", delta.step, error)
-            return None
+        if delta.parent not in self._parents:
+            found = None
+            try:
+                found = self.manifest(bytes.fromhex(delta.parent))
+            except MusterError as error:
+                log.info("no manifest of step %d, from which a delta leads: %s", delta.step, error)
+            if found is not None and len(found.every_shard()) > MAX_LISTED // MAX_LOOKUPS:
+                return found  # too large to be kept in memory for the next way
+            self._parents[delta.parent] = found
+        return self._parents[delta.parent]
 
     def _go(self, way: Way, size: int, complain: bool) -> None:
         """Fetch the `size` bytes that are missing for a way, and go it."""
@@ -116,10 +132,12 @@ class _Bringing:
         how = f"{steps} from step {way.versions[0].step}" if way.links else "its full shards"
         log.info("fetching step %d: %s, %.1f MB", wanted.step, how, size / 1e6)
         what = f"weights of step {wanted.step} by {how}" + (", as a delta was of no use" if complain else "")
-        with WAITS.on(what), _disk(self._cache.folder, size + sum(file.size for file in wanted.files)):
+        # A file's deltas are put together beside it before they are applied.
+        aside = max(sum(delta.size for delta in way.deltas_of(file.name)) for file in wanted.files)
+        with WAITS.on(what), _disk(self._cache.folder, size + aside + sum(file.size for file in wanted.files)):
             self._fetch_shards(way.shards)
             if way.held:
-                os.utime(self._cache.version(way.digests[0]))
+                self._cache.touch(way.digests[0])
             self._cache.install(wanted, partial(rebuild, way, self._cache))
 
     def _fetch_shards(self, shards: list[Shard]) -> None:
@@ -133,6 +151,7 @@ class _Bringing:
             try:
                 if cache.read_shard(shard, places) is None:
                     cache.store_shard(shard, _checked(shard, self._open(shard.key, shard.size)))
+                    self._came.append(shard.size)
             except BaseException:
                 failed.set()
                 raise

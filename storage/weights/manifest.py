@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 from eth_account.signers.local import LocalAccount
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, FailFast, Field, ValidationError, field_validator, model_validator
 
 from protocol import eip712
 from protocol.api.base import Hex64
@@ -28,7 +28,14 @@ Count = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 
 
-class Shard(Document):
+class _Part(Document):
+    """A part of a manifest. Fields that it has not are looked for at the end, all at once (`unseal`), and lists end at
+    the first problem: a list of a million problems takes minutes and gigabytes."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Shard(_Part):
     """One content-addressed piece of a file."""
 
     sha256: Hex64
@@ -39,13 +46,13 @@ class Shard(Document):
         return object_key("shards", bytes.fromhex(self.sha256))
 
 
-class WeightFile(Document):
+class WeightFile(_Part):
     """One file of the folder: its shards in order make its bytes. A name has no path."""
 
     name: FileName
     size: Count
     sha256: Hex64
-    shards: Annotated[tuple[Shard, ...], Field(max_length=MAX_SHARDS)]
+    shards: Annotated[tuple[Shard, ...], Field(max_length=MAX_SHARDS), FailFast()]
 
     @field_validator("name")
     @classmethod
@@ -61,28 +68,28 @@ class WeightFile(Document):
         return self
 
 
-class FileDelta(Document):
+class FileDelta(_Part):
     """How a file follows from the same file of an earlier step (docs/weights.md). `index` is the digest of the index of
     its tensors afterwards, which holds a hash of each; the shards in order make the delta."""
 
     name: FileName
     index: Hex64
-    shards: Annotated[tuple[Shard, ...], Field(min_length=1, max_length=MAX_SHARDS)]
+    shards: Annotated[tuple[Shard, ...], Field(min_length=1, max_length=MAX_SHARDS), FailFast()]
 
     @property
     def size(self) -> int:
         return sum(shard.size for shard in self.shards)
 
 
-class StepDelta(Document):
+class StepDelta(_Part):
     """What leads from policy step `step`, whose manifest has the digest `parent`: a delta of each file that differs."""
 
     step: Count
     parent: Hex64
-    files: Annotated[tuple[FileDelta, ...], Field(min_length=1, max_length=MAX_FILES)]
+    files: Annotated[tuple[FileDelta, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
 
 
-class Manifest(Document):
+class Manifest(_Part):
     """`parent` is the digest of the step before (64 hex digits), empty for the first; `pools` is EIP-55. `snapshot`:
     whether the files' own shards are published too; without them the `deltas` are the only way to this step."""
 
@@ -93,9 +100,9 @@ class Manifest(Document):
     step: Count
     parent: Annotated[str, Field(pattern=r"^([0-9a-f]{64}|)$")]
     dtype: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,32}$")]
-    files: Annotated[tuple[WeightFile, ...], Field(min_length=1, max_length=MAX_FILES)]
+    files: Annotated[tuple[WeightFile, ...], Field(min_length=1, max_length=MAX_FILES), FailFast()]
     snapshot: Annotated[bool, Field(strict=True)] = True
-    deltas: Annotated[tuple[StepDelta, ...], Field(max_length=MAX_DELTAS)] = ()
+    deltas: Annotated[tuple[StepDelta, ...], Field(max_length=MAX_DELTAS), FailFast()] = ()
 
     @field_validator("pools")
     @classmethod
@@ -155,7 +162,7 @@ class Manifest(Document):
         return hashlib.sha256(self.canonical()).digest()
 
 
-class SignedManifest(Document):
+class SignedManifest(_Part):
     """The stored object; `signature` is the owner's."""
 
     manifest: Manifest
@@ -198,7 +205,7 @@ def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
     except ValueError:
         raise IntegrityError("the manifest is not JSON", _FETCH_ELSEWHERE) from None
     manifest = signed.manifest
-    if canonical_json(fields["manifest"]) != manifest.canonical():
+    if canonical_json(fields) != canonical_json(signed.model_dump(mode="json")):
         raise IntegrityError("the manifest is not in canonical form", _FETCH_ELSEWHERE)
     if manifest.digest != expected:
         raise IntegrityError("the manifest is not the one on chain", _FETCH_ELSEWHERE)

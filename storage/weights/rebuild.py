@@ -24,7 +24,7 @@ def rebuild(way: Way, cache: WeightCache, folder: Path) -> None:
     for file in first.files:
         target = folder / file.name
         if way.held:
-            _copy(cache.version(way.digests[0]) / file.name, target)
+            _copy(cache.version(way.digests[0]) / file.name, target, file.size)
         else:
             _join(file.shards, target, cache, places)
         _apply(target, way.deltas_of(file.name), cache, places)
@@ -33,8 +33,10 @@ def rebuild(way: Way, cache: WeightCache, folder: Path) -> None:
             raise IntegrityError(f"{file.name} does not have its hash", "report the manifest to the pool's owner")
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, size: int) -> None:
     try:
+        if source.is_symlink() or not source.is_file() or source.stat().st_size != size:
+            raise MusterError(f"{source} is damaged", "fetch again")
         shutil.copyfile(source, target)
     except FileNotFoundError:
         raise MusterError("a version vanished from the weights cache", "fetch again") from None

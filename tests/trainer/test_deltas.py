@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.config import WeightsConfig
-from storage.keys import MissingObjectError
+from storage.keys import MissingObjectError, object_key
 from storage.weights import codec
 from storage.weights.fetch import fetch
 from storage.weights.publish import send
@@ -96,6 +96,17 @@ def test_a_lost_folder_or_a_codec_that_fails_gives_a_full_step(home: Path, monke
         raise SystemError("no compiler")
 
     monkeypatch.setattr(codec, "encode_file", broken)
+    prepared = encoder(bucket, home).prepared(5, digests)
+    assert prepared.manifest.snapshot
+    assert not prepared.manifest.deltas
+
+
+def test_a_damaged_manifest_in_the_bucket_gives_a_full_step(home: Path) -> None:
+    """It is of no use as a base, and does not keep the trainer from publishing what comes after it."""
+    bucket = Objects()
+    digests = published(bucket, home)
+    for digest in digests:
+        bucket[object_key("manifests", digest)] = b'{"manifest":{}}'
     prepared = encoder(bucket, home).prepared(5, digests)
     assert prepared.manifest.snapshot
     assert not prepared.manifest.deltas

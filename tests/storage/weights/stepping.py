@@ -101,6 +101,22 @@ class Origin:
         changed = StepDelta(step=delta.step, parent=delta.parent, files=tuple(files))
         return self.sign(Manifest.model_validate({**dict(made), "snapshot": True, "deltas": (changed,)}))
 
+    def with_junk(self, step: int, parents: list[Manifest]) -> Manifest:
+        """The owner's manifest of a step, as a snapshot, with deltas of no use from `parents`: each has nine tenths of
+        the bytes of what it leads to."""
+        made, dice, deltas = self.manifests[step], np.random.default_rng(step), []
+        for parent in parents:
+            files = []
+            for file in (one for one in made.files if one.name in NAMES):
+                data = dice.bytes(file.size * 9 // 10)
+                pieces = [data[at : at + SHARD] for at in range(0, len(data), SHARD)]
+                shards = [Shard(sha256=sha256_hex(one), size=len(one)) for one in pieces]
+                self.objects |= {shard.key: piece for shard, piece in zip(shards, pieces, strict=True)}
+                files.append(FileDelta(name=file.name, index="0" * 64, shards=tuple(shards)))
+            deltas.append(StepDelta(step=parent.step, parent=parent.digest.hex(), files=tuple(files)))
+        self.add_full(step)
+        return self.sign(Manifest.model_validate({**dict(made), "snapshot": True, "deltas": tuple(deltas)}))
+
     def add_full(self, step: int) -> None:
         """Put the full shards of a step."""
         for file in self.manifests[step].files:

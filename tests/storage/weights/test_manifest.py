@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from pydantic import ValidationError
 
-from protocol.encoding import canonical_json
+from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError
-from storage.weights.manifest import Manifest, ManifestScope, seal, unseal
+from storage.weights.manifest import Manifest, ManifestScope, SignedManifest, seal, unseal
 from storage.weights.publish import make_manifest
 from tests.storage.weights.folders import OWNER, PUBLISHER, model_folder
 
@@ -167,3 +168,23 @@ def test_unusable_folders(tmp_path: Path) -> None:
     (tmp_path / "ünï").touch()
     with pytest.raises(ConfigError, match="rename"):
         make_manifest(tmp_path, PUBLISHER, 0, None, "float32")
+
+
+@pytest.mark.parametrize("what", ["shards", "files", "fields", "shard's fields"])
+def test_a_manifest_of_a_million_problems_costs_no_more_than_one(what: str) -> None:
+    """The owner put its hash on chain, so nothing but reading it can refuse it."""
+    junk = ",".join(["{}"] * 60_000)
+    many = ",".join(f'"{number}":0' for number in range(200_000))
+    shard = '{"sha256":"' + "0" * 64 + '","size":1}'
+    files = {
+        "shards": f'{{"name":"a","sha256":"{"0" * 64}","size":1,"shards":[{junk}]}}',
+        "files": ",".join(["{}"] * 1000),
+        "shard's fields": f'{{"name":"a","sha256":"{"0" * 64}","size":1,"shards":[{shard[:-1]},{many}}}]}}',
+    }.get(what, "{}")
+    more = f",{many}" if what == "fields" else ""
+    stored = f'{{"manifest":{{"files":[{files}]{more}}},"signature":"0x{"0" * 130}"}}'.encode()
+    with pytest.raises(ValidationError) as caught:
+        SignedManifest.model_validate(parse_json(stored))
+    assert caught.value.error_count() < 50
+    with pytest.raises(IntegrityError):
+        unseal(stored, bytes(32), PUBLISHER)

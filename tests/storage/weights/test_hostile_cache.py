@@ -1,0 +1,175 @@
+"""What else is in the cache, or happens to it: nothing there holds a version up for good."""
+
+import os
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import MusterError
+from protocol.files import file_sha256
+from storage.weights import fetch as fetching
+from storage.weights.cache import WeightCache
+from storage.weights.fetch import fetch
+from storage.weights.manifest import Manifest
+from tests.storage.weights.folders import PUBLISHER, contents
+from tests.storage.weights.stepping import Origin
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
+    """The only snapshot is step 0, so that step 3 is had by deltas alone."""
+    return Origin(tmp_path_factory.mktemp("steps"), steps=4, snapshots=(0,))
+
+
+def get(origin: Origin, step: int, cache: Path, keep: int = 5) -> Path:
+    return fetch(origin.manifests[step].digest, origin.get, cache, PUBLISHER, step, keep)
+
+
+def single(origin: Origin, step: int) -> Manifest:
+    """The step, with no delta but the one from the step before."""
+    deltas = tuple(one for one in origin.manifests[step].deltas if one.step == step - 1)
+    return origin.sign(origin.manifests[step].model_copy(update={"deltas": deltas, "snapshot": False}))
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "grow", "gone", "pipe", "endless link"])
+def test_a_damaged_base_does_not_close_the_only_way(origin: Origin, tmp_path: Path, damage: str) -> None:
+    """Step 2 leads from step 1 alone. That is here and damaged, but can be made again from step 0."""
+    wanted = single(origin, 2)
+    get(origin, 0, tmp_path)
+    base = get(origin, 1, tmp_path)
+    path = base / origin.manifests[1].files[1].name
+    data = path.read_bytes()
+    path.unlink()
+    if damage == "pipe":
+        os.mkfifo(path)
+    elif damage == "endless link":
+        path.symlink_to("/dev/zero")
+    elif damage != "gone":
+        flipped = data[:-1] + bytes([data[-1] ^ 1])
+        path.write_bytes({"flip": flipped, "cut": data[:-1], "grow": data + b"x"}[damage])
+    made = fetch(wanted.digest, origin.get, tmp_path, PUBLISHER, 2)
+    assert contents(made) == contents(origin.folders[2])
+
+
+@pytest.mark.parametrize("ahead", [600, 10 * 86_400])
+def test_a_clock_that_was_set_back(origin: Origin, tmp_path: Path, ahead: float) -> None:
+    """Versions used at times to come are not kept instead of the one that was fetched just now."""
+    for folder in [get(origin, step, tmp_path) for step in (0, 1)]:
+        os.utime(folder, (time.time() + ahead,) * 2)
+    assert contents(get(origin, 2, tmp_path, keep=1)) == contents(origin.folders[2])
+
+
+def test_what_was_used_before_the_clock_was_set_back_goes_first(origin: Origin, tmp_path: Path) -> None:
+    folders = [get(origin, step, tmp_path) for step in range(3)]
+    for folder in folders[:2]:
+        os.utime(folder, (time.time() + 10 * 86_400,) * 2)
+    get(origin, 3, tmp_path, keep=2)
+    assert [folder.exists() for folder in folders] == [False, False, True]
+
+
+@pytest.mark.parametrize("what", ["version", "old", "manifest", "shard", "pipe"])
+def test_something_is_in_the_way(origin: Origin, tmp_path: Path, what: str) -> None:
+    name, shard = origin.manifests[0].digest.hex(), tmp_path / "shards" / origin.manifests[0].shards()[0].sha256
+    shard.parent.mkdir()
+    if what == "version":
+        (tmp_path / name).symlink_to(tmp_path / "nowhere")
+    elif what == "old":
+        (tmp_path / name).mkdir()
+        (tmp_path / f".{name}.old").write_bytes(b"")
+    elif what == "pipe":
+        os.mkfifo(shard)
+    else:
+        place = shard if what == "shard" else tmp_path / f"{name}.json"
+        (place / "more").mkdir(parents=True)
+    assert contents(get(origin, 0, tmp_path)) == contents(origin.folders[0])
+    assert not list((tmp_path / "shards").iterdir())
+
+
+def test_two_processes_that_clear_up_at_once(origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one is removing is gone when the other comes to it."""
+    cache = WeightCache(tmp_path)
+    old = tmp_path / ".draft.1"
+    old.mkdir()
+    os.utime(old, (0, 0))
+    whole = shutil.rmtree
+
+    def late(path: Path, ignore_errors: bool = False) -> None:
+        whole(path)
+        whole(path, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", late)
+    cache.prune()
+    assert not old.exists()
+
+
+def test_a_version_that_vanishes_while_it_is_looked_at(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = get(origin, 0, tmp_path)
+
+    def pruned(path: Path) -> str:
+        shutil.rmtree(folder, ignore_errors=True)
+        return file_sha256(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("storage.weights.cache.file_sha256", pruned)
+        assert not WeightCache(tmp_path).is_intact(origin.manifests[0])
+    assert contents(get(origin, 0, tmp_path)) == contents(origin.folders[0])
+
+
+def test_threads_that_bring_the_same_shards(origin: Origin, tmp_path: Path) -> None:
+    """Two versions whose ways share shards come at once: neither fails for the other's drafts."""
+    shard = origin.manifests[0].shards()[0]
+    data, cache = origin.objects[shard.key], WeightCache(tmp_path)
+    start = threading.Barrier(8)
+
+    def bring(_: int) -> None:
+        start.wait()
+        for _ in range(200):
+            cache.store_shard(shard, data)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(bring, range(8)))
+    assert cache.read_shard(shard, {}) == data
+
+
+def test_deltas_of_no_use_do_not_cost_many_times_the_weights(origin: Origin, tmp_path: Path) -> None:
+    """The owner signs eight deltas to a snapshot, each of nearly its size, none of use."""
+    home, steps = tmp_path / "steps", 9
+    many = Origin(home, steps, snapshots=tuple(range(steps)))
+    last = many.manifests[-1]
+    full = sum(file.size for file in last.files)
+    bad = many.with_junk(steps - 1, [many.manifests[step] for step in range(steps - 1)])
+    for step in range(steps - 1):
+        get(many, step, tmp_path / "cache", keep=steps)
+    many.read.clear()
+    made = fetch(bad.digest, many.get, tmp_path / "cache", PUBLISHER)
+    assert contents(made) == contents(many.folders[-1])
+    assert many.shard_bytes() < (fetching.WASTE + 2.1) * full
+    manifests = [key for key in many.read if key.startswith("manifests/")]
+    assert len(manifests) == len(set(manifests)), "each is read once"
+
+
+def test_no_room_for_a_chain_of_deltas_but_for_the_full_shards(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Origin(tmp_path / "steps", 2, snapshots=(0, 1))
+    full = sum(file.size for file in two.manifests[1].files)
+    bad = two.with_junk(1, [two.manifests[0]])
+    get(two, 0, tmp_path / "cache")
+    room = type("room", (), {"free": int(2.1 * full)})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
+    two.read.clear()
+    made = fetch(bad.digest, two.get, tmp_path / "cache", PUBLISHER)
+    assert contents(made) == contents(two.folders[1])
+    assert two.shard_bytes() <= full, "the delta was not even fetched"
+
+
+def test_errors_of_the_disk_are_named(origin: Origin, tmp_path: Path) -> None:
+    (tmp_path / f".lock-{origin.manifests[0].digest[0]:02x}").mkdir()
+    with pytest.raises(MusterError):
+        get(origin, 0, tmp_path)
