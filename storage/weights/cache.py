@@ -25,7 +25,7 @@ KEPT_VERSIONS = 5
 _VERSION = re.compile(r"[0-9a-f]{64}")
 _LOCK_SECONDS = 3600.0
 _ABANDONED_SECONDS = 86_400.0
-_CLOCK_SECONDS = 3600.0
+_CLOCK_SECONDS = _IDLE_SECONDS = 3600.0
 
 
 class WeightCache:
@@ -114,6 +114,14 @@ class WeightCache:
         """Remove loose shards."""
         for shard in shards:
             _remove(self.shards / shard.sha256)
+
+    def make_room(self, needed: Iterable[Shard]) -> None:
+        """Remove loose shards that are not `needed` and came more than an hour ago: fetches that never succeed would
+        fill the disk with what may be of use to them one day."""
+        names, old = {shard.sha256 for shard in needed}, time.time() - _IDLE_SECONDS
+        for path in self.shards.iterdir():
+            if path.name not in names and _modified(path) < old:
+                _remove(path)
 
     def sweep(self, digest: bytes) -> None:
         """Remove what a process that died left of this version, and what is in its way; only for whoever has it

@@ -134,7 +134,10 @@ class _Bringing:
         what = f"weights of step {wanted.step} by {how}" + (", as a delta was of no use" if complain else "")
         # A file's deltas are put together beside it before they are applied.
         aside = max(sum(delta.size for delta in way.deltas_of(file.name)) for file in wanted.files)
-        with WAITS.on(what), _disk(self._cache.folder, size + aside + sum(file.size for file in wanted.files)):
+        needed = size + aside + sum(file.size for file in wanted.files)
+        if shutil.disk_usage(self._cache.folder).free < needed:
+            self._cache.make_room(way.shards)
+        with WAITS.on(what), _disk(self._cache.folder, needed):
             self._fetch_shards(way.shards)
             if way.held:
                 self._cache.touch(way.digests[0])

@@ -6,6 +6,8 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -167,6 +169,24 @@ def test_no_room_for_a_chain_of_deltas_but_for_the_full_shards(
     made = fetch(bad.digest, two.get, tmp_path / "cache", PUBLISHER)
     assert contents(made) == contents(two.folders[1])
     assert two.shard_bytes() <= full, "the delta was not even fetched"
+
+
+def test_shards_of_fetches_that_never_succeed_make_room(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner who publishes steps that cannot be put together fills no disk for good."""
+    shards = WeightCache(tmp_path).shards
+    for number, age in ((1, 7200), (2, 60)):
+        path = shards / f"{number:064x}"
+        path.write_bytes(bytes(300_000))
+        os.utime(path, (time.time() - age,) * 2)
+
+    def room(_: Path) -> Any:
+        return SimpleNamespace(free=700_000 - sum(path.stat().st_size for path in shards.iterdir()))
+
+    monkeypatch.setattr(shutil, "disk_usage", room)
+    assert contents(get(origin, 0, tmp_path)) == contents(origin.folders[0])
+    assert [path.name[-1] for path in shards.iterdir()] == ["2"], "what came just now may be of a fetch under way"
 
 
 def test_errors_of_the_disk_are_named(origin: Origin, tmp_path: Path) -> None:
