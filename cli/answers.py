@@ -24,11 +24,13 @@ _SILENT = ("unhealthy", "dead", "waiting")
 @dataclass(frozen=True)
 class StatusPart:
     """Something that answers come from: the chain, a pool's service, the process on this machine. `down`: why it cannot
-    be asked, empty while it can; `seen`: when it was up for the last time (Unix seconds), 0 if that is not known."""
+    be asked, empty while it can, and whether it was `silent` then; `seen`: when it was up for the last time (Unix
+    seconds), 0 if that is not known."""
 
     name: str
     down: str = ""
     seen: float = 0.0
+    silent: bool = False
 
     @property
     def since(self) -> str:

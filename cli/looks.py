@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cli.answers import StatusPart
 from cli.last_seen import LastSeen
 from protocol.errors import MusterError, UnreachableError, printable
-from runtime.presence import last_line, last_sign, runs
+from runtime.presence import last_line, last_said, last_sign, runs
 
 if TYPE_CHECKING:
     from cli.options import Reading
@@ -30,8 +30,11 @@ class Look:
 def look_at_chain(look: "Reading", of: tuple[object, ...], facts: "Callable[[Session], dict[str, Any]]") -> Look:
     """`facts` of the chain that `look` names; `of` says what they are about. Raises ConfigError for what is no outage:
     a missing file, another chain."""
+    from cli.session import look_for_chain
+
     kept = LastSeen("chain", look.deployment and look.deployment.absolute(), *of)
     try:
+        look_for_chain(look.deployment, look.rpc)
         found = facts(look.open())
     except UnreachableError as error:
         seen, old = kept.recall()
@@ -42,7 +45,7 @@ def look_at_chain(look: "Reading", of: tuple[object, ...], facts: "Callable[[Ses
 
 def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> Look:
     """A public document of a pool's service as JSON; `of` fills the endpoint's path."""
-    from cli.doctor.services import NotKnownError, ask_orchestrator
+    from cli.doctor.services import AnswersOtherwiseError, NotKnownError, ask_orchestrator
 
     if not url:
         why = "no URL is named (--orchestrator), and its owner announced none"
@@ -54,7 +57,8 @@ def look_at_service(url: str | None, endpoint: "Get[A]", of: str = "") -> Look:
         return Look(StatusPart("service"), None)
     except MusterError as error:
         seen, old = kept.recall()
-        return Look(StatusPart("service", printable(error.what, 300), seen), old)
+        silent = not isinstance(error, AnswersOtherwiseError)
+        return Look(StatusPart("service", printable(error.what, 300), seen, silent), old)
     found: dict[str, Any] = endpoint.answer.dump_python(answer, mode="json")
     kept.keep(found)
     return Look(StatusPart("service"), found)
@@ -88,6 +92,8 @@ def look_at_process(home: Path | None, role: str) -> Look:
         return Look(StatusPart("process"), facts)
     seen = last_sign(home, log)
     why = "it does not run on this machine" if seen else "it was never started on this machine"
+    if seen and (said := last_said(home)):
+        why += f"; it said last: {said}"
     return Look(StatusPart("process", why, seen), facts)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chain.state import State
 
 log = logging.getLogger("muster.cli")
-_PATIENCE = 8.0
+_PATIENCE, _GLANCE = 8.0, 3.0
 
 
 class Session:
@@ -96,6 +96,13 @@ def rpc_urls(network: str, rpc: str | None, announced: str = "") -> list[str]:
     if not urls:
         raise ConfigError(f"no RPC URL is known for network {network}", "pass --rpc URL")
     return urls
+
+
+def look_for_chain(deployment: Path | None, rpc: str | None) -> None:
+    """Raises UnreachableError within seconds where a session would try for longer, ConfigError as that does."""
+    suite = load_deployment(deployment)
+    urls = deployment_rpc(suite, rpc)
+    ChainClient(urls, suite.chain_id, patience=_GLANCE, timeout=_GLANCE).close()
 
 
 def open_session(

@@ -27,7 +27,7 @@ LOCAL = NetworkConfig.load("local")
 BUCKET = "muster"
 _STAGES = {"chain": 0, "s3": 0, "orchestrator": 1}
 EJECTED = 3  # a worker whose node was ejected has nothing left to do
-_LASTING_PAUSE = 60.0
+_LASTING_PAUSE, _READY_SECONDS = 60.0, 60.0
 
 
 class Network:
@@ -38,6 +38,8 @@ class Network:
         self.supervisor = Supervisor(notice)
         self.config_path = plan.root / "pool.json"
         self.worker_isolation = {"isolation": "none"}  # our own processes on our own machine
+        self.service_settings: dict[str, Any] = {}
+        """Further fields of the orchestrator's configuration."""
 
     def check(self) -> None:
         """Restart what died. Raises KeyboardInterrupt once a person wants to stop, MusterError when a process keeps
@@ -86,7 +88,7 @@ class Network:
             "key": self.ring["service"].reference(),
             "s3": self.s3_settings().model_dump(mode="json"),
         }
-        self._start_role("orchestrator", "orchestrator", values)
+        self._start_role("orchestrator", "orchestrator", values | self.service_settings)
         self._wait("the orchestrator to answer", lambda: answers(f"{self.plan.http_url}/health"), "orchestrator")
 
     def start_trainer(self, pool: int, base: Path) -> None:
@@ -166,7 +168,8 @@ class Network:
             return ready()
 
         try:
-            wait_for(what, alive, timeout=60, hint=f"see {self._child(child).log_path}", stop=self.stop_requested)
+            seconds, hint = _READY_SECONDS * self.plan.patience, f"see {self._child(child).log_path}"
+            wait_for(what, alive, timeout=seconds, hint=hint, stop=self.stop_requested)
         except MusterError as error:
             raise MusterError(f"{error.what}: {self._child(child).tail(2)}", error.hint) from None
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from engines.base import FINISH_EOS, FINISH_LENGTH, Completion, Request, Sampling
+from engines.pace import PACE
 from engines.prefill import Forward, prefill_prompts
 from protocol.proofs.codec import CHUNK
 from protocol.proofs.toploc import build_many
@@ -48,6 +49,7 @@ def decode(
         states[:, step % CHUNK] = hidden.to(torch.bfloat16)
         tokens, keep = _sample(active, head(hidden), step, sampling)
         _prove(active, states, step, keep)
+        PACE.step()
         if not keep:
             break
         if len(keep) < len(active):

@@ -9,6 +9,7 @@ import torch
 from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling, check_sequence
 from engines.decoding import decode
 from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
+from engines.pace import PACE
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, prefill_hidden, windows
 from protocol.errors import MusterError
 
@@ -63,7 +64,8 @@ class TransformersEngine:
         for start in range(0, len(order), self.max_batch):
             part = order[start : start + self.max_batch]
             chosen = [requests[at] for at in part]
-            made = decode(chosen, sampling, self._forward, self._head, self._cache(), self.device)
+            with PACE.computing():
+                made = decode(chosen, sampling, self._forward, self._head, self._cache(), self.device)
             done.update(zip(part, made, strict=True))
         return [done[at] for at in range(len(requests))]
 
@@ -74,7 +76,10 @@ class TransformersEngine:
             self._check(prompt, len(output), output)
         width = self.model.config.get_text_config().hidden_size * (4 if self.dtype == "float32" else 2)
         for window in windows(sequences, HIDDEN_BYTES // width):
-            states = prefill_hidden(sequences[window], self._forward, self._cache, self.device, self.max_batch)
+            with PACE.computing():
+                states = prefill_hidden(sequences[window], self._forward, self._cache, self.device, self.max_batch)
+                if self.device != "cpu":
+                    torch.cuda.synchronize(self.device)  # a device that hangs is noticed here, not by the caller
             for part in windows(sequences[window], LOGITS_BYTES // (4 * self._vocabulary)):
                 logits = self._head(torch.cat(states[part]))
                 lengths = [len(rows) for rows in states[part]]
@@ -90,6 +95,7 @@ class TransformersEngine:
             past_key_values=cache,
             use_cache=cache is not None,
         )
+        PACE.step()
         return out.last_hidden_state
 
     def _head(self, hidden: torch.Tensor) -> torch.Tensor:

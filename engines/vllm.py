@@ -5,7 +5,7 @@ Noise and proofs are made inside vLLM's worker process (engines/vllm_extension.p
 
 import importlib.util
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from engines.base import (
     check_sequence,
 )
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
+from engines.pace import PACE
 from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
 from engines.runtime import ordinary_recursion, prepare_vllm, vllm_installed
 from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
@@ -126,6 +127,8 @@ class VllmEngine:
                 f"vLLM cannot load {weights}: {first_line(error)}", "check the model, or use engine transformers"
             ) from None
         llm.collective_rpc("muster_install")
+        engine: Any = llm.llm_engine
+        engine.step = _counted(engine.step)
         return llm
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
@@ -173,9 +176,9 @@ class VllmEngine:
                     yield Prefilled(hidden, logits)
 
     def _run(self, prompts: Sequence[tuple[int, ...]], params: list[Any]) -> list[Any]:
-        return list(
-            self._llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], params, use_tqdm=False)
-        )
+        given = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        with PACE.computing():
+            return list(self._llm.generate(given, params, use_tqdm=False))
 
     @contextmanager
     def _cleanly(self, tickets: list[int]) -> Iterator[None]:
@@ -210,6 +213,17 @@ def cache_need(config: dict[str, Any], length: int, sequences: int, width: int) 
     position = 2 * layers * said.get("num_key_value_heads", heads) * size * width
     blocks = sequences * (-(-length // BLOCK) + 1) + 1
     return min(max(position * BLOCK * blocks, 64 << 20), 1 << 30)
+
+
+def _counted(step: Callable[[], Any]) -> Callable[[], Any]:
+    """vLLM's step, which returns once what it computed is there."""
+
+    def counted() -> Any:
+        done = step()
+        PACE.step()
+        return done
+
+    return counted
 
 
 def _noisy(request: Request, sampling: Sampling, ticket: int) -> Any:

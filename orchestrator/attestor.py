@@ -41,7 +41,8 @@ class Attestor:
         """Why uploads are not attested as they should be, or empty."""
         pool, key = state.pools.get(self._pool), self._court.client.address
         if pool is not None and key != pool.service:
-            return f"this service has the key {key}, and the pool's owner named {pool.service or 'none'}"
+            cure = "start it with that key, or name its own: muster pool set-service"
+            return f"this service has the key {key}, and the pool's owner named {pool.service or 'none'}; {cure}"
         with self._lock:
             return next(iter(self._problems.values()), "")
 

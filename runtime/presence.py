@@ -2,11 +2,17 @@
 lets go of it however it ends."""
 
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from protocol.errors import printable
 from protocol.locks import is_locked
 
+STALLED = "stalled"
+"""In a home while the computation there does not move: since when (Unix seconds), and what."""
+LAST_WORDS = "last-words"
+"""In a home after a process that could not go on: what it said last."""
 _EVENTS = ("events.sqlite", "*/events.sqlite")
 _TAIL_BYTES = 4096
 
@@ -28,9 +34,36 @@ def gone(home: Path) -> str:
         return ""
     if home.is_dir() and not os.access(home, os.R_OK | os.X_OK):
         return f"whether a process works in {home} cannot be seen: the folder is not readable"
-    logs = sorted((home / "logs").glob("*.log"), key=lambda path: path.stat().st_mtime)
-    said = last_line(logs[-1]) if logs else ""
+    said = last_said(home)
     return f"no process works in {home}" + (f"; the last one said: {said}" if said else "")
+
+
+def last_said(home: Path) -> str:
+    """What the last process in `home` ended with, by itself or by its newest log; empty if neither is known."""
+    if words := last_line(home / LAST_WORDS):
+        return words
+    logs = sorted((home / "logs").glob("*.log"), key=lambda path: path.stat().st_mtime)
+    return last_line(logs[-1]) if logs else ""
+
+
+def keep_last_words(home: Path, words: str) -> None:
+    """For whoever looks after a process has ended; empty: it works. A disk that is full costs no more than that."""
+    path = home / LAST_WORDS
+    with suppress(OSError):
+        if words:
+            path.write_text(words + "\n")
+        else:
+            path.unlink(missing_ok=True)
+
+
+def stalled(home: Path) -> str:
+    """What to say of a process in `home` whose computation does not move; empty of one that moves, or is gone."""
+    try:
+        since, _, what = (home / STALLED).read_text().partition(" ")
+        waited = time.time() - float(since)
+    except (OSError, ValueError):
+        return ""
+    return f"{printable(what, 200)}, for {waited:.0f} s now" if runs(home) else ""
 
 
 def last_line(path: Path) -> str:

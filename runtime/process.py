@@ -17,9 +17,12 @@ from engines.base import Engine
 from engines.factory import make_engine
 from engines.runtime import torch_environment
 from protocol.documents import Document, load_document
+from protocol.errors import MusterError, first_line
 from protocol.files import explained
 from runtime.keystore import open_key
 from runtime.logs import start_logging
+from runtime.presence import keep_last_words
+from runtime.stall import StallGuard
 
 
 class KeyConfig(Document):
@@ -107,7 +110,15 @@ def start(path: Path, kind: type[C], build: Callable[[C], Daemon], grace: float 
     if isinstance(config, ProcessConfig):
         for name, value in torch_environment(config.engine.threads).items():
             os.environ.setdefault(name, value)
-    serve(build(config), grace)
+    try:
+        daemon = build(config)
+        keep_last_words(config.home, "")
+        if isinstance(config, ProcessConfig):
+            StallGuard(config.home).start()
+        serve(daemon, grace)
+    except (MusterError, OSError) as error:
+        keep_last_words(config.home, first_line(error))
+        raise
 
 
 def serve(daemon: Daemon, grace: float | None = _GRACE_SECONDS) -> NoReturn:

@@ -26,6 +26,7 @@ def status(
     """Does the network see me, what am I doing, what did I earn, what was refused, what must I do? It answers what it
     can when chain, service or process are down, and says which is, since when."""
     from cli.looks import look_at_chain, look_at_process, look_at_service, version_of
+    from cli.surroundings import Around, look_around
     from cli.views.answers_node import NodeLook, node_answers
     from cli.views.texts import node_text
     from protocol.api.endpoints import NODE
@@ -42,10 +43,12 @@ def status(
     service = look_at_service(url, NODE, node)
     if states and url and known["view"]:
         add_evidence(known["view"], states[0], last, url, service.part.down)
-    process = look_at_process(home_of(node), "worker")
+    home = home_of(node)
+    process = look_at_process(home, "worker")
+    around = look_around(Around(url, node, config_hash=known.get("config", ""), home=home), service.part)
     parts = (chain.part, service.part, process.part)
     facts_of = (chain.facts, service.facts, process.facts)
-    answers = node_answers(NodeLook(node, time.time(), parts, *facts_of, version_of(url, service.part)))
+    answers = node_answers(NodeLook(node, time.time(), parts, *facts_of, version_of(url, service.part), around))
     view = known.get("view")
     details = [node_text(view, last)] if view else []
     emit((view or {}) | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
@@ -68,6 +71,7 @@ def chain_facts(session: "Session", state: "State", node: str, pool: int | None)
         "status": meant.status if meant else "",
         "least": meant.terms.minStake if meant else 0,
         "service": meant.service_url if meant else "",
+        "config": meant.config_hash.hex() if meant else "",
     }
 
 

@@ -22,6 +22,7 @@ def status(
     """Does the network see me, what am I doing, what did I earn, what was refused, what must I do? It answers what it
     can when chain, service or process are down, and says which is, since when."""
     from cli.looks import look_at_chain, look_at_process, look_at_service, version_of
+    from cli.surroundings import Around, look_around
     from cli.views.answers_seats import SeatsLook, seats_answers
     from cli.views.texts import seats_text
     from protocol.api.endpoints import VALIDATOR
@@ -31,10 +32,12 @@ def status(
     owner = known["seats"][0]["owner"] if known.get("seats") else address
     url = orchestrator or known.get("service")
     service = look_at_service(url, VALIDATOR, owner)
-    process = look_at_process(home_of(address), "validator")
+    home = home_of(address)
+    process = look_at_process(home, "validator")
+    around = look_around(Around(url, seats_of=owner, config_hash=known.get("config", ""), home=home), service.part)
     parts = (chain.part, service.part, process.part)
     facts_of = (chain.facts, service.facts, process.facts)
-    answers = seats_answers(SeatsLook(address, time.time(), parts, *facts_of, version_of(url, service.part)))
+    answers = seats_answers(SeatsLook(address, time.time(), parts, *facts_of, version_of(url, service.part), around))
     view = {"address": address, "epoch": known["epoch"], "seats": known["seats"]} if known else {}
     details = [seats_text(address, known["epoch"], known["seats"])] if known else []
     emit(view | answers.document(), look.json, lambda: "\n\n".join([answers.text(), *details]))
@@ -48,7 +51,7 @@ def chain_facts(session: "Session", state: "State", address: str) -> dict[str, A
     views = [seat_view(state, seat, now) for seat in seats]
     voters = {seat.voter for seat in seats if seat.active}
     pools = [pool for view in views for pool in view["pools"]]
-    urls = [url for pool in pools if (url := state.pools[pool].service_url)]
+    served = [state.pools[pool] for pool in pools if state.pools[pool].service_url]
     return {
         "seats": views,
         "now": now,
@@ -57,7 +60,8 @@ def chain_facts(session: "Session", state: "State", address: str) -> dict[str, A
         "gas_price": session.client.gas_price(),
         "voters": {voter: session.client.balance(voter) for voter in sorted(voters)},
         "open": [one for seat in seats if not seat.closed for one in open_rounds(state, seat.seat)],
-        "service": urls[0] if urls else "",
+        "service": served[0].service_url if served else "",
+        "config": served[0].config_hash.hex() if served else "",
     }
 
 

@@ -15,7 +15,11 @@ A = TypeVar("A")
 _SECONDS = 5.0
 
 
-class NotKnownError(UnreachableError):
+class AnswersOtherwiseError(UnreachableError):
+    """A service answers, but not with the document."""
+
+
+class NotKnownError(AnswersOtherwiseError):
     """A service answers that it has no such document."""
 
 
@@ -72,7 +76,8 @@ def ask_orchestrator(url: str, endpoint: "Get[A]") -> "A":
     except ServiceError as error:
         if error.status == 404:
             raise NotKnownError(f"the orchestrator {where} answers 404", "check the URL") from None
-        raise UnreachableError(f"the orchestrator {where} answers {error.status}", "check the URL") from None
+        what = f"the orchestrator {where} answers {error.status}"
+        raise AnswersOtherwiseError(what, "check the URL") from None
     except UnreachableError as error:
         what = f"the orchestrator {where} does not answer ({error.what})"
         raise UnreachableError(what, "start it or correct the URL") from None

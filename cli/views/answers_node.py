@@ -111,7 +111,7 @@ def _todo(look: NodeLook) -> list[str]:
     out = look.account is not None and look.account["standing"].startswith(("ejected", "removed"))
     if process.down and look.view is not None and not out:
         lines.append(f"start the process, if it runs on no other machine: muster node up ({process.down})")
-    lines += look.unheard()
+    lines += look.troubles()
     return lines or ["nothing"]
 
 
@@ -132,10 +132,10 @@ def _membership(look: NodeLook, chain: dict[str, Any]) -> list[str]:
         lines.append(
             "nothing is taken until the refused file is final: muster why says more; dispute it if you are right"
         )
+    if view["stake"] < chain["least"]:
+        lines.append(f"add {show_tokens(chain['least'] - view['stake'])} tokens to the stake: muster node stake")
     if standing == "left" and pool:
         lines.append(f"join: muster node join --pool {pool}, or muster node up")
-    elif view["stake"] < chain["least"]:
-        lines.append(f"add {show_tokens(chain['least'] - view['stake'])} tokens to the stake: muster node stake")
     for account in look.accounts:
         for one in account["submissions"]:
             if one["disputable"]:

@@ -1,13 +1,16 @@
 """A pool owner's five answers, from what chain and service said. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from cli.answers import FiveAnswers, StatusPart, aged, ago, unknown
 from cli.output import clock
+from cli.surroundings import chores
 from cli.views.pools import phase
 from protocol.amounts import show_tokens
 from protocol.errors import printable
+from runtime.watch.alarms import Alarm
 
 _REFUSED = ("rejected", "malformed", "unavailable", "void", "canary", "late")
 _FEW_FILES = 20
@@ -17,13 +20,17 @@ _FEW_FILES = 20
 class PoolLook:
     """What was seen of a pool, as in `NodeLook`. The chain's facts: `view` (of cli.views.pools), `free` (grains, not
     reserved and not owed), `file` (grains of the largest file), `now` and `settle_at` (chain time), `refused` (the
-    newest refused files: sequence, node, reason), `slashed` (grains). The service's: its `RunStatus`."""
+    newest refused files: sequence, node, reason), `slashed` (the newest slashes: sequence, who, amount). The
+    service's: its `RunStatus`. `around`: what is wrong with machine, service and storage; `gone`: the owner's processes
+    that do not run on this machine, where that is known, by their roles, with what they said last."""
 
     pool: int
     now: float
     parts: tuple[StatusPart, StatusPart]
     chain: dict[str, Any] | None
     service: dict[str, Any] | None
+    around: tuple[Alarm, ...] = ()
+    gone: Mapping[str, str] = field(default_factory=dict)
 
 
 def pool_answers(look: PoolLook) -> FiveAnswers:
@@ -90,8 +97,11 @@ def _refused(look: PoolLook) -> list[str]:
     counts = {name: n for name, n in look.chain["view"]["submissions"].items() if n and name in _REFUSED}
     lines = [", ".join(f"{n} {name}" for name, n in counts.items())] if counts else []
     lines += [f"file {one['sequence']} of {one['node']}: {one['reason']}" for one in look.chain["refused"]]
-    if look.chain["slashed"]:
-        lines.append(f"nodes lost {show_tokens(look.chain['slashed'])} tokens of stake")
+    lines += [
+        f"{one['who']} was slashed {show_tokens(one['amount'])} tokens for file {one['sequence']}, which touches no "
+        f"other node: muster why {one['sequence']} --pool {look.pool}"
+        for one in look.chain["slashed"]
+    ]
     return [*(lines or ["nothing"]), *aged(look.parts[0], look.now)]
 
 
@@ -102,8 +112,18 @@ def _todo(look: PoolLook) -> list[str]:
     if look.chain is not None:
         lines += _chores(look, look.chain)
     if look.parts[1].down and (look.chain is None or look.chain["view"]["status"] != "settled"):
-        lines.append(f"bring the service back: muster orchestrator run ({look.parts[1].down})")
+        why = look.gone.get("orchestrator") or look.parts[1].down
+        lines.append(f"bring the service back: muster orchestrator run ({why})")
+    if "trainer" in look.gone and _trains(look):
+        lines.append(f"start the trainer again: muster trainer run ({look.gone['trainer']})")
+    lines += chores(look.around)
     return lines or ["nothing"]
+
+
+def _trains(look: PoolLook) -> bool:
+    """Whether there is something left to train."""
+    running = look.chain is not None and look.chain["view"]["status"] in ("open", "paused", "understaffed")
+    return running and not (look.service and look.service["phase"] == "finished")
 
 
 def _chores(look: PoolLook, chain: dict[str, Any]) -> list[str]:

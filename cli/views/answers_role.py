@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cli.answers import FiveAnswers, StatusPart, aged, behind_service, heard, running, silent, told
+from cli.surroundings import chores
+from runtime.watch.alarms import Alarm
 
 SHOWN = 10
 """Lines of one kind that are shown at most."""
@@ -14,7 +16,8 @@ _ETHER = 10**18
 @dataclass(frozen=True)
 class RoleLook:
     """What was seen of somebody with a process; `now`: Unix seconds here. `chain`, `service`, `process` (parts in this
-    order): facts, or None where nothing is known; `parts` say whether they are of now. `version`: the service's."""
+    order): facts, or None where nothing is known; `parts` say whether they are of now. `version`: the service's;
+    `around`: what is wrong with machine, service and storage."""
 
     address: str
     now: float
@@ -23,6 +26,7 @@ class RoleLook:
     service: dict[str, Any] | None
     process: dict[str, Any] | None
     version: str = ""
+    around: tuple[Alarm, ...] = ()
 
     def by_chain(self, lines: list[str], otherwise: str = "nothing") -> list[str]:
         """What the chain said, or `otherwise`, and how old that is."""
@@ -36,10 +40,11 @@ class RoleLook:
         """What its process does, by its log and by what it told the service."""
         return [*running(self.parts[2], self.process), *told(self.parts[1], self.service)]
 
-    def unheard(self) -> list[str]:
-        """What to do about a service of another version, or one that does not hear it."""
+    def troubles(self) -> list[str]:
+        """What to do about the machine, and about a service of another version or one that does not hear it."""
         _, service, process = self.parts
-        return [*behind_service(service, self.version, self.service), *silent(service, self.service, process)]
+        heard = silent(service, self.service, process)
+        return [*chores(self.around), *behind_service(service, self.version, self.service), *heard]
 
 
 L = TypeVar("L", bound=RoleLook)

@@ -105,7 +105,7 @@ def _todo(look: SeatsLook) -> list[str]:
                 f"judge pool {pool}, which this machine cannot ({why}): mend that, name the pool's service in `pools`, "
                 "or muster validator opt-out; its votes are `unavailable` or missing until then"
             )
-    lines += look.unheard()
+    lines += look.troubles()
     return lines or ["nothing"]
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from chain.standing import Standing
 from protocol.amounts import show_tokens
 from protocol.version import VERSION
-from runtime.watch.config import WatchConfig
+from runtime.watch.config import WatchConfig, WatchLimits
 from runtime.watch.facts import Facts, ServiceFacts, WatchedPool
 
 _GIB = 1 << 30
 _OLD_HEAD_SECONDS = 120.0
 _START = "see its log and exit code; start it"
+_DEVICE = "look at the GPU (nvidia-smi), then start the process again; it ends by itself after ten minutes"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def alarms(config: WatchConfig, facts: Facts) -> list[Alarm]:
     found = [*_machine(config, facts), *_chain(config, facts)]
     if facts.process_gone:
         found.append(Alarm("process_gone", facts.process_gone, _START))
+    found += _stalled(facts)
     if facts.service_error:
         cure = f"start it, or ask who runs {config.orchestrator}; files wait meanwhile"
         found.append(Alarm("service_lost", facts.service_error, cure))
@@ -64,7 +66,13 @@ def alarms(config: WatchConfig, facts: Facts) -> list[Alarm]:
     return sorted(found, key=lambda alarm: NAMES.index(alarm.name))
 
 
-def _machine(config: WatchConfig, facts: Facts) -> Iterator[Alarm]:
+def surroundings(limits: WatchLimits, facts: Facts) -> list[Alarm]:
+    """What troubles the machine, the service, its storage and the process, without what only the chain can say."""
+    service = _service(limits, facts.service, facts) if facts.service is not None else ()
+    return sorted([*_machine(limits, facts), *_stalled(facts), *service], key=lambda alarm: NAMES.index(alarm.name))
+
+
+def _machine(config: WatchLimits, facts: Facts) -> Iterator[Alarm]:
     for name, free in facts.free.items():
         if free is None:
             yield Alarm("disk_full", f"the folder {name} is not there", "mount its disk, or correct `folders`")
@@ -83,6 +91,11 @@ def _chain(config: WatchConfig, facts: Facts) -> Iterator[Alarm]:
         if left < config.transactions:
             what = f"the gas of {name} ({config.accounts[name]}) is enough for {left} transactions"
             yield Alarm("gas_low", what, "send it ether")
+
+
+def _stalled(facts: Facts) -> Iterator[Alarm]:
+    if facts.process_stalled:
+        yield Alarm("process_stalled", facts.process_stalled, _DEVICE)
 
 
 def _pool(config: WatchConfig, pool: WatchedPool) -> Iterator[Alarm]:
@@ -109,7 +122,7 @@ def _stall(config: WatchConfig, pool: WatchedPool, now: float) -> Iterator[Alarm
         yield Alarm("run_stalled", what, "`muster status` says who waits for what")
 
 
-def _service(config: WatchConfig, service: ServiceFacts, facts: Facts) -> Iterator[Alarm]:
+def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterator[Alarm]:
     if abs(service.clock_offset) > config.clock_seconds:
         what = f"this machine's clock is {service.clock_offset:+.0f} s off the service's"
         yield Alarm("clock_wrong", what, "let NTP set it: timedatectl set-ntp true")
@@ -127,8 +140,12 @@ def _service(config: WatchConfig, service: ServiceFacts, facts: Facts) -> Iterat
             yield Alarm("process_gone", "no heartbeat comes from the process", _START)
     elif service.phase == "trouble" or "CANNOT SERVE" in service.phase:
         yield Alarm("process_in_trouble", "the process does not get what it needs", "its log names what and the cure")
-    elif facts.progressed is not None and facts.now - facts.progressed > config.stall_seconds:
+    elif (
+        not facts.process_stalled
+        and facts.progressed is not None
+        and facts.now - facts.progressed > config.stall_seconds
+    ):
         what = f"the process computes and has got nothing done for {facts.now - facts.progressed:.0f} s"
-        yield Alarm("process_stalled", what, "look at the GPU (nvidia-smi), then start the process again")
+        yield Alarm("process_stalled", what, _DEVICE)
     if service.trainer.startswith("stopped: "):
         yield Alarm("training_unstable", service.trainer.removeprefix("stopped: "), "see docs/training.md, Guards")

@@ -44,14 +44,22 @@ class Webhook(Document):
         return not self.events or event in self.events
 
 
-class WatchConfig(DaemonConfig):
+class WatchLimits(Document):
+    """What is too little or too much: free disk, transactions that the gas is enough for, seconds off the service's
+    clock, and seconds without a new policy step or of a process that computes and brings nothing about."""
+
+    free_gib: float = Field(5.0, ge=0)
+    transactions: int = Field(20, ge=1)
+    clock_seconds: float = Field(5.0, ge=1)
+    stall_seconds: float = Field(3600.0, ge=1)
+
+
+class WatchConfig(DaemonConfig, WatchLimits):
     """Who and what is watched. `node`: a node's address; `seats_of`: the owner of a validator's seats; `owner`: true
     for the pool's owner, who is told of every node's slashes and disputes; `process`: the home of the participant's
     process, where that is on this machine; `service_key`: the address that the pool's service signs with. `accounts`:
     name → address of each key that pays gas. `folders`: name → folder whose disk must not fill. `listen`: HOST:PORT for
-    Prometheus, or empty. Below `free_gib`, `transactions` (that the gas is enough
-    for), beyond `clock_seconds` (off the service's clock) and `stall_seconds` (without a new policy step, or of a
-    process that computes and brings nothing about) an alarm is raised."""
+    Prometheus, or empty. Beyond the limits an alarm is raised."""
 
     deployment: Path
     rpc: tuple[str, ...] = Field(min_length=1)
@@ -68,7 +76,3 @@ class WatchConfig(DaemonConfig):
     listen: str = "127.0.0.1:9464"
     webhooks: tuple[Webhook, ...] = ()
     every_seconds: float = Field(5.0, ge=0.1, le=3600)
-    free_gib: float = Field(5.0, ge=0)
-    transactions: int = Field(20, ge=1)
-    clock_seconds: float = Field(5.0, ge=1)
-    stall_seconds: float = Field(3600.0, ge=1)

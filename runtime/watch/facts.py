@@ -43,7 +43,8 @@ class ServiceFacts:
 class Facts:
     """`now` in Unix seconds. `free`: folder's name → bytes, None for one that is not there. `transactions_left`:
     account's name → for how many transactions its gas is enough. `process_gone`: why the watched process is known
-    not to run on this machine. `progressed`: when it last got something done."""
+    not to run on this machine, `process_stalled`: that its computation does not move. `progressed`: when it last got
+    something done."""
 
     now: float
     free: Mapping[str, int | None] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Facts:
     transactions_left: Mapping[str, int] = field(default_factory=dict)
     pool: WatchedPool | None = None
     process_gone: str = ""
+    process_stalled: str = ""
     service_error: str = ""
     service: ServiceFacts | None = None
     storage_error: str = ""

@@ -224,7 +224,7 @@ def pool_look(**changes: Any) -> PoolLook:
     state.pools[1].steps.append(Step(0, bytes(32), bytes(32), 1, 1, 1, ""))
     chain = {
         "view": pool_view(state, 1, CHAIN_NOW), "free": 50, "file": 10, "now": CHAIN_NOW, "settle_at": 0,
-        "refused": [{"sequence": 0, "node": NODE, "reason": "malformed"}], "slashed": 0,
+        "refused": [{"sequence": 0, "node": NODE, "reason": "malformed"}], "slashed": [],
     }  # fmt: skip
     return replace(PoolLook(1, NOW, UP[:2], chain, dict(RUN)), **changes)
 

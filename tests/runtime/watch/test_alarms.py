@@ -13,8 +13,9 @@ from protocol.version import VERSION
 from runtime.watch.alarms import NAMES, alarms
 from runtime.watch.config import WatchConfig
 from runtime.watch.facts import Facts, ServiceFacts, WatchedPool
-from runtime.watch.look import clock_offset, free_bytes, pool_facts
+from runtime.watch.look import free_bytes, pool_facts
 from runtime.watch.memory import CLEAR_AFTER, WatchMemory, unknown, with_alarms
+from runtime.watch.service_look import clock_offset
 from tests.orchestrator.chain import NODE, OWNER, TERMS, ScriptedChain
 
 NOW = 1_000_000.0
@@ -94,7 +95,11 @@ FAULTS: dict[str, list[Fault]] = {
         machine(process_gone="no process works in /h", service=None),
     ],
     "process_in_trouble": [service(phase="trouble"), service(phase="watching; CANNOT SERVE pool 2")],
-    "process_stalled": [machine(progressed=NOW - 3601)],
+    "process_stalled": [
+        machine(progressed=NOW - 3601),
+        machine(process_stalled="a step of the model does not end", progressed=NOW - 3601),
+        machine(process_stalled="a step of the model does not end", service=None),
+    ],
     "run_stalled": [pool(step_time=int(NOW) - 3601)],
     "training_unstable": [service(trainer="stopped: training has become unstable")],
 }

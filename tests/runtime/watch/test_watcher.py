@@ -105,8 +105,8 @@ def test_each_fault_is_raised_by_the_next_look_and_over_once_it_is_gone(
     assert raised() == set()
     assert watcher.facts.transactions_left["governor"] > 1000
 
-    service.statuses["/ready"] = 503
-    assert raised() == {"database_lost"}
+    service.statuses |= {"/ready": 503, "/v1/status": 500, f"/v1/nodes/{ADDRESS}": 500}
+    assert raised() == {"database_lost"}, "a service without its database can say little else"
     service.statuses.clear()
     service.documents["/ready"] = {"problems": ["lane 4 is not attested"]}
     assert raised() == {"database_lost", "service_trouble"}
