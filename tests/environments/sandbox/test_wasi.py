@@ -1,0 +1,140 @@
+"""CPython on WASI: the same to the last unit of fuel, and nothing gets out of it."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from environments.errors import ScoringUnavailable
+from environments.sandbox.pool import SandboxPool
+from environments.sandbox.program import MIB, Ending, SandboxLimits, SandboxOutcome, SandboxProgram
+from tests.environments.sandbox.hostile import hostile
+
+LIMITS = SandboxLimits(fuel=400_000_000, memory=96 * MIB, output=100_000, calls=5_000)
+HOSTILE = hostile("/etc/muster-marker")
+BUSY = """
+import random, time, uuid
+d = {str(i): hash(str(i)) for i in range(200)}
+print(random.random(), time.time(), uuid.uuid4(), {*'abcdef'}, id(d), sum(d.values()))
+"""
+
+
+@pytest.fixture(scope="module")
+def pool() -> SandboxPool:
+    return SandboxPool("python", 2)
+
+
+def run(pool: SandboxPool, source: str, limits: SandboxLimits = LIMITS, **more: object) -> SandboxOutcome:
+    return pool.run(SandboxProgram(source, **more), limits)  # type: ignore[arg-type]
+
+
+def test_a_program_reads_prints_and_ends(pool: SandboxPool) -> None:
+    outcome = run(pool, "import sys\nprint(sum(map(int, input().split())))\nsys.exit(3)", stdin=b"1 2 3\n")
+    assert (outcome.ending, outcome.code, outcome.stdout) == (Ending.EXITED, 3, b"6\n")
+    assert not outcome.succeeded
+
+
+def test_a_program_is_a_main_module_with_handlers_at_its_exit(pool: SandboxPool) -> None:
+    source = "import atexit\natexit.register(print, 'bye')\nclass A: pass\nprint(A.__module__, __name__)"
+    assert run(pool, source).stdout == b"__main__ __main__\nbye\n"
+
+
+def test_a_function_is_called_and_its_result_is_all_that_is_printed(pool: SandboxPool) -> None:
+    source = "print('noise')\nclass Solution:\n    def f(self, a, b):\n        print('noise'); return (a + b, [None])"
+    outcome = run(pool, source, function="f", arguments=[1, 2.5])
+    assert outcome.stdout == b"[3.5, [null]]"
+    assert run(pool, "def g(): pass", function="f").code == 1
+
+
+@pytest.mark.parametrize("bad", HOSTILE, ids=lambda one: one.name)
+def test_hostile_programs_end_by_count_alike_and_reach_nothing(pool: SandboxPool, bad: object) -> None:
+    source = bad.source  # type: ignore[attr-defined]
+    first, second = run(pool, source), run(pool, source)
+    assert first == second
+    assert b"won" not in first.stdout
+    assert first.fuel <= LIMITS.fuel
+    assert first.memory <= LIMITS.memory
+    assert len(first.stdout) + len(first.stderr) <= LIMITS.output
+    assert not os.path.exists("/etc/muster-marker")
+    assert run(pool, "print(1)").stdout == b"1\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "ending"),
+    [
+        ("while True: pass", Ending.FUEL),
+        ("print('x' * 200_000)", Ending.OUTPUT),
+        ("import os\nwhile True: os.write(1, b'')", Ending.CALLS),
+        ("import itertools\nx = iter([])\nfor _ in range(10_000): x = itertools.chain(x, [])\nlist(x)", Ending.CRASHED),
+    ],
+)
+def test_each_limit_is_named(pool: SandboxPool, source: str, ending: Ending) -> None:
+    outcome = run(pool, source)
+    assert (outcome.ending, outcome.code) == (ending, -1)
+
+
+def test_time_stands_still_and_sleep_takes_none(pool: SandboxPool) -> None:
+    source = "import time\nt = time.time(); time.sleep(3600); print(round(time.time() - t), time.gmtime().tm_year)"
+    assert run(pool, source).stdout == b"3600 2000\n"
+
+
+def test_hash_seeds_clocks_and_addresses_are_the_same_in_every_process() -> None:
+    """In processes of different hash seeds, time zones and locales; the whole outcome, with its fuel."""
+    root = Path(__file__).parents[3]
+    script = (
+        "import dataclasses\nfrom environments.sandbox.image import load_image\n"
+        "from environments.sandbox.interpreter import code\nfrom environments.sandbox.run import run_image\n"
+        "from environments.sandbox.program import SandboxLimits, SandboxProgram\n"
+        f"image = load_image('python')\nprint(run_image(code(), image, SandboxProgram({BUSY!r}), SandboxLimits()))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONPATH": str(root), "PYTHONHASHSEED": seed, "TZ": zone, "LC_ALL": locale},
+            capture_output=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for seed, zone, locale in (("1", "UTC", "C"), ("2", "Asia/Tokyo", "C.UTF-8"), ("random", "EST5", "de_DE"))
+    }
+    assert len(found) == 1
+    assert b"EXITED" in found.pop()
+
+
+def test_runs_at_once_and_one_after_another_are_alike(pool: SandboxPool) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        outcomes = list(threads.map(lambda _: run(pool, BUSY), range(24)))
+    assert len({repr(outcome) for outcome in outcomes}) == 1
+
+
+def test_a_killed_process_is_replaced_and_two_in_a_row_are_the_machines_failure() -> None:
+    pool = SandboxPool("python", 1)
+    pool.start()
+    pool._idle[0]._process.kill()
+    assert run(pool, "print(1)").stdout == b"1\n"
+    pool.start()
+    for process in pool._idle:
+        process._process.kill()
+    with pytest.raises(ScoringUnavailable, match="ended"):
+        pool._once(SandboxProgram("print(1)"), LIMITS)
+    pool.close()
+
+
+def test_the_clock_on_the_wall_is_the_machines_failure_never_a_verdict(pool: SandboxPool) -> None:
+    class Hurried(SandboxLimits):
+        @property
+        def seconds(self) -> float:
+            return 0.2
+
+    with pytest.raises(ScoringUnavailable, match="was not done within"):
+        run(pool, "while True: pass", Hurried(fuel=10**12))
+    assert run(pool, "print(1)").stdout == b"1\n"
+
+
+def test_too_little_memory_for_the_image_is_the_machines_failure(pool: SandboxPool) -> None:
+    with pytest.raises(ScoringUnavailable):
+        run(pool, "print(1)", dataclasses.replace(LIMITS, memory=MIB))

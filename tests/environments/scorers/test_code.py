@@ -1,0 +1,100 @@
+"""Programs that answer: right ones pass, and none passes by what it prints, patches or leaves behind."""
+
+from typing import Any
+
+import pytest
+
+from environments.scorers.code import MAX_PROGRAM_CHARS, MAX_TESTS, last_program, read_tests, score
+from protocol.errors import ConfigError
+from tests.environments.sandbox.hostile import hostile
+from tests.environments.scorers.deceits import DECEITS
+
+STDIN = {
+    "language": "python",
+    "test_cases": [
+        {"type": "stdin_stdout", "fn_name": None, "input": "1 2\n", "output": "3\n"},
+        {"type": "stdin_stdout", "fn_name": None, "input": "20 22\n", "output": "42\n"},
+    ],
+}
+FUNCTION = {
+    "language": "python",
+    "test_cases": [
+        {"type": "function_call", "fn_name": "add", "input": [1, 2], "output": [3]},
+        {"type": "function_call", "fn_name": "add", "input": "[20, 22]", "output": 42},
+    ],
+}
+GOOD_STDIN = "print(sum(map(int, input().split())))"
+GOOD_FUNCTION = "def add(a, b): return a + b"
+
+
+def fenced(source: str) -> str:
+    return f"Here it is:\n```python\n{source}\n```\nDone."
+
+
+def test_programs_that_pass_every_test() -> None:
+    assert score(fenced(GOOD_STDIN), STDIN) == 1.0
+    assert score(fenced(GOOD_FUNCTION), FUNCTION) == 1.0
+    assert score(fenced(f"class Solution:\n    @staticmethod\n    {GOOD_FUNCTION}"), FUNCTION) == 1.0
+
+
+@pytest.mark.parametrize(
+    "source", ["print(3)", "print('3\\n42')", "raise SystemExit(0)", "1 +", "", "\0", "print(3)\nexit(1)"]
+)
+def test_programs_that_fail_one(source: str) -> None:
+    assert score(fenced(source), STDIN) == 0.0
+
+
+def test_only_the_last_block_of_python_is_run() -> None:
+    text = f"```python\nprint(0)\n```\n```\n{GOOD_STDIN}\n```\n```json\n{{}}\n```"
+    assert last_program(text).strip() == GOOD_STDIN
+    assert score(text, STDIN) == 1.0
+    assert last_program("```python\nprint(1)") == ""
+    assert last_program(GOOD_STDIN) == ""
+    assert last_program("``` Python3 \nx\n```\n```python\nnever closed") == "x\n"
+    assert score("```" * 3_000_000, STDIN) == 0.0
+
+
+@pytest.mark.parametrize("name", DECEITS)
+@pytest.mark.parametrize("verification", [STDIN, FUNCTION], ids=["stdin", "function"])
+def test_no_deceit_wins(name: str, verification: dict[str, Any]) -> None:
+    assert score(fenced(DECEITS[name]), verification) == 0.0
+
+
+@pytest.mark.parametrize("bad", [one for one in hostile("/etc/x") if one.ends], ids=lambda one: one.name)
+def test_hostile_programs_score_nothing(bad: Any) -> None:
+    assert score(fenced(bad.source), STDIN) == 0.0
+
+
+def test_what_is_expected_never_enters_the_sandbox() -> None:
+    seen: list[Any] = []
+
+    def run(program: Any, limits: Any) -> Any:
+        seen.append(program)
+        raise KeyboardInterrupt
+
+    for verification in (STDIN, FUNCTION):
+        with pytest.raises(KeyboardInterrupt):
+            score(fenced(GOOD_STDIN), verification, run)
+    assert [(one.stdin, one.arguments) for one in seen] == [(b"1 2\n", []), (b"", [1, 2])]
+
+
+def test_programs_and_tests_are_bounded() -> None:
+    assert score(fenced("#" * MAX_PROGRAM_CHARS + "\n" + GOOD_STDIN), STDIN) == 0.0
+    many = {"test_cases": STDIN["test_cases"] * 1000}  # type: ignore[operator]
+    assert len(read_tests(many)) == MAX_TESTS
+
+
+@pytest.mark.parametrize(
+    ("verification", "what"),
+    [
+        ({"language": "rust", "test_cases": []}, "language"),
+        ({"test_cases": []}, "no list of tests"),
+        ({"test_cases": [{"input": "1"}]}, r"test_cases\.0` lacks"),
+        ({"test_cases": [{"type": "judged", "input": "1", "output": "1"}]}, "not known"),
+        ({"test_cases": [{"type": "function_call", "input": "1", "output": "1"}]}, "not known"),
+        ({"test_cases": [{"type": "function_call", "fn_name": "a b", "input": "1", "output": "1"}]}, "no name"),
+    ],
+)
+def test_a_wrong_verification_is_named(verification: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        score(fenced(GOOD_STDIN), verification)
