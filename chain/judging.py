@@ -56,6 +56,12 @@ class Round(Panel):
         codes, _ = self.reveals.get(member, (0, b""))
         return code_at(codes, place)
 
+    def had(self, seat: int, place: int) -> bool:
+        """Whether a seat showed by its vote that it had the bytes of the file at `place`."""
+        if seat not in self.seats:
+            return False
+        return self.code_at(place, self.seats.index(seat)) not in (Code.NONE, Code.UNAVAILABLE)
+
 
 @dataclass
 class Lane:

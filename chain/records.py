@@ -212,7 +212,6 @@ class Submission:
     cumulative: int = 0
     forfeited: bool = False
     slashed: int = 0
-    mirrors: list[str] = field(default_factory=list)
 
     @property
     def status(self) -> Status:

@@ -8,6 +8,7 @@
 - `lanes[pool, lane]` → Lane (its submissions' sequences; rounds with committee, seed, commits, reveals, outcome)
 - `seats[seat]` → Seat, `nodes[node]` → Node, `trials[trial]` → Trial
 - `disputes[pool, sequence]` → Dispute, `canaries[pool, sequence]` → Canary
+- `mirrors[pool, sequence]` → Mirrors: where else a file's bytes are, by those who are believed
 - `slashes`, `payments`: lists in chain order
 - `params[since]`: the deployment's penalties from that time on, announced ones too; `paused_until`
 - `proposals[id]` → Proposal of the timelock; `roles[role]`: who holds it there
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from chain.judging import Canary, Dispute, Lane, Trial
+from chain.mirrors import Mirrors
 from chain.proposals import Proposal
 from chain.records import Account, Node, Payment, Pool, Seat, Slash, Status, Submission
 
@@ -41,6 +43,7 @@ class State:
     trials: dict[int, Trial] = field(default_factory=dict)
     disputes: dict[tuple[int, int], Dispute] = field(default_factory=dict)
     canaries: dict[tuple[int, int], Canary] = field(default_factory=dict)
+    mirrors: dict[tuple[int, int], Mirrors] = field(default_factory=dict)
     slashes: list[Slash] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
     pending_slashes: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -82,6 +85,11 @@ class State:
     def files_of(self, lane: Lane) -> list[Submission]:
         """The lane's submissions in order of their places."""
         return [self.submissions[lane.pool, sequence] for sequence in lane.sequences]
+
+    def mirrors_of(self, submission: Submission) -> tuple[str, ...]:
+        """URLs that were announced for its bytes."""
+        known = self.mirrors.get((submission.pool, submission.sequence))
+        return known.urls if known else ()
 
     def recent_lanes(self, pool: int, since: int) -> Iterator[Lane]:
         """The pool's lanes that began after block `since`, newest first."""

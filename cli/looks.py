@@ -82,12 +82,13 @@ def filled(endpoint: "Get[A]", value: str) -> "Get[A]":
 
 def look_at_process(home: Path | None, role: str) -> Look:
     """The process of a role on this machine, by its home. Facts: `log`, its newest line; `unsubmitted`, finished files
-    that wait to be handed in; `unserved`, why pools cannot be judged, by their numbers."""
+    that wait to be handed in; `unserved`, why pools cannot be judged, by their numbers; `kept`, what a validator
+    says of the files that it keeps for juries, empty if it says nothing."""
     if home is None:
         return Look(StatusPart("process", "it is not known where its home is: muster init"), None)
     log = home / "logs" / f"{role}.log"
     unsubmitted = len(list(home.glob("*/journal/*.json")))
-    facts = {"log": last_line(log), "unsubmitted": unsubmitted, "unserved": _unserved(home)}
+    facts = {"log": last_line(log), "unsubmitted": unsubmitted, "unserved": _unserved(home), "kept": _kept(home)}
     if runs(home):
         return Look(StatusPart("process"), facts)
     seen = last_sign(home, log)
@@ -107,3 +108,14 @@ def _unserved(home: Path) -> dict[str, str]:
         return {}
     entries = found.items() if isinstance(found, dict) else ()
     return {printable(str(pool), 12): printable(str(why), 300) for pool, why in entries}
+
+
+def _kept(home: Path) -> dict[str, Any]:
+    from validator.config import KEPT
+
+    try:
+        found = json.loads((home / KEPT).read_bytes())
+        counts: dict[str, Any] = {name: int(found[name]) for name in ("files", "bytes", "oldest")}
+        return counts | {name: printable(str(found[name]), 500) for name in ("where", "problem")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}

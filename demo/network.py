@@ -12,6 +12,7 @@ import httpx
 from chain.network import NetworkConfig
 from demo.accounts import KeyRing, voter_names
 from demo.plan import DemoPlan, NodeSpec, ValidatorSpec
+from demo.ports import claim_port
 from demo.progress import Stop
 from demo.supervisor import Child, Supervisor
 from engines.runtime import torch_environment
@@ -109,9 +110,12 @@ class Network:
 
     def start_validator(self, pool: int, spec: ValidatorSpec) -> None:
         name = f"validator-{spec.name}"
+        shown = f"127.0.0.1:{claim_port(name, None)}"
         values = self._client_settings(pool, name) | {
             "voters": [self.ring[voter].reference() for voter in voter_names(spec.name, spec.seats)],
             "engine": {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": spec.batch},
+            "serve": {"listen": shown, "public_url": f"http://{shown}"},
+            "allow_private_sources": True,  # each other's kept files are on this machine
         }
         self._start_role(name, "validator", values, torch=True, attack=spec.attack)
 

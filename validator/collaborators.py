@@ -21,8 +21,11 @@ from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
 from validator.ballots import BallotBox
 from validator.config import READY, ValidatorConfig
+from validator.custodian import Holdings
 from validator.judge_queue import JudgeQueue
 from validator.judging import FileJudge, JudgeOne, LoadedEngine
+from validator.kept_files import KeptFiles
+from validator.shelves import open_shelf
 from validator.sources import Sources
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
@@ -40,6 +43,7 @@ class ValidatorCollaborators:
     voters: Mapping[str, Suite]
     ballots: BallotBox
     verdicts: VerdictStore
+    holdings: Holdings
     queue: JudgeQueue
     tasks: TransactionTasks
     wake: threading.Event
@@ -49,11 +53,13 @@ class ValidatorCollaborators:
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
         chain, wake = ChainConnection(config), threading.Event()
         verdicts = VerdictStore(chain.home / "verdicts")
+        files = KeptFiles(chain.home / "files", int(config.keep_gib * (1 << 30)))
         return cls(
             chain=chain,
             voters={str(account.address): chain.account_suite(account) for account in accounts},
             ballots=BallotBox(chain.home / "ballots"),
             verdicts=verdicts,
+            holdings=Holdings(files, open_shelf(config, files)),
             queue=JudgeQueue(verdicts, wake.set),
             tasks=TransactionTasks(2 * len(accounts) + 4),
             wake=wake,
@@ -62,17 +68,20 @@ class ValidatorCollaborators:
     def close(self) -> None:
         self.tasks.stop()
         self.queue.stop()
+        self.holdings.close()
         self.chain.close()
 
 
 @dataclass(frozen=True)
 class PoolCollaborators:
-    """What belongs to one pool. `patience`: seconds for which a missing file of it is asked for."""
+    """What belongs to one pool. `patience`, `jury_patience`: seconds for which a missing file of it is asked for, by a
+    committee and by a jury."""
 
     pool_client: PoolClient
     orchestrator: OrchestratorClient
     judge: FileJudge
     patience: float
+    jury_patience: float
 
     def close(self) -> None:
         self.orchestrator.close()
@@ -116,6 +125,7 @@ class PoolOpener:
             Sources(client.objects),
             partial(self._weights, client),
             self._shared.verdicts,
+            self._shared.holdings.files,
             self._judge_one,
         )
         orchestrator = OrchestratorClient(
@@ -124,9 +134,10 @@ class PoolOpener:
         if not self._count:
             self._warm(client, judge)
         self._count += 1
-        window = pool.terms.commitWindow if pool else 0
+        windows = (pool.terms.commitWindow, pool.terms.juryCommitWindow) if pool else (0, 0)
         # Half of the commit window, so that the vote is in time.
-        return PoolCollaborators(client, orchestrator, judge, max(1.0, (window - self._config.deadline_margin) / 2))
+        patience = (max(1.0, (window - self._config.deadline_margin) / 2) for window in windows)
+        return PoolCollaborators(client, orchestrator, judge, *patience)
 
     def _warm(self, client: PoolClient, judge: FileJudge) -> None:
         """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge. What

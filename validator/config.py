@@ -1,10 +1,15 @@
 """The validator's configuration file."""
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from chain.mirrors import MAX_MIRROR
+from protocol.documents import Document
+from protocol.errors import MusterError
 from runtime.process import KeyConfig, PoolSource, ProcessConfig
+from storage.settings import S3Settings
+from storage.transfer import check_url
 
 READY = "ready"
 """A file in `home` that appears once the process could judge: it has its engine and a pool's newest weights."""
@@ -13,6 +18,37 @@ READY = "ready"
 UNSERVED = "unserved.json"
 """A file in `home` that says of every pool that our seats may be drawn for and that cannot be served: why."""
 
+KEPT = "kept.json"
+"""A file in `home` that says how many files are kept for juries, and where they are shown."""
+
+_KEY_CHARACTERS = 100
+
+
+def _public_url(url: str) -> str:
+    try:
+        check_url(url)
+    except MusterError as error:
+        raise ValueError(error.what) from None
+    if len(url) > MAX_MIRROR - _KEY_CHARACTERS or "?" in url or "#" in url:
+        raise ValueError(f"must be a base URL of at most {MAX_MIRROR - _KEY_CHARACTERS} characters")
+    return url
+
+
+PublicUrl = Annotated[str, AfterValidator(_public_url)]
+
+
+class ServeConfig(Document):
+    """The process itself serves kept files at `listen` (HOST:PORT), which strangers reach at `public_url`."""
+
+    listen: str
+    public_url: PublicUrl
+
+
+class RepublishConfig(S3Settings):
+    """Kept files that are disputed go to a bucket of the validator's own, which anybody can read at `public_url`."""
+
+    public_url: PublicUrl
+
 
 class ValidatorConfig(ProcessConfig):
     """One process serves every seat of its `voters` (the chain says which) in all pools, and judges each submission
@@ -20,7 +56,8 @@ class ValidatorConfig(ProcessConfig):
 
     `pool`, `orchestrator` and `mirrors` say where one pool's files are, `pools` where others' are; what neither names,
     and a seat may be drawn for, is taken from where its owner announced its service on chain. A ballot is committed at
-    the latest `deadline_margin` seconds before the window closes, or not at all.
+    the latest `deadline_margin` seconds before the window closes, or not at all. Files on which a vote is cast are kept
+    for juries, at most `keep_gib` GiB of them, and shown as `serve` or `republish` says.
     """
 
     pool: int = Field(0, ge=0)
@@ -30,11 +67,16 @@ class ValidatorConfig(ProcessConfig):
     deadline_margin: float = Field(3.0, ge=0)
     heartbeat_seconds: float = Field(5.0, gt=0, le=60)
     keep_steps: int = Field(4, ge=1, le=64)
+    keep_gib: float = Field(20.0, gt=0, le=1 << 20)
+    serve: ServeConfig | None = None
+    republish: RepublishConfig | None = None
 
     @model_validator(mode="after")
     def _pool_has_its_service(self) -> Self:
         if bool(self.pool) != bool(self.orchestrator):
             raise ValueError("`pool` and `orchestrator` come together")
+        if self.serve and self.republish:
+            raise ValueError("`serve` and `republish` exclude one another")
         return self
 
     @property

@@ -11,6 +11,7 @@ from protocol.files import write_atomic
 from runtime.heartbeats import heartbeat
 from validator.collaborators import PoolCollaborators, ValidatorCollaborators
 from validator.config import UNSERVED, ValidatorConfig
+from validator.custodian import Custodian
 from validator.judge_queue import TaskKey
 from validator.pool_duties import MakeVoting, PoolDuties
 from validator.served_pools import OpenPool, ServedPools, pools_to_serve
@@ -31,6 +32,7 @@ class Validator:
     ) -> None:
         self._config, self._collaborators, self._make_voting = config, collaborators, make_voting
         self._served = ServedPools(config.sources, open_pool, collaborators.tasks)
+        self._custodian = Custodian(collaborators.holdings, collaborators.voters, collaborators.tasks, config.home)
         self._pools: dict[int, PoolDuties] = {}
         self._unopened: dict[int, PoolDuties] = {}
         self._said: dict[str, str] | None = None
@@ -76,6 +78,7 @@ class Validator:
         if self._generation != state.generation:
             self._generation = state.generation
             with_us.tasks.forget()
+            self._custodian.forget()
             for duties in (*self._pools.values(), *self._unopened.values()):
                 duties.forget()
         wanted = pools_to_serve(state, with_us.voters, state.head // self._epoch_blocks)
@@ -85,7 +88,9 @@ class Validator:
                 self._begin(number, pool)
         waiting = sorted(wanted - self._pools.keys())
         self._unopened = {number: self._unopened.get(number) or self._without(number) for number in waiting}
-        self._advance(state, with_us.chain.client.now())
+        now = with_us.chain.client.now()
+        self._custodian.advance(state, now)
+        self._advance(state, now)
         self._say_problems()
 
     def _without(self, number: int) -> PoolDuties:
@@ -123,11 +128,17 @@ class Validator:
 
     def _heartbeat(self, pool: PoolCollaborators) -> HeartbeatRequest:
         queue, problems = self._collaborators.queue, sorted(self._problems())
+        kept = self._collaborators.holdings.files.files
         phase = f"judging {queue.current}" if queue.current else "watching"
         return heartbeat(
             "validator",
             self._config.name,
             phase=f"{phase}; CANNOT SERVE {', '.join(f'pool {number}' for number in problems)}" if problems else phase,
             engine=self._config.engine.name,
-            metrics={"judged": float(pool.judge.judged), "unserved_pools": float(len(problems))},
+            metrics={
+                "judged": float(pool.judge.judged),
+                "unserved_pools": float(len(problems)),
+                "kept_files": float(len(kept)),
+                "kept_bytes": float(sum(file.size for file in kept.values())),
+            },
         )

@@ -112,6 +112,10 @@ class JudgeQueue:
                 request = self._add(task, ahead=False)
                 if self._running is not None and self._running.ahead:
                     self._running.cancelled.set()
+            elif request.task.mirrors != task.mirrors:
+                # Somebody has just said where a file is: look there at once.
+                request.task, request.not_before = task, 0.0
+                self._changed.notify()
             return request.future
 
     def prepare(self, task: JudgeTask) -> None:

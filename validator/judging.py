@@ -12,6 +12,7 @@ from protocol.seeds import Work
 from protocol.verdict import Code, Verdict
 from storage.keys import MissingObjectError
 from validator.context import SubmissionFacts
+from validator.kept_files import KeptFiles
 from validator.pipeline import judge
 from validator.sources import Sources
 from validator.verdict_store import VerdictStore
@@ -41,7 +42,7 @@ class LoadedEngine:
 
 class FileJudge:
     """Judges submissions of one pool, one at a time, with the weights that `weights` brings. What was judged is kept in
-    `kept` (None: nowhere) and not judged again. `judge_one` is the pipeline."""
+    `verdicts` and not judged again, the files themselves in `files` (None: nowhere). `judge_one` is the pipeline."""
 
     def __init__(
         self,
@@ -49,11 +50,12 @@ class FileJudge:
         engine: LoadedEngine,
         sources: Sources,
         weights: Callable[[Work], Path],
-        kept: VerdictStore | None = None,
+        verdicts: VerdictStore | None = None,
+        files: KeptFiles | None = None,
         judge_one: JudgeOne = judge,
     ) -> None:
         self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
-        self._kept, self._judge_one = kept, judge_one
+        self._verdicts, self._files, self._judge_one = verdicts, files, judge_one
         self._environment: PoolEnvironments | None = None
         self._lacking: dict[bytes, str] = {}
         self.judged = 0
@@ -61,17 +63,20 @@ class FileJudge:
     def verdict(self, facts: SubmissionFacts, announced: Sequence[str] = (), *, final: bool = True) -> Verdict:
         """What nobody has is unavailable, or MissingFileError unless that is `final`. Raises MusterError where a
         source, the weights or this machine fail."""
-        kept = self._kept.find(facts, self._config.digest) if self._kept else None
-        if kept is not None:
+        kept = self._verdicts.find(facts, self._config.digest) if self._verdicts else None
+        if kept is not None and self._is_kept(facts):
             return kept
+        # Who votes on a file answers for its bytes, so a verdict alone is not enough.
         data = self._fetch(facts, announced)
         if data is None and not final:
             raise MissingFileError(f"no source has file {facts.sequence}", "it may appear later")
+        if data is not None and kept is not None:
+            return kept
         verdict = self._judge_one(facts, data, self._config, self._load(facts.work), self._engine.engine)
         self.judged += 1
         # A file that nobody has now may be there later.
-        if self._kept and verdict.code is not Code.UNAVAILABLE:
-            self._kept.keep(facts, verdict)
+        if self._verdicts and verdict.code is not Code.UNAVAILABLE:
+            self._verdicts.keep(facts, verdict)
         return verdict
 
     def lacks(self, sha256: bytes) -> str:
@@ -98,7 +103,13 @@ class FileJudge:
             self._lacking[sha256] = "no source serves the file"
         else:
             self._lacking.pop(sha256, None)
+            if self._files is not None:
+                self._files.keep((facts.work.id.pool.pool, facts.sequence), sha256, data)
         return data
+
+    def _is_kept(self, facts: SubmissionFacts) -> bool:
+        place = facts.work.id.pool.pool, facts.sequence
+        return self._files is None or self._files.has(place, facts.commitment.sha256)
 
     def _load(self, work: Work) -> PoolEnvironments:
         if self._environment is None or not self._engine.has(work.manifest):

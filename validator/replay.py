@@ -93,7 +93,7 @@ class Replayer:
         """Judge one submission as the members of its deciding round did."""
         decided = deciding_round(state, file)
         opened = tuple(self._opened(file, decided))
-        verdict = self._judge.verdict(self._facts(state, file, decided), file.mirrors)
+        verdict = self._judge.verdict(self._facts(state, file, decided), state.mirrors_of(file))
         return Replayed(file, Code(file.votes_code), opened, verdict)
 
     def _opened(self, file: Submission, decided: Round) -> Iterator[Opened]:

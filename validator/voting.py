@@ -68,7 +68,7 @@ class Voting:
 
     def look_ahead(self, pool: Pool, where: str, files: list[Submission]) -> None:
         """Judge what will be voted on before its draw: the draw then waits for nothing."""
-        task = self._task(pool, where, files, b"", _UNDRAWN)
+        task = self._task(pool, where, files, b"", _UNDRAWN, 0.0)
         if task is not None:
             self._wanted.add(task.key)
             self._queue.prepare(task)
@@ -80,7 +80,12 @@ class Voting:
 
     def verdict(self, pool: Pool, voting: VotingRound) -> LaneVerdict | None:
         """What we vote; None while it is being judged, and where it cannot be judged yet."""
-        task = self._task(pool, voting.where, voting.files, voting.committee.seed, voting.audit_seed)
+        if isinstance(self._pool, UnopenedPool):
+            return None
+        # A jury, which needs the bytes, has a window of its own.
+        patience = self._pool.jury_patience if voting.vote.needs_bytes else self._pool.patience
+        seed, audit_seed = voting.committee.seed, voting.audit_seed
+        task = self._task(pool, voting.where, voting.files, seed, audit_seed, patience)
         if task is None:
             return None
         self._wanted.add(task.key)
@@ -108,7 +113,7 @@ class Voting:
         return receipt
 
     def _task(
-        self, pool: Pool, where: str, files: list[Submission], seed: bytes, audit_seed: bytes
+        self, pool: Pool, where: str, files: list[Submission], seed: bytes, audit_seed: bytes, patience: float
     ) -> JudgeTask | None:
         """What is to be judged; None while the pool is not open, or a policy step's seed is not confirmed."""
         if isinstance(self._pool, UnopenedPool):
@@ -119,6 +124,6 @@ class Voting:
             if step_seed is None:
                 return None
             facts.append(selectors.submission_facts(client.pool_id, pool, file, step_seed, audit_seed))
-        mirrors = tuple(tuple(file.mirrors) for file in files)
+        mirrors = tuple(client.state.mirrors_of(file) for file in files)
         key = where, seed, selectors.files_digest(files)
-        return JudgeTask(key, tuple(facts), mirrors, self._pool.judge, self._pool.patience)
+        return JudgeTask(key, tuple(facts), mirrors, self._pool.judge, patience)

@@ -2,15 +2,13 @@
 
 from chain.events import Event
 from chain.judging import Lane, Round
+from chain.mirrors import MAX_MIRROR, MOST_NODE_MIRRORS, Mirrors
 from chain.records import Account, Pool, Status, Step, Submission, Terms
 from chain.reducers.registry import ZERO, account_of, earn, freeze, on, pay, slash, submission_of, thaw
 from chain.state import State
 from protocol.verdict import LANE, Code
 
 STATUSES = ("none", "open", "paused", "closing", "settled", "understaffed")
-
-MAX_MIRROR = 500
-"""Characters of an announced URL; longer ones are not believed."""
 
 
 # ---- Pools: owner's side
@@ -135,10 +133,18 @@ def _fix_seed(lane: Lane, pool: Pool) -> None:
 @on("Pools", "MirrorAnnounced")
 def _mirror_announced(state: State, event: Event) -> None:
     sub = state.submissions.get((event.args["pool"], event.args["sequence"]))
-    uri: str = event.args["uri"]
-    # Anybody can emit this, with any text; only the submission's own node speaks for its file.
-    if sub is not None and sub.node == event.args["sender"] and len(sub.mirrors) < 8 and len(uri) <= MAX_MIRROR:
-        sub.mirrors.append(uri)
+    sender, uri = event.args["sender"], event.args["uri"]
+    # Anybody can emit this, with any text; only its own node and the seats that had it speak for a file.
+    if sub is None or len(uri) > MAX_MIRROR:
+        return
+    by_node = sub.node == sender
+    members = [(judging, seat) for judging in state.lane_of(sub).rounds for seat in judging.seats]
+    seats = [seat for judging, seat in members if state.seats[seat].voter == sender and judging.had(seat, sub.place)]
+    if by_node or seats:
+        mirrors = state.mirrors.setdefault((sub.pool, sub.sequence), Mirrors())
+        mirrors.seats.update(dict.fromkeys(seats, uri))
+        if by_node and len(mirrors.node) < MOST_NODE_MIRRORS:
+            mirrors.node.append(uri)
 
 
 @on("Pools", "FileSettled")

@@ -92,7 +92,7 @@ def announce(
     by: Acting,
 ) -> None:
     """As the node: tell validators where else a submitted file is, when the pool's own storage does not serve it."""
-    from chain.reducers.pools import MAX_MIRROR
+    from chain.mirrors import MAX_MIRROR
     from storage.transfer import check_url
 
     session = by.open()

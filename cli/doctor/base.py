@@ -31,6 +31,7 @@ WHY = {
     "stake": "a node without the pool's least stake gets no work",
     "keystore": "whoever can read a key and its password owns what it holds",
     "password": "whoever can read a key and its password owns what it holds",
+    "kept files": "a jury that gets an accepted file from nobody has the seats fined that accepted it",
     "cache": "damaged weights make files that are refused as forged",
     "pool config": "everybody's work follows from it",
     "profile": "commands take keys, pool and addresses from it",

@@ -63,5 +63,6 @@ def examine(asked: Examination) -> Iterator[Prerequisite]:
     yield from files.look(list(asked.keystores), list(asked.caches), list(asked.pool_configs))
     if profile is not None:
         yield from participant.look_at_keys(profile)
+        yield from participant.look_at_custody(profile)
         if profile.deployment and said is not None:
             yield from participant.look_at_money(profile)

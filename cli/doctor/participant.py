@@ -104,6 +104,19 @@ def judge_stake(node: str, stake: int, least: int) -> Prerequisite:
     return ok("stake", what) if stake >= least else failed("stake", what, "muster node up, or muster node stake")
 
 
+def look_at_custody(profile: "Profile") -> Iterator[Prerequisite]:
+    """Whether a validator can show the files that it accepts."""
+    if profile.role != "validator":
+        return
+    named = [field for field in ("serve", "republish") if field in profile.validator]
+    if named:
+        yield ok("kept files", f"shown by `{named[0]}`")
+    else:
+        yield note(
+            "kept files", "nobody is shown them: name `serve` or `republish` in [validator] (docs/validators.md)"
+        )
+
+
 def version(service: str) -> Prerequisite:
     """Ours against what the pool's service says."""
     from cli.doctor.services import ask_orchestrator

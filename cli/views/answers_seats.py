@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cli.answers import FiveAnswers, at, unknown
+from cli.answers import FiveAnswers, ago, at, unknown
 from cli.views.answers_role import SHOWN, RoleLook, five, gas_line
 from protocol.amounts import show_tokens
 from protocol.verdict import Code
@@ -53,7 +53,14 @@ def _doing(look: SeatsLook) -> list[str]:
     for one in (look.chain or {}).get("open", ())[:SHOWN]:
         state = "voted" if one["revealed"] else "committed, to be opened" if one["committed"] else "to be judged"
         lines.append(f"seat {one['seat']}: lane {one['lane']} of pool {one['pool']}: {state}")
-    return lines
+    kept = (look.process or {}).get("kept")
+    return [*lines, _custody(kept, look.now)] if kept else lines
+
+
+def _custody(kept: dict[str, Any], now: float) -> str:
+    size, where = f"{kept['bytes'] / (1 << 20):.1f} MiB", kept["where"] or "nobody"
+    since = f", the oldest came {ago(kept['oldest'], now)}" if kept["files"] else ""
+    return f"keeping {kept['files']} files ({size}{since}) for juries, shown {'at ' if kept['where'] else 'to '}{where}"
 
 
 def _earned(look: SeatsLook) -> list[str]:
@@ -105,8 +112,22 @@ def _todo(look: SeatsLook) -> list[str]:
                 f"judge pool {pool}, which this machine cannot ({why}): mend that, name the pool's service in `pools`, "
                 "or muster validator opt-out; its votes are `unavailable` or missing until then"
             )
+        lines += _custody_chores((look.process or {}).get("kept") or {})
     lines += look.troubles()
     return lines or ["nothing"]
+
+
+def _custody_chores(kept: dict[str, Any]) -> list[str]:
+    """What keeps seats from showing what they accepted."""
+    lines = []
+    if kept and not kept["where"]:
+        lines.append(
+            "name where kept files are shown (`serve` or `republish`): a seat that accepted a file which its owner no "
+            "longer serves is fined unless it can show it"
+        )
+    if kept and kept["problem"]:
+        lines.append(f"make room for files that seats answer for: {kept['problem']}")
+    return lines
 
 
 def _chores(look: SeatsLook, chain: dict[str, Any]) -> list[str]:

@@ -203,7 +203,7 @@ def test_work_is_followed_judged_and_paid(stage: Stage) -> None:
     assert "is not an http(s) URL" in stage.muster.refused(*announce, "mirror", *node.options)
     assert "use that node's key" in stage.muster.refused(*announce, "https://mirror.example/f", *operator.options)
     stage.muster.ok(*announce, "https://mirror.example/f", *node.options)
-    assert actors.state().submissions[1, 0].mirrors == ["https://mirror.example/f"]
+    assert actors.state().mirrors[1, 0].urls == ("https://mirror.example/f",)
     claim = ("node", "claim", "--pool", 1, "--node", node.address, *operator.options)
     assert "nothing of" in stage.muster.refused(*claim)
     actors.judge(stage.voters, 1, 0, [Code.ACCEPT, Code.MALFORMED])

@@ -16,12 +16,16 @@ from protocol.errors import UnreachableError
 from runtime.process import PoolSource
 from tests.chain.game import Game, begin, terms, work
 from tests.chain.game_pool import GamePool
-from tests.conftest import GRAINS, Deployed
+from tests.conftest import GRAINS, Deployed, free_port
 from tests.validator.scripted import ScriptedJudge, ScriptedObjects, judge_of
 from validator.ballots import BallotBox
 from validator.collaborators import PoolCollaborators, ValidatorCollaborators
+from validator.config import ServeConfig
+from validator.custodian import Holdings
 from validator.daemon import Validator
 from validator.judge_queue import JudgeQueue
+from validator.kept_files import KeptFiles
+from validator.shelves import ServedShelf
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 
@@ -60,15 +64,24 @@ class LosingObjects(ScriptedObjects):
         return super().__call__(key, limit)
 
 
+def serve_somewhere() -> ServeConfig:
+    port = free_port()
+    return ServeConfig(listen=f"127.0.0.1:{port}", public_url=f"http://127.0.0.1:{port}")
+
+
 class ValidatorWorld:
     """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
-    service does not answer; `lost`: SHA-256 of files whose sources do not."""
+    service does not answer; `lost`: SHA-256 of files whose sources do not. What is started next keeps at most `room`
+    bytes of files, shows them as `serve` says, fetches from `objects` and has `patience` seconds of it."""
 
     def __init__(self, game: Game, folder: Path) -> None:
         self.game, self.folder, self.service, self.judge = game, folder, Publications(), ScriptedJudge()
         self.running: list[tuple[Validator, ValidatorCollaborators]] = []
         self.unreachable: set[int] = set()
         self.lost: set[bytes] = set()
+        self.objects: Any = LosingObjects(self.lost)
+        self.patience, self.room = 0.0, 1 << 20
+        self.serve: ServeConfig | None = serve_somewhere()
         self.opened: list[tuple[str, bool]] = []
 
     def start(self, *voters: str, sources: Mapping[int, PoolSource] | None = None) -> Validator:
@@ -76,13 +89,14 @@ class ValidatorWorld:
         are; the game's own, if not given."""
         suites = {suite.client.address: suite for suite in self.game.voters.values()}
         verdicts, chain = VerdictStore(self.folder / "verdicts"), cast(Any, GamePool(self.game))
-        queue = JudgeQueue(verdicts)
+        files, queue = KeptFiles(self.folder / "files", self.room), JudgeQueue(verdicts)
         queue.start()
         collaborators = ValidatorCollaborators(
             chain=chain,
             voters={voter: suites[voter] for voter in voters or suites},
             ballots=BallotBox(self.folder / "ballots"),
             verdicts=verdicts,
+            holdings=Holdings(files, ServedShelf(self.serve, files) if self.serve else None),
             queue=queue,
             tasks=TransactionTasks(8),
             wake=threading.Event(),
@@ -101,8 +115,9 @@ class ValidatorWorld:
         if source.pool in self.unreachable:
             raise UnreachableError(f"{source.orchestrator} does not answer", "start it")
         client, service = cast(Any, GamePool(self.game, pool=source.pool)), cast(Any, self.service)
-        judge = judge_of(self.folder / "verdicts", LosingObjects(self.lost), self.judge)
-        return PoolCollaborators(client, service, judge, 0.0)
+        files = self.running[-1][1].holdings.files
+        judge = judge_of(self.folder / "verdicts", self.objects, self.judge, files=files)
+        return PoolCollaborators(client, service, judge, self.patience, self.patience)
 
     @property
     def lane(self) -> Lane:
@@ -133,7 +148,7 @@ def validator_world(deployed: Deployed, folder: Path) -> Iterator[ValidatorWorld
 
 
 def turns(validator: Validator, until: Any) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 240
     while not until():
         assert time.monotonic() < deadline
         validator.turn()

@@ -10,6 +10,7 @@ from protocol.verdict import Code, Verdict
 from tests.validator import tiny
 from validator.context import SubmissionFacts, verdict_on
 from validator.judging import FileJudge, LoadedEngine
+from validator.kept_files import KeptFiles
 from validator.sources import Sources
 from validator.verdict_store import VerdictStore
 
@@ -51,7 +52,8 @@ def judge_of(
     objects: ScriptedObjects,
     judge: ScriptedJudge,
     weights: Callable[[Work], Path] = tiny_weights,
+    files: KeptFiles | None = None,
 ) -> FileJudge:
-    """A judge of files that keeps its verdicts in `folder`."""
+    """A judge of files that keeps its verdicts in `folder`, and the files in `files`."""
     sources = Sources(objects)  # type: ignore[arg-type]
-    return FileJudge(tiny.CONFIG, LoadedEngine(tiny.engine(1)), sources, weights, VerdictStore(folder), judge)
+    return FileJudge(tiny.CONFIG, LoadedEngine(tiny.engine(1)), sources, weights, VerdictStore(folder), files, judge)

@@ -14,7 +14,7 @@ from protocol.identity import PoolId
 from runtime.orchestrator_client import OrchestratorClient
 from storage.download import HttpObjects
 from storage.keys import object_key
-from tests.storage.mirror import mirror, send
+from tests.storage.mirror import drip, endless, mirror, send
 from tests.validator import tiny
 from validator.replay import Replayer
 from validator.sources import Sources
@@ -69,6 +69,22 @@ def test_a_mirror_serves_when_the_service_does_not_answer() -> None:
         assert sources.fetch("rollouts", DIGEST, 1000, [f"{inside}/file"]) == DATA
         with pytest.raises(UnreachableError):
             sources.fetch("rollouts", DIGEST, 1000)
+        objects.close()
+
+
+def test_no_announcer_keeps_another_from_its_turn() -> None:
+    """However many are slow, lie, or lead nowhere: who has the bytes is heard."""
+    with (
+        mirror(drip) as dripping,
+        mirror(lambda h: time.sleep(30)) as silent,
+        mirror(lambda h: send(h, 200, b"x" * len(DATA))) as lying,
+        mirror(endless) as flooding,
+        mirror(lambda h: send(h, 200, DATA)) as honest,
+    ):
+        objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
+        hostile = [f"{base}/{number}" for base in (dripping, silent, lying, flooding) for number in range(3)]
+        urls = [*hostile, "http://127.0.0.1:1/nobody", "nonsense", f"{honest}/{KEY}"]
+        assert Sources(objects, announced_seconds=20.0).from_announced(KEY, 1000, urls) == DATA
         objects.close()
 
 

@@ -1,0 +1,219 @@
+"""Whoever accepts keeps the bytes: an owner who serves a file to its committee and then to nobody, on a real chain with
+validators that keep, announce and serve over HTTP, and with some that do not."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from chain.records import Submission
+from protocol.verdict import Code
+from storage.download import HttpObjects
+from storage.keys import object_key
+from tests.chain.game import Game, begin, work
+from tests.conftest import GRAINS, Deployed
+from tests.storage.mirror import Answer, drip, mirror, send
+from tests.validator.daemon_world import ValidatorWorld, turns
+from validator.custodian import Custodian
+from validator.custody import needed, tried_by
+from validator.daemon import Validator
+
+OVERTURNED = GRAINS
+"""`overturnPenalty` of a local chain."""
+
+WINDOW = 250
+"""Seconds of every window: enough for a slow machine."""
+
+
+@dataclass
+class HidingOwner:
+    """A pool whose owner serves `text` while it pleases, the committee's process and the one of all other seats."""
+
+    game: Game
+    file: Submission
+    served: dict[str, bytes]
+    committee: ValidatorWorld
+    others: ValidatorWorld
+    members: list[str]
+    disputer: str = ""
+
+    @property
+    def now(self) -> Submission:
+        return self.game.state.submissions[self.game.pool, 0]
+
+    @property
+    def lost(self) -> int:
+        return sum(seat.penalised for seat in self.game.state.seats.values())
+
+    @property
+    def mirrors(self) -> tuple[str, ...]:
+        return self.game.state.mirrors_of(self.now)
+
+    def accept(self) -> Validator:
+        """The committee fetches and accepts; then the owner serves the file no more."""
+        validator = self.committee.start(*self.members)
+        turns(validator, lambda: self.game.state.lanes[self.game.pool, 0].round.settled)
+        assert self.now.code == Code.ACCEPT
+        self.served.clear()
+        return validator
+
+    def dispute(self) -> int:
+        """By a stranger; returns what it pays for it, before anything comes back."""
+        disputer = self.game.deployed.rich()
+        self.game.deployed.suite(disputer).appeals.dispute(self.now).send()
+        self.disputer = disputer.address
+        return self.balance
+
+    @property
+    def balance(self) -> int:
+        return self.game.suite.token.balance_of(self.disputer)
+
+    def judge(self, *processes: Validator) -> None:
+        """Until a jury of the other seats has found."""
+        state = self.game.state
+        (trial,) = [trial for trial in state.trials.values() if not trial.settled]
+        self.game.mine_to(trial.seed_block + 1)
+        voters = [suite.client.address for suite in self.game.voters.values()]
+        jurors = self.others.start(*(voter for voter in voters if voter not in self.members))
+
+        def each() -> bool:
+            for process in processes:
+                process.turn()
+            return self.game.state.disputes[self.game.pool, 0].resolved
+
+        turns(jurors, each)
+
+
+@pytest.fixture
+def owner(deployed: Deployed, tmp_path: Path) -> Iterator[HidingOwner]:
+    windows = ("commitWindow", "revealWindow", "juryCommitWindow", "juryRevealWindow", "challengeWindow")
+    game = begin(deployed, tmp_path, **dict.fromkeys(windows, WINDOW))
+    _, node = game.node()
+    game.publish()
+    file = game.submit(node, 0, work("a"))
+    served = {object_key("rollouts", file.sha256): b"a"}
+
+    def answer(handler: object) -> None:
+        data = served.get(handler.path[1:])  # type: ignore[attr-defined]
+        send(handler, 404 if data is None else 200, data or b"")  # type: ignore[arg-type]
+
+    game.attest(0)
+    game.mine_to(game.state.lanes[game.pool, 0].round.seed_block + 1)
+    committee = game.suite.court.committee_of((game.pool, 0, 0))
+    assert committee is not None
+    worlds = [ValidatorWorld(game, tmp_path / name) for name in ("committee", "others")]
+    with mirror(answer) as service:
+        for world in worlds:
+            world.folder.mkdir()
+            world.objects, world.patience = HttpObjects([service], timeout=5.0, allow_private=True), 60.0
+        try:
+            yield HidingOwner(game, file, served, worlds[0], worlds[1], list(committee.voters))
+        finally:
+            for world in worlds:
+                world.stop()
+                world.objects.close()
+
+
+def test_with_the_bytes_shown_the_acceptance_stands_and_the_disputer_pays(owner: HidingOwner) -> None:
+    members = owner.accept()
+    members.turn()
+    assert owner.mirrors == (), "nothing is said while nobody disputes"
+    paid = owner.dispute()
+    turns(members, lambda: owner.mirrors)
+    owner.judge(members)
+    assert owner.now.code == Code.ACCEPT
+    assert owner.others.judge.data == [b"a"], "judged once, from the bytes that the seats showed"
+    assert owner.lost == 0
+    assert owner.balance == paid, "its deposit is lost"
+    assert len(owner.mirrors) == 1, "announced once, for all seats of the process"
+    assert owner.committee.serve is not None
+    assert owner.mirrors[0].startswith(owner.committee.serve.public_url)
+
+
+def test_without_a_place_to_show_them_the_seats_are_fined(owner: HidingOwner, caplog: pytest.LogCaptureFixture) -> None:
+    owner.committee.serve, owner.others.patience = None, 1.0
+    members = owner.accept()
+    paid = owner.dispute()
+    turns(members, lambda: "WE CANNOT SHOW IT" in caplog.text)
+    owner.judge(members)
+    assert owner.now.code == Code.UNAVAILABLE
+    assert owner.lost == 3 * OVERTURNED
+    assert owner.balance > paid
+
+
+def test_a_process_killed_between_vote_and_announcement_announces_after_its_restart(owner: HidingOwner) -> None:
+    owner.accept()
+    owner.committee.stop()
+    owner.dispute()
+    assert owner.mirrors == ()
+    again = owner.committee.start(*owner.members)
+    turns(again, lambda: owner.mirrors)
+    owner.judge(again)
+    assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)
+
+
+def test_hostile_announcements_keep_no_juror_from_the_bytes(owner: HidingOwner) -> None:
+    """A seat of the committee that turned hostile, a stranger and the node, each with what a juror should not wait for
+    or go to; the honest seats' word is heard."""
+    game, drips = owner.game, list[str]()
+    members = owner.accept()
+    owner.dispute()
+    hostile = next(suite for suite in game.voters.values() if suite.client.address == owner.members[0])
+    owner.committee.stop()
+    honest = owner.committee.start(*owner.members[1:])
+    del members
+    with mirror(_slow(drips)) as slow:
+        for number in range(4):
+            hostile.pools.announce_mirror(game.pool, 0, f"{slow}/{number}").send()
+            game.suite.pools.announce_mirror(game.pool, 0, f"{slow}/stranger/{number}").send()
+        hostile.pools.announce_mirror(game.pool, 1, f"{slow}/another-file").send()
+        turns(honest, lambda: len(owner.mirrors) == 2)
+        owner.judge(honest)
+    assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)
+    assert set(drips) <= {"/3"}, "one URL of a seat, its newest, and none of a stranger's"
+
+
+def _slow(asked: list[str]) -> Answer:
+    def answer(handler: object) -> None:
+        asked.append(handler.path)  # type: ignore[attr-defined]
+        drip(handler)  # type: ignore[arg-type]
+
+    return answer
+
+
+def test_what_is_kept_goes_once_its_outcome_stands_and_not_before(owner: HidingOwner) -> None:
+    owner.accept()
+    files = owner.committee.running[-1][1].holdings.files
+    place, game = (owner.game.pool, 0), owner.game
+    seats = {seat for seat, suite in game.voters.items() if suite.client.address in owner.members}
+    custodian: Custodian = owner.committee.running[-1][0]._custodian
+
+    def sweep_twice() -> bool:
+        for _ in range(2):
+            custodian.sweep(game.state, seats, game.suite.client.now())
+        return place in files.files
+
+    def wanted(of: set[int], now: int) -> bool:
+        return needed(game.state, place, owner.file.sha256, of, tried_by(game.state, of), now)
+
+    assert sweep_twice()
+    final = owner.now.final_time
+    assert [wanted(seats, final - 1), wanted(seats, final)] == [True, False]
+    assert not wanted(set(game.voters) - seats, final - 1), "nobody else answers for it"
+    assert not needed(game.state, place, b"x" * 32, seats, (), 0)
+    owner.dispute()
+    game.deployed.chain.later(WINDOW + 1)
+    assert sweep_twice(), "a dispute keeps it, whatever the clock says"
+    owner.judge(owner.committee.running[-1][0])
+    assert not sweep_twice()
+
+
+def test_where_there_is_no_room_the_vote_is_cast_all_the_same(
+    owner: HidingOwner, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Silence would cost for certain what an owner may never try."""
+    owner.committee.room = 0
+    owner.accept()
+    assert "file 0 of pool" in caplog.text
+    assert "IS NOT KEPT" in caplog.text

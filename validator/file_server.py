@@ -1,0 +1,131 @@
+"""A small HTTP server of kept files for strangers: `GET …/rollouts/<sha256>.parquet`, one answer a connection.
+
+It knows one kind of request and looks up what that names by its hash, never by a path. What it spends on strangers is
+bounded: connections at once, in all and of one address; requests of one address; seconds until a request is read and
+until its answer is taken.
+"""
+
+import logging
+import re
+import socket
+import socketserver
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from protocol.errors import ConfigError
+from storage.keys import parse_key
+
+log = logging.getLogger("muster.validator")
+_REQUEST = re.compile(rb"GET /(?:[!-~]{0,400}/)?(rollouts/[0-9a-f]{64}\.parquet) HTTP/1\.[01]\r\n")
+_MOST_REQUEST_BYTES = 8192
+_REQUEST_SECONDS, _ANSWER_SECONDS, _LEAST_PACE = 5.0, 10.0, 1 << 16
+_MOST, _MOST_OF_ONE, _MINUTE, _MOST_A_MINUTE = 32, 8, 60.0, 60
+_STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found"}
+
+
+class Admission:
+    """Who may be served now. An address of this machine is a proxy's, behind which are all others: only the limit in
+    all holds for it. `clock` gives seconds. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._inside: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()
+        self._since = clock()
+
+    def enter(self, address: str) -> bool:
+        """Whether a connection from an address is taken; `leave` ends it."""
+        with self._lock:
+            if self._clock() - self._since >= _MINUTE:
+                self._asked.clear()
+                self._since = self._clock()
+            self._asked[address] += 1
+            ours = address in ("127.0.0.1", "::1")
+            full = self._inside.total() >= _MOST or (not ours and self._inside[address] >= _MOST_OF_ONE)
+            if full or (not ours and self._asked[address] > _MOST_A_MINUTE):
+                return False
+            self._inside[address] += 1
+            return True
+
+    def leave(self, address: str) -> None:
+        with self._lock:
+            self._inside[address] -= 1
+            if not self._inside[address]:
+                del self._inside[address]
+
+
+class FileServer:
+    """Listens at `listen` (HOST:PORT) until `stop`; `read` gives the bytes of a SHA-256, or None. Raises ConfigError
+    when it cannot listen there."""
+
+    def __init__(self, listen: str, read: Callable[[bytes], bytes | None]) -> None:
+        host, _, port = listen.rpartition(":")
+        try:
+            self._server = _Server((host.strip("[]"), int(port)), read)
+        except (OSError, ValueError, OverflowError) as error:
+            what = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(f"cannot listen at {listen}: {what}", "correct `serve.listen`") from None
+        self.port = int(self._server.server_address[1])
+        threading.Thread(target=self._server.serve_forever, name="kept files", daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address, daemon_threads, block_on_close, request_queue_size = True, True, False, 64
+
+    def __init__(self, address: tuple[str, int], read: Callable[[bytes], bytes | None]) -> None:
+        self.read, self._admission = read, Admission()
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Exchange)
+
+    def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
+        if self._admission.enter(client_address[0]):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._admission.leave(client_address[0])
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.debug("a request for a kept file failed", exc_info=True)
+
+
+class _Exchange(socketserver.BaseRequestHandler):
+    """One request, one answer."""
+
+    def handle(self) -> None:
+        connection: socket.socket = self.request
+        match = _REQUEST.match(self._head(connection))
+        if match is None:
+            return self._answer(connection, 400, b"")
+        assert isinstance(self.server, _Server)
+        data = self.server.read(parse_key(match[1].decode()).digest)
+        return self._answer(connection, 404 if data is None else 200, data or b"")
+
+    @staticmethod
+    def _head(connection: socket.socket) -> bytes:
+        """The request up to the end of its headers, or what came of it in time."""
+        end, got = time.monotonic() + _REQUEST_SECONDS, b""
+        while b"\r\n\r\n" not in got and len(got) < _MOST_REQUEST_BYTES:
+            connection.settimeout(max(0.001, end - time.monotonic()))
+            chunk = connection.recv(4096)
+            if not chunk:
+                break
+            got += chunk
+        return got
+
+    @staticmethod
+    def _answer(connection: socket.socket, status: int, data: bytes) -> None:
+        head = f"HTTP/1.1 {status} {_STATUS[status]}\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+        connection.settimeout(_ANSWER_SECONDS + len(data) / _LEAST_PACE)
+        connection.sendall(head.encode() + data)

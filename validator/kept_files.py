@@ -1,0 +1,126 @@
+"""The bytes of files that our seats may have to show: on disk before a vote on them is, until nothing can change it.
+
+A seat that says it had a file has to be able to prove it: a jury that gets the file from nobody ends its acceptance,
+and has those fined who accepted it.
+"""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.files import write_atomic
+
+log = logging.getLogger("muster.validator")
+_NAME = re.compile(r"([0-9]{1,10})-([0-9]{1,10})-([0-9a-f]{64})\.parquet")
+_REMIND_SECONDS = 60.0
+
+FilePlace = tuple[int, int]
+"""Pool and sequence."""
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """A file on disk: its SHA-256, its bytes' count, and since when (Unix seconds)."""
+
+    sha256: bytes
+    size: int
+    since: float
+
+
+class KeptFiles:
+    """Files in `folder`, at most `limit` bytes of them together; each one's name says all that has to be known of it,
+    so that a kill at any moment leaves whole files and nothing that contradicts them. Thread-safe.
+
+    `problem`: why the newest file that came could not be kept; empty if it was.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder, self._limit = folder, limit
+        self._lock = threading.Lock()
+        self._files: dict[FilePlace, KeptFile] = {}
+        self._said = -_REMIND_SECONDS
+        self.problem = ""
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            self._find(path)
+
+    def _find(self, path: Path) -> None:
+        match = _NAME.fullmatch(path.name)
+        if match is None:
+            if path.name.endswith(".tmp"):
+                path.unlink(missing_ok=True)  # a kill while it was written
+            return
+        info = path.stat()
+        self._files[int(match[1]), int(match[2])] = KeptFile(bytes.fromhex(match[3]), info.st_size, info.st_mtime)
+
+    @property
+    def files(self) -> Mapping[FilePlace, KeptFile]:
+        """What is kept now."""
+        with self._lock:
+            return dict(self._files)
+
+    def has(self, place: FilePlace, sha256: bytes) -> bool:
+        with self._lock:
+            return place in self._files and self._files[place].sha256 == sha256
+
+    def keep(self, place: FilePlace, sha256: bytes, data: bytes) -> bool:
+        """Keep bytes of this SHA-256, durably; returns after fsync. False if there is no room for them, which is said
+        in the log: whoever votes on the file all the same cannot prove that it was there."""
+        with self._lock:
+            old = self._files.get(place)
+            if old is not None and old.sha256 == sha256:
+                return True
+            full = sum(file.size for file in self._files.values()) + len(data) > self._limit
+            trouble = f"{self._limit >> 20} MiB are full (`keep_gib`)" if full else self._write(place, sha256, data)
+            self.problem = trouble
+            if trouble:
+                self._say(place, trouble)
+                return False
+            if old is not None:
+                self._path(place, old.sha256).unlink(missing_ok=True)  # a reorganisation put another file there
+            self._files[place] = KeptFile(sha256, len(data), time.time())
+            return True
+
+    def read(self, sha256: bytes) -> bytes | None:
+        """The bytes of a kept file; None if there are none. Whoever asks checks their hash."""
+        with self._lock:
+            place = next((place for place, file in self._files.items() if file.sha256 == sha256), None)
+        if place is None:
+            return None
+        try:
+            return self._path(place, sha256).read_bytes()
+        except OSError as error:
+            log.error("file %d of pool %d, which our seats may have to show, cannot be read: %s", *place[::-1], error)
+            return None
+
+    def drop(self, place: FilePlace) -> None:
+        """Nobody can ask for it any more."""
+        with self._lock:
+            file = self._files.pop(place, None)
+            if file is not None:
+                self._path(place, file.sha256).unlink(missing_ok=True)
+
+    def _write(self, place: FilePlace, sha256: bytes, data: bytes) -> str:
+        try:
+            write_atomic(self._path(place, sha256), data)
+        except OSError as error:
+            return f"{self._folder}: {error.strerror or error}"
+        return ""
+
+    def _say(self, place: FilePlace, trouble: str) -> None:
+        now = time.monotonic()
+        if now >= self._said + _REMIND_SECONDS:
+            self._said = now
+            pool, sequence = place
+            log.error(
+                "file %d of pool %d IS NOT KEPT: %s; if its owner stops serving it, a seat that accepted it is fined",
+                sequence, pool, trouble,
+            )  # fmt: skip
+
+    def _path(self, place: FilePlace, sha256: bytes) -> Path:
+        pool, sequence = place
+        return self._folder / f"{pool}-{sequence}-{sha256.hex()}.parquet"
