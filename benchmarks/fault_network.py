@@ -139,25 +139,24 @@ class FaultNetwork(Demo):
 
     # ---- Who looks
 
-    def profile(self, role: str, **fields: Any) -> Path:
+    def profile(self, role: str, name: str, **fields: Any) -> Path:
         """A profile as `muster init` would leave it, for the parties of this network."""
-        path = self.plan.root / "profiles" / f"{role}-{len(fields)}-{fields.get('name', '')}.json"
-        fields.pop("name", None)
-        common = {"role": role, "deployment": str(self.plan.deployment), "pool": POOL, "service": self.plan.http_url}
-        common |= {"rpc": self.plan.rpc_url, "cache": str(self.plan.root / "cache"), "allow_private_sources": True}
+        path = self.plan.root / "profiles" / f"{role}-{name}.toml"
+        common = {"role": role, "deployment": self.plan.deployment, "pool": POOL, "service": self.plan.http_url}
+        common |= {"rpc": self.plan.rpc_url, "cache": self.plan.root / "cache", "allow_private_sources": True}
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(common | fields, default=str))
+        path.write_text("\n".join(toml_lines(common | fields)) + "\n")
         return path
 
     def operator(self, name: str = HONEST) -> Path:
         ring = self.ring
         keys = {"key": ring[f"operator-{name}"].reference(), "node": ring[f"node-{name}"].reference()}
-        return self.profile("operator", name=name, home=self.plan.home(f"worker-{name}"), **keys)
+        return self.profile("operator", name, home=self.plan.home(f"worker-{name}"), **keys)
 
     def owner(self) -> Path:
         ring = self.ring
         keys = {"key": ring["owner"].reference(), "service_key": ring["service"].reference()}
-        return self.profile("owner", home=self.plan.root / "homes", **keys)
+        return self.profile("owner", "owner", home=self.plan.root / "homes", **keys)
 
     def watch_values(self, name: str = HONEST) -> dict[str, Any]:
         """A watch of a node, and of the pool as its owner."""
@@ -206,13 +205,14 @@ class FaultNetwork(Demo):
 
     def files_once_known(self) -> int:
         """As `files`, waiting for a chain that was down."""
-        self.wait("the chain", lambda: self.state() is not None, 60)
+        self.wait("the chain", lambda: self.state() is not None, 240)
         return self.files()
 
     def wait(self, what: str, ready: Callable[[], Any], seconds: float) -> float:
         """Until it is so; how long that took. Raises TimeoutError."""
         begun = time.monotonic()
         while not self._is(ready):
+            self.stop.check()
             if time.monotonic() - begun > seconds:
                 raise TimeoutError(f"{what}: not within {seconds:.0f} s")
             time.sleep(0.2)
@@ -232,6 +232,18 @@ class FaultNetwork(Demo):
 
         manager = self.onboarding.client("deployer").w3.manager
         manager.request_blocking(RPCEndpoint("anvil_setBalance"), [address, hex(wei)])
+
+
+def toml_lines(values: dict[str, Any]) -> Iterator[str]:
+    """A document of strings, paths, numbers and truth values, with tables of such. TOML's strings take JSON's
+    escapes."""
+    for name, value in values.items():
+        if not isinstance(value, dict):
+            yield f"{name} = {json.dumps(value, default=str)}"
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield f"[{name}]"
+            yield from toml_lines(value)
 
 
 def launched(argv: list[str]) -> list[str]:

@@ -8,7 +8,8 @@ runs on this machine, as root on Linux. One fault after the other is really made
 undone and with nobody's help but a supervisor's, the process worked again and `status` was silent about it, within
 `healed_in_s`; `load`: the machine's load average before it. Every fault that was finished is kept in
 benchmarks/results/faults.json at once; `--resume` does not repeat those that were named in time and healed, `--only`
-measures those whose name contains TEXT and keeps the others. A quick run makes two.
+measures those whose name contains TEXT (or one of several, with commas between them) and keeps the others. A quick run
+makes two.
 """
 
 import json
@@ -38,7 +39,7 @@ def run(
     kept = {one["name"]: one for one in json.loads(KEPT.read_text())["faults"]} if KEPT.exists() else {}
     there = kept if resume or only else {}
     done = {name for name, one in there.items() if resume and well(one)}
-    chosen = [fault for make in FAULTS if only in (fault := make()).name and fault.name not in done]
+    chosen = [fault for make in FAULTS if _wanted(only, (fault := make()).name) and fault.name not in done]
     found = dict(there)
     with tempfile.TemporaryDirectory(prefix="muster-faults-") as folder:
         network = FaultNetwork(Path(folder))
@@ -53,6 +54,11 @@ def run(
         finally:
             network.down()
     return document(found)
+
+
+def _wanted(only: str, name: str) -> bool:
+    """Whether a fault's name contains the text, or one of several with commas between them."""
+    return any(text.strip() in name for text in only.split(","))
 
 
 def document(found: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -88,6 +94,7 @@ def named(fault: Fault, network: FaultNetwork, begun: float) -> dict[str, Any]:
     profile, command = fault.status(network)
     status: dict[str, Any] = {}
     while time.monotonic() - begun < _NAMED:
+        network.stop.check()
         asked = time.monotonic()
         status = network.status(profile, command, **fault.environment)
         if fault.named(status):
