@@ -84,7 +84,7 @@ def measure(fault: Fault, network: FaultNetwork) -> dict[str, Any]:
         one |= named(fault, network, begun)
         one |= {"alarm": fault.alarm, "raised_in_s": raised(fault, network.letters, begun_letters, begun)}
         one |= healed(fault, network)
-    except (MusterError, TimeoutError) as error:
+    except (MusterError, OSError) as error:  # a TimeoutError is one
         one["problem"] = str(error)
     return one | {"load": load}
 

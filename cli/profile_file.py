@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from cli.profile import Role
@@ -17,9 +18,36 @@ _KEY = {
 _PROCESSES = {"operator": ["worker"], "validator": ["validator"], "owner": ["trainer", "orchestrator"]}
 
 
-def profile_text(role: Role, *, pool: int | None, service: str | None, rpc: str | None, home: Path, cache: Path) -> str:
+@dataclass(frozen=True)
+class ProfileFiles:
+    """Files that a profile names; those that are not absolute lie beside it."""
+
+    deployment: Path = Path("deployment.json")
+    pool_config: Path = Path("pool.toml")
+    s3: Path = Path("s3.json")
+
+
+def profile_text(
+    role: Role,
+    *,
+    pool: int | None,
+    service: str | None,
+    rpc: str | None,
+    home: Path,
+    cache: Path,
+    files: ProfileFiles = ProfileFiles(),
+) -> str:
     """A new profile. Keys lie in `keys/` beside it; a password file that is not wanted is removed by hand."""
-    return "\n".join(_lines(role, pool, service, rpc, home, cache)) + "\n"
+    return "\n".join(_lines(role, pool, service, rpc, home, cache, files)) + "\n"
+
+
+def name_pool(path: Path, pool: int) -> bool:
+    """Write the pool's number into a profile that names none; whether it did."""
+    text = path.read_text()
+    named = text.replace(f"\n{_maybe('pool', None)}\n", f"\n{_maybe('pool', pool)}\n", 1)
+    if named != text:
+        write_atomic(path, named.encode(), 0o600)
+    return named != text
 
 
 def write_profile(path: Path, text: str, force: bool = False) -> None:
@@ -31,14 +59,14 @@ def write_profile(path: Path, text: str, force: bool = False) -> None:
 
 
 def _lines(
-    role: Role, pool: int | None, service: str | None, rpc: str | None, home: Path, cache: Path
+    role: Role, pool: int | None, service: str | None, rpc: str | None, home: Path, cache: Path, files: ProfileFiles
 ) -> Iterator[str]:
     yield "# What `muster` need not be told on every command. Options override it, and so do environment variables."
     yield "# Relative paths start at this file's folder. Without a password file the terminal asks for the password."
     yield f"role = {_quoted(role)}"
     yield ""
     yield "# Addresses of the contracts, and their chain: the pool's service tells them, or `muster deploy` wrote them."
-    yield 'deployment = "deployment.json"'
+    yield f"deployment = {_quoted(str(files.deployment))}"
     yield "# The chain's RPC; several with commas between them are used one after the other."
     yield _maybe("rpc", rpc)
     yield "# The pool, and the URL of its service."
@@ -55,9 +83,9 @@ def _lines(
         yield from _isolation_lines()
     if role == "owner":
         yield "# The pool's configuration, as muster pool init writes it."
-        yield 'pool_config = "pool.toml"'
+        yield f"pool_config = {_quoted(str(files.pool_config))}"
         yield "# Where the pool's bucket is: a JSON file {endpoint, bucket, region, credentials}."
-        yield 's3 = "s3.json"'
+        yield f"s3 = {_quoted(str(files.s3))}"
     yield from _key_lines("key", role, _KEY[role])
     if role == "operator":
         yield from _key_lines("node", "node", "It signs the node's files and pays their gas.")

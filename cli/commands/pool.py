@@ -46,6 +46,7 @@ app = Commands(help="Own a pool: budget, invites, life cycle.", no_args_is_help=
 app.command()(init)
 app.command()(check)
 app.command()(status)
+_ETHER = 10**18
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -80,11 +81,39 @@ def create(
 
     def outcome(receipts: list["Receipt"]) -> tuple[dict[str, Any], str]:
         number = call.result(receipts[0])
+        remember_pool(number)
         hint = f"its seats: muster pool status --pool {number}"
         return {"pool": number}, f"pool {number}; {hint if service else 'next: muster pool set-service'}"
 
     facts = {"config_hash": document.digest.hex(), "budget": budget, "unbonding": unbonding}
+    if not by.dry_run:
+        take_from_local_chain(session, budget, service)
     act(session, planned, by, outcome, **facts)
+
+
+def take_from_local_chain(session: "Session", budget: int, service: str | None) -> None:
+    """What owner and service lack of tokens and gas, where that costs nothing; elsewhere the plan says what is
+    missing."""
+    from cli.faucet import LocalFaucet
+
+    faucet, owner = LocalFaucet.of(session.suite), session.account.address
+    if faucet is None:
+        return
+    for address in filter(None, (owner, service)):
+        if session.client.balance(address) < _ETHER:
+            faucet.ether(address, _ETHER)
+    if (lacks := budget - session.suite.token.balance_of(owner)) > 0:
+        faucet.tokens(owner, lacks)
+
+
+def remember_pool(pool: int) -> None:
+    """In the owner's profile, if that names none yet."""
+    from cli.profile import find_profile, profile_path
+    from cli.profile_file import name_pool
+
+    profile = find_profile("owner")
+    if profile is not None and profile.pool is None:
+        name_pool(profile_path("owner"), pool)
 
 
 def _service_calls(

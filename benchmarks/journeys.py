@@ -1,0 +1,237 @@
+"""Three newcomers, from an installed muster to the first claim, by exactly the commands of the guides.
+
+`python -m benchmarks journeys [--only TEXT]`. `muster up` makes a local network; each newcomer has a home folder of its
+own and a terminal, and types the first fenced block of its guide, line by line (`benchmarks.guides`). Only what the
+guide leaves open is filled in: `https://pool.example` is the URL of the local network's service (an owner's own, its
+port being the default), `base-sepolia` as terms is `local`. Keys: `operator`, `validator`, `owner`, each {commands,
+seconds, load}: how many commands it typed, and the time from the first until the first pay on chain: of the operator's
+node, of the validator's seat, of the first node in the owner's pool. The owner trains a copy of the local network's
+model; that validators opt into its pool and an operator joins it is others' doing, and in the time all the same.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.guides import commands
+from benchmarks.terminal import TerminalCommand
+from demo.network import BUCKET
+from demo.ports import is_free
+from protocol.errors import ConfigError
+from protocol.waits import wait_for
+
+GUIDES = {
+    "operator": ("node-operators", "## From nothing to earning"),
+    "validator": ("validators", "## From nothing to earning"),
+    "owner": ("pool-owners", "## From nothing to a pool"),
+}
+MOST = {"operator": 5, "validator": 6, "owner": 8}
+"""Commands, at most."""
+ROOT = Path(__file__).parents[1]
+_EXECUTABLES = Path(sys.executable).parent
+_STAYS = (("node", "up"), ("validator", "up"), ("orchestrator", "run"), ("trainer", "run"))
+_UP, _COMMAND, _PAID = 1800.0, 600.0, 1800.0
+_OWNERS_URL = "http://127.0.0.1:8700"
+
+
+def run(quick: bool, progress: Callable[[str], None] = lambda line: None, only: str = "") -> dict[str, dict[str, Any]]:
+    """The keys of the module's docstring. A quick run has the operator alone."""
+    chosen = [name for name in GUIDES if only in name][: 1 if quick else None]
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="muster-journeys-") as folder, local_network(Path(folder)) as network:
+        for name in chosen:
+            load = round(os.getloadavg()[0], 1)
+            found[name] = {**JOURNEYS[name](network), "load": load}
+            progress(f"{name}: {found[name]}")
+    return found
+
+
+@dataclass
+class LocalNetwork:
+    """`muster up` in a folder; `folder` holds it and the newcomers' homes."""
+
+    folder: Path
+    url: str
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "network"
+
+
+@contextmanager
+def local_network(folder: Path) -> Iterator[LocalNetwork]:
+    """A small one, taken down at the end."""
+    root = folder / "network"
+    try:
+        others(folder, "up", "--folder", str(root), "--workers", "1", "--validators", "1", seconds=_UP)
+        told = json.loads(others(folder, "ps", "--folder", str(root), "--json"))
+        yield LocalNetwork(folder, str(told["url"]))
+    finally:
+        others(folder, "down", "--folder", str(root), "--delete", seconds=_UP)
+
+
+def others(folder: Path, *words: str, seconds: float = _COMMAND) -> str:
+    """What a command says that is no newcomer's. Raises ConfigError with its words if it fails."""
+    argv = [str(_EXECUTABLES / "muster"), *words]
+    done = subprocess.run(
+        argv, env=environment(folder / "others"), capture_output=True, text=True, timeout=seconds, check=False
+    )
+    if done.returncode:
+        raise ConfigError(f"muster {' '.join(words)}: {done.stderr.strip()}", "see the logs")
+    return done.stdout
+
+
+def environment(home: Path) -> dict[str, str]:
+    """That of a fresh login; `muster` is installed."""
+    home.mkdir(exist_ok=True)
+    kept = {name: os.environ[name] for name in ("LANG", "PYTHONPATH") if name in os.environ}
+    path = f"{_EXECUTABLES}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(home), "TERM": "dumb", "COLUMNS": "200", **kept}
+
+
+@dataclass
+class Newcomer:
+    """Somebody with an empty home. `words`: what the guide leaves open → what stands there."""
+
+    name: str
+    folder: Path
+    words: dict[str, str]
+    typed: list[TerminalCommand] = field(default_factory=list)
+    begun: float = 0.0
+
+    @property
+    def desk(self) -> Path:
+        """Where the commands are typed."""
+        return self.folder / self.name
+
+    def type_guide(self, after: dict[str, Callable[[], object]] | None = None) -> None:
+        """Every line of the guide; `after`: what others do once a command (its first two words) has ended. Raises
+        ConfigError for a command that fails."""
+        env = environment(self.desk)
+        self.begun = self.begun or time.monotonic()
+        for line in self.lines():
+            log = self.desk / f"{len(self.typed)}.log"
+            command = TerminalCommand(line, self.desk, env, log)
+            self.typed.append(command)
+            pair = tuple(line.split()[1:3])
+            if pair in _STAYS:
+                time.sleep(3)
+            elif command.wait(_COMMAND):
+                raise ConfigError(f"{line}: exit {command.process.returncode}: {command.shown()[-500:]}", "see its log")
+            (after or {}).get(" ".join(pair), lambda: None)()
+
+    def lines(self) -> list[str]:
+        """The guide's, filled in."""
+        filled = commands(*GUIDES[self.name.partition("-")[0]])
+        for open_, given in self.words.items():
+            filled = [line.replace(open_, given) for line in filled]
+        return filled
+
+    def until(self, paid: Callable[[], bool]) -> dict[str, Any]:
+        """Commands and seconds until it was paid. Raises TimeoutError with what its terminals show."""
+        while not paid():
+            ended = [one for one in self.typed if one.process.poll()]
+            if ended or time.monotonic() - self.begun > _PAID:
+                shown = "\n".join(f"{one.line}\n{one.shown()[-2000:]}" for one in self.typed)
+                raise TimeoutError(f"{self.name} was not paid:\n{shown}")
+            time.sleep(1)
+        return {"commands": len(self.typed), "seconds": round(time.monotonic() - self.begun, 1)}
+
+    def leave(self) -> None:
+        for command in reversed(self.typed):
+            command.stop()
+
+
+def participants(url: str, kind: str, money: str) -> dict[str, int]:
+    """Address → grains of `money`, of a pool's nodes or validators by its service; none while that is silent."""
+    try:
+        record = httpx.get(f"{url}/v1/dashboard", timeout=10, trust_env=False).raise_for_status().json()
+    except (httpx.HTTPError, ValueError):
+        return {}
+    return {one["address"]: int(one[money]) for one in record[kind]}
+
+
+def _joins(network: LocalNetwork, name: str, kind: str, money: str) -> dict[str, Any]:
+    """Somebody joins the network's pool, until paid."""
+    known = participants(network.url, kind, money).keys()
+    newcomer = Newcomer(name, network.folder, {"https://pool.example": network.url})
+    try:
+        newcomer.type_guide()
+        return newcomer.until(
+            lambda: any(grains for who, grains in participants(network.url, kind, money).items() if who not in known)
+        )
+    finally:
+        newcomer.leave()
+
+
+def operator(network: LocalNetwork) -> dict[str, Any]:
+    return _joins(network, "operator", "nodes", "claimed")
+
+
+def validator(network: LocalNetwork) -> dict[str, Any]:
+    return _joins(network, "validator", "validators", "fees")
+
+
+def owner(network: LocalNetwork) -> dict[str, Any]:
+    """With a model, a bucket and a deployment file at hand."""
+    if not is_free(8700):
+        raise ConfigError("port 8700, the service's default, is in use", "stop what uses it")
+    newcomer = Newcomer("owner", network.folder, {"https://pool.example": _OWNERS_URL, "base-sepolia": "local"})
+    guest = Newcomer("operator-guest", network.folder, {"https://pool.example": _OWNERS_URL})
+    newcomer.desk.mkdir()
+    _lay_out(network, newcomer.desk)
+    with ExitStack() as stack:
+        stack.callback(newcomer.leave)
+        newcomer.type_guide({"pool create": lambda: _opt_in(network), "trainer run": _wait_for_weights})
+        stack.callback(guest.leave)
+        guest.type_guide()
+        return newcomer.until(lambda: any(participants(_OWNERS_URL, "nodes", "claimed").values()))
+
+
+def _lay_out(network: LocalNetwork, desk: Path) -> None:
+    """What an owner has before the first command."""
+    shutil.copy(network.root / "deployment" / "deployment.json", desk / "deployment.json")
+    shutil.copytree((network.root / "opened").read_text(), desk / "my-model")
+    port = json.loads((network.root / "network.json").read_text())["port"] + 1
+    credentials = network.root / "homes" / "s3" / "etc" / "credentials.json"
+    bucket = {"endpoint": f"http://127.0.0.1:{port}", "bucket": BUCKET, "credentials": str(credentials)}
+    (desk / "s3.json").write_text(json.dumps(bucket))
+
+
+def _wait_for_weights() -> None:
+    """Until the owner's pool can be joined: its service answers, and policy step 0 is there."""
+
+    def published() -> bool:
+        try:
+            status = httpx.get(f"{_OWNERS_URL}/v1/status", timeout=10, trust_env=False).raise_for_status().json()
+        except (httpx.HTTPError, ValueError):
+            return False
+        return status["step"] is not None
+
+    wait_for("policy step 0 of the owner's pool", published, _COMMAND, poll=1.0)
+
+
+def _opt_in(network: LocalNetwork) -> None:
+    """The local network's validator offers its seats to the new pool, as the guide says that an owner asks for."""
+    key = network.root / "keys" / "validator-1"
+    options = ["--keystore", str(key / "key.json"), "--password-file", str(key / "password"), "--yes"]
+    deployment = str(network.root / "deployment")
+    others(network.folder, "validator", "opt-in", "--pool", "2", "--deployment", deployment, *options)
+
+
+JOURNEYS: dict[str, Callable[[LocalNetwork], dict[str, Any]]] = {
+    "operator": operator,
+    "validator": validator,
+    "owner": owner,
+}
