@@ -58,7 +58,7 @@ def run(quick: bool, progress: Callable[[str], None] = lambda line: None, only: 
 
 
 @dataclass
-class LocalNetwork:
+class JourneyNetwork:
     """`muster up` in a folder; `folder` holds it and the newcomers' homes."""
 
     folder: Path
@@ -70,13 +70,13 @@ class LocalNetwork:
 
 
 @contextmanager
-def local_network(folder: Path) -> Iterator[LocalNetwork]:
+def local_network(folder: Path) -> Iterator[JourneyNetwork]:
     """A small one, taken down at the end."""
     root = folder / "network"
     try:
         others(folder, "up", "--folder", str(root), "--workers", "1", "--validators", "1", seconds=_UP)
         told = json.loads(others(folder, "ps", "--folder", str(root), "--json"))
-        yield LocalNetwork(folder, str(told["url"]))
+        yield JourneyNetwork(folder, str(told["url"]))
     finally:
         others(folder, "down", "--folder", str(root), "--delete", seconds=_UP)
 
@@ -162,7 +162,7 @@ def participants(url: str, kind: str, money: str) -> dict[str, int]:
     return {one["address"]: int(one[money]) for one in record[kind]}
 
 
-def _joins(network: LocalNetwork, name: str, kind: str, money: str) -> dict[str, Any]:
+def _joins(network: JourneyNetwork, name: str, kind: str, money: str) -> dict[str, Any]:
     """Somebody joins the network's pool, until paid."""
     known = participants(network.url, kind, money).keys()
     newcomer = Newcomer(name, network.folder, {"https://pool.example": network.url})
@@ -175,15 +175,15 @@ def _joins(network: LocalNetwork, name: str, kind: str, money: str) -> dict[str,
         newcomer.leave()
 
 
-def operator(network: LocalNetwork) -> dict[str, Any]:
+def operator(network: JourneyNetwork) -> dict[str, Any]:
     return _joins(network, "operator", "nodes", "claimed")
 
 
-def validator(network: LocalNetwork) -> dict[str, Any]:
+def validator(network: JourneyNetwork) -> dict[str, Any]:
     return _joins(network, "validator", "validators", "fees")
 
 
-def owner(network: LocalNetwork) -> dict[str, Any]:
+def owner(network: JourneyNetwork) -> dict[str, Any]:
     """With a model, a bucket and a deployment file at hand."""
     if not is_free(8700):
         raise ConfigError("port 8700, the service's default, is in use", "stop what uses it")
@@ -199,7 +199,7 @@ def owner(network: LocalNetwork) -> dict[str, Any]:
         return newcomer.until(lambda: any(participants(_OWNERS_URL, "nodes", "claimed").values()))
 
 
-def _lay_out(network: LocalNetwork, desk: Path) -> None:
+def _lay_out(network: JourneyNetwork, desk: Path) -> None:
     """What an owner has before the first command."""
     shutil.copy(network.root / "deployment" / "deployment.json", desk / "deployment.json")
     shutil.copytree((network.root / "opened").read_text(), desk / "my-model")
@@ -222,7 +222,7 @@ def _wait_for_weights() -> None:
     wait_for("policy step 0 of the owner's pool", published, _COMMAND, poll=1.0)
 
 
-def _opt_in(network: LocalNetwork) -> None:
+def _opt_in(network: JourneyNetwork) -> None:
     """The local network's validator offers its seats to the new pool, as the guide says that an owner asks for."""
     key = network.root / "keys" / "validator-1"
     options = ["--keystore", str(key / "key.json"), "--password-file", str(key / "password"), "--yes"]
@@ -230,7 +230,7 @@ def _opt_in(network: LocalNetwork) -> None:
     others(network.folder, "validator", "opt-in", "--pool", "2", "--deployment", deployment, *options)
 
 
-JOURNEYS: dict[str, Callable[[LocalNetwork], dict[str, Any]]] = {
+JOURNEYS: dict[str, Callable[[JourneyNetwork], dict[str, Any]]] = {
     "operator": operator,
     "validator": validator,
     "owner": owner,

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.guides import commands
-from benchmarks.journeys import GUIDES, JOURNEYS, MOST, LocalNetwork, local_network
+from benchmarks.journeys import GUIDES, JOURNEYS, MOST, JourneyNetwork, local_network
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JourneyNetwork]:
     with local_network(tmp_path_factory.mktemp("journeys")) as made:
         yield made
 
@@ -28,5 +28,5 @@ def test_a_guide_without_such_a_heading_is_an_error() -> None:
 @pytest.mark.e2e
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", JOURNEYS)
-def test_a_newcomer_is_paid(name: str, network: LocalNetwork) -> None:
+def test_a_newcomer_is_paid(name: str, network: JourneyNetwork) -> None:
     assert JOURNEYS[name](network)["commands"] <= MOST[name]
