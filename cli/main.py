@@ -12,6 +12,7 @@ from typer.exceptions import Abort, TyperException
 from cli.commands import (
     calibrate,
     data,
+    dataset,
     demo,
     deploy,
     doctor,
@@ -81,6 +82,7 @@ app.command("watch")(watch.watch)
 app.command("why")(why.why)
 app.add_typer(keys.app, name="keys")
 app.add_typer(data.app, name="data")
+app.add_typer(dataset.app, name="dataset")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(node.app, name="node")
 app.add_typer(trainer.app, name="trainer")

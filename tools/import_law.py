@@ -1,6 +1,6 @@
 """The one law of dependencies: downwards only, and no circles.
 
-cli → demo, calibration → {worker, validator, trainer, orchestrator} → runtime → chain | engines | storage |
+cli → demo, calibration, dataset → {worker, validator, trainer, orchestrator} → runtime → chain | engines | storage |
 environments → protocol → the contracts' ABI. Rooms of one floor do not import one another. `attacks` and
 `benchmarks` may use every room below the command line, tests everything; nothing uses these.
 """
@@ -17,7 +17,7 @@ FLOORS = (
     {"chain", "engines", "storage", "environments"},
     {"runtime"},
     {"worker", "validator", "trainer", "orchestrator"},
-    {"calibration", "demo"},
+    {"calibration", "dataset", "demo"},
 )
 BELOW_CLI = set[str]().union(*FLOORS)
 BESIDE = {"cli": BELOW_CLI, "attacks": BELOW_CLI, "benchmarks": BELOW_CLI | {"attacks"}, "tools": set[str]()}

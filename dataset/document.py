@@ -1,0 +1,157 @@
+"""`dataset.json`: what an export is of, what it holds, and the hashes of its files."""
+
+import hashlib
+from typing import Annotated, Literal, Self
+
+from eth_account.signers.local import LocalAccount
+from pydantic import Field, field_validator
+
+from protocol import eip712
+from protocol.api.base import Hex64
+from protocol.documents import Document, parse_document
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
+from protocol.identity import PoolId
+
+DOCUMENT, CARD, CONFIG = "dataset.json", "README.md", "pool.json"
+DATA, MANIFESTS, TOKENIZER = "data", "manifests", "tokenizer"
+_STRUCT = "Dataset(uint256 pool,bytes32 digest)"
+_MAX_FILES = 1 << 16
+
+Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
+Format = Literal["parquet", "jsonl"]
+Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class DataFile(Document):
+    """One file of rows, `path` below the export's folder."""
+
+    path: Annotated[str, Field(pattern=r"^data/rollouts-[0-9]{5}\.(parquet|jsonl)$")]
+    rows: Count
+    bytes: Count
+    sha256: Hex64
+
+    @property
+    def format(self) -> Format:
+        return "parquet" if self.path.endswith(".parquet") else "jsonl"
+
+
+class EnvironmentTotals(Document):
+    """Of one environment: rows, different problems, mean task reward, and rows whose task reward is 1."""
+
+    rows: Count
+    problems: Count
+    task_reward_mean: float
+    solved: Count
+
+
+class Totals(Document):
+    """Of all rows: `submissions` are files that nodes submitted; `problems` are different ones; tokens are counted."""
+
+    rows: Count
+    submissions: Count
+    nodes: Count
+    problems: Count
+    prompt_tokens: Count
+    output_tokens: Count
+    task_reward_mean: float
+    reward_mean: float
+    environments: dict[Text, EnvironmentTotals] = Field(max_length=64)
+
+
+class AsOf(Document):
+    """The block up to which submissions are looked at; `time` is its time, Unix seconds."""
+
+    block: Count
+    hash: Hex64
+    time: Count
+
+
+class Licences(Document):
+    """Of the data set as its exporter offers it, and of the model as the pool's configuration says; of each
+    environment, where it is known."""
+
+    dataset: Text
+    model: Text
+    environments: dict[Text, Text] = Field(default_factory=dict, max_length=64)
+
+
+class DatasetDocument(Document):
+    """`contracts`: name → address of the suite; `manifests`: policy step → digest of its manifest, of the steps that
+    rows are of; `files`: in the order of their rows, format by format."""
+
+    version: Literal[1] = 1
+    name: Text
+    chain_id: Count
+    genesis: Hex64
+    contracts: dict[Text, Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]] = Field(max_length=64)
+    pool: Count
+    owner: str
+    config_hash: Hex64
+    as_of: AsOf
+    model: Text
+    dtype: Text
+    licences: Licences
+    manifests: dict[Annotated[str, Field(pattern=r"^[0-9]{1,12}$")], Hex64] = Field(max_length=1 << 16)
+    totals: Totals
+    files: tuple[DataFile, ...] = Field(max_length=_MAX_FILES)
+    muster: Text
+
+    @field_validator("owner")
+    @classmethod
+    def _checksum(cls, value: str) -> str:
+        return eip712.checked_address(value)
+
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.chain_id, self.contracts["Pools"], self.pool)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical document."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).digest()
+
+
+class StoredDataset(Document):
+    """What `dataset.json` holds. Without a signature anybody may have put the folder together; its rows are as good."""
+
+    dataset: DatasetDocument
+    signer: str = ""
+    signature: Annotated[str, Field(pattern=r"^(0x[0-9a-f]{130}|)$")] = ""
+
+    @classmethod
+    def of(cls, document: DatasetDocument, account: LocalAccount | None) -> Self:
+        """Signed by `account`, if there is one."""
+        if account is None:
+            return cls(dataset=document)
+        signature = "0x" + eip712.sign(account, _signed_digest(document)).hex()
+        return cls(dataset=document, signer=str(account.address), signature=signature)
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Self:
+        """From hostile bytes. Raises ConfigError naming the field, IntegrityError for another form than the canonical
+        one or a signature that is not its signer's."""
+        stored = parse_document(data, cls, where)
+        if stored.canonical() != data:
+            raise IntegrityError(f"{where} is not canonical JSON", "export again")
+        if "Pools" not in stored.dataset.contracts:
+            raise IntegrityError(f"{where} names no Pools contract", "export again")
+        if bool(stored.signature) != bool(stored.signer):
+            raise IntegrityError(f"{where} has a signer or a signature, but not both", "export again")
+        if stored.signature:
+            try:
+                found = eip712.recover(_signed_digest(stored.dataset), bytes.fromhex(stored.signature[2:]))
+            except (ValueError, IntegrityError):
+                found = "nobody"
+            if found != stored.signer:
+                raise IntegrityError(
+                    f"{where} is signed by {found}, not by {stored.signer}", "get it from its exporter"
+                )
+        return stored
+
+    def canonical(self) -> bytes:
+        return canonical_json(self.model_dump(mode="json"))
+
+
+def _signed_digest(document: DatasetDocument) -> bytes:
+    return eip712.digest(document.pool_id.domain("muster-dataset"), _STRUCT, document.pool, document.digest)

@@ -1,0 +1,225 @@
+"""Writes the data set of a pool: every submission that was accepted for good, row by row, from chain and bucket.
+
+The folder is filled aside and renamed into place: it is complete or absent. One submitted file is in memory at a time.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from eth_account.signers.local import LocalAccount
+
+from chain.reader import Block
+from chain.records import Submission
+from chain.state import State
+from dataset.accepted import AcceptedFile, accepted_files
+from dataset.card import card
+from dataset.document import (
+    CARD,
+    CONFIG,
+    DOCUMENT,
+    MANIFESTS,
+    TOKENIZER,
+    AsOf,
+    DatasetDocument,
+    Format,
+    Licences,
+    StoredDataset,
+)
+from dataset.row import DatasetRow
+from dataset.tables import ROWS_PER_FILE, RowWriter
+from dataset.tally import RowTally
+from dataset.texts import Texts
+from dataset.tokenizers import same_tokenizer, write_tokenizer
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError, IntegrityError
+from protocol.folders import write_folder
+from protocol.identity import PoolId
+from protocol.models.tokenizer import load_tokenizer
+from protocol.rollouts import merkle
+from protocol.rollouts.commitment import commit, leaves
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits, Rollout
+from protocol.version import VERSION
+from storage.keys import object_key
+from storage.weights.fetch import OpenObject
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, unseal
+
+log = logging.getLogger("muster.dataset")
+MAX_CONFIG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class PoolOnChain:
+    """What an export reads of the chain. `genesis` and the addresses in `contracts` are the deployment's; `block`: up
+    to where submissions count."""
+
+    state: State
+    pool_id: PoolId
+    genesis: str
+    contracts: dict[str, str]
+    block: Block
+
+    @property
+    def scope(self) -> ManifestScope:
+        return ManifestScope(self.pool_id, self.state.pools[self.pool_id.pool].owner)
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """`licence`: under which the exporter offers the data; `account` signs `dataset.json`, if given."""
+
+    formats: tuple[Format, ...] = ("parquet", "jsonl")
+    licence: str = "unknown"
+    environment_licences: tuple[tuple[str, str], ...] = ()
+    account: LocalAccount | None = None
+    rows_per_file: int = ROWS_PER_FILE
+
+
+def export(
+    source: PoolOnChain,
+    objects: OpenObject,
+    out: Path,
+    options: ExportOptions | None = None,
+    say: Callable[[str], None] = log.info,
+) -> StoredDataset:
+    """Write the data set to the folder `out`, which must not exist. `objects` opens what is in the pool's bucket.
+
+    Raises ConfigError if there is nothing to export, IntegrityError if the bucket's bytes are not the chain's, and what
+    `objects` raises.
+    """
+    if out.exists():
+        raise ConfigError(f"{out} exists", "choose another folder, or remove it")
+    return _Export(source, objects, options or ExportOptions(), say).write(out)
+
+
+class _Export:
+    def __init__(
+        self, source: PoolOnChain, objects: OpenObject, options: ExportOptions, say: Callable[[str], None]
+    ) -> None:
+        self._source, self._objects, self._options, self._say = source, objects, options, say
+        self._pool = source.state.pools[source.pool_id.pool]
+        self._files = accepted_files(source.state, source.pool_id.pool, source.block.time)
+        if not self._files:
+            what = f"no submission of pool {source.pool_id.pool} was accepted for good at block {source.block.number}"
+            raise ConfigError(what, "wait until challenge windows are over")
+        data = objects(object_key("configs", self._pool.config_hash), MAX_CONFIG_BYTES)
+        self._config_bytes, self._config = data, PoolConfig.parse(data, "the pool's configuration document")
+        self._limits = Limits.of(self._config.work)
+        self._tally = RowTally()
+
+    def write(self, out: Path) -> StoredDataset:
+        made: list[StoredDataset] = []
+        write_folder(out, lambda folder: made.append(self._fill(folder)))
+        return made[0]
+
+    def _fill(self, folder: Path) -> StoredDataset:
+        (folder / CONFIG).write_bytes(self._config_bytes)
+        steps = sorted({file.submission.step for file in self._files})
+        self._write_manifests(folder, steps)
+        texts = Texts(self._config, load_tokenizer(folder / TOKENIZER))
+        with RowWriter(folder, self._options.formats, self._options.rows_per_file) as writer:
+            for number, file in enumerate(self._files, 1):
+                for row in self._rows(file, texts):
+                    writer.add(row)
+                    self._tally.add(row)
+                if number % 100 == 0:
+                    self._say(f"{number} of {len(self._files)} files, {self._tally.rows} rows")
+            files = writer.finish()
+        document = self._document(steps).model_copy(update={"files": files})
+        stored = StoredDataset.of(document, self._options.account)
+        (folder / DOCUMENT).write_bytes(stored.canonical())
+        (folder / CARD).write_text(card(document), encoding="utf-8")
+        return stored
+
+    def _write_manifests(self, folder: Path, steps: list[int]) -> None:
+        """The manifests of these steps, and the tokenizer, which has to be the same in all of them."""
+        (folder / MANIFESTS).mkdir()
+        first: Manifest | None = None
+        for step in dict.fromkeys([0, *steps]):  # step 0 is published in full: its shards are there
+            digest = self._pool.steps[step].manifest
+            stored = self._objects(object_key("manifests", digest), MAX_STORED_BYTES)
+            manifest = unseal(stored, digest, self._source.scope)
+            if step in steps:
+                (folder / MANIFESTS / f"{digest.hex()}.json").write_bytes(stored)
+            first = first or manifest
+            same_tokenizer(first, manifest)
+        assert first is not None
+        write_tokenizer(folder / TOKENIZER, first, self._objects)
+
+    def _rows(self, file: AcceptedFile, texts: Texts) -> Iterator[DatasetRow]:
+        """The rows of one submitted file, which has to be the very one that was accepted."""
+        sub = file.submission
+        data = self._objects(object_key("rollouts", sub.sha256), self._limits.file_bytes)
+        _, rollouts = read(data, self._limits)
+        made = commit(data, rollouts)
+        if (made.sha256, made.root, made.units, made.rows) != (sub.sha256, sub.root, sub.units, sub.rows):
+            raise IntegrityError(f"the file of submission {sub.sequence} is not the one on chain", "ask another source")
+        tree = leaves(rollouts)
+        for number, rollout in enumerate(rollouts):
+            yield self._row(file, rollout, number, tree, texts)
+
+    def _row(self, file: AcceptedFile, rollout: Rollout, number: int, tree: list[bytes], texts: Texts) -> DatasetRow:
+        shared = {field.name: getattr(rollout, field.name) for field in fields(Rollout)}
+        environment, problem = texts.problem(rollout.problem_seed)
+        return DatasetRow(
+            **shared,
+            **chain_columns(self._source.pool_id, file),
+            environment=environment,
+            problem=problem,
+            prompt=texts.prompt(rollout.prompt_tokens),
+            completion=texts.completion(rollout.output_tokens, rollout.finish),
+            row=number,
+            leaf=tree[number].hex(),
+            siblings=tuple(sibling.hex() for sibling in merkle.proof(tree, number)),
+        )
+
+    def _document(self, steps: list[int]) -> DatasetDocument:
+        source, model, block = self._source, self._config.model, self._source.block
+        known, totals = dict(self._options.environment_licences), self._tally.totals()
+        licences = {name: known[name] for name in totals.environments if name in known}
+        return DatasetDocument(
+            name=self._config.name,
+            chain_id=source.pool_id.chain_id,
+            genesis=source.genesis.removeprefix("0x"),
+            contracts=source.contracts,
+            pool=source.pool_id.pool,
+            owner=self._pool.owner,
+            config_hash=hashlib.sha256(self._config_bytes).hexdigest(),
+            as_of=AsOf(block=block.number, hash=block.hash.hex(), time=block.time),
+            model=shown_model(model.source),
+            dtype=model.dtype,
+            licences=Licences(dataset=self._options.licence, model=model.license, environments=licences),
+            manifests={str(step): self._pool.steps[step].manifest.hex() for step in steps},
+            totals=totals,
+            files=(),
+            muster=VERSION,
+        )
+
+
+def shown_model(source: str) -> str:
+    """A model's source without its owner's folders: a path says nothing to anybody else."""
+    return source.rstrip("/").rpartition("/")[2] if source.startswith(("/", ".", "~")) else source
+
+
+def chain_columns(pool_id: PoolId, file: AcceptedFile) -> dict[str, Any]:
+    """The columns of a row that the chain alone says, by name."""
+    sub: Submission = file.submission
+    return {
+        "chain_id": pool_id.chain_id,
+        "pools": pool_id.pools,
+        "pool": pool_id.pool,
+        "policy_step": sub.step,
+        "manifest": file.manifest.hex(),
+        "node": sub.node,
+        "submission": sub.sequence,
+        "counter": sub.counter,
+        "verdict": file.verdict,
+        "votes": tuple(code.label for code, _ in file.votes),
+        "verdicts": tuple(digest.hex() for _, digest in file.votes),
+        "file_sha256": sub.sha256.hex(),
+        "file_root": sub.root.hex(),
+    }

@@ -1,0 +1,253 @@
+"""An export of a pool verifies; whatever is altered in it is found and named."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from eth_account import Account
+
+from dataset import document as names
+from dataset.document import CARD, DOCUMENT, StoredDataset
+from dataset.export import ExportOptions
+from dataset.row import DatasetRow
+from dataset.verify import load
+from protocol.errors import ConfigError, IntegrityError
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits
+from storage.keys import object_key
+from tests.dataset.world import Change, SoldWork, forged, redo, rows_of
+from tests.validator.world import CONFIG
+
+ROWS = 6
+Rows = list[DatasetRow]
+
+
+def test_an_export_holds_what_was_accepted_and_verifies(sold: SoldWork, exported: Path) -> None:
+    report = sold.verify(exported)
+    assert report.findings.told == []
+    assert (report.rows, report.newer) == (2 * 3 * ROWS, 0)
+    first, second = rows_of(exported), rows_of(exported, "parquet")
+    assert first == second
+    accepted = [sold.submitted[place] for place in (0, 2, 3)]
+    assert [row.place for row in first] == [(sequence, row) for sequence in accepted for row in range(ROWS)]
+    assert {(row.verdict, row.votes) for row in first[12:]} == {("accept", ("unsure",) * 3)}
+    totals = report.document.totals
+    assert (totals.rows, totals.submissions, totals.nodes, totals.problems) == (18, 3, 1, 9)
+    assert totals.output_tokens == sum(len(row.output_tokens) for row in first)
+    submission = sold.game.state.submissions[sold.game.pool, accepted[0]]
+    data = sold.bucket.get(object_key("rollouts", submission.sha256))
+    for row, rollout in zip(first, read(data, Limits.of(CONFIG.work))[1], strict=False):
+        assert row.output_tokens == tuple(rollout.output_tokens)
+        assert row.prompt.endswith("<think>")
+        assert "<|end|>" not in row.completion
+        assert row.verdicts == ("08" * 32,) * 3
+        assert bytes.fromhex(row.manifest) == sold.manifest
+
+
+def test_the_card_is_read_as_hugging_face_reads_it(exported: Path) -> None:
+    _, header, text = (exported / CARD).read_text().split("---\n", 2)
+    fields = yaml.safe_load(header)
+    assert fields["license"] == "other"
+    assert fields["size_categories"] == ["n<1K"]
+    patterns = [one["data_files"][0]["path"] for one in fields["configs"]]
+    assert [len(list(exported.glob(pattern))) for pattern in patterns] == [1, 1]
+    assert pq.read_table(next(exported.glob(patterns[0]))).num_rows == 18
+    assert "18 verified rollouts" in text
+
+
+def test_the_same_pool_gives_the_same_bytes_in_parts(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
+    """Rows in several files are the same rows, and an export made again is the same, byte for byte."""
+    source = load(exported).dataset
+    again, parts = tmp_path / "again", tmp_path / "parts"
+    sold.export(again)
+    assert load(again).dataset.files == source.files
+    sold.export(parts, ExportOptions(formats=("jsonl",), rows_per_file=7))
+    assert [file.rows for file in load(parts).dataset.files] == [7, 7, 4]
+    assert rows_of(parts) == rows_of(exported)
+    assert sold.verify(parts).sound
+
+
+def test_an_export_is_signed_by_its_exporter(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
+    account = Account.create()
+    sold.export(tmp_path / "signed", ExportOptions(licence="cc-by-4.0", account=account))
+    stored = load(tmp_path / "signed")
+    assert stored.signer == account.address
+    document = stored.dataset.model_copy(update={"licences": load(exported).dataset.licences})
+    changed = StoredDataset(dataset=document, signer=stored.signer, signature=stored.signature)
+    (tmp_path / "signed" / DOCUMENT).write_bytes(changed.canonical())
+    with pytest.raises(IntegrityError, match="is signed by"):
+        load(tmp_path / "signed")
+
+
+def test_nothing_is_left_of_an_export_that_fails(sold: SoldWork, tmp_path: Path) -> None:
+    first = sold.game.state.submissions[sold.game.pool, sold.submitted[2]]
+
+    def objects(key: str, limit: int) -> bytes:
+        if first.sha256.hex() in key:
+            raise IntegrityError("the bucket is gone", "")
+        return sold.bucket.get(key, limit)
+
+    from dataset.export import export
+
+    with pytest.raises(IntegrityError, match="the bucket is gone"):
+        export(sold.source, objects, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    sold.export(tmp_path / "out")
+    with pytest.raises(ConfigError, match="exists"):
+        sold.export(tmp_path / "out")
+
+
+FORGERIES: dict[str, tuple[Change, str]] = {
+    "token": (
+        lambda rows: [*rows[:8], replace(rows[8], output_tokens=(1, *rows[8].output_tokens[1:])), *rows[9:]],
+        "row 8 (submission 16, row 2): its content is not the one of its leaf",
+    ),
+    "reward": (
+        lambda rows: [replace(rows[0], task_reward=1.0 - rows[0].task_reward), *rows[1:]],
+        "row 0 (submission 0, row 0): its content is not the one of its leaf",
+    ),
+    "leaf": (
+        lambda rows: [with_leaf(replace(rows[0], reward=9.0)), *rows[1:]],
+        "row 0 (submission 0, row 0): its leaf does not lead to the root on chain",
+    ),
+    "text": (
+        lambda rows: [*rows[:-1], replace(rows[-1], completion="42")],
+        "row 17 (submission 17, row 5): `completion` is not the text of its tokens",
+    ),
+    "environment": (
+        lambda rows: [replace(rows[0], environment="mathematics"), *rows[1:]],
+        "row 0 (submission 0, row 0): `environment` or `problem` is not what its problem seed stands for",
+    ),
+    "node": (
+        lambda rows: [replace(rows[0], node="0x" + "11" * 20), *rows[1:]],
+        "row 0 (submission 0, row 0): `node` is not what the chain says",
+    ),
+    "verdict": (
+        lambda rows: [*rows[:12], replace(rows[12], votes=("accept",) * 3), *rows[13:]],
+        "row 12 (submission 17, row 0): `votes` is not what the chain says",
+    ),
+    "dropped": (lambda rows: [*rows[:3], *rows[4:]], "jsonl: row 3 of submission 0 is missing"),
+    "dropped file": (lambda rows: rows[6:], "jsonl: row 0 and 5 more of submission 0 are missing"),
+    "doubled": (lambda rows: [*rows[:4], rows[3], *rows[4:]], "row 4 (submission 0, row 3) is there twice"),
+    "reordered": (
+        lambda rows: [rows[1], rows[0], *rows[2:]],
+        "row 1 (submission 0, row 0) stands after submission 0, row 1",
+    ),
+    "renumbered": (
+        lambda rows: [swapped(rows[0], rows[1]), swapped(rows[1], rows[0]), *rows[2:]],
+        "row 0 (submission 0, row 0): it is (slot 0, sample 1), which is another row of the file",
+    ),
+    "rejected": (
+        lambda rows: [*rows[:6], replace(rows[6], submission=1), *rows[7:]],
+        "row 6 is of submission 1, which is rejected",
+    ),
+    "not final": (
+        lambda rows: [*rows, replace(rows[-1], submission=32)],
+        "row 18 is of submission 32, which is accepted but was not final then",
+    ),
+    "invented": (
+        lambda rows: [*rows, replace(rows[-1], submission=99)],
+        "row 18 is of submission 99, which the pool has not",
+    ),
+}
+
+
+def with_leaf(row: DatasetRow) -> DatasetRow:
+    return replace(row, leaf=row.computed_leaf().hex())
+
+
+def swapped(row: DatasetRow, content: DatasetRow) -> DatasetRow:
+    """One row in the place of another, with the proof of its own."""
+    return replace(content, row=row.row)
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_rows_that_a_careful_forger_changed_are_named(
+    name: str, sold: SoldWork, exported: Path, tmp_path: Path
+) -> None:
+    change, words = FORGERIES[name]
+    report = sold.verify(forged(exported, tmp_path / "forged", change))
+    kinds = ("jsonl", "parquet")
+    told = [line.replace("data/rollouts-00000.jsonl, ", "") for line in report.findings.told]
+    assert words in told
+    if words.startswith("row"):
+        assert all(f"data/rollouts-00000.{kind}, {words}" in report.findings.told for kind in kinds)
+
+
+def test_careless_changes_are_named(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
+    """A file of rows, the configuration, the tokenizer, the card, the totals, and files that do not belong there."""
+    told = {}
+    for name, path, old, new in (
+        ("data", "data/rollouts-00000.jsonl", b'"finish":0', b'"finish":1'),
+        ("config", names.CONFIG, b'"name":"test"', b'"name":"best"'),
+        ("tokenizer", "tokenizer/tokenizer.json", b"<think>", b"<Think>"),
+        ("card", CARD, b"18 verified", b"19 verified"),
+    ):
+        folder = tmp_path / name
+        shutil.copytree(exported, folder)
+        whole = folder / path
+        assert old in whole.read_bytes()
+        whole.write_bytes(whole.read_bytes().replace(old, new, 1))
+        told[name] = sold.verify(folder).findings.told
+    assert "data/rollouts-00000.jsonl: its SHA-256 is " in told["data"][0]
+    assert "(submission 0, row 0): its content is not the one of its leaf" in told["data"][1]
+    assert told["config"] == ["pool.json is not the configuration whose hash is on chain"]
+    assert told["tokenizer"] == ["tokenizer: tokenizer.json is not the one of policy step 0"]
+    assert len(told["card"]) == 1
+    assert "is not what dataset.json says" in told["card"][0]
+    stray = tmp_path / "stray"
+    shutil.copytree(exported, stray)
+    (stray / "data" / "rollouts-00007.jsonl").write_bytes(b"{}\n")
+    (stray / "run.py").write_text("")
+    assert len(sold.verify(stray).findings.told) == 2
+
+
+def test_totals_and_origin_are_compared_with_rows_and_chain(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
+    document, folder = load(exported).dataset, tmp_path / "copy"
+    shutil.copytree(exported, folder)
+    as_of = document.as_of
+    for update, words in (
+        ({"totals": document.totals.model_copy(update={"nodes": 2})}, "`totals` are not those"),
+        ({"as_of": as_of.model_copy(update={"time": as_of.time + 1000})}, f"block {as_of.block} of the chain is not"),
+        ({"model": "another"}, "`model` is not what the pool's configuration says"),
+        ({"owner": "0x" + "11" * 20}, "`owner` is not the pool's"),
+        ({"chain_id": 84532}, "the data set is of chain 84532"),
+        ({"genesis": "11" * 32}, "its first block differs"),
+        ({"contracts": document.contracts | {"Pools": "0x" + "11" * 20}}, "of other contracts"),
+    ):
+        redo(folder, document.model_copy(update=update))
+        assert any(words in line for line in sold.verify(folder).findings.told), words
+
+
+def test_files_that_became_final_later_are_counted_not_missed(sold: SoldWork, exported: Path) -> None:
+    later = replace(sold.source, block=replace(sold.source.block, time=sold.source.block.time + 100))
+    report = sold.verify(exported, later)
+    assert report.findings.told == []
+    assert report.newer == 1
+
+
+def test_hostile_files_are_refused_with_a_word(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
+    line = (exported / "data" / "rollouts-00000.jsonl").read_bytes().splitlines()[0]
+    fields = json.loads(line)
+    for number, text in enumerate(
+        (
+            b"[" * 50_000,
+            b"null",
+            json.dumps(fields | {"row": -1}).encode(),
+            b"\xff",
+            json.dumps(fields | {"x": 1}).encode(),
+        )
+    ):
+        folder = tmp_path / str(number)
+        shutil.copytree(exported, folder)
+        (folder / "data" / "rollouts-00000.jsonl").write_bytes(text + b"\n")
+        (folder / "data" / "rollouts-00000.parquet").write_bytes(b"PAR1" + text[:100] + b"PAR1")
+        told = sold.verify(folder).findings.told
+        assert any("rollouts-00000.jsonl, row 0: " in one for one in told)
+        assert any("rollouts-00000.parquet cannot be read" in one for one in told)
+    with pytest.raises(ConfigError):
+        load(tmp_path)

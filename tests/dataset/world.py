@@ -1,0 +1,120 @@
+"""A pool whose files were judged on a real chain, with its bucket on a real S3 server."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eth_account.signers.local import LocalAccount
+
+from chain.contracts.pools import WorkItem
+from dataset.card import card
+from dataset.document import CARD, DATA, DOCUMENT, DatasetDocument, StoredDataset
+from dataset.export import ExportOptions, PoolOnChain, export
+from dataset.row import DatasetRow
+from dataset.tables import RowWriter, read_rows
+from dataset.tally import RowTally
+from dataset.verify import Verification, load, verify
+from protocol.identity import PoolId, WorkId
+from protocol.rollouts.commitment import commit
+from protocol.rollouts.file import write
+from protocol.rollouts.schema import RolloutHeader
+from protocol.seeds import Work
+from protocol.verdict import Code
+from storage.bucket import Bucket
+from storage.keys import object_key
+from storage.weights.manifest import ManifestScope
+from storage.weights.publish import publish
+from tests.chain.game import Game
+from tests.validator.world import CONFIG, rollouts, tokenizer_folder
+
+MAX_LINE = 1 << 20
+
+
+@dataclass
+class SoldWork:
+    """A pool that has published step 0; `submitted`: sequence of every file."""
+
+    game: Game
+    bucket: Bucket
+    manifest: bytes = b""
+    submitted: list[int] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.bucket.put(object_key("configs", CONFIG.digest), CONFIG.canonical())
+        scope = ManifestScope(self.pool_id, self.game.owner.address)
+        made = publish(tokenizer_folder(), self.bucket, scope, 0, None, self.game.owner)
+        self.manifest = made.digest
+        seed_block = self.game.suite.pools.publish_step(self.game.pool, 0, made.digest, bytes(32)).send()
+        self.game.mine_to(seed_block + 1)
+
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.game.suite.client.chain_id, self.game.suite.pools.address, self.game.pool)
+
+    def submit(self, node: LocalAccount, seed: int) -> int:
+        """A file of the node's, in the bucket and on chain; returns its lane."""
+        state = self.game.state
+        step_seed = self.game.suite.step_seed(self.game.pool, state.pools[self.game.pool].steps[0])
+        assert step_seed
+        counter = state.accounts[self.game.pool, node.address].counter
+        work = Work(WorkId(self.pool_id, node.address, 0, counter), step_seed, self.manifest)
+        rows = rollouts(work, seed)
+        data = write(RolloutHeader(work, "hf 1", "float32", "cpu"), rows)
+        made = commit(data, rows)
+        self.bucket.put(object_key("rollouts", made.sha256), data)
+        sub = self.game.submit(node, 0, WorkItem(made.root, made.sha256, made.units, made.rows))
+        self.submitted.append(sub.sequence)
+        return sub.lane
+
+    def judge(self, lane: int, *codes: Code) -> None:
+        """Votes on the files of a lane, in order."""
+        self.game.vote(lane, dict(enumerate(map(int, codes))))
+
+    @property
+    def source(self) -> PoolOnChain:
+        deployment, state = self.game.deployed.deployment, self.game.state
+        contracts = {name: placed.address for name, placed in deployment.contracts.items()}
+        block = self.game.suite.client.block(state.head)
+        assert block
+        return PoolOnChain(state, self.pool_id, deployment.genesis, contracts, block)
+
+    def export(self, out: Path, options: ExportOptions | None = None) -> StoredDataset:
+        return export(self.source, self.bucket.get, out, options)
+
+    def verify(self, folder: Path, source: PoolOnChain | None = None) -> Verification:
+        stored, source = load(folder), source or self.source
+        block = self.game.suite.client.block(stored.dataset.as_of.block)
+        return verify(folder, stored, source, block)
+
+
+Change = Callable[[list[DatasetRow]], list[DatasetRow]]
+
+
+def rows_of(folder: Path, kind: str = "jsonl") -> list[DatasetRow]:
+    """Of an export of one format's files."""
+    found = []
+    for file in load(folder).dataset.files:
+        if file.format == kind:
+            found += list(read_rows(folder / file.path, file.format, MAX_LINE))
+    assert all(isinstance(row, DatasetRow) for row in found)
+    return found  # type: ignore[return-value]
+
+
+def forged(folder: Path, out: Path, change: Change) -> Path:
+    """A copy of an export with other rows, whose hashes, totals and card all fit them: what a careful forger leaves."""
+    shutil.copytree(folder, out, ignore=shutil.ignore_patterns(DATA))
+    rows, tally = change(rows_of(folder)), RowTally()
+    with RowWriter(out, ("parquet", "jsonl")) as writer:
+        for row in rows:
+            writer.add(row)
+            tally.add(row)
+        files = writer.finish()
+    redo(out, load(folder).dataset.model_copy(update={"files": files, "totals": tally.totals()}))
+    return out
+
+
+def redo(folder: Path, document: DatasetDocument) -> None:
+    """Write document and card."""
+    (folder / DOCUMENT).write_bytes(StoredDataset.of(document, None).canonical())
+    (folder / CARD).write_text(card(document), encoding="utf-8")
