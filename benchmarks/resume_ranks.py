@@ -17,9 +17,9 @@ import torch
 
 from engines.loading import set_threads
 from protocol.encoding import sha256_hex
+from protocol.lifetime import die_with_parent
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.training import OptimizerConfig, ScheduleConfig, TrainConfig
-from runtime.process import die_with_parent
 from trainer.commands import LearnerGroup
 from trainer.config import MemoryConfig, ParallelConfig
 from trainer.exits import EXIT_DONE, EXIT_LOST

@@ -7,8 +7,8 @@ from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
 from protocol.errors import MusterError, first_line
+from protocol.lifetime import die_with_parent
 from runtime.logs import start_logging
-from runtime.process import die_with_parent
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,6 +1,5 @@
 """The life of a daemon: read its configuration file, prepare the process, run until a signal, exit with its code."""
 
-import ctypes
 import logging
 import os
 import signal
@@ -86,8 +85,6 @@ class ProcessConfig(DaemonConfig):
 C = TypeVar("C", bound=DaemonConfig)
 log = logging.getLogger("muster.process")
 _GRACE_SECONDS = 8.0
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 
 
 class Daemon(Protocol):
@@ -150,11 +147,3 @@ def make_home(path: Path) -> None:
     """Make a process's home folder, if need be. Raises ConfigError."""
     with explained(f"make {path}", "check `home`"):
         path.mkdir(parents=True, exist_ok=True)
-
-
-def die_with_parent(parent: int | None = None) -> None:
-    """Ask the kernel (Linux) to kill us when our parent ends, however it ends; end at once if the process `parent`,
-    which started us, has ended already."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent is not None and os.getppid() != parent:
-        os._exit(1)

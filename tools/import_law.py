@@ -1,7 +1,7 @@
 """The one law of dependencies: downwards only, and no circles.
 
 cli → demo, calibration, dataset → {worker, validator, trainer, orchestrator} → runtime → chain | engines | storage |
-environments → protocol → the contracts' ABI. Rooms of one floor do not import one another. `attacks` and
+environments → isolation → protocol → the contracts' ABI. Rooms of one floor do not import one another. `attacks` and
 `benchmarks` may use every room below the command line, tests everything; nothing uses these.
 """
 
@@ -14,6 +14,7 @@ from tools.sources import SourceFile
 
 FLOORS = (
     {"protocol"},
+    {"isolation"},
     {"chain", "engines", "storage", "environments"},
     {"runtime"},
     {"worker", "validator", "trainer", "orchestrator"},

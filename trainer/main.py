@@ -4,7 +4,8 @@ import logging
 import sys
 from pathlib import Path
 
-from runtime.process import Daemon, die_with_parent, start
+from protocol.lifetime import die_with_parent
+from runtime.process import Daemon, start
 from trainer.config import TrainerConfig
 from trainer.exits import EXIT_LOST
 

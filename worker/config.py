@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from runtime.isolation.policy import MIB, Wanted
+from isolation.policy import MIB, Wanted
 from runtime.process import KeyConfig, ProcessConfig
 
 

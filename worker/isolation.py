@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from engines.runtime import torch_environment
+from isolation import launch
+from isolation.choose import Choice, choose
+from isolation.claims import claims
+from isolation.host import python_mounts
+from isolation.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 from protocol.documents import load_document
 from protocol.errors import ConfigError, first_problem
 from protocol.files import write_atomic
-from runtime.isolation import launch
-from runtime.isolation.choose import Choice, choose
-from runtime.isolation.claims import claims
-from runtime.isolation.host import python_mounts
-from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 from runtime.logs import start_logging
 from runtime.process import make_home
 from worker.config import WorkerConfig

@@ -15,7 +15,7 @@ from pathlib import Path
 from demo.services.anvil import Anvil, find_anvil, saved_state
 from demo.services.process import claim, lock_folder, run_service
 from protocol.errors import MusterError
-from runtime.process import die_with_parent
+from protocol.lifetime import die_with_parent
 
 log = logging.getLogger("muster.chain")
 _SAVE_SECONDS = 2.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from demo.services.process import claim, lock_folder, run_service
 from protocol.errors import ConfigError
-from runtime.process import die_with_parent
+from protocol.lifetime import die_with_parent
 
 
 def main() -> int:

@@ -1,7 +1,6 @@
 """An interpreter's code and a memory, brought together in a store, with our system interface."""
 
 import functools
-from typing import Any
 
 import wasmtime
 
@@ -12,8 +11,29 @@ from environments.sandbox.system import Ended, System, TooManyCalls, TooMuchOutp
 _OUT_OF_FUEL = wasmtime.TrapCode.OUT_OF_FUEL
 
 
+class _Line:
+    """The system interface as the code imports it, defined once and led to whichever system is `system`."""
+
+    def __init__(self, code: wasmtime.Module) -> None:
+        self.system: System | None = None
+        self.linker = wasmtime.Linker(engine())
+        self.linker.allow_shadowing = True
+        for wanted in code.imports:
+            if isinstance(wanted.type, wasmtime.FuncType):
+                assert wanted.name is not None
+                call = functools.partial(self._call, wanted.name)
+                self.linker.define_func(wanted.module, wanted.name, wanted.type, call)
+
+    def _call(self, name: str, *arguments: int) -> int | None:
+        assert self.system is not None
+        return self.system.call(name, *arguments)
+
+
+_line = functools.cache(_Line)
+
+
 class Instance:
-    """Runs once. `system` holds what was written; `used` is the fuel so far."""
+    """Runs once, one at a time in a process. `system` holds what was written; `used` is the fuel so far."""
 
     def __init__(
         self, code: wasmtime.Module, memory: wasmtime.Module, stdin: bytes, limits: SandboxLimits, system: type[System]
@@ -26,15 +46,9 @@ class Instance:
         content = wasmtime.Instance(self.store, memory, []).exports(self.store)["memory"]
         assert isinstance(content, wasmtime.Memory)
         self.memory = self.system.memory = content
-        imports: list[Any] = [self._import(one) for one in code.imports]
-        self.exports = wasmtime.Instance(self.store, code, imports).exports(self.store)
-
-    def _import(self, wanted: wasmtime.ImportType) -> Any:
-        if wanted.module == "image":
-            return self.memory
-        assert isinstance(wanted.type, wasmtime.FuncType)
-        assert wanted.name is not None
-        return wasmtime.Func(self.store, wanted.type, functools.partial(self.system.call, wanted.name))
+        self._line = _line(code)
+        self._line.linker.define(self.store, "image", "memory", content)
+        self.exports = self._line.linker.instantiate(self.store, code).exports(self.store)
 
     @property
     def used(self) -> int:
@@ -51,6 +65,7 @@ class Instance:
     def run(self, function: wasmtime.Func, *arguments: int) -> tuple[Ending, int]:
         """How it ended, and the exit code (−1 unless it exited). Raises wasmtime.Trap where this machine's own stack
         was too small, which would not be the program's doing."""
+        self._line.system = self.system
         try:
             function(self.store, *arguments)
         except Ended as end:

@@ -1,10 +1,11 @@
 """Is an answer equal to the reference, as mathematics: decided by math-verify inside the sandbox.
 
 What cannot be decided within the fuel is not equal, on every machine alike: nothing here depends on time. Most answers
-are whole numbers and never get that far.
+are plain numbers and never get that far: they are compared as exact fractions.
 """
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 
 from environments.sandbox.pool import shared_pool
@@ -14,7 +15,9 @@ MAX_ANSWER_CHARS = 1_000
 MAX_DEPTH = 24
 LIMITS = SandboxLimits(fuel=8_000_000_000, memory=256 * MIB, output=64 << 10, calls=2_000)
 _BOXED = "\\boxed{"
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)(?:/([0-9]{1,18}))?")
+_FRACTION = re.compile(r"([+-]?)\\[dt]?frac\{([+-]?[0-9]{1,18})\}\{([0-9]{1,18})\}")
+_NEAR = Fraction(1, 1000)
 _PROGRAM = "from muster_mathematics import score"
 
 
@@ -49,11 +52,28 @@ def _compare(answer: str, reference: str) -> float:
     plain = _content(answer), _content(reference)
     if plain[0] == plain[1]:
         return 1.0
-    if all(map(_WHOLE.fullmatch, plain)):
-        return float(int(plain[0]) == int(plain[1]))
+    left, right = map(_number, plain)
+    if left is not None and right is not None:
+        if left == right:
+            return 1.0
+        # nearer ones may be roundings of one another, about which math-verify has rules
+        if abs(left - right) > _NEAR * max(Fraction(1), abs(right)):
+            return 0.0
     program = SandboxProgram(_PROGRAM, function="score", arguments=[reference, answer])
     outcome = shared_pool("mathematics").run(program, LIMITS)
     return float(outcome.ending is Ending.EXITED and outcome.succeeded and outcome.stdout == b"1.0")
+
+
+def _number(text: str) -> Fraction | None:
+    """The value of a plain whole number, decimal or fraction; None for anything else."""
+    if found := _FRACTION.fullmatch(text):
+        sign, above, below = found.groups()
+        above = above if not sign else str(int(sign + "1") * int(above))
+    elif found := _NUMBER.fullmatch(text):
+        above, below = found[1], found[2] or "1"
+    else:
+        return None
+    return Fraction(above) / int(below) if int(below) else None
 
 
 def _content(boxed: str) -> str:

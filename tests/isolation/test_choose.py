@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from isolation.cgroups import plan_cgroup
+from isolation.choose import Choice, Probed, choose
+from isolation.claims import claims
+from isolation.podman_profile import narrowed
+from isolation.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted
 from protocol.errors import ConfigError
-from runtime.isolation.cgroups import plan_cgroup
-from runtime.isolation.choose import Choice, Probed, choose
-from runtime.isolation.claims import claims
-from runtime.isolation.podman_profile import narrowed
-from runtime.isolation.policy import MIB, IsolationPolicy, Mode, NetworkAccess, Wanted
 
 IMAGE = "sha256:" + "00" * 32
 P, D, B = Mode.PODMAN, Mode.DOCKER, Mode.BUBBLEWRAP

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from isolation.bubblewrap import Descriptors, HostView, bubblewrap_command
+from isolation.containers import Container, container_command, removal
+from isolation.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 from protocol.errors import ConfigError
-from runtime.isolation.bubblewrap import Descriptors, HostView, bubblewrap_command
-from runtime.isolation.containers import Container, container_command, removal
-from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Mount, NetworkAccess
 
 DIGEST = "sha256:" + "ab" * 32
 ARGV = ["python3", "-c", "print(1)"]

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from runtime.isolation.host import python_mounts
-from runtime.isolation.launch import TIMED_OUT, IsolatedProcess, Launch
-from runtime.isolation.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
+from isolation.host import python_mounts
+from isolation.launch import TIMED_OUT, IsolatedProcess, Launch
+from isolation.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
 from tests.isolation.conftest import need
 from tests.isolation.escapes.base import Attempt
 from tests.isolation.escapes.every import ATTEMPTS, HARMLESS

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from isolation.host import python_mounts
+from isolation.launch import IsolatedProcess, Launch
+from isolation.policy import MIB, IsolationPolicy, Mode, Mount
+from isolation.watchdog import Watchdog
 from protocol.errors import ConfigError
-from runtime.isolation.host import python_mounts
-from runtime.isolation.launch import IsolatedProcess, Launch
-from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Mount
-from runtime.isolation.watchdog import Watchdog
 from tests.isolation.conftest import need
 
 SMALL = {"memory": 256 * MIB, "scratch": 16 * MIB, "processes": 64}
@@ -109,7 +109,7 @@ def test_an_engine_that_does_not_answer_is_left_to_the_watchdog(
     program.write_text(program.read_text() + '[ "$1" = run ] && sleep 30\nexit 0\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("runtime.isolation.launch._KILL_SECONDS", 1.0)
+    monkeypatch.setattr("isolation.launch._KILL_SECONDS", 1.0)
     given = Launch(Mode.DOCKER, IsolationPolicy(), ("true",), "sha256:" + "00" * 32)
     with IsolatedProcess(given, subprocess.DEVNULL):
         end = time.monotonic() + 20

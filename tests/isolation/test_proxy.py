@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from runtime.isolation.host import python_mounts
-from runtime.isolation.launch import IsolatedProcess, Launch
-from runtime.isolation.policy import MIB, IsolationPolicy, Mode
-from runtime.isolation.proxy import AllowListProxy, wanted
+from isolation.host import python_mounts
+from isolation.launch import IsolatedProcess, Launch
+from isolation.policy import MIB, IsolationPolicy, Mode
+from isolation.proxy import AllowListProxy, wanted
 from tests.isolation.conftest import need
 
 ASKING = """

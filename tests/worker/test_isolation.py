@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from isolation.host import python_mounts
+from isolation.policy import MIB, Mode, Mount, NetworkAccess
 from protocol.errors import ConfigError
 from runtime import keystore
-from runtime.isolation.host import python_mounts
-from runtime.isolation.policy import MIB, Mode, Mount, NetworkAccess
 from worker.config import WorkerConfig
 from worker.isolation import INSIDE, absolute, enter, worker_policy
 

@@ -21,7 +21,8 @@ from protocol.documents import Document
 from protocol.encoding import parse_json
 from protocol.errors import MusterError, printable
 from protocol.files import write_atomic
-from runtime.process import EngineConfig, die_with_parent
+from protocol.lifetime import die_with_parent
+from runtime.process import EngineConfig
 
 _POLL_SECONDS = 0.2
 _RESULTS = TypeAdapter(list[SetResult])

@@ -5,7 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from runtime.process import Daemon, die_with_parent, start
+from protocol.lifetime import die_with_parent
+from runtime.process import Daemon, start
 from trainer.exits import EXIT_LOST
 from trainer.sft.config import SftConfig
 

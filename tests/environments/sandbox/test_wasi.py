@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from attacks.hostile_programs import hostile
 from environments.errors import ScoringUnavailable
 from environments.sandbox.pool import SandboxPool
 from environments.sandbox.program import MIB, Ending, SandboxLimits, SandboxOutcome, SandboxProgram
-from tests.environments.sandbox.hostile import hostile
 
 LIMITS = SandboxLimits(fuel=400_000_000, memory=96 * MIB, output=100_000, calls=5_000)
 HOSTILE = hostile("/etc/muster-marker")

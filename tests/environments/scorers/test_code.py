@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from attacks.deceits import DECEITS
+from attacks.hostile_programs import hostile
 from environments.scorers.code import MAX_PROGRAM_CHARS, MAX_TESTS, last_program, read_tests, score
 from protocol.errors import ConfigError
-from tests.environments.sandbox.hostile import hostile
-from tests.environments.scorers.deceits import DECEITS
 
 STDIN = {
     "language": "python",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from runtime.isolation.bubblewrap import HostView
-from runtime.isolation.policy import Mount
+from isolation.bubblewrap import HostView
+from isolation.policy import Mount
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = (

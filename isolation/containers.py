@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isolation.policy import DIGEST, IsolationPolicy, Mode, Mount, NetworkAccess
 from protocol.errors import ConfigError
-from runtime.isolation.policy import DIGEST, IsolationPolicy, Mode, Mount, NetworkAccess
 
 _GPU = {Mode.PODMAN: "--device=nvidia.com/gpu=all", Mode.DOCKER: "--gpus=all"}
 _TMP = "rw,nosuid,nodev,mode=1777"

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from runtime.isolation import bridge
+from isolation import bridge
 
 INSIDE = Path("/run/muster")
 """Where a sandbox sees the proxy's folder."""

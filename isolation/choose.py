@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from tempfile import TemporaryFile
 
+from isolation.containers import check_image
+from isolation.launch import IsolatedProcess, Launch
+from isolation.policy import MIB, IsolationPolicy, Mode, Wanted
 from protocol.errors import ConfigError, MusterError, printable
-from runtime.isolation.containers import check_image
-from runtime.isolation.launch import IsolatedProcess, Launch
-from runtime.isolation.policy import MIB, IsolationPolicy, Mode, Wanted
 
 _CANDIDATES: Mapping[Wanted, tuple[Mode, ...]] = {
     "auto": (Mode.PODMAN, Mode.DOCKER, Mode.BUBBLEWRAP),

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.isolation.policy import IsolationPolicy
-from runtime.isolation.watchdog import remove_folders
+from isolation.policy import IsolationPolicy
+from isolation.watchdog import remove_folders
 
 ROOT = Path("/sys/fs/cgroup")
 _PERIOD = 100_000

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from isolation.seccomp import AF_ALG, AF_VSOCK, DENIED, NEW_NAMESPACES
 from protocol.errors import ConfigError
 from protocol.files import explained, user_cache, write_atomic
-from runtime.isolation.seccomp import AF_ALG, AF_VSOCK, DENIED, NEW_NAMESPACES
 
 DEFAULTS = (Path("/etc/containers/seccomp.json"), Path("/usr/share/containers/seccomp.json"))
 _ALLOW = "SCMP_ACT_ALLOW"

@@ -25,7 +25,7 @@ class Watchdog:
     def __init__(self, commands: Sequence[Sequence[str]], folders: Sequence[Path]) -> None:
         order = json.dumps({"commands": commands, "folders": [str(folder) for folder in folders]})
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "runtime.isolation.watchdog", order],
+            [sys.executable, "-P", "-m", "isolation.watchdog", order],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

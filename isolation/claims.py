@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runtime.isolation.policy import IsolationPolicy, Mode, NetworkAccess
+from isolation.policy import IsolationPolicy, Mode, NetworkAccess
 
 _HOST_NETWORK = "services on this machine's loopback and abstract sockets (it uses the host's network)"
 _PER_PROCESS = "memory of all its processes together (counted per process: no cgroup can be made here)"

@@ -16,18 +16,18 @@ from typing import IO, Any
 
 import psutil
 
+from isolation.bubblewrap import Descriptors, bubblewrap_command
+from isolation.cgroups import Cgroup, plan_cgroup
+from isolation.containers import Container, container_command, removal
+from isolation.host import system_view
+from isolation.podman_profile import profile_file
+from isolation.policy import IsolationPolicy, Mode, Mount, NetworkAccess
+from isolation.proxy import INSIDE, AllowListProxy
+from isolation.seccomp import filter_file
+from isolation.watchdog import Watchdog
 from protocol.errors import ConfigError
 from protocol.files import user_cache
-from runtime.isolation.bubblewrap import Descriptors, bubblewrap_command
-from runtime.isolation.cgroups import Cgroup, plan_cgroup
-from runtime.isolation.containers import Container, container_command, removal
-from runtime.isolation.host import system_view
-from runtime.isolation.podman_profile import profile_file
-from runtime.isolation.policy import IsolationPolicy, Mode, Mount, NetworkAccess
-from runtime.isolation.proxy import INSIDE, AllowListProxy
-from runtime.isolation.seccomp import filter_file
-from runtime.isolation.watchdog import Watchdog
-from runtime.process import die_with_parent
+from protocol.lifetime import die_with_parent
 
 TIMED_OUT = 124
 _INFO_SECONDS = 10.0
