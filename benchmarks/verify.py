@@ -32,7 +32,7 @@ PARTS = (
     ("decoder", TransformersEngine, "_forward"),
     ("output_head", TransformersEngine, "_head"),
     ("toploc", measurements, "verify_many"),
-    ("sampling", measurements, "verify_choices"),
+    ("sampling", measurements, "verify_rows"),
 )
 
 

@@ -7,18 +7,19 @@ they are more probable.
 """
 
 import math
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
 from engines.base import Engine, Prefilled
 from protocol.proofs.codec import CHUNK
 from protocol.proofs.toploc import ChunkErrors, verify_many
-from protocol.sampling.noise import verify_choices
+from protocol.sampling.noise import Gaps, NoiseKey, verify_rows
 from protocol.seeds import noise_key
 from validator.context import CheckContext, RowMeasurements
 
-_TOGETHER = 64
+_TOGETHER = 1 << 22
+"""Logits that are judged in one go: rows of a small vocabulary cost more in calls than in arithmetic."""
 
 
 @torch.inference_mode()
@@ -27,52 +28,58 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
     rows = context.audited
     sequences = [(context.rollouts[row].prompt_tokens, context.rollouts[row].output_tokens) for row in rows]
     out: list[RowMeasurements] = []
-    waiting: list[tuple[RowMeasurements, torch.Tensor]] = []
-    # Logits are large and used up row by row; hidden states are small and wait to be verified together.
+    waiting: dict[int, Prefilled] = {}
+    # Logits are large: they are used up a few rows at a time.
     for row, prefilled in zip(rows, engine.prefill(sequences), strict=True):
-        waiting.append((_row(context, row, prefilled), prefilled.hidden))
-        if len(waiting) == _TOGETHER:
-            out += _with_errors(context, waiting)
+        waiting[row] = prefilled
+        if sum(one.logits.numel() for one in waiting.values()) >= _TOGETHER:
+            out += _measured(context, waiting)
             waiting.clear()
-    return (*out, *_with_errors(context, waiting))
+    return (*out, *_measured(context, waiting))
 
 
-def _with_errors(context: CheckContext, waiting: list[tuple[RowMeasurements, torch.Tensor]]) -> list[RowMeasurements]:
-    """The rows with their TOPLOC errors filled in."""
-    errors = verify_many([hidden for _, hidden in waiting], [context.rollouts[row.row].proofs for row, _ in waiting])
-    return [
-        replace(
-            row,
+def _measured(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Iterator[RowMeasurements]:
+    """Measurements of some rows, by their numbers."""
+    if not prefilled:
+        return
+    seen = list(prefilled.values())
+    errors = verify_many([one.hidden for one in seen], [context.rollouts[row].proofs for row in prefilled])
+    choices, start = _choices(context, prefilled), 0
+    for row, chunks in zip(prefilled, errors, strict=True):
+        rollout = context.rollouts[row]
+        tokens = len(rollout.output_tokens)
+        own, start = slice(start, start + tokens), start + tokens
+        logprobs = choices.logprobs[own]
+        ended = rollout.output_tokens[-1] in context.environment.eos_ids
+        yield RowMeasurements(
+            row=row,
             mismatches=tuple(error.exponent_mismatches for error in chunks),
-            mantissas=tuple(map(_mantissa, chunks, _lengths(len(hidden)))),
+            mantissas=_mantissas(chunks, tokens),
+            gaps=tuple(choices.gaps[own].tolist()),
+            logprobs=tuple(logprobs.tolist()),
+            surprise=float((-logprobs / 2 - choices.log_root_sums[own]).sum()),
+            dullness=float((logprobs - choices.log_square_sums[own]).sum()),
+            eos_probability=math.exp(min(0.0, logprobs[-1])) if ended else None,
         )
-        for (row, hidden), chunks in zip(waiting, errors, strict=True)
-    ]
 
 
-def _lengths(tokens: int) -> list[int]:
-    """Tokens of each chunk of a completion."""
-    return [min(CHUNK, tokens - start) for start in range(0, tokens, CHUNK)]
+def _choices(context: CheckContext, prefilled: Mapping[int, Prefilled]) -> Gaps:
+    """The races of all tokens of some rows, one row after another."""
+    tokens: list[int] = []
+    keys: list[NoiseKey] = []
+    positions: list[int] = []
+    for row in prefilled:
+        rollout = context.rollouts[row]
+        count = len(rollout.output_tokens)
+        tokens += rollout.output_tokens
+        keys += [noise_key(context.facts.work, rollout.slot, rollout.sample)] * count
+        positions += range(count)
+    logits = torch.cat([one.logits for one in prefilled.values()]).numpy()
+    return verify_rows(logits, tokens, keys, positions, context.config.work.temperature)
 
 
-def _mantissa(error: ChunkErrors, tokens: int) -> float:
-    """A single token's proof takes every value of a hidden state of 128, and one that lies next to zero has no
-    relative precision: an honest mantissa may then be anything, so it is not judged."""
-    return error.mantissa_mean if tokens > 1 else 0.0
-
-
-def _row(context: CheckContext, row: int, prefilled: Prefilled) -> RowMeasurements:
-    rollout, temperature = context.rollouts[row], context.config.work.temperature
-    key = noise_key(context.facts.work, rollout.slot, rollout.sample)
-    choices = verify_choices(prefilled.logits.numpy(), rollout.output_tokens, key, temperature)
-    ended = rollout.output_tokens[-1] in context.environment.eos_ids
-    return RowMeasurements(
-        row=row,
-        mismatches=(),
-        mantissas=(),
-        gaps=tuple(choices.gaps.tolist()),
-        logprobs=tuple(choices.logprobs.tolist()),
-        surprise=float((-choices.logprobs / 2 - choices.log_root_sums).sum()),
-        dullness=float((choices.logprobs - choices.log_square_sums).sum()),
-        eos_probability=math.exp(min(0.0, choices.logprobs[-1])) if ended else None,
-    )
+def _mantissas(errors: Sequence[ChunkErrors], tokens: int) -> tuple[float, ...]:
+    """Of each chunk of a completion. A single token's proof takes every value of a hidden state of 128, and one that
+    lies next to zero has no relative precision: an honest mantissa may then be anything, so it is not judged."""
+    left = range(tokens, 0, -CHUNK)
+    return tuple(error.mantissa_mean if rest > 1 else 0.0 for error, rest in zip(errors, left, strict=True))

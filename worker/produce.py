@@ -64,17 +64,12 @@ class Producer:
 
     def plan(self, work: Work) -> list[Planned]:
         """Every completion of the file, in row order."""
-        shape = self.config.work
-        return [
-            Planned(
-                assignment,
-                sample,
-                self.environment.prompt(assignment.problem_seed, assignment.target_length),
-                noise_key(work, assignment.slot, sample),
-            )
-            for assignment in assignments(work, self.config)
-            for sample in range(shape.samples_per_problem)
-        ]
+        plan = []
+        for assignment in assignments(work, self.config):
+            prompt = self.environment.prompt(assignment.problem_seed, assignment.target_length)
+            for sample in range(self.config.work.samples_per_problem):
+                plan.append(Planned(assignment, sample, prompt, noise_key(work, assignment.slot, sample)))
+        return plan
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         """Completions with proofs, in the plan's order."""

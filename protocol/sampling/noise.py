@@ -1,8 +1,7 @@
 """Sampling that anyone can recompute: counter-based noise and the token it chooses (docs/protocol.md, section 4).
 
-NumPy only. A token wins the exponential race argmin E/p, which is argmax logit/T − ln E. Because E ≥ u, the race is
+A token wins the exponential race argmin E/p, which is argmax logit/T − ln E. Because E ≥ u, the race is
 decided exactly (float64) among the few tokens with u/p below the best known E/p; the rest is sieved out in float32.
-Random numbers: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), Philox4x64-10.
 """
 
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import MusterError
+from protocol.sampling import philox
 
 NoiseKey = tuple[int, int, int]
 Floats = npt.NDArray[np.float64]
@@ -47,20 +47,15 @@ class Gaps:
     log_square_sums: Floats
 
 
-def _words(key: NoiseKey, position: int, vocab: int, out: npt.NDArray[np.uint32]) -> None:
-    """Fill out[:vocab] with the first `vocab` little-endian u32 numbers of the stream of (key, position)."""
-    k0, k1, k2 = key
-    # NumPy increments the counter before its first block, so block j gets j + 1.
-    counter = np.array([0, position, k1, k2], dtype=np.uint64)
-    stream = np.random.Philox(counter=counter, key=np.array([k0, 0], dtype=np.uint64))
-    out[:vocab] = stream.random_raw((vocab + 1) // 2).astype("<u8", copy=False).view("<u4")[:vocab]
-
-
-def _check_key(key: NoiseKey, position: int) -> None:
-    if len(key) != 3 or not all(0 <= word <= MASK64 for word in key) or not 0 <= position <= MASK64:
-        raise MusterError(
-            "a noise key has three words of 64 bits and a position is not negative", "see seeds.noise_key"
-        )
+def _raw(keys: Sequence[NoiseKey], positions: Sequence[int], vocab: int) -> npt.NDArray[np.uint32]:
+    """The first `vocab` numbers of the stream of each row, uint32 [B, V]."""
+    if any(len(key) != 3 for key in keys) or not all(0 <= word <= MASK64 for key in keys for word in key):
+        raise MusterError("a noise key has three words of 64 bits", "see seeds.noise_key")
+    if not all(0 <= position <= MASK64 for position in positions):
+        raise MusterError("a position is a number of 64 bits", "count them from 0")
+    out = np.empty((len(keys), vocab), dtype=np.uint32)
+    philox.fill(np.array(keys, dtype=np.uint64).reshape(-1, 3), np.array(positions, dtype=np.uint64), out)
+    return out
 
 
 def _uniform(x: Any) -> Floats:
@@ -75,8 +70,7 @@ def choose(logits: Any, keys: Sequence[NoiseKey], positions: Sequence[int], temp
     Raises MusterError if a row has a NaN or no finite logit.
     """
     matrix = _matrix(logits, len(keys), temperature)
-    if len(positions) != len(keys):
-        raise MusterError(f"{len(positions)} positions for {len(keys)} noise keys", "give one of each per row")
+    _counted(keys, positions, len(keys))
     tokens = np.empty(len(keys), dtype=np.int64)
     logprobs = np.empty(len(keys), dtype=np.float64)
     for rows in _blocks(*matrix.shape):
@@ -94,17 +88,27 @@ def verify_choices(
 ) -> Gaps:
     """Recompute the race of one completion from a verifier's logits.
 
-    logits: [T, V] float32, row t produced tokens[t] at position first_position + t.
-    Raises MusterError on a token outside the vocabulary, a wrong count or broken logits.
+    logits: [T, V] float32, row t produced tokens[t] at position first_position + t. Raises what `verify_rows` raises.
+    """
+    positions = range(first_position, first_position + len(tokens))
+    return verify_rows(logits, tokens, [key] * len(tokens), positions, temperature)
+
+
+def verify_rows(
+    logits: Any, tokens: Sequence[int], keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float
+) -> Gaps:
+    """Recompute the race of tokens of any completions, together.
+
+    logits: [T, V] float32, row t produced tokens[t] under keys[t] at positions[t]; what is found of a row depends on
+    that row alone. Raises MusterError on a token outside the vocabulary, a wrong count or broken logits.
     """
     matrix = _matrix(logits, len(tokens), temperature)
+    _counted(keys, positions, len(tokens))
     chosen = np.asarray(tokens, dtype=np.int64)
     if chosen.size and (chosen.min() < 0 or chosen.max() >= matrix.shape[1]):
         raise MusterError(f"a token outside the vocabulary of {matrix.shape[1]}", "check the tokens before sampling")
     size = len(chosen)
     out = Gaps(np.empty(size), np.empty(size), np.empty(size, dtype=np.int64), np.empty(size), np.empty(size))
-    keys = [key] * len(chosen)
-    positions = list(range(first_position, first_position + len(chosen)))
     for rows in _blocks(*matrix.shape):
         race = _Race(matrix[rows], keys[rows], positions[rows], temperature)
         mine = race.scores(chosen[rows])
@@ -122,7 +126,6 @@ class _Race:
         self, logits: Floats32, keys: Sequence[NoiseKey], positions: Sequence[int], temperature: float
     ) -> None:
         self.logits, self.temperature = logits, temperature
-        rows, vocab = logits.shape
         self.top = logits.max(axis=1, keepdims=True)
         if not np.isfinite(self.top).all():
             raise MusterError("the model's logits are not finite", "its weights are broken; load them again")
@@ -130,10 +133,7 @@ class _Race:
         self.weights *= np.float32(1.0 / temperature)
         np.exp(self.weights, out=self.weights)
         self.total = self.weights.sum(axis=1).astype(np.float64)
-        self.raw = np.empty((rows, vocab), dtype=np.uint32)
-        for row in range(rows):
-            _check_key(keys[row], positions[row])
-            _words(keys[row], positions[row], vocab, self.raw[row])
+        self.raw = _raw(keys, positions, logits.shape[1])
         # Without the half: a little smaller than u · 2³², so the sieve keeps a little more than it must.
         self.noise = self.raw.astype(np.float32)
 
@@ -185,6 +185,11 @@ def _matrix(logits: Any, rows: int, temperature: float) -> Floats32:
     if not temperature > 0:
         raise MusterError(f"temperature {temperature} is not positive", "set sampling.temperature above 0")
     return matrix
+
+
+def _counted(keys: Sequence[NoiseKey], positions: Sequence[int], rows: int) -> None:
+    if not len(keys) == len(positions) == rows:
+        raise MusterError(f"{len(keys)} noise keys and {len(positions)} positions for {rows} rows", "give one of each")
 
 
 def _blocks(rows: int, vocab: int) -> list[slice]:

@@ -45,9 +45,8 @@ def test_known_answer() -> None:
 @pytest.mark.parametrize("vocab", [1, 7, 8, 9, 265])
 @pytest.mark.parametrize("position", [0, 1, 4095, 2**40])
 def test_stream(position: int, vocab: int) -> None:
-    raw = np.empty(vocab, dtype=np.uint32)
-    noise._words(KEY, position, vocab, raw)
-    assert noise._uniform(raw).tolist() == plain_uniforms(KEY, position, vocab)
+    raw = noise._raw([(1, 2, 3), KEY, (4, 5, 6)], [9, position, 7], vocab)
+    assert noise._uniform(raw[1]).tolist() == plain_uniforms(KEY, position, vocab)
 
 
 def test_uniforms_never_reach_the_ends() -> None:
@@ -83,10 +82,7 @@ def test_choice_is_the_plain_argmax(temperature: float, scale: float) -> None:
 
 
 def test_ties_go_to_the_lowest_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    def equal(key: noise.NoiseKey, position: int, vocab: int, out: np.ndarray) -> None:
-        out[:vocab] = 7
-
-    monkeypatch.setattr(noise, "_words", equal)
+    monkeypatch.setattr(noise, "_raw", lambda keys, _positions, vocab: np.full((len(keys), vocab), 7, np.uint32))
     logits = np.zeros((1, 50), dtype=np.float32)
     logits[0, 10:] = 1.0
     assert noise.choose(logits, [KEY], [0], 1.0).tokens[0] == 10
@@ -126,6 +122,24 @@ def test_gaps_are_zero_for_the_own_choice_and_catch_another_key() -> None:
     assert (noise.verify_choices(logits, tokens.tolist(), (1, 2, 3), 1.0).gaps > 0.05).mean() > 0.5
     shifted = noise.verify_choices(logits, tokens.tolist(), KEY, 1.0, first_position=1)
     assert (shifted.gaps > 0.05).mean() > 0.5
+
+
+def test_rows_of_several_completions_measure_as_each_alone() -> None:
+    rng = np.random.default_rng(5)
+    logits = rng.standard_normal((30, 70000)).astype(np.float32) * 2
+    tokens, keys = rng.integers(0, 70000, 30).tolist(), [(row // 10, 1, 2) for row in range(30)]
+    whole = noise.verify_rows(logits, tokens, keys, [row % 10 for row in range(30)], 0.9)
+    for first in range(0, 30, 10):
+        rows = slice(first, first + 10)
+        alone = noise.verify_choices(logits[rows], tokens[rows], keys[first], 0.9)
+        for name, values in vars(alone).items():
+            assert getattr(whole, name)[rows] == pytest.approx(values, rel=1e-6), name
+
+
+@pytest.mark.parametrize(("keys", "positions"), [([KEY], [0, 1]), ([KEY] * 2, [0])])
+def test_every_row_has_a_key_and_a_position(keys: list[noise.NoiseKey], positions: list[int]) -> None:
+    with pytest.raises(MusterError, match="for 2 rows"):
+        noise.verify_rows(np.zeros((2, 4), dtype=np.float32), [1, 1], keys, positions, 1.0)
 
 
 @pytest.mark.parametrize(
