@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-Sequences = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
+from engines.passes import Sequences, plan_passes
+
 # (input ids [B, q], mask [B, kv] or None, positions [B, q], cache) → final-norm output [B, q, d]
 Forward = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, Any], torch.Tensor]
 
-# Tokens, padding included, in one forward pass.
-PREFILL_TOKENS = 4096
 # Engines hold this many bytes of logits, and of hidden states, at a time.
 LOGITS_BYTES = 128 << 20
 HIDDEN_BYTES = 256 << 20
@@ -35,7 +34,7 @@ def prefill_hidden(
 ) -> list[torch.Tensor]:
     """Rows P−1 … P+T−2 of the final-norm output for each (prompt, output), compute dtype [T, d], in order.
 
-    Sequences with equal prompts are taken together: their prompt is computed once. At most `most` share a pass.
+    The prompt of sequences that share a pass is computed once. At most `most` share one.
     """
     out: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -43,27 +42,11 @@ def prefill_hidden(
         groups.setdefault(prompt, []).append(at)
     shared = [at for members in groups.values() if len(members) > 1 for at in members]
     alone = [members[0] for members in groups.values() if len(members) == 1]
-    for part in _batches(alone, most, lambda at: len(sequences[at][0]) + len(sequences[at][1])):
+    for part in plan_passes(sequences, alone, most, shared=False):
         _whole([sequences[at] for at in part], part, out, forward, device)
-    for part in _batches(shared, most, lambda at: len(sequences[at][1]), lambda at: len(sequences[at][0])):
+    for part in plan_passes(sequences, shared, most, shared=True):
         _after_prompts([sequences[at] for at in part], part, out, forward, new_cache(), device)
     return out
-
-
-def _batches(
-    members: list[int], most: int, length: Callable[[int], int], context: Callable[[int], int] = lambda at: 0
-) -> Iterator[list[int]]:
-    """Up to `most` members of like length together, at most PREFILL_TOKENS after padding (one member at least)."""
-    order = sorted(members, key=lambda at: (context(at), length(at)), reverse=True)
-    while order:
-        count, longest = 1, length(order[0])
-        while count < min(most, len(order)):
-            longest = max(longest, length(order[count]))
-            if longest * (count + 1) > PREFILL_TOKENS:
-                break
-            count += 1
-        part, order = order[:count], order[count:]
-        yield part
 
 
 def prefill_prompts(
