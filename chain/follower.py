@@ -53,6 +53,8 @@ class Follower:
         self._addresses = list(deployment.names())
         self._range = _RANGE
         self._behind_since: float | None = None
+        self.time = 0
+        """Chain time: that of the newest block that a poll saw; 0 before the first."""
         # Stored but not yet handed out: a poll that fails half-way must not swallow events.
         self._undelivered: list[Event] = []
         self._rollback: int | None = None
@@ -111,6 +113,7 @@ class Follower:
         latest, *at_cursor = self._client.blocks(["latest"] if cursor is None else ["latest", cursor])
         if latest is None:
             raise UnreachableError(f"{self._client.url} has no latest block", "wait until the node has synced")
+        self.time = latest.time
         if cursor is not None and not self._holds(cursor, at_cursor[0], latest):
             if self._lagging(cursor, latest):
                 return None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from demo.base_model import base_model_process, wait_for_folder
 from demo.footprint import SHORTEST, Footprint, FootprintSample, Growth, growths, read_samples
-from demo.plan import CANARY, CHEAT, DemoPlan, cast
+from demo.plan import CANARY, CHEAT, WORKER_BATCH, DemoPlan, cast
 from demo.pool import pool_config
 from demo.results import highlights, problems, shown
 from demo.resumable import ResumableDemo, kept_ports, make_ready
@@ -83,7 +83,8 @@ def run(root: Path, seed: int, steps: int) -> None:
         return
     make_ready(root)
     nodes, validators = cast(CHEAT, CANARY)
-    plan = DemoPlan(root, seed, steps, *kept_ports(root / "ports.json"), nodes, validators)
+    ports = kept_ports(root / "ports.json")
+    plan = DemoPlan(root, seed, steps, *ports, nodes, validators, worker_batch=WORKER_BATCH)
     config = pool_config(seed, steps)
     LongDemo(plan, config, base_model(plan, config)).run()
 

@@ -122,7 +122,9 @@ class Network:
     def start_worker(self, pool: int, spec: NodeSpec) -> None:
         name = f"worker-{spec.name}"
         values = self._client_settings(pool, name) | {"node": self.ring[f"node-{spec.name}"].reference()}
-        values["engine"] = {"name": spec.engine, "dtype": self.plan.dtype, "threads": 1}
+        values["engine"] = {
+            "name": spec.engine, "dtype": self.plan.dtype, "threads": 1, "batch": self.plan.worker_batch,
+        }  # fmt: skip
         values["claim_seconds"] = 5
         values |= self.worker_isolation
         self._start_role(name, "worker", values, torch=True, attack=spec.attack)

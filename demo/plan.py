@@ -14,6 +14,8 @@ from engines.runtime import vllm_installed
 POOL = 1  # the first pool of a fresh chain
 CHEAT = "weights-noise=0.02"
 CANARY = "weights-noise=0.05"
+WORKER_BATCH = 128
+"""A whole file of the demo's: with so small a model a step of decoding costs the same for one rollout as for all."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class DemoPlan:
     chain_id: int = 31337
     dtype: str = "float32"
     """What workers, validators and the evaluation compute in."""
+    worker_batch: int = 64
+    """How many rollouts workers generate at once."""
     trainer_threads: int = 1
     trainer_row_tokens: int = 8192
     """How many tokens are trained at once: what the trainer's memory grows with."""
@@ -143,6 +147,7 @@ def make_plan(options: Options) -> DemoPlan:
         http_port=http_port,
         nodes=nodes,
         validators=validators,
+        worker_batch=WORKER_BATCH,
     )
 
 

@@ -10,7 +10,8 @@ from engines.base import Completion, EngineInfo, Prefilled, Request, Sampling, c
 from engines.decoding import decode
 from engines.loading import load_model, read_config, reload_weights, same_layout, set_threads, torch_dtype
 from engines.pace import PACE
-from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, prefill_hidden, windows
+from engines.passes import Sequences
+from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, prefill_hidden, windows
 from protocol.errors import MusterError
 
 

@@ -23,7 +23,8 @@ from engines.base import (
 )
 from engines.loading import read_config, tensor_shapes, text_settings, torch_dtype
 from engines.pace import PACE
-from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, Sequences, windows
+from engines.passes import Sequences
+from engines.prefill import HIDDEN_BYTES, LOGITS_BYTES, windows
 from engines.runtime import ordinary_recursion, prepare_vllm, vllm_installed
 from engines.vllm_names import EXTENSION, KEY, PREFILL, PROCESSOR, TEMPERATURE, TICKET
 from protocol.errors import IntegrityError, MusterError, first_line

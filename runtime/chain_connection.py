@@ -32,12 +32,18 @@ class ChainConnection:
         # A chain that was started anew, or contracts deployed again, must not find the state of the former ones.
         self.home = config.home / f"{self.deployment.genesis[2:10]}-{self.suite.court.address[2:10].lower()}"
         make_home(self.home)
-        self.projection = Projection(Follower(self.client, self.deployment, self.home / "events.sqlite"))
+        self._follower = Follower(self.client, self.deployment, self.home / "events.sqlite")
+        self.projection = Projection(self._follower)
 
     @property
     def state(self) -> State:
         """The newest snapshot of the chain; a snapshot never changes (`chain.projection`)."""
         return self.projection.state
+
+    @property
+    def now(self) -> int:
+        """Chain time as of the last refresh, for which nothing is asked."""
+        return self._follower.time
 
     def refresh(self) -> State:
         """Poll the chain once. After a rollback nothing read before holds."""

@@ -157,7 +157,7 @@ class CanaryOpener:
         while not self._stop.wait(_POLL_SECONDS):
             try:
                 state = self._client.refresh()
-                due = to_open(state, self._plan.pool, self._plan.node, self._client.client.now())
+                due = to_open(state, self._plan.pool, self._plan.node, self._client.chain.now)
             except MusterError as error:
                 log.info("canaries: %s", error)
                 continue

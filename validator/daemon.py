@@ -88,7 +88,7 @@ class Validator:
                 self._begin(number, pool)
         waiting = sorted(wanted - self._pools.keys())
         self._unopened = {number: self._unopened.get(number) or self._without(number) for number in waiting}
-        now = with_us.chain.client.now()
+        now = with_us.chain.now
         self._custodian.advance(state, now)
         self._advance(state, now)
         self._say_problems()

@@ -5,7 +5,7 @@ from chain.judging import Lane
 from chain.records import Pool, Submission
 from chain.state import State
 from validator import selectors
-from validator.committees import drawn_or_forecast
+from validator.committees import Committees
 from validator.fees import FeeCollection
 from validator.keeper import Keeper
 from validator.votes import LaneVote
@@ -17,7 +17,7 @@ _LIKELY = 0.5
 
 class LaneHandler:
     def __init__(self, court: Court, voting: Voting, fees: FeeCollection, keeper: Keeper) -> None:
-        self._court, self._voting, self._fees, self._keeper = court, voting, fees, keeper
+        self._committees, self._voting, self._fees, self._keeper = Committees(court), voting, fees, keeper
 
     def advance(self, state: State, pool: Pool, now: int) -> None:
         """Do what is due in every lane of the pool that may still need us, oldest first."""
@@ -35,7 +35,7 @@ class LaneHandler:
         current, where = lane.round, selectors.lane_place(lane, lane.round.round)
         judged = selectors.judged_files(lane, files)
         vote = LaneVote(lane, current, files, judged)
-        committee = drawn_or_forecast(state, current, self._court, vote.place)
+        committee = self._committees.of(state, current, vote.place)
         if committee is not None:
             self._voting.advance(state, pool, VotingRound(where, committee, judged, vote, committee.seed), now)
         elif selectors.chance(state, self._voting.voters, pool) >= _LIKELY:

@@ -5,7 +5,7 @@ from chain.judging import Trial
 from chain.records import Pool
 from chain.state import State
 from validator import selectors
-from validator.committees import drawn_or_forecast
+from validator.committees import Committees
 from validator.fees import FeeCollection
 from validator.keeper import Keeper
 from validator.votes import TrialVote
@@ -15,7 +15,7 @@ from validator.voting_round import VotingRound
 
 class TrialHandler:
     def __init__(self, juries: Juries, voting: Voting, fees: FeeCollection, keeper: Keeper) -> None:
-        self._juries, self._voting, self._fees, self._keeper = juries, voting, fees, keeper
+        self._committees, self._voting, self._fees, self._keeper = Committees(juries), voting, fees, keeper
 
     def advance(self, state: State, pool: Pool, now: int) -> None:
         """Do what is due in every trial of the pool."""
@@ -28,7 +28,7 @@ class TrialHandler:
             return  # nobody's duty
         files = [state.submissions[trial.pool, trial.sequence]]
         vote = TrialVote(trial, selectors.acceptance_at_stake(state, files[0]))
-        jury = drawn_or_forecast(state, trial, self._juries, vote.place)
+        jury = self._committees.of(state, trial, vote.place)
         if not trial.drawn and not trial.settled:
             self._keeper.draw_or_dismiss(state, trial, files[0], selectors.seats_of(state, self._voting.voters))
         if jury is None:

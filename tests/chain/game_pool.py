@@ -26,6 +26,10 @@ class GamePool:
         self.config = SimpleNamespace(pool=pool or game.pool)
 
     @property
+    def now(self) -> int:
+        return self.client.now()
+
+    @property
     def state(self) -> State:
         return self.game.projection.state
 

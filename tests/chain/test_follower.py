@@ -35,6 +35,7 @@ def test_it_goes_on_where_it_stopped(deployed: Deployed, tmp_path: Path) -> None
     assert block is not None
     assert (event.block_hash, event.timestamp) == (block.hash, block.time)
     assert batch.head == follower.head == block.number
+    assert follower.time == deployed.chain.client().now()
     assert amounts(list(follower.history())) == [1, 2]
 
 

@@ -148,7 +148,7 @@ def test_too_many_or_repeated_canaries_are_refused() -> None:
 def opener_of(kind: type[CanaryOpener], *files: Submission) -> Any:
     """An opener to which the chain shows these files whenever it looks."""
     state = state_of(*files)
-    client: Any = SimpleNamespace(refresh=lambda: state, client=SimpleNamespace(now=lambda: 115))
+    client: Any = SimpleNamespace(refresh=lambda: state, chain=SimpleNamespace(now=115))
     return kind(CanaryPlan(bytes(32), 1, KEY), client, lambda key, limit: b"", Limits(1, 1, 1, 1))
 
 
