@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known)}; all without one")
     parser.add_argument("--quick", action="store_true", help="smaller counts, under a minute each")
     parser.add_argument(
-        "--resume", action="store_true", help="attacks, codec, families: keep what an ended run finished"
+        "--resume", action="store_true", help="attacks, codec, families, faults: keep what an ended run finished"
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument(
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         help="attacks: submissions per row; load: nodes; http: requests; the result is not kept",
     )
     parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
-    parser.add_argument("--only", metavar="TEXT", help="recipe, families, load: what has it in its name")
+    parser.add_argument("--only", metavar="TEXT", help="recipe, families, load, faults, journeys: what has it in its name")
     options = parser.parse_args(arguments)
     if min(options.jobs or 1, options.count or 1) < 1:
         parser.error("--jobs and --count are at least 1")

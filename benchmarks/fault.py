@@ -28,6 +28,8 @@ class Fault:
     environment: dict[str, str] = field(default_factory=dict)
     over: bool = True
     """Whether `status` names it no longer once it is undone: what a chain has recorded stays."""
+    computes: bool = False
+    """Whether it is a fault of what computes."""
     kept: dict[str, Any] = field(default_factory=dict)
 
     def named(self, status: dict[str, Any]) -> bool:

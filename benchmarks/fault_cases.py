@@ -74,6 +74,7 @@ FAULTS: tuple[Callable[[], Fault], ...] = (
         make.hang_device,
         make.free_device,
         prepare=make.prepare_device,
+        computes=True,
     ),
     lambda: Fault(
         "frozen stake",
@@ -84,6 +85,7 @@ FAULTS: tuple[Callable[[], Fault], ...] = (
         make.let_it_pass,
         status=make.mallory,
         well=make.thawed,
+        computes=True,
     ),
     lambda: Fault(
         "slashed neighbour",
@@ -94,6 +96,7 @@ FAULTS: tuple[Callable[[], Fault], ...] = (
         make.let_it_pass,
         status=make.owner,
         over=False,
+        computes=True,
     ),
     lambda: Fault(
         "orchestrator gone",
@@ -120,6 +123,7 @@ FAULTS: tuple[Callable[[], Fault], ...] = (
         "process_in_trouble",
         make.corrupt_weights,
         make.mend_weights,
+        computes=True,
     ),
     lambda: Fault(
         "version behind",

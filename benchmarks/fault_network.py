@@ -42,9 +42,11 @@ class PostedAlarm:
 
 class FaultNetwork(Demo):
     """`root` becomes its folder. Its processes are looked after by a thread, as a supervisor would, but for those that
-    are held down."""
+    are held down. Without `computes` nothing that loads a model is started: chain, storage, database, service and watch
+    are all there is."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, computes: bool = True) -> None:
+        self.computes = computes
         plan = DemoPlan(
             root=root,
             seed=7,
@@ -75,11 +77,16 @@ class FaultNetwork(Demo):
         self.network.service_settings = {"database": self.postgres.get_uri()}
         for process in (WORKER, "worker-eve"):
             self._link_log(process)
-        self.bring_up()
+        if self.computes:
+            self.bring_up()
+        else:
+            self.start_services()
+            self.open_pool()
         self.start_watch("watch", self.watch_values())
         threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
         self.monitor = self._new_monitor()
-        self.wait("the first file", lambda: self.files() > 0, 900)
+        if self.computes:
+            self.wait("the first file", lambda: self.files() > 0, 900)
 
     def down(self) -> None:
         self._ending.set()
@@ -92,6 +99,8 @@ class FaultNetwork(Demo):
 
     def start_nodes(self) -> None:
         """The validator and the honest worker; the cheater waits for its fault."""
+        if not self.computes:
+            return
         self.network.start_validator(POOL, self.plan.validators[0])
         self.network.start_worker(POOL, self.plan.nodes[0])
 
@@ -202,6 +211,10 @@ class FaultNetwork(Demo):
         """How many a node has handed in."""
         account = self.state().accounts.get((POOL, self.ring[f"node-{name}"].address))
         return account.counter if account else 0
+
+    def looks(self) -> int:
+        """How often the watch began to look, by its log."""
+        return self.plan.log("watch").read_text().count("watching pool")
 
     def files_once_known(self) -> int:
         """As `files`, waiting for a chain that was down."""

@@ -25,7 +25,15 @@ def runs(home: Path) -> bool:
 def last_sign(home: Path, log: Path) -> float:
     """When something of the process in `home` was last written (Unix seconds); 0 if it never was started."""
     paths = (log, *(path for name in _EVENTS for path in home.glob(f"{name}*")))
-    return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
+    return max(map(_written, paths), default=0.0)
+
+
+def _written(path: Path) -> float:
+    """When a file was written last (Unix seconds); 0 for one that is not there, or no longer."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def gone(home: Path) -> str:
@@ -42,7 +50,7 @@ def last_said(home: Path) -> str:
     """What the last process in `home` ended with, by itself or by its newest log; empty if neither is known."""
     if words := last_line(home / LAST_WORDS):
         return words
-    logs = sorted((home / "logs").glob("*.log"), key=lambda path: path.stat().st_mtime)
+    logs = sorted((home / "logs").glob("*.log"), key=_written)
     return last_line(logs[-1]) if logs else ""
 
 

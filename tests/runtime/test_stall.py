@@ -80,3 +80,6 @@ def test_why_a_process_ended_outlives_it(tmp_path: Path) -> None:
     keep_last_words(tmp_path, "")
     assert not (tmp_path / LAST_WORDS).exists()
     keep_last_words(tmp_path / "not there", "nobody can write here")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "worker.log").symlink_to(tmp_path / "removed.log")
+    assert gone(tmp_path) == f"no process works in {tmp_path}", "a log that is no longer there"
