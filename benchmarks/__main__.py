@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         help="attacks: submissions per row; load: nodes; http: requests; the result is not kept",
     )
     parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
-    parser.add_argument("--only", metavar="TEXT", help="recipe, families, load, faults, journeys: what has it in its name")
+    parser.add_argument("--only", metavar="TEXT", help="of recipe, families, load, faults, journeys: by name")
     options = parser.parse_args(arguments)
     if min(options.jobs or 1, options.count or 1) < 1:
         parser.error("--jobs and --count are at least 1")

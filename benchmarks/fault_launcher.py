@@ -2,7 +2,7 @@
 
 Each by an environment variable. MUSTER_FAULT_VERSION: the version that this process is of. MUSTER_FAULT_DEVICE: while
 that file exists, the model's next step does not end, as on a GPU that hangs. MUSTER_FAULT_CLOCK: a file with the
-seconds by which `time.time` is off, read anew at every call; where libfaketime is installed, that is used in its place.
+seconds by which `time.time` is off, read anew at every call.
 """
 
 import os

@@ -135,7 +135,6 @@ class FaultNetwork(Demo):
             child = self.child(name)
             child.argv = launched(child.argv) if environment else direct(child.argv)
             usual = {key: value for key, value in child.env.items() if not key.startswith("MUSTER_FAULT_")}
-            usual.pop("LD_PRELOAD", None) if "LD_PRELOAD" not in os.environ else None
             child.env = usual | {"PYTHONPATH": str(ROOT)} | environment
             child.finished, child.failures = False, 0
             child.start()

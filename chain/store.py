@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from chain.logs import Log, place_of
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, MusterError
 
 _KEPT_HEADS = 20_000
 _SCHEMA = """
@@ -46,6 +46,8 @@ class EventStore:
             self._identify(identity)
         except sqlite3.DatabaseError as error:
             self._lock_file.release()
+            if isinstance(error, sqlite3.OperationalError):
+                raise self._unwritten(error) from None
             raise ConfigError(f"{path} is damaged ({error})", "delete it: it is rebuilt from the chain") from None
         except ConfigError:
             self.close()
@@ -136,10 +138,17 @@ class EventStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+        """Raises MusterError where nothing can be written: nothing of it is stored then."""
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:  # a disk that is full may have ended it
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise self._unwritten(error) from None
             raise
-        self._db.execute("COMMIT")
+
+    def _unwritten(self, error: sqlite3.OperationalError) -> MusterError:
+        return MusterError(f"{self.path} cannot be written: {error}", "make room on its disk")

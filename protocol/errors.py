@@ -28,6 +28,11 @@ class IntegrityError(MusterError):
     """Bytes differ from what a hash, a signature or the chain says they are."""
 
 
+def unwritten(error: OSError) -> str:
+    """What to say of a file that could not be written, or read: a disk that is full, say."""
+    return f"cannot use {error.filename or 'a file'}: {error.strerror or error}; check its disk and permissions"
+
+
 def printable(text: str, longest: int = 160) -> str:
     """A stranger's words, fit for a terminal or a log: one line without control characters, not too long."""
     clean = "".join(c if c.isprintable() else "?" for c in text[: longest + 1])

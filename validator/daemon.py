@@ -6,7 +6,7 @@ import threading
 from chain.state import State
 from protocol.api.work import HeartbeatRequest
 from protocol.encoding import canonical_json
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.files import write_atomic
 from runtime.heartbeats import heartbeat
 from validator.collaborators import PoolCollaborators, ValidatorCollaborators
@@ -57,6 +57,9 @@ class Validator:
                     raise
                 except MusterError as error:
                     log.info("%s", error)
+                    self._stopping.wait(2.0)
+                except OSError as error:
+                    log.error("%s", unwritten(error))
                     self._stopping.wait(2.0)
                 # A new verdict is a vote to be cast: it does not wait for the next look at the chain.
                 with_us.wake.wait(self._config.poll_seconds)

@@ -5,7 +5,7 @@ import threading
 import time
 
 from protocol.api.work import HeartbeatRequest, NoSlot, WorkSlot
-from protocol.errors import ConfigError, MusterError
+from protocol.errors import ConfigError, MusterError, unwritten
 from protocol.identity import WorkId
 from protocol.seeds import Work
 from runtime.heartbeats import Heartbeats
@@ -65,6 +65,8 @@ class Worker:
             except MusterError as error:
                 # Chain, bucket or service may be down for a while: say so and go on.
                 self._progress.pause(2.0, str(error), "trouble")
+            except OSError as error:
+                self._progress.pause(2.0, unwritten(error), "trouble")
         return EXIT_OK
 
     def _look(self) -> Decision:

@@ -112,6 +112,13 @@ def test_a_finished_file_is_handed_in_after_outages_and_kills_without_being_made
     assert [file.sha256 for file in world.submissions] == [entry.sha256]
 
 
+def test_a_full_disk_ends_no_worker(world: WorkerWorld) -> None:
+    service = ScriptedService(files=1)
+    service.failures.append(OSError(28, "No space left on device", "journal/0.json"))
+    assert world.start(service).run() == EXIT_OK
+    assert len(world.submissions) == 1
+
+
 def test_a_worker_whose_file_was_refused_ends_with_an_error(world: WorkerWorld) -> None:
     assert world.start(ScriptedService(files=1)).run() == EXIT_OK
     world.game.vote(0, {0: int(Code.REJECT_WEIGHTS)})
