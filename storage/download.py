@@ -1,7 +1,9 @@
-"""Download objects by content address from untrusted HTTP sources: size caps, redirects counted, hashes checked."""
+"""Download objects by content address from untrusted HTTP sources: size caps, redirects counted, hashes checked, and
+what breaks off goes on at its byte."""
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import httpx
@@ -9,58 +11,100 @@ import httpx
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.reach import Reach
 from storage.keys import MissingObjectError, check_content, parse_key
+from storage.partial import PartialObject
+from storage.spread import Source
 from storage.transfer import Again, check_url, host, http_client, tries
 
 MAX_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
+_RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
 
-def download(url: str, key: str, limit: int, client: httpx.Client, timeout: float = 300.0) -> bytes:
+def download(
+    url: str, key: str, limit: int, client: httpx.Client, timeout: float = 300.0, begun: PartialObject | None = None
+) -> bytes:
     """The bytes of object `key` from `url`, at most `limit`, checked against the hash in the key.
 
-    Raises MissingObjectError (404), IntegrityError (too large, other bytes), UnreachableError after bounded tries.
+    What breaks off goes on at its byte, and so does what has `begun` elsewhere. If such an object does not have its
+    hash, it is fetched once more from its first byte. Raises MissingObjectError (404), IntegrityError (too large, other
+    bytes), UnreachableError after bounded tries; what came is in `begun` then, if it may be right.
     """
     parse_key(key)
     deadline = time.monotonic() + timeout
+    got = begun if begun is not None else PartialObject()
 
     def attempt() -> bytes:
         if client.is_closed:  # a source that was asked besides others may be answering still
             raise UnreachableError("nobody waits for this download any more", "ask again")
-        data = _get(client, url, limit, deadline)
-        check_content(key, data)
+        for last in (False, True):
+            if len(got) < limit:
+                _get(client, url, limit, deadline, got)
+            data = bytes(got.so_far())
+            try:
+                check_content(key, data)
+            except IntegrityError:
+                if not got.refuse() or last:
+                    raise
+            else:
+                break
         return data
 
     return tries(f"read {key}", url, attempt, deadline)
 
 
-def _get(client: httpx.Client, url: str, limit: int, deadline: float) -> bytes:
-    """One try, following at most MAX_REDIRECTS redirects."""
+def _get(client: httpx.Client, url: str, limit: int, deadline: float, got: PartialObject) -> None:
+    """One try for the bytes that follow, through at most MAX_REDIRECTS redirects."""
+    headers = {"Accept-Encoding": "identity"}
+    if len(got):
+        headers["Range"] = f"bytes={len(got)}-"
     for _ in range(MAX_REDIRECTS + 1):
-        with client.stream("GET", check_url(url), headers={"Accept-Encoding": "identity"}) as answer:
+        with client.stream("GET", check_url(url), headers=headers) as answer:
             if answer.status_code in _REDIRECTS:
                 url = str(answer.url.join(answer.headers.get("location", "")))
                 continue
-            return _body(answer, limit, deadline)
+            _begins(answer, limit, got)
+            _body(answer, limit, deadline, got)
+            return
     raise IntegrityError(f"{host(url)} redirects more than {MAX_REDIRECTS} times", "use another source")
 
 
-def _body(answer: httpx.Response, limit: int, deadline: float) -> bytes:
+def _begins(answer: httpx.Response, limit: int, got: PartialObject) -> None:
+    """Judge the answer's head; `got` starts anew where the source does."""
     where, status = host(str(answer.url)), answer.status_code
     if status == 404:
         raise MissingObjectError(f"{where} has no such object", "it may appear later; try another source")
+    if status == 416 and len(got):
+        got.restart()
+        raise Again("there is nothing behind what came")
     if status in (408, 425, 429) or status >= 500:
         raise Again(f"status {status}")
-    if status != 200:
+    if status not in (200, 206):
         raise UnreachableError(f"{where} refuses to serve the object (status {status})", "ask for a fresh URL")
-    chunks, size = [], 0
+    if status == 206:
+        start, total = _range(answer)
+        if start != len(got) or total > limit:
+            got.restart()
+            raise IntegrityError(f"{where} sends another part than was asked for", "use another source")
+    elif len(got):
+        got.restart()
+    got.begin_answer()
+
+
+def _range(answer: httpx.Response) -> tuple[int, int]:
+    """The first byte and the object's size as a partial answer says."""
+    match = _RANGE.fullmatch(answer.headers.get("content-range", ""))
+    return (int(match[1]), int(match[3])) if match else (-1, 0)
+
+
+def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialObject) -> None:
     for chunk in answer.iter_raw():
-        size += len(chunk)
-        if size > limit:
+        if len(got) + len(chunk) > limit:
+            got.restart()
+            where = host(str(answer.url))
             raise IntegrityError(f"{where} sends more than the {limit} bytes expected", "use another source")
         if time.monotonic() > deadline:
             raise Again("too slow")
-        chunks.append(chunk)
-    return b"".join(chunks)
+        got.append(chunk)
 
 
 class HttpObjects:
@@ -97,12 +141,12 @@ class HttpObjects:
         assert failure is not None
         raise failure
 
-    def each(self) -> dict[str, Callable[[str, int], bytes]]:
+    def each(self) -> dict[str, Source]:
         """Every base as a source of its own, by its URL."""
         return {base: partial(self._from, base) for base in self._bases}
 
-    def _from(self, base: str, key: str, limit: int) -> bytes:
-        return download(f"{base}/{key}", key, limit, self._client, self._timeout)
+    def _from(self, base: str, key: str, limit: int, begun: PartialObject | None = None) -> bytes:
+        return download(f"{base}/{key}", key, limit, self._client, self._timeout, begun)
 
     def elsewhere(self, url: str, key: str, limit: int, timeout: float = 20.0) -> bytes:
         """As `download`, from a URL that a stranger announced: it has to be public, unless `allow_private`."""

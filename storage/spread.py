@@ -1,4 +1,5 @@
-"""Objects from several sources at once: the fastest is asked first, the slowest is hedged, and a bad one costs little.
+"""Objects from several sources at once: the fastest is asked first, the slowest is hedged, what broke off goes on at
+its byte, and a bad one costs little.
 
 A source is anything that gives the bytes of a key, checked against the hash in it: the pool's service with the bucket
 behind it, a mirror, a relay. None is trusted, and none is needed as long as another has the bytes.
@@ -8,44 +9,47 @@ import logging
 import queue
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protocol.errors import MusterError, UnreachableError
 from storage.keys import MissingObjectError
+from storage.pace import SourcePace
+from storage.partial import AbandonedError, PartialObject
 
 log = logging.getLogger("muster.weights")
-Source = Callable[[str, int], bytes]
-"""(key, limit in bytes) → the object's bytes, checked; MusterError, in bounded time, if it has no such bytes."""
+Source = Callable[[str, int, PartialObject], bytes]
+"""(key, limit in bytes, what came so far) → the object's bytes, checked; MusterError, in bounded time, if it has no
+such bytes. What it receives it appends; it may go on where the partial is."""
 UNDER_WAY = 32
 """Requests at once, those included that nobody waits for any more."""
 PATIENCE = 3.0
 """So many times as long as expected may a request take before another source is asked too."""
 LEAST_PATIENCE = 1.0
-_GUESS, _SMOOTH, _WORST = 1e6, 0.3, 10
+SILENCE = 3.0
+"""Seconds without a single byte before another source is asked too."""
+KEPT_BYTES = 64 << 20
+"""Of what broke off and no source could complete, so that the next call goes on."""
+_LIKELY = 1 << 20
+"""An object other than a shard is hardly larger than this, whatever its limit."""
 
 
 @dataclass
-class SourcePace:
-    """How a source has done so far: bytes a second, smoothed, 0 while unknown; failures in a row; requests under way.
-    Seconds are the caller's."""
+class _Call:
+    """One object that somebody waits for. `left`: names that were not asked yet; `begun`: a partial for each request,
+    the newest last."""
 
-    rate: float = 0.0
-    failures: int = 0
-    busy: int = 0
+    key: str
+    limit: int
+    watch: Callable[[PartialObject], None]
+    left: dict[str, Source]
+    begun: list[PartialObject] = field(default_factory=list)
+    answers: "queue.SimpleQueue[bytes | MusterError]" = field(default_factory=queue.SimpleQueue)
 
-    def expected(self, size: int) -> float:
-        """Seconds until it would have sent `size` bytes more. An unknown source is tried once, then it has to show."""
-        if not self.rate and not self.busy and not self.failures:
-            return 0.0
-        return (self.busy + 1) * size / (self.rate or _GUESS) * 4.0 ** min(self.failures, _WORST)
-
-    def succeeded(self, size: int, seconds: float) -> None:
-        now = size / max(seconds, 1e-6)
-        self.rate, self.failures = (1 - _SMOOTH) * self.rate + _SMOOTH * now if self.rate else now, 0
-
-    def failed(self) -> None:
-        self.failures += 1
+    @property
+    def likely(self) -> int:
+        return self.limit if self.key.startswith("shards/") else min(self.limit, _LIKELY)
 
 
 class SpreadSources:
@@ -57,51 +61,97 @@ class SpreadSources:
             raise ValueError("at least one source is needed")
         self._sources, self._clock = dict(sources), clock
         self.paces = {name: SourcePace() for name in sources}
+        self._kept: OrderedDict[str, PartialObject] = OrderedDict()
         self._lock = threading.Lock()
         self._room = threading.BoundedSemaphore(UNDER_WAY)
 
-    def __call__(self, key: str, limit: int) -> bytes:
-        """The object's bytes from whichever source has them first. If none does, raises what the most informative
-        failure was: MissingObjectError or IntegrityError if any source answered, UnreachableError if none did."""
-        if len(self._sources) == 1:
-            return next(iter(self._sources.values()))(key, limit)
-        answers: queue.SimpleQueue[bytes | MusterError] = queue.SimpleQueue()
-        left, waiting, failures = set(self._sources), 0, list[MusterError]()
-        patience = 0.0
-        while left or waiting:
-            if left and (not waiting or patience == 0.0):
-                name, expected = self._begin(left, limit)
-                left.discard(name)
-                threading.Thread(target=self._ask, args=(name, key, limit, answers), daemon=True).start()
-                waiting, patience = waiting + 1, max(LEAST_PATIENCE, PATIENCE * expected)
-            try:
-                answer = answers.get(timeout=patience if left else None)
-            except queue.Empty:
-                self.paces[name].failed()  # until it has answered after all
-                patience = 0.0
-                continue
-            waiting -= 1
-            if isinstance(answer, bytes):
-                return answer
-            failures.append(answer)
-            patience = 0.0
-        raise min(failures, key=lambda error: isinstance(error, UnreachableError))
-
-    def _begin(self, names: set[str], size: int) -> tuple[str, float]:
-        """Choose who is asked next, and count it as under way."""
+    def change(self, sources: Mapping[str, Source]) -> None:
+        """Ask these from now on. Those that stay keep their pace; what is under way goes on."""
         with self._lock:
-            name = min(sorted(names), key=lambda one: self.paces[one].expected(size))
-            expected = self.paces[name].expected(size)
-            self.paces[name].busy += 1
-        return name, expected
+            self._sources = dict(sources)
+            self.paces = {name: self.paces.get(name) or SourcePace() for name in sources}
 
-    def _ask(self, name: str, key: str, limit: int, answers: "queue.SimpleQueue[bytes | MusterError]") -> None:
+    def __call__(self, key: str, limit: int, watch: Callable[[PartialObject], None] = lambda partial: None) -> bytes:
+        """The object's bytes from whichever source has them first; `watch` is told of every request's partial. If none
+        has them, raises what the most informative failure was: MissingObjectError or IntegrityError if any source
+        answered, UnreachableError if none did."""
+        with self._lock:
+            call = _Call(key, limit, watch, dict(self._sources))
+            if (kept := self._kept.pop(key, None)) is not None:
+                call.begun.append(kept)
+        waiting, failures = 0, list[MusterError]()
+        try:
+            while call.left or waiting:
+                patience = None
+                if call.left:
+                    patience = self._begin(call)
+                    waiting += 1
+                answer = self._wait(call, patience)
+                if isinstance(answer, bytes):
+                    return answer
+                if answer is None:
+                    self._late(call.begun[-1].source)
+                else:
+                    waiting -= 1
+                    failures.append(answer)
+            self._keep(call)
+            raise min(failures, key=lambda error: isinstance(error, UnreachableError))
+        finally:
+            for partial in call.begun:
+                partial.abandon()
+
+    def _begin(self, call: _Call) -> float:
+        """Ask the source that is expected to be done first; how many seconds to wait for it alone."""
+        with self._lock:
+            paces = {name: self.paces.setdefault(name, SourcePace()) for name in call.left}
+            name = min(sorted(paces), key=lambda one: paces[one].expected(call.likely))
+            pace, source = paces[name], call.left.pop(name)
+            partial = PartialObject(name, self._furthest(call))
+            patience = max(LEAST_PATIENCE, PATIENCE * pace.seconds(call.likely - len(partial)))
+            pace.busy += 1
+        call.begun.append(partial)
+        call.watch(partial)
+        threading.Thread(target=self._ask, args=(call, source, partial, pace), daemon=True).start()
+        return patience
+
+    def _furthest(self, call: _Call) -> PartialObject | None:
+        """Where another source may go on: nobody was caught sending wrong bytes of what is there."""
+        usable = [
+            one
+            for one in call.begun
+            if len(one) and not any(self._is_spoilt(giver) for giver in (one.source, *one.givers))
+        ]
+        return max(usable, key=len, default=None)
+
+    def _is_spoilt(self, name: str) -> bool:
+        return (pace := self.paces.get(name)) is None or pace.spoilt
+
+    def _wait(self, call: _Call, patience: float | None) -> bytes | MusterError | None:
+        """The next answer; None when it is time to ask another source. Without `patience` none is left."""
+        began, partial = time.monotonic(), call.begun[-1]
+        need = max(1, call.likely - len(partial))
+        while True:
+            try:
+                return call.answers.get(timeout=None if patience is None else LEAST_PATIENCE)
+            except queue.Empty:
+                assert patience is not None
+                taken = time.monotonic() - began
+                late = taken >= min(SILENCE, patience) if not partial.own else taken * need / partial.own > patience
+                if late:
+                    return None
+
+    def _late(self, name: str) -> None:
+        """It counts as failing until it has sent something after all."""
+        with self._lock:
+            self.paces.setdefault(name, SourcePace()).failed()
+
+    def _ask(self, call: _Call, source: Source, partial: PartialObject, pace: SourcePace) -> None:
         answer: bytes | MusterError
-        pace = self.paces[name]
+        name = partial.source
         with self._room:
             started = self._clock()
             try:
-                answer = self._sources[name](key, limit)
+                answer = source(call.key, call.limit, partial)
             except MusterError as error:
                 answer = error
             except Exception as error:  # a thread's end must be heard of
@@ -111,9 +161,24 @@ class SpreadSources:
         with self._lock:
             pace.busy -= 1
             if isinstance(answer, bytes):
-                pace.succeeded(len(answer), taken)
+                pace.succeeded(partial.own or len(answer), taken)
+                for suspect in partial.suspects:
+                    self.paces.setdefault(suspect, SourcePace()).caught()
+            elif isinstance(answer, AbandonedError):
+                pace.overtaken(partial.own, taken)
             elif not isinstance(answer, MissingObjectError):
                 pace.failed()
-        if isinstance(answer, MusterError) and not isinstance(answer, MissingObjectError):
+        if partial.suspects and isinstance(answer, bytes):
+            log.warning("%s: bytes of %s were wrong", call.key, ", ".join(sorted(partial.suspects)))
+        if isinstance(answer, MusterError) and not isinstance(answer, (MissingObjectError, AbandonedError)):
             log.info("source %s: %s", name, answer)
-        answers.put(answer)
+        call.answers.put(answer)
+
+    def _keep(self, call: _Call) -> None:
+        """Remember how far it came, for the next call."""
+        with self._lock:
+            furthest = self._furthest(call)
+            if furthest is not None:
+                self._kept[call.key] = furthest
+            while self._kept and sum(map(len, self._kept.values())) > KEPT_BYTES:
+                self._kept.popitem(last=False)

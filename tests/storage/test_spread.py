@@ -11,7 +11,9 @@ from protocol.errors import IntegrityError, MusterError, UnreachableError
 from storage import spread
 from storage.download import HttpObjects
 from storage.keys import MissingObjectError
-from storage.spread import Source, SourcePace, SpreadSources
+from storage.pace import SourcePace
+from storage.partial import PartialObject
+from storage.spread import Source, SpreadSources
 from storage.weights.fetch import fetch
 from tests.storage.mirror import drip, endless, mirror, redirect_to, send
 from tests.storage.weights.folders import PUBLISHER, contents
@@ -20,12 +22,12 @@ from tests.storage.weights.stepping import Origin
 MB = 1 << 20
 
 
-def good(key: str, limit: int) -> bytes:
+def good(key: str, limit: int, begun: PartialObject) -> bytes:
     return key.encode()
 
 
 def failing(error: MusterError) -> Source:
-    def source(key: str, limit: int) -> bytes:
+    def source(key: str, limit: int, begun: PartialObject) -> bytes:
         raise error
 
     return source
@@ -52,9 +54,9 @@ def test_a_broken_source_is_hardly_asked_again() -> None:
     asked: Counter[str] = Counter()
 
     def counted(name: str, source: Source) -> Source:
-        def ask(key: str, limit: int) -> bytes:
+        def ask(key: str, limit: int, begun: PartialObject) -> bytes:
             asked[name] += 1
-            return source(key, limit)
+            return source(key, limit, begun)
 
         return ask
 
@@ -67,10 +69,11 @@ def test_a_broken_source_is_hardly_asked_again() -> None:
 
 
 def test_a_stuck_source_is_hedged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "LEAST_PATIENCE", 0.02)
+    for name in ("LEAST_PATIENCE", "SILENCE"):
+        monkeypatch.setattr(spread, name, 0.02)
     stuck = threading.Event()
 
-    def never(key: str, limit: int) -> bytes:
+    def never(key: str, limit: int, begun: PartialObject) -> bytes:
         stuck.wait()
         raise UnreachableError("too late")
 
@@ -89,7 +92,7 @@ def test_what_answers_is_said_rather_than_what_does_not() -> None:
     with pytest.raises(UnreachableError):
         SpreadSources({"a": failing(gone), "b": failing(gone)})("key", 1)
 
-    def bug(key: str, limit: int) -> bytes:
+    def bug(key: str, limit: int, begun: PartialObject) -> bytes:
         raise RuntimeError("bug")
 
     with pytest.raises(MusterError, match="source b failed"):

@@ -1,0 +1,52 @@
+"""How a source of objects has done so far, and what is expected of it. Pure."""
+
+from dataclasses import dataclass
+
+_GUESS, _SMOOTH, _WORST = 1e6, 0.3, 10
+_TELLING = 64 << 10
+"""Fewer bytes than this say little of a pace."""
+
+
+@dataclass
+class SourcePace:
+    """Bytes a second, smoothed, 0 while unknown; failures in a row; requests under way. `spoilt`: what it left
+    unfinished was wrong once, so nobody goes on with that any more. Seconds are the caller's."""
+
+    rate: float = 0.0
+    failures: int = 0
+    busy: int = 0
+    spoilt: bool = False
+
+    def seconds(self, size: int) -> float:
+        """Until it would have sent `size` bytes more, if it works."""
+        return (self.busy + 1) * max(size, 0) / (self.rate or _GUESS)
+
+    def expected(self, size: int) -> float:
+        """The same, with what it failed at. An unknown source is tried once, then it has to show."""
+        if not self.rate and not self.busy and not self.failures:
+            return 0.0
+        return self.seconds(size) * 4.0 ** min(self.failures, _WORST)
+
+    def succeeded(self, size: int, seconds: float) -> None:
+        self._measured(size, seconds)
+        self.failures = 0
+
+    def overtaken(self, size: int, seconds: float) -> None:
+        """Another source was done first; this one had sent `size` bytes."""
+        if size:
+            self.succeeded(size, seconds)
+
+    def failed(self) -> None:
+        self.failures += 1
+
+    def caught(self) -> None:
+        """Bytes of it were wrong, in an object that another source completed."""
+        self.spoilt = True
+        self.failed()
+
+    def _measured(self, size: int, seconds: float) -> None:
+        now = size / max(seconds, 1e-6)
+        if not self.rate:
+            self.rate = now
+        elif size >= _TELLING or now < self.rate:
+            self.rate = (1 - _SMOOTH) * self.rate + _SMOOTH * now
