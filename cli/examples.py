@@ -56,6 +56,7 @@ EXAMPLES = {
     "weights ls": "muster weights ls",
     "weights verify": "muster weights verify 12",
     "weights fetch": "muster weights fetch 12 --pool 1 --orchestrator https://pool.example",
+    "relay run": "muster relay run --pool https://pool.example --public-url https://relay.example",
     "weights gc": "muster weights gc --keep 2",
     "pool init": "muster pool init --model my-model --task reasoning_gym/chain_sum --param min_terms=3",
     "pool check": "muster pool check --config pool.toml --terms base-sepolia --budget 1000",

@@ -23,6 +23,7 @@ from cli.commands import (
     local_network,
     node,
     pool,
+    relay,
     report,
     run,
     status,
@@ -89,6 +90,7 @@ app.add_typer(trainer.app, name="trainer")
 app.add_typer(validator.app, name="validator")
 app.add_typer(pool.app, name="pool")
 app.add_typer(weights.app, name="weights")
+app.add_typer(relay.app, name="relay")
 app.add_typer(governance.app, name="governance")
 app.add_typer(report.app, name="run")
 app.add_typer(support.app, name="support")

@@ -7,7 +7,6 @@ from fastapi import FastAPI
 
 from orchestrator.guard import RequestGuard
 from orchestrator.http_errors import add_error_handlers
-from orchestrator.limits import Buckets
 from orchestrator.outermost import RequestLimits
 from orchestrator.routes import router, signed
 from orchestrator.service import Service
@@ -15,6 +14,7 @@ from orchestrator.views.answers import AnswerCache
 from orchestrator.views.dashboard import Dashboard
 from orchestrator.views.events import router as events
 from orchestrator.views.routes import router as views
+from protocol.http.limits import Buckets
 from protocol.version import VERSION
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

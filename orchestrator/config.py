@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from protocol.api.base import Address
 from runtime.process import DaemonConfig, KeyConfig
 from storage.settings import S3Settings
 
@@ -13,7 +14,9 @@ class OrchestratorConfig(DaemonConfig):
     `public_url`, which is what clients sign requests for: the URL they reach the service at; each has a `home` of its
     own. `key` signs upload receipts; it holds no money. `owner` is the pool owner's address, whose signature the
     trainer's reports carry. `public_rpc` are the RPC URLs that newcomers are told; without them the network's own.
-    Every `flush_seconds` heartbeats and renewals are written. Seconds, bytes; `confirmations` in blocks."""
+    `relays` are addresses that may announce sources of weights, besides the pool's participants; sources have to be
+    public, unless `allow_private_sources`. Every `flush_seconds` heartbeats and renewals are written. Seconds, bytes;
+    `confirmations` in blocks."""
 
     deployment: Path
     rpc: tuple[str, ...] = Field(min_length=1)
@@ -26,6 +29,7 @@ class OrchestratorConfig(DaemonConfig):
     port: int = Field(8700, ge=1, le=65535)
     public_url: str = ""
     public_rpc: tuple[str, ...] = ()
+    relays: tuple[Address, ...] = ()
     database: str = ""
     confirmations: int = Field(2, ge=0, le=1000)
     poll_seconds: float = Field(0.25, gt=0, le=60)
@@ -35,6 +39,7 @@ class OrchestratorConfig(DaemonConfig):
     max_upload_bytes: int = Field(64 << 20, ge=1024)
     flush_seconds: float = Field(1.0, gt=0, le=10)
     connections: int = Field(16_384, ge=16, le=1_000_000)
+    allow_private_sources: bool = False
     rate: float = Field(100.0, gt=0)
     burst: float = Field(400.0, ge=1)
 

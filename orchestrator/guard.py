@@ -8,8 +8,8 @@ from fastapi import Depends, Request
 from fastapi.security import APIKeyHeader
 
 from orchestrator.http_errors import HttpError
-from orchestrator.limits import Buckets
 from orchestrator.nonces import NonceQueue, NonceStore
+from protocol.http.limits import Buckets
 from protocol.http.signing import Credentials, Realm, RequestRefused, parse_headers, verify_request
 
 

@@ -3,11 +3,9 @@
 import contextlib
 import logging
 import resource
-import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import uvicorn
 from fastapi import FastAPI
 
 from chain.client import ChainClient
@@ -22,7 +20,6 @@ from orchestrator.config import OrchestratorConfig
 from orchestrator.db import Database, default_url
 from orchestrator.guard import RequestGuard
 from orchestrator.housekeeping import Housekeeper
-from orchestrator.http_protocol import BoundedProtocol
 from orchestrator.indexer import Indexer
 from orchestrator.interpreter import settle
 from orchestrator.leader import Leader
@@ -36,6 +33,7 @@ from protocol.errors import ConfigError
 from protocol.http.signing import Realm
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
+from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import start
 from storage.bucket import Bucket
 from storage.keys import object_key
@@ -74,31 +72,6 @@ class Orchestrator:
         self.server.should_exit = True
 
 
-class HttpServer(uvicorn.Server):
-    """Leaves signals to `runtime.process`."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def server_options(app: FastAPI, connections: int) -> uvicorn.Config:
-    """How the application is served, to at most so many connections at once."""
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # Anyone may send X-Forwarded-For: believing it would undo the limits per address.
-        proxy_headers=False,
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=3,
-        limit_concurrency=connections,
-        http=BoundedProtocol,
-        loop="uvloop",
-    )
-
-
 def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     """Open everything the service needs; `stack` closes it."""
     home = config.home
@@ -126,7 +99,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     uploads = Uploads(db, watch, bucket, receipts, config.max_upload_bytes)
     attestor = Attestor(suite.court, config.pool, (uploads.has_receipt, uploads.is_stored))
     indexer = Indexer(watch, suite, attestor, config.poll_seconds, leader.leads)
-    limits = config.model_dump(include={"lease_seconds", "lease_limit", "stall_seconds"})
+    limits = config.model_dump(include={"lease_seconds", "lease_limit", "stall_seconds", "allow_private_sources"})
     access = pool_access(config, deployment, pool_config)
     parts = ServiceParts(
         db, watch, bucket, pool_config, uploads, indexer=indexer, batched=True, access=access, **limits
@@ -134,7 +107,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     service = Service(parts)
     nonces = NonceStore(db)
     keeper = Housekeeper(service.heartbeats, service.leases, nonces, leader, config.flush_seconds)
-    guard = RequestGuard(realm, nonces, watch.knows)
+    guard = RequestGuard(realm, nonces, lambda address: address in config.relays or watch.knows(address))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -177,18 +150,3 @@ def allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if most < count:
         log.warning("the system allows %d open files: fewer connections than %d can be served", most, count)
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A listening socket, taken before anything else, so that a second instance stops at once."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        what = f"cannot listen on {host}:{port}: {error.strerror}"
-        raise ConfigError(what, "stop what uses it, or change `port`") from None
-    return listener

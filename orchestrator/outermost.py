@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.http_errors import error_response
-from orchestrator.limits import Buckets
 from orchestrator.metrics import REQUEST_SECONDS, route_of
+from protocol.http.limits import Buckets
 
 log = logging.getLogger("muster.http")
 SECURITY_HEADERS = (

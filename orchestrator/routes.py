@@ -18,9 +18,16 @@ from orchestrator.service import Service
 from orchestrator.signed_route import SignedRoute
 from orchestrator.status import dashboard, record, status
 from orchestrator.views.answers import AnswerCache
+from protocol.announcements import Announcement, AnnouncementTaken, SourceList
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
 from protocol.version import VERSION
+
+
+def source_list(service: Service) -> SourceList:
+    """The document of `get_sources`."""
+    return SourceList(sources=service.sources.live())
+
 
 SIGNED = (400, 401, 403, 408, 409, 413, 422)
 LOCATION = {"Location": {"schema": {"type": "string", "format": "uri"}}}
@@ -85,6 +92,12 @@ async def take_heartbeat(body: work.HeartbeatRequest, sender: Sender, service: O
     return quick if quick is not None else await run_in_threadpool(service.heartbeat, sender, body)
 
 
+@signed.post(endpoints.ANNOUNCE.path, summary="Announce a source of weights", responses=documented(503))
+def take_announcement(body: Announcement, sender: Sender, service: Orchestrator) -> AnnouncementTaken:
+    """Signed by a participant, or a relay that the pool's owner named. The URL must answer with the announcement."""
+    return service.sources.take(sender, body)
+
+
 @signed.post(endpoints.STEPS.path, summary="Report a policy step")
 def take_step_report(body: work.StepRequest, sender: Sender, service: Orchestrator) -> work.StepResponse:
     """Signed by the pool's owner. The same step again replaces the former report."""
@@ -137,6 +150,12 @@ def get_dashboard(views: PublicViews) -> Response:
 @router.get(endpoints.RECORD.path, tags=["run"], summary="The whole run so far", response_model=run.RunRecord)
 def get_record(views: PublicViews) -> Response:
     return views.answer(record)
+
+
+@router.get(endpoints.SOURCES.path, tags=["objects"], summary="Who else serves the weights", response_model=SourceList)
+def get_sources(views: PublicViews) -> Response:
+    """Strangers' signed words. Check every byte that comes from there."""
+    return views.answer(source_list)
 
 
 @router.get(

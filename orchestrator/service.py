@@ -16,6 +16,7 @@ from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
 from orchestrator.liveness import HEARTBEAT_SECONDS, Beat
 from orchestrator.scheduler import Keep, Refuse, Wait
+from orchestrator.sources import AnnouncedSources
 from orchestrator.supply import Rule
 from orchestrator.tables import StepReportRow
 from orchestrator.uploads import ObjectStore, Uploads
@@ -37,7 +38,7 @@ DOWNLOAD_SECONDS = 300
 class ServiceParts:
     """What a service works with, and its limits in seconds. Without `indexer` nothing is compared with the chain; with
     `batched`, a `Housekeeper` writes heartbeats and renewals, otherwise every request does. `access`: what newcomers
-    are told."""
+    are told; `allow_private_sources`: announced sources of weights may be in private networks."""
 
     db: Database
     watch: Watch
@@ -51,6 +52,7 @@ class ServiceParts:
     stall_seconds: float = 60.0
     batched: bool = False
     access: PoolAccess | None = None
+    allow_private_sources: bool = False
 
 
 class Service:
@@ -73,6 +75,7 @@ class Service:
         )
         self.leases = Leases(parts.db, parts.watch, rule, shape.rows * shape.max_new_tokens, parts.clock)
         self.uploads = parts.uploads
+        self.sources = AnnouncedSources(parts.uploads.pool, parts.allow_private_sources, self.clock)
         self.heartbeats = NewestHeartbeats(parts.db)
         self._batched = parts.batched
 

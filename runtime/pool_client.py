@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from eth_account.signers.local import LocalAccount
@@ -16,12 +17,12 @@ from protocol.identity import PoolId
 from protocol.seeds import Work
 from protocol.waits import wait_for
 from runtime.chain_connection import ChainConnection
+from runtime.pool_sources import PoolSources
 from runtime.process import ProcessConfig
 from storage.download import HttpObjects
 from storage.keys import object_key
-from storage.spread import SpreadSources
 from storage.weights.cache import KEPT_VERSIONS
-from storage.weights.fetch import fetch
+from storage.weights.fetch import OpenObject, fetch
 from storage.weights.manifest import ManifestScope
 
 log = logging.getLogger("muster.pool")
@@ -51,7 +52,11 @@ class PoolClient:
         self.client, self.suite, self.home = self.chain.client, self.chain.suite, self.chain.home
         bases = [config.orchestrator.rstrip("/") + OBJECTS, *config.mirrors]
         self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources, announced=announced)
-        self._spread = SpreadSources(self.objects.each())
+        private = config.allow_private_sources
+        self.sources = PoolSources(self.objects, config.orchestrator, lambda: self.pool_id, 60.0, private)
+        self.open_weights: OpenObject = self.sources.spread
+        """Where `weights` come from; a process that serves them to others puts its relay in between."""
+        self.before_close: list[Callable[[], None]] = []
         self._seeds: dict[int, bytes] = {}
         self._generation = self.state.generation
 
@@ -129,9 +134,14 @@ class PoolClient:
         if pool is None:
             raise IntegrityError(f"pool {self.config.pool} is not on chain", "wait for it")
         scope = ManifestScope(self.pool_id, pool.owner)
-        return fetch(manifest, self._spread, self.config.cache, scope, step=step, keep=keep)
+        self.sources.look()
+        opened = self.sources.spread.checked
+        return fetch(manifest, self.open_weights, self.config.cache, scope, step, keep, open_manifest=opened)
 
     def close(self) -> None:
+        for end in self.before_close:
+            end()
+        self.sources.close()
         self.objects.close()
         if not self._shared:
             self.chain.close()

@@ -21,6 +21,7 @@ from protocol.files import explained
 from runtime.keystore import open_key
 from runtime.logs import start_logging
 from runtime.presence import keep_last_words
+from runtime.relay.serving import ServeWeights
 from runtime.stall import StallGuard
 
 
@@ -67,7 +68,8 @@ class ProcessConfig(DaemonConfig):
     """A process that computes for one pool. `cache` keeps the weights (shared by processes of one machine),
     `deployment` is the file written by the deploy command. `mirrors` are bases of `<base>/<object key>` besides the
     orchestrator's. `allow_private_sources` lets URLs that others choose (redirects, upload tickets, announced mirrors)
-    lead into private networks. Seconds everywhere; `confirmations` in blocks."""
+    lead into private networks. With `serve_weights` it serves the weights that it has to others. Seconds everywhere;
+    `confirmations` in blocks."""
 
     deployment: Path
     rpc: tuple[str, ...] = Field(min_length=1)
@@ -80,6 +82,7 @@ class ProcessConfig(DaemonConfig):
     confirmations: int = Field(2, ge=0, le=1000)
     poll_seconds: float = Field(0.5, gt=0, le=60)
     name: str = Field("", max_length=64)
+    serve_weights: ServeWeights | None = None
 
 
 C = TypeVar("C", bound=DaemonConfig)

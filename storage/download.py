@@ -13,9 +13,11 @@ from protocol.http.reach import Reach
 from storage.keys import MissingObjectError, check_content, parse_key
 from storage.partial import PartialObject
 from storage.spread import Source
-from storage.transfer import Again, check_url, host, http_client, tries
+from storage.transfer import TRIES, Again, check_url, host, http_client, tries
 
 MAX_REDIRECTS = 3
+HURRIED_TRIES = 2
+"""Where another source can be asked instead."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
@@ -39,7 +41,7 @@ def download(
         for last in (False, True):
             if len(got) < limit:
                 _get(client, url, limit, deadline, got)
-            data = bytes(got.so_far())
+            data = got.whole()
             try:
                 check_content(key, data)
             except IntegrityError:
@@ -49,7 +51,7 @@ def download(
                 break
         return data
 
-    return tries(f"read {key}", url, attempt, deadline)
+    return tries(f"read {key}", url, attempt, deadline, HURRIED_TRIES if got.hurried else TRIES)
 
 
 def _get(client: httpx.Client, url: str, limit: int, deadline: float, got: PartialObject) -> None:

@@ -9,11 +9,12 @@ _TELLING = 64 << 10
 
 @dataclass
 class SourcePace:
-    """Bytes a second, smoothed, 0 while unknown; failures in a row; requests under way. `spoilt`: what it left
-    unfinished was wrong once, so nobody goes on with that any more. Seconds are the caller's."""
+    """Bytes a second, smoothed, 0 while unknown; failures and missing objects in a row; requests under way. `spoilt`:
+    what it left unfinished was wrong once, so nobody goes on with that any more. Seconds are the caller's."""
 
     rate: float = 0.0
     failures: int = 0
+    misses: int = 0
     busy: int = 0
     spoilt: bool = False
 
@@ -23,18 +24,22 @@ class SourcePace:
 
     def expected(self, size: int) -> float:
         """The same, with what it failed at. An unknown source is tried once, then it has to show."""
-        if not self.rate and not self.busy and not self.failures:
+        if not self.rate and not self.busy and not self.failures and not self.misses:
             return 0.0
-        return self.seconds(size) * 4.0 ** min(self.failures, _WORST)
+        return self.seconds(size) * 4.0 ** min(self.failures, _WORST) * 2.0 ** min(self.misses, _WORST)
 
     def succeeded(self, size: int, seconds: float) -> None:
         self._measured(size, seconds)
-        self.failures = 0
+        self.failures = self.misses = 0
 
     def overtaken(self, size: int, seconds: float) -> None:
         """Another source was done first; this one had sent `size` bytes."""
         if size:
             self.succeeded(size, seconds)
+
+    def missed(self) -> None:
+        """It does not have the object, which may be nobody's fault."""
+        self.misses += 1
 
     def failed(self) -> None:
         self.failures += 1

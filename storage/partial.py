@@ -20,8 +20,10 @@ class PartialObject:
         self._lock = threading.Lock()
         self._data = begun.so_far() if begun is not None else bytearray()
         self.source, self.restarts, self.own, self.abandoned = source, 0, 0, False
-        self.givers = begun.givers | {begun.source} if begun is not None and self._data else frozenset[str]()
+        self.givers: frozenset[str] = begun.givers | {begun.source} if begun is not None and self._data else frozenset()
         """Who else sent some of the bytes that are here."""
+        self.hurried = False
+        """Another source is there to be asked, so this one is not worth many tries."""
         self.suspects = frozenset[str]()
         """Who else sent some of the bytes that had to be thrown away."""
         self._answers = len(self.givers)
@@ -64,7 +66,12 @@ class PartialObject:
     def read(self, start: int, most: int) -> bytes:
         """At most `most` bytes from `start` on; empty if none is there yet."""
         with self._lock:
-            return bytes(self._data[start : start + most])
+            with memoryview(self._data) as view:
+                return bytes(view[start : start + most])
+
+    def whole(self) -> bytes:
+        """All bytes."""
+        return self.read(0, len(self))
 
     def abandon(self) -> None:
         """Tell the thread that fills it to stop."""

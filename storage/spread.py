@@ -35,6 +35,10 @@ _LIKELY = 1 << 20
 """An object other than a shard is hardly larger than this, whatever its limit."""
 
 
+def _ignore(_: object) -> None:
+    pass
+
+
 @dataclass
 class _Call:
     """One object that somebody waits for. `left`: names that were not asked yet; `begun`: a partial for each request,
@@ -42,7 +46,8 @@ class _Call:
 
     key: str
     limit: int
-    watch: Callable[[PartialObject], None]
+    watch: Callable[[PartialObject], object]
+    check: Callable[[bytes], object]
     left: dict[str, Source]
     begun: list[PartialObject] = field(default_factory=list)
     answers: "queue.SimpleQueue[bytes | MusterError]" = field(default_factory=queue.SimpleQueue)
@@ -71,12 +76,19 @@ class SpreadSources:
             self._sources = dict(sources)
             self.paces = {name: self.paces.get(name) or SourcePace() for name in sources}
 
-    def __call__(self, key: str, limit: int, watch: Callable[[PartialObject], None] = lambda partial: None) -> bytes:
-        """The object's bytes from whichever source has them first; `watch` is told of every request's partial. If none
-        has them, raises what the most informative failure was: MissingObjectError or IntegrityError if any source
-        answered, UnreachableError if none did."""
+    def __call__(
+        self,
+        key: str,
+        limit: int,
+        watch: Callable[[PartialObject], object] = _ignore,
+        check: Callable[[bytes], object] = _ignore,
+    ) -> bytes:
+        """The object's bytes from whichever source has them first; `watch` is told of every request's partial. Bytes
+        for which `check` raises a MusterError are no better than none. If no source has them, raises what the most
+        informative failure was: MissingObjectError or IntegrityError if any source answered, UnreachableError if none
+        did."""
         with self._lock:
-            call = _Call(key, limit, watch, dict(self._sources))
+            call = _Call(key, limit, watch, check, dict(self._sources))
             if (kept := self._kept.pop(key, None)) is not None:
                 call.begun.append(kept)
         waiting, failures = 0, list[MusterError]()
@@ -100,6 +112,10 @@ class SpreadSources:
             for partial in call.begun:
                 partial.abandon()
 
+    def checked(self, key: str, limit: int, check: Callable[[bytes], object]) -> bytes:
+        """The same, of an object whose key does not say all about its bytes."""
+        return self(key, limit, check=check)
+
     def _begin(self, call: _Call) -> float:
         """Ask the source that is expected to be done first; how many seconds to wait for it alone."""
         with self._lock:
@@ -107,6 +123,7 @@ class SpreadSources:
             name = min(sorted(paces), key=lambda one: paces[one].expected(call.likely))
             pace, source = paces[name], call.left.pop(name)
             partial = PartialObject(name, self._furthest(call))
+            partial.hurried = bool(call.left)
             patience = max(LEAST_PATIENCE, PATIENCE * pace.seconds(call.likely - len(partial)))
             pace.busy += 1
         call.begun.append(partial)
@@ -151,7 +168,7 @@ class SpreadSources:
         with self._room:
             started = self._clock()
             try:
-                answer = source(call.key, call.limit, partial)
+                answer = self._asked(call, source, partial)
             except MusterError as error:
                 answer = error
             except Exception as error:  # a thread's end must be heard of
@@ -166,13 +183,25 @@ class SpreadSources:
                     self.paces.setdefault(suspect, SourcePace()).caught()
             elif isinstance(answer, AbandonedError):
                 pace.overtaken(partial.own, taken)
-            elif not isinstance(answer, MissingObjectError):
+            elif isinstance(answer, MissingObjectError):
+                pace.missed()
+            else:
                 pace.failed()
         if partial.suspects and isinstance(answer, bytes):
             log.warning("%s: bytes of %s were wrong", call.key, ", ".join(sorted(partial.suspects)))
         if isinstance(answer, MusterError) and not isinstance(answer, (MissingObjectError, AbandonedError)):
             log.info("source %s: %s", name, answer)
         call.answers.put(answer)
+
+    def _asked(self, call: _Call, source: Source, partial: PartialObject) -> bytes:
+        """What the source answers, if the caller's own check holds as well; otherwise nobody goes on with it."""
+        data = source(call.key, call.limit, partial)
+        try:
+            call.check(data)
+        except MusterError:
+            partial.restart()
+            raise
+        return data
 
     def _keep(self, call: _Call) -> None:
         """Remember how far it came, for the next call."""

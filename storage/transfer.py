@@ -33,8 +33,8 @@ class Again(Exception):
 _TEMPORARY = (Again, httpx.HTTPError, httpx.StreamError)
 
 
-def tries(what: str, url: str, attempt: Callable[[], T], deadline: float) -> T:
-    """Call `attempt` up to TRIES times, with growing pauses, until `deadline` (monotonic seconds).
+def tries(what: str, url: str, attempt: Callable[[], T], deadline: float, most: int = TRIES) -> T:
+    """Call `attempt` up to `most` times, with growing pauses, until `deadline` (monotonic seconds).
 
     Again and httpx's transport errors are retried. Raises UnreachableError naming the host and the last reason.
     """
@@ -42,7 +42,7 @@ def tries(what: str, url: str, attempt: Callable[[], T], deadline: float) -> T:
     retrying = Retrying(
         retry=retry_if_exception_type(_TEMPORARY),
         wait=wait_exponential_jitter(multiplier=_PAUSE, jitter=_PAUSE),
-        stop=stop_after_attempt(TRIES) | stop_before_delay(left),
+        stop=stop_after_attempt(most) | stop_before_delay(left),
         reraise=True,
     )
 

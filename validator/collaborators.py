@@ -19,6 +19,7 @@ from runtime.chain_connection import ChainConnection
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
+from runtime.relay.peer import serve_as_peer
 from validator.ballots import BallotBox
 from validator.config import READY, ValidatorConfig
 from validator.custodian import Holdings
@@ -111,6 +112,8 @@ class PoolOpener:
         config = self._config.model_copy(update=source.model_dump())
         client = PoolClient(config, None, self._shared.chain, announced)
         try:
+            if source.pool == self._config.pool:
+                serve_as_peer(client, self._account)
             return self._opened(client, announced)
         except BaseException:
             client.close()

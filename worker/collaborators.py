@@ -8,6 +8,7 @@ from engines.base import Engine
 from protocol.config import PoolConfig
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
+from runtime.relay.peer import serve_as_peer
 from worker.config import WorkerConfig
 from worker.journal import Journal
 from worker.produce import Producer
@@ -30,6 +31,7 @@ class WorkerCollaborators:
         """Those that a configuration names. Raises ConfigError or UnreachableError."""
         account = config.node.open()
         client = PoolClient(config, account)
+        serve_as_peer(client, account)
         return cls(
             str(account.address),
             client,

@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
 
+from protocol.announcements import Announcement, AnnouncementTaken, SourceList
 from protocol.api.base import RequestBody
 from protocol.api.run import (
     CanaryEntry,
@@ -95,7 +96,11 @@ POOLS: Get[Listing[PoolEntry]] = Get("/v1/pools", TypeAdapter(Listing[PoolEntry]
 SEARCH: Get[Hits] = Get("/v1/search", TypeAdapter(Hits))
 OBJECTS = "/v1/objects"
 """`GET /v1/objects/<key>` redirects to where the object can be read for some minutes."""
+SOURCES: Get[SourceList] = Get("/v1/sources", TypeAdapter(SourceList), limit=512 << 10)
+ANNOUNCEMENT = "/v1/announcement"
+"""Of a relay: the signed document that says whose it is (`protocol.announcements`)."""
 
+ANNOUNCE: Post[Announcement, AnnouncementTaken] = Post("/v1/sources", Announcement, TypeAdapter(AnnouncementTaken))
 SLOTS: Post[SlotRequest, SlotResponse] = Post("/v1/slots", SlotRequest, TypeAdapter(SlotResponse))
 UPLOADS: Post[UploadRequest, UploadResponse] = Post("/v1/uploads", UploadRequest, TypeAdapter(UploadResponse))
 RECEIPTS: Post[ReceiptRequest, ReceiptResponse] = Post("/v1/receipts", ReceiptRequest, TypeAdapter(ReceiptResponse))

@@ -23,6 +23,8 @@ log = logging.getLogger("muster.weights")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OpenObject = Callable[[str, int], bytes]
 """(key, limit in bytes) → the object's bytes; `storage.download.HttpObjects` and `Bucket.get` are such."""
+OpenChecked = Callable[[str, int, Callable[[bytes], object]], bytes]
+"""The same, and what has to be true of the bytes, or it raises a MusterError: then another source is asked."""
 PARALLEL = 4
 WASTE = 2
 
@@ -35,6 +37,7 @@ def fetch(
     step: int | None = None,
     keep: int = KEPT_VERSIONS,
     parallel: int = PARALLEL,
+    open_manifest: OpenChecked | None = None,
 ) -> Path:
     """The folder `<cache_dir>/<manifest hash>` with the step's files, complete and checked.
 
@@ -43,12 +46,14 @@ def fetch(
     the cache (from an interrupted fetch or another version) are not fetched again; damaged cache entries are found and
     replaced. At most `parallel` shards are in memory at a time; the `keep` versions used last stay.
 
+    `open_manifest`, if there are several sources, asks another one for a manifest that the owner did not sign.
+
     Raises IntegrityError if the source serves other bytes, MusterError if the disk is full, or what `open_object`
     raises; what was fetched stays.
     """
     cache = WeightCache(cache_dir)
     with _disk(cache.folder, 0), cache.locked(manifest_hash):
-        bring = _Bringing(cache, open_object, scope, parallel)
+        bring = _Bringing(cache, open_object, open_manifest or _then_checked(open_object), scope, parallel)
         manifest = bring.manifest(manifest_hash)
         if step is not None and manifest.step != step:
             raise IntegrityError(
@@ -63,6 +68,15 @@ def fetch(
     return cache.version(manifest_hash)
 
 
+def _then_checked(open_object: OpenObject) -> OpenChecked:
+    def opened(key: str, limit: int, check: Callable[[bytes], object]) -> bytes:
+        data = open_object(key, limit)
+        check(data)
+        return data
+
+    return opened
+
+
 class DiskFullError(MusterError):
     """There is no room for the weights (now)."""
 
@@ -70,8 +84,16 @@ class DiskFullError(MusterError):
 class _Bringing:
     """One fetch: what it reads from, where to, and whom it believes."""
 
-    def __init__(self, cache: WeightCache, open_object: OpenObject, scope: ManifestScope, parallel: int) -> None:
+    def __init__(
+        self,
+        cache: WeightCache,
+        open_object: OpenObject,
+        open_manifest: OpenChecked,
+        scope: ManifestScope,
+        parallel: int,
+    ) -> None:
         self._cache, self._open, self._scope, self._parallel = cache, open_object, scope, parallel
+        self._open_manifest = open_manifest
         self._parents: dict[str, Manifest | None] = {}
         self._came: list[int] = []
 
@@ -82,7 +104,8 @@ class _Bringing:
         """
         manifest = self._cache.manifest(digest)
         if manifest is None or manifest.pool_id != self._scope.pool:
-            manifest = unseal(self._open(object_key("manifests", digest), MAX_STORED_BYTES), digest, self._scope)
+            key, check = object_key("manifests", digest), partial(unseal, expected=digest, scope=self._scope)
+            manifest = check(self._open_manifest(key, MAX_STORED_BYTES, check))
         return manifest
 
     def version(self, wanted: Manifest) -> None:

@@ -14,7 +14,16 @@ from cli.main import app
 from protocol.version import VERSION
 from tests.cli.muster import ROOT, Muster
 
-PROCESSES = {"worker run", "validator run", "trainer run", "trainer sft", "orchestrator run", "watch", "demo"}
+PROCESSES = {
+    "worker run",
+    "validator run",
+    "trainer run",
+    "trainer sft",
+    "orchestrator run",
+    "relay run",
+    "watch",
+    "demo",
+}
 STREAMS = {"logs"}
 SENDS = re.compile(
     r"(keys send|deploy|node (up|register|stake|join|claim|dispute|announce|leave|withdraw)"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.limits import Buckets
 from protocol.api.work import StepRequest
+from protocol.http.limits import Buckets
 from tests.orchestrator.chain import NODE, OWNER, STRANGER
 from tests.orchestrator.conftest import Desk, is_error
 

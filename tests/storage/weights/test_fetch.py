@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_account import Account
@@ -62,7 +63,7 @@ def manifest(store: Store, tmp_path: Path) -> Manifest:
     return publish(model_folder(tmp_path / "v0"), store, PUBLISHER, 0, None, OWNER, shard_size=1000)
 
 
-def get(store: Store, manifest: Manifest, tmp_path: Path, **options: int) -> Path:
+def get(store: Store, manifest: Manifest, tmp_path: Path, **options: Any) -> Path:
     return fetch(manifest.digest, store.get, tmp_path / "cache", PUBLISHER, **options)
 
 

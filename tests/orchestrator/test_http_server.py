@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from orchestrator import http_protocol
-from orchestrator.main import bound, server_options
+from runtime import http_server
+from runtime.http_server import bound, server_options
 from tests.conftest import free_port
 from tests.orchestrator.conftest import Desk
 
@@ -18,7 +18,7 @@ ASK = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture
 def port(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 1.0)
     number = free_port()
     server = uvicorn.Server(server_options(desk.app, 100))
     listener = bound("127.0.0.1", number)

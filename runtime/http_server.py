@@ -1,15 +1,61 @@
 """HTTP/1.1 as uvicorn speaks it, with bounds that it lacks: how long a request's head may be, and may take."""
 
 import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from protocol.errors import ConfigError
 
 HEAD_BYTES = 64 << 10
 """Request line and headers."""
 HEAD_SECONDS = 15.0
 """From a connection's start, or the first byte after an answer, until a head is complete."""
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def server_options(app: Any, connections: int) -> uvicorn.Config:
+    """How an ASGI application is served, to at most so many connections at once."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Anyone may send X-Forwarded-For: believing it would undo the limits per address.
+        proxy_headers=False,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+        limit_concurrency=connections,
+        http=BoundedProtocol,
+        loop="uvloop",
+    )
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A listening socket, taken before anything else, so that a second instance stops at once. Raises ConfigError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        what = f"cannot listen on {host}:{port}: {error.strerror}"
+        raise ConfigError(what, "stop what uses it, or change `port`") from None
+    return listener
+
+
+class HttpServer(uvicorn.Server):
+    """Leaves signals to `runtime.process`."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 class BoundedProtocol(HttpToolsProtocol):

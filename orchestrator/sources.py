@@ -1,0 +1,90 @@
+"""The relays and peers that announced themselves: in memory, bounded, and only those that answer for themselves.
+
+An announcement lasts minutes and is repeated, so nothing is stored: after a restart the list fills by itself. Each
+participant has one entry, so a crowd of them costs a crowd of stakes. Before a URL is listed it must answer with the
+very announcement: nobody can send the pool's nodes to somebody else's machine.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import httpx
+
+from orchestrator.http_errors import HttpError
+from protocol.announcements import MAX_LISTED, Announcement, AnnouncementTaken
+from protocol.api.endpoints import ANNOUNCEMENT
+from protocol.encoding import parse_json
+from protocol.errors import MusterError
+from protocol.http.reach import Reach
+from protocol.http.transport import bounded_transport, exchange
+from protocol.identity import PoolId
+
+log = logging.getLogger("muster.sources")
+RENEW_SECONDS = 120.0
+ASKED_AGAIN_SECONDS = 10.0
+"""Between two announcements of one address."""
+CHECK_SECONDS = 5.0
+CHECKS_AT_ONCE = 4
+
+
+class AnnouncedSources:
+    """Safe to share between threads. `private`: URLs may lead into private networks."""
+
+    def __init__(self, pool: PoolId, private: bool, clock: Callable[[], float] = time.time) -> None:
+        self._pool, self._clock = pool, clock
+        self._http = httpx.Client(transport=bounded_transport(Reach(private=private)), trust_env=False)
+        self._lock = threading.Lock()
+        self._checks = threading.BoundedSemaphore(CHECKS_AT_ONCE)
+        self._listed: dict[str, Announcement] = {}
+        self._asked: dict[str, float] = {}
+
+    def take(self, sender: str, body: Announcement) -> AnnouncementTaken:
+        """List what a participant announced, once its URL answers for itself. Raises HttpError, IntegrityError."""
+        now = self._clock()
+        if body.address != sender:
+            raise HttpError(403, f"{sender} announces for {body.address}", "announce with the key that serves")
+        body.check(self._pool, now)
+        self._hold_back(sender, now)
+        if not self._checks.acquire(blocking=False):
+            raise HttpError(503, "many announcements are being checked", "announce again", 5)
+        try:
+            self._answers(body)
+        finally:
+            self._checks.release()
+        with self._lock:
+            self._listed = {who: one for who, one in self._listed.items() if one.until > now and one.url != body.url}
+            if sender not in self._listed and len(self._listed) >= MAX_LISTED:
+                raise HttpError(503, "the list of sources is full", "announce again", 60)
+            self._listed[sender] = body
+        return AnnouncementTaken(next=RENEW_SECONDS)
+
+    def live(self) -> list[Announcement]:
+        """Those that hold now."""
+        now = self._clock()
+        with self._lock:
+            return [one for one in self._listed.values() if one.until > now]
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _hold_back(self, sender: str, now: float) -> None:
+        with self._lock:
+            self._asked = {who: at for who, at in self._asked.items() if now - at < ASKED_AGAIN_SECONDS}
+            if sender in self._asked:
+                raise HttpError(429, f"{sender} announced a moment ago", "slow down", int(ASKED_AGAIN_SECONDS))
+            self._asked[sender] = now
+
+    def _answers(self, body: Announcement) -> None:
+        """Raise HttpError unless the URL serves this announcement."""
+        hint = "the relay must run and be reachable from the service before it announces itself"
+        try:
+            request = self._http.build_request("GET", body.url + ANNOUNCEMENT)
+            answer = exchange(self._http, request, Announcement.MAX_BYTES, CHECK_SECONDS)
+            said = Announcement.model_validate(parse_json(answer.content)) if answer.status_code == 200 else None
+        except (httpx.HTTPError, httpx.InvalidURL, MusterError, ValueError) as error:
+            log.info("%s announced %s, which does not answer: %s", body.address, body.url, error)
+            raise HttpError(400, f"{body.url} does not answer with the announcement", hint) from None
+        if said != body:
+            raise HttpError(400, f"{body.url} does not answer with the announcement", hint)

@@ -1,0 +1,190 @@
+"""Serves a pool's weights to others: follows the chain, holds what the newest steps name, announces itself."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from eth_account.signers.local import LocalAccount
+
+from protocol.announcements import announce
+from protocol.api.endpoints import ANNOUNCE
+from protocol.encoding import canonical_json
+from protocol.errors import MusterError
+from protocol.http.signing import Realm
+from runtime.http_server import HttpServer, bound, server_options
+from runtime.pool_client import PoolClient
+from runtime.relay.serving import ServeWeights
+from runtime.relay.wanted import objects_of, until_snapshot, wanted_steps
+from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
+from storage.keys import object_key
+from storage.relay.app import RelayApp
+from storage.relay.flights import Flights
+from storage.relay.shelf import RelayShelf
+from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, unseal
+
+log = logging.getLogger("muster.relay")
+VALID_SECONDS = 600
+_AGAIN_SECONDS = 30.0
+_AHEAD = 3
+"""Objects that are fetched before anybody asks for them, at once."""
+
+
+class PoolRelay:
+    """`client`: of the pool; whoever owns it keeps its view of the chain fresh. `account` signs announcements.
+
+    The constructor takes the port: raises ConfigError if it is in use, or the folder cannot be made."""
+
+    def __init__(self, client: PoolClient, serve: ServeWeights, account: LocalAccount | None) -> None:
+        self._client, self._serve, self._account = client, serve, account
+        folder = client.config.cache / "served" / f"{client.pool_id.chain_id}-{client.pool_id.pool}"
+        self.shelf = RelayShelf(folder, serve.disk_bytes)
+        self.shelf.clear_drafts()
+        self.flights = Flights(client.sources.spread, self.shelf, serve.memory_bytes)
+        self.app = RelayApp(self.shelf, self.flights, serve.limits, self._facts)
+        client.sources.own = serve.public_url
+        self._manifests: dict[bytes, tuple[Manifest, int]] = {}
+        self._fresh: dict[str, bytes] = {}
+        self._naming = threading.Lock()
+        self._step, self._announced_until = -1, 0
+        self._stop = threading.Event()
+        self._listener = bound(serve.host, serve.port)
+        self._server = HttpServer(server_options(self.app, serve.connections))
+        self._threads = [
+            threading.Thread(target=self._listen, name="relay-http", daemon=True),
+            threading.Thread(target=self._follow, name="relay-follow", daemon=True),
+            threading.Thread(target=self._announce, name="relay-announce", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End it, within a few seconds."""
+        self._stop.set()
+        self._server.should_exit = True
+        self.flights.close()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=5)
+
+    def open(self, key: str, limit: int) -> bytes:
+        """The object's bytes, which are served to others from then on; for the process that it is part of."""
+        if self.shelf.size(key) is None and key.startswith("shards/"):
+            self._name()  # the step may be newer than our last look
+        if (data := self.shelf.read(key)) is not None:
+            return data
+        flight = self.flights.bring(key) if key.startswith("shards/") else None
+        if flight is not None:
+            flight.ended.wait()
+            if flight.data is not None:
+                return flight.data
+        return self._client.sources.spread(key, limit)
+
+    def _listen(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._listener]))
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._client.sources.look()
+                self.once()
+            except MusterError as error:
+                log.info("%s", error)
+            except Exception:  # what is served already stays served
+                log.exception("following the pool failed")
+            self._stop.wait(self._client.config.poll_seconds)
+
+    def once(self) -> None:
+        """Hold what the pool's newest steps name, and fetch what is missing."""
+        version = self._client.state.version
+        missing = self._name()
+        self._bring([key for key in missing if key.startswith("shards/")], version)
+
+    def _name(self) -> list[str]:
+        """Put what the newest steps name on the shelf's list; the keys that are not here yet."""
+        with self._naming:
+            state, pool = self._client.state, self._client.pool()
+            if pool is None or not pool.steps:
+                return []
+            scope = ManifestScope(self._client.pool_id, pool.owner)
+
+            def look(step: int) -> Manifest | None:
+                return self._manifest(pool.steps[step].manifest, scope)
+
+            steps = list(until_snapshot(pool, wanted_steps(state, pool, self._serve.steps, time.time()), look))
+            known = [pool.steps[step].manifest for step in steps if pool.steps[step].manifest in self._manifests]
+            self._manifests = {digest: self._manifests[digest] for digest in known}
+            missing = self.shelf.name(entry for digest in known for entry in objects_of(*self._manifests[digest]))
+            for key, stored in self._fresh.items():
+                self.shelf.put(key, stored)
+            self._fresh.clear()
+            self._step = max((one.step for one, _ in self._manifests.values()), default=-1)
+            return missing
+
+    def _manifest(self, digest: bytes, scope: ManifestScope) -> Manifest | None:
+        """The step's manifest, checked."""
+        if digest in self._manifests:
+            return self._manifests[digest][0]
+        key = object_key("manifests", digest)
+        check = partial(unseal, expected=digest, scope=scope)
+        try:
+            stored = self._left(key, check) or self._client.sources.spread.checked(key, MAX_STORED_BYTES, check)
+            manifest = check(stored)
+        except MusterError as error:
+            log.info("no manifest %s: %s", digest.hex()[:16], error)
+            return None
+        self._manifests[digest] = manifest, len(stored)
+        self._fresh[key] = stored
+        return manifest
+
+    def _left(self, key: str, check: Callable[[bytes], object]) -> bytes | None:
+        """A manifest that a former process left, if it is sound."""
+        stored = self.shelf.stored(key)
+        try:
+            if stored is not None:
+                check(stored)
+        except MusterError:
+            return None
+        return stored
+
+    def _bring(self, missing: list[str], version: int) -> None:
+        """Fetch objects, a few at a time, until the chain has news."""
+        waiting = []
+        for key in missing:
+            if (flight := self.flights.bring(key)) is not None:
+                waiting.append(flight)
+            while len(waiting) >= _AHEAD:
+                if self._stop.wait(0.02) or self._client.state.version != version:
+                    return
+                waiting = [one for one in waiting if not one.ended.is_set()]
+
+    def _announce(self) -> None:
+        account, url = self._account, self._serve.public_url
+        if account is None or not url:
+            return
+        pool = self._client.pool_id
+        realm = Realm.of(self._client.config.orchestrator, pool.chain_id, pool.pools)
+        limits = ClientLimits(timeout=10.0, attempts=1, patience=10.0, exchange=15.0)
+        service, failing = SignedClient(realm.audience, RequestSigner(account, realm), limits), False
+        pause = 1.0
+        while not self._stop.wait(pause):
+            said = announce(account, pool, url, int(time.time()) + VALID_SECONDS)
+            self.app.announcement = canonical_json(said.model_dump())
+            try:
+                pause = min(service.post(ANNOUNCE, said).next, VALID_SECONDS / 2)
+                self._announced_until, failing = said.until, False
+            except MusterError as error:
+                if not failing:
+                    log.warning("the service does not list this relay: %s", error)
+                pause, failing = _AGAIN_SECONDS, True
+        service.close()
+
+    def _facts(self) -> dict[str, Any]:
+        pool = self._client.pool_id
+        facts = {"pool": pool.pool, "chain_id": pool.chain_id, "step": self._step}
+        return facts | {"announced_until": self._announced_until, "url": self._serve.public_url}

@@ -1,0 +1,105 @@
+"""Objects on their way to a relay: each is fetched once, however many ask, and can be read while it comes."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from protocol.errors import MusterError
+from storage.partial import PartialObject
+from storage.relay.shelf import RelayShelf
+from storage.spread import SpreadSources
+
+log = logging.getLogger("muster.relay")
+PARALLEL = 6
+AGAIN_SECONDS = 2.0
+"""An object that could not be had is not looked for again before, however many ask."""
+_COPIES = 2
+"""Sources that may be sending one object at the same time."""
+
+
+class Flight:
+    """One object on its way. `ended`: nothing more comes; `data`: the object, checked, if it came."""
+
+    def __init__(self, key: str, size: int) -> None:
+        self.key, self.size = key, size
+        self.partials: list[PartialObject] = []
+        self.data: bytes | None = None
+        self.ended = threading.Event()
+
+    def furthest(self) -> PartialObject | None:
+        """The request that has the most bytes."""
+        return max((one for one in list(self.partials) if not one.abandoned), key=len, default=None)
+
+
+class Flights:
+    """Brings objects from `sources` to the shelf, within `memory` bytes. Thread-safe."""
+
+    def __init__(self, sources: SpreadSources, shelf: RelayShelf, memory: int) -> None:
+        self._sources, self._shelf, self._memory = sources, shelf, memory
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._used = 0
+        self._flying: dict[str, Flight] = {}
+        self._not_before: dict[str, float] = {}
+        self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="relay")
+        self.received = self.failed = 0
+
+    def bring(self, key: str) -> Flight | None:
+        """The flight of an object that is not here; None if it is not named, or could not be had a moment ago."""
+        size = self._shelf.size(key)
+        if size is None:
+            return None
+        with self._lock:
+            if (flight := self._flying.get(key)) is not None:
+                return flight
+            if time.monotonic() < self._not_before.get(key, 0.0):
+                return None
+            flight = self._flying[key] = Flight(key, size)
+        self._pool.submit(self._fly, flight)
+        return flight
+
+    def _fly(self, flight: Flight) -> None:
+        try:
+            with self._reserved(_COPIES * flight.size):
+                flight.data = self._shelf.read(flight.key)  # it may have come since it was asked for
+                if flight.data is None:
+                    data = self._sources(flight.key, flight.size, flight.partials.append)
+                    self._shelf.put(flight.key, data)
+                    flight.data = data
+                    self.received += len(data)
+        except MusterError as error:
+            self._fail(flight, error)
+        except Exception as error:
+            log.exception("fetching %s failed", flight.key)
+            self._fail(flight, error)
+        finally:
+            flight.ended.set()
+            with self._lock:
+                self._flying.pop(flight.key, None)
+
+    def _fail(self, flight: Flight, error: Exception) -> None:
+        log.info("no %s: %s", flight.key, error)
+        with self._lock:
+            self.failed += 1
+            now = time.monotonic()
+            self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+            self._not_before[flight.key] = now + AGAIN_SECONDS
+
+    @contextmanager
+    def _reserved(self, size: int) -> Iterator[None]:
+        """One object may always fly, whatever its size."""
+        with self._room:
+            self._room.wait_for(lambda: not self._used or self._used + size <= self._memory)
+            self._used += size
+        try:
+            yield
+        finally:
+            with self._room:
+                self._used -= size
+                self._room.notify_all()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)

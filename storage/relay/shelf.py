@@ -1,0 +1,120 @@
+"""What a relay holds: objects that verified manifests name, on its disk, each checked against its hash."""
+
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from protocol.errors import IntegrityError
+from protocol.files import explained
+from storage.keys import check_content, parse_key
+
+log = logging.getLogger("muster.relay")
+KINDS = ("manifests", "shards")
+
+
+class RelayShelf:
+    """Objects under `folder`, of at most `room` bytes. Only keys that were named are ever looked for, so nothing in a
+    stranger's key can lead elsewhere. Thread-safe."""
+
+    def __init__(self, folder: Path, room: int) -> None:
+        self.folder, self._room = folder, room
+        self._lock = threading.Lock()
+        self._named: dict[str, int] = {}
+        self._here: dict[str, int] = {}
+        for kind in KINDS:
+            with explained(f"make the relay's folder {folder / kind}", "choose another"):
+                (folder / kind).mkdir(parents=True, exist_ok=True)
+
+    def name(self, objects: Iterable[tuple[str, int]]) -> list[str]:
+        """Hold these keys with their sizes in bytes, the most wanted first, as far as there is room; everything else
+        goes. Returns the keys that are not here yet, in order."""
+        named, total = dict[str, int](), 0
+        for key, size in objects:
+            if key not in named and total + size <= self._room:
+                named[str(parse_key(key))] = size
+                total += size
+        with self._lock:
+            self._named = named
+            self._here = {key: size for key, size in self._here.items() if key in named}
+        self._sweep(named)
+        return [key for key in named if not self.has(key)]
+
+    def _sweep(self, named: dict[str, int]) -> None:
+        for kind in KINDS:
+            for path in (self.folder / kind).iterdir():
+                if f"{kind}/{path.name}" not in named and not path.name.startswith("."):
+                    path.unlink(missing_ok=True)
+
+    def size(self, key: str) -> int | None:
+        """The size of an object that may be served, None for any other key."""
+        return self._named.get(key)
+
+    def has(self, key: str) -> bool:
+        """Whether the object is here. One that a former process left is checked now, and thrown away if it is wrong."""
+        if key in self._here:
+            return True
+        size = self._named.get(key)
+        if size is None:
+            return False
+        try:
+            data = (self.folder / key).read_bytes()
+            check_content(key, data)
+        except (OSError, IntegrityError):
+            (self.folder / key).unlink(missing_ok=True)
+            return False
+        with self._lock:
+            self._here[key] = len(data)
+        return True
+
+    def path(self, key: str) -> Path | None:
+        """Where the object is, if it is here; does not read it."""
+        return self.folder / key if key in self._here and key in self._named else None
+
+    def read(self, key: str) -> bytes | None:
+        """A named object's bytes, checked when it came; None if it is not here."""
+        try:
+            return (self.folder / key).read_bytes() if self.has(key) else None
+        except OSError:
+            return None
+
+    def stored(self, key: str) -> bytes | None:
+        """What a former process left under a key that is to be named, unchecked."""
+        try:
+            return (self.folder / str(parse_key(key))).read_bytes()
+        except OSError:
+            return None
+
+    def put(self, key: str, data: bytes) -> bool:
+        """Keep a checked object; False if it is not named any more, or the disk has no room."""
+        if key not in self._named:
+            return False
+        draft = (self.folder / key).parent / f".{os.getpid()}-{threading.get_ident()}"
+        try:
+            draft.write_bytes(data)
+            draft.replace(self.folder / key)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            log.warning("cannot keep %s: %s", key, error.strerror)
+            return False
+        with self._lock:
+            if key in self._named:
+                self._here[key] = len(data)
+        return True
+
+    def clear_drafts(self) -> None:
+        """Remove what a process that died left half-written."""
+        for kind in KINDS:
+            for path in (self.folder / kind).glob(".*"):
+                path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        self.name(())
+        self.clear_drafts()
+
+    def held(self) -> tuple[int, int]:
+        """Objects and bytes."""
+        with self._lock:
+            return len(self._here), sum(self._here.values())

@@ -1,0 +1,280 @@
+"""`muster relay run` against a real chain: from the URL of a pool's service to a source of its weights."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from eth_account.signers.local import LocalAccount
+
+from chain.suite import Suite
+from cli.terms import load_terms
+from protocol.announcements import Announcement, announce
+from protocol.api.endpoints import ANNOUNCEMENT, OBJECTS
+from protocol.identity import PoolId
+from runtime import keystore
+from runtime.pool_client import PoolClient
+from runtime.process import ProcessConfig
+from runtime.relay.config import RelayConfig
+from runtime.relay.pool_relay import PoolRelay
+from runtime.relay.serving import ServeWeights
+from storage.keys import object_key
+from storage.weights.manifest import Manifest, ManifestScope
+from storage.weights.publish import publish
+from tests.cli.actors import TERMS
+from tests.cli.muster import Muster
+from tests.conftest import GRAINS, Deployed, free_port
+from tests.storage.mirror import mirror, send
+from tests.storage.weights.folders import contents, model_folder
+from tests.validator import tiny
+
+
+class PoolService:
+    """A pool's service as far as relays and their clients need it: objects, how to take part, who announced."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.asked: Counter[str] = Counter()
+        self.access: dict[str, object] = {}
+        self.announced: list[dict[str, object]] = []
+
+    def put(self, key: str, data: bytes) -> bool:
+        return self.objects.setdefault(key, data) is data
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        path = handler.path
+        self.asked[path] += 1
+        if path == "/v1/pool":
+            return send(handler, 200, json.dumps(self.access).encode())
+        if path == "/v1/sources":
+            return send(handler, 200, json.dumps({"sources": self.announced}).encode())
+        data = self.objects.get(path.removeprefix(OBJECTS + "/"))
+        return send(handler, 200, data) if data is not None else send(handler, 404)
+
+    def take(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers["Content-Length"]))
+        self.announced.append(json.loads(body))
+        send(handler, 200, b'{"next": 120.0}')
+
+
+@pytest.fixture
+def service() -> Iterator[tuple[PoolService, str]]:
+    made = PoolService()
+
+    class RelayServiceHandler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.answer(self)
+
+        def do_POST(self) -> None:
+            made.take(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), RelayServiceHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield made, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+class Published:
+    """A pool on the chain whose service is at `url`, with policy steps."""
+
+    def __init__(self, deployed: Deployed, service: PoolService, url: str, folder: Path) -> None:
+        self.deployed, self.service, self.url, self.folder = deployed, service, url, folder
+        self.owner: LocalAccount = deployed.rich()
+        self.suite: Suite = deployed.suite(self.owner)
+        (folder / "terms.toml").write_text(TERMS)
+        terms = load_terms(folder / "terms.toml", tiny.CONFIG.digest)
+        self.number = int(self.suite.pools.create_pool(terms, 500 * GRAINS).send())
+        self.suite.court.announce_service(self.number, url).send()
+        service.access = {
+            "pool": self.number,
+            "rpc": [deployed.chain.url],
+            "config_hash": tiny.CONFIG.digest.hex(),
+            "deployment": deployed.deployment.model_dump_json(),
+        }
+        self.pool = PoolId(deployed.chain.chain_id, self.suite.pools.address, self.number)
+        self.steps: list[Manifest] = []
+
+    def publish(self) -> Manifest:
+        step, scope = len(self.steps), ManifestScope(self.pool, str(self.owner.address))
+        folder = model_folder(self.folder / f"v{step}", seed=step)
+        parent = self.steps[-1].digest if self.steps else None
+        made = publish(folder, self.service, scope, step, parent, self.owner, shard_size=1000)
+        self.suite.pools.publish_step(self.number, step, made.digest).send()
+        self.steps.append(made)
+        return made
+
+    def config(self, home: Path, **more: object) -> ProcessConfig:
+        home.mkdir(exist_ok=True)
+        self.deployed.deployment.save(home / "deployment.json")
+        return RelayConfig(
+            home=home,
+            cache=home / "cache",
+            deployment=home / "deployment.json",
+            rpc=(self.deployed.chain.url,),
+            pool=self.number,
+            orchestrator=self.url,
+            allow_private_sources=True,
+            poll_seconds=0.1,
+            **more,
+        )
+
+
+@pytest.fixture
+def published(shared_suite: Deployed, service: tuple[PoolService, str], tmp_path: Path) -> Published:
+    made = Published(shared_suite, *service, tmp_path)
+    made.publish()
+    return made
+
+
+def wait_for(what: str, reached: object) -> None:
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        try:
+            if reached():  # type: ignore[operator]
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError(what)
+
+
+def test_one_command_serves_a_pool_and_announces_itself(muster: Muster, published: Published, tmp_path: Path) -> None:
+    service, port = published.service, free_port()
+    root = f"http://127.0.0.1:{port}"
+    (tmp_path / "password").write_text("correct horse battery")
+    (tmp_path / "password").chmod(0o600)
+    account = keystore.create(tmp_path / "key.json", "correct horse battery", work_factor=keystore.LIGHT_SCRYPT_N)
+    options = ["--pool", published.url, "--public-url", root, "--host", "127.0.0.1", "--port", str(port)]
+    options += ["--home", str(tmp_path / "relay"), "--keystore", str(tmp_path / "key.json")]
+    options += ["--password-file", str(tmp_path / "password"), "--allow-private-sources"]
+    log = (tmp_path / "log").open("wb")
+    command = [sys.executable, "-m", "cli.main", "relay", "run", *options]
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"HOME": str(tmp_path)})
+
+    def health() -> dict[str, int]:
+        return dict(httpx.get(root + "/health", trust_env=False).json())
+
+    def objects(*steps: Manifest) -> int:
+        return len(steps) + len({shard.sha256 for step in steps for shard in step.shards()})
+
+    try:
+        wait_for("it holds the first step", lambda: health()["objects"] == objects(*published.steps))
+        wait_for("it announces itself", lambda: service.announced)
+        said = Announcement.model_validate(service.announced[-1])
+        said.check(published.pool, time.time())
+        assert (said.url, said.address) == (root, account.address)
+        assert httpx.get(root + ANNOUNCEMENT, trust_env=False).json() == service.announced[-1]
+        published.publish()
+        wait_for("it follows the chain", lambda: health()["step"] == 1)
+        wait_for("it holds the second", lambda: health()["objects"] == objects(*published.steps))
+        before = service.asked.copy()
+        fetch = ("weights", "fetch", "--pool", published.number, "--orchestrator", root, "--cache", tmp_path / "cache")
+        got = muster.ok(*fetch, "--json").json
+        assert contents(Path(got["folder"])) == contents(published.folder / "v1")
+        assert service.asked == before, "the service was not needed"
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, (tmp_path / "log").read_text()
+        log.close()
+
+
+def test_what_is_missing_for_a_relay_is_said(muster: Muster, published: Published, tmp_path: Path) -> None:
+    assert "pass --pool URL" in muster.refused("relay", "run")
+    order = ("relay", "run", "--pool", published.url, "--home", tmp_path / "relay")
+    assert "pass --keystore" in muster.refused(*order, "--public-url", "http://relay.example")
+    assert "not the URL of a service" in muster.refused(
+        *order, "--public-url", "ftp://relay.example", "--keystore", tmp_path / "key.json"
+    )
+
+
+def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published, tmp_path: Path) -> None:
+    """A peer, and a node that has it from there: the service sends each object to one of them."""
+    service, account = published.service, published.owner
+    serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="")
+    peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
+    peer.refresh()
+    relay = PoolRelay(peer, serve, account)
+    peer.open_weights = relay.open
+    relay.start()
+    try:
+        for _ in range(2):
+            assert contents(peer.step_weights(0)) == contents(published.folder / "v0")
+        url = f"http://127.0.0.1:{serve.port}"
+        service.announced = [announce(account, published.pool, url, int(time.time()) + 600).model_dump(mode="json")]
+        shards = {f"{OBJECTS}/{shard.key}" for shard in published.steps[0].shards()}
+        assert {service.asked[path] for path in shards} == {1}
+        for path in shards:
+            service.objects.pop(path.removeprefix(OBJECTS + "/"))
+        other = PoolClient(published.config(tmp_path / "other"), None)
+        other.refresh()
+        assert contents(other.step_weights(0)) == contents(published.folder / "v0")
+        other.close()
+    finally:
+        relay.stop()
+        peer.close()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url + "/health", trust_env=False)
+
+
+def test_announced_sources_that_are_hostile_or_private(published: Published, tmp_path: Path) -> None:
+    """Poisoned peers change nothing; without leave for private networks they are not even asked."""
+    service, asked = published.service, Counter[str]()
+
+    def poisoned(handler: BaseHTTPRequestHandler) -> None:
+        asked[handler.path] += 1
+        send(handler, 200, b"poison" * 100)
+
+    with mirror(poisoned) as bad:
+        until = int(time.time()) + 600
+        good = announce(published.owner, published.pool, bad, until).model_dump(mode="json")
+        forged = good | {"address": "0x" + "11" * 20, "url": "http://forged.example"}
+        service.announced = [forged, good]
+        for private in (True, False):
+            config = published.config(tmp_path / f"{private}").model_copy(update={"allow_private_sources": private})
+            client = PoolClient(config, None)
+            client.refresh()
+            assert contents(client.step_weights(0)) == contents(published.folder / "v0")
+            assert not any("forged" in name for name in client.sources.spread.paces)
+            client.close()
+            assert bool(asked) == private
+            asked.clear()
+
+
+def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path) -> None:
+    """Retention: the newest steps, as many as configured; restarted, the relay fetches nothing again."""
+    for _ in range(3):
+        published.publish()
+    kept = {object_key("manifests", step.digest) for step in published.steps[-2:]}
+    kept |= {shard.key for step in published.steps[-2:] for shard in step.shards()}
+
+    def fetched() -> set[str]:
+        """What a relay asks the service for until it holds these."""
+        serve = ServeWeights(host="127.0.0.1", port=free_port(), steps=2)
+        config = published.config(tmp_path / f"home{serve.port}", serve_weights=serve)
+        client = PoolClient(config.model_copy(update={"cache": tmp_path / "cache"}), None)
+        client.refresh()
+        before = published.service.asked.copy()
+        relay = PoolRelay(client, serve, None)
+        relay.start()
+        wait_for("all is here", lambda: relay.shelf.held()[0] == len(kept))
+        relay.stop()
+        client.close()
+        files = {f"{path.parent.name}/{path.name}" for path in relay.shelf.folder.rglob("*") if path.is_file()}
+        assert files == kept
+        return {path for path, count in published.service.asked.items() if count > before[path] and OBJECTS in path}
+
+    assert {f"{OBJECTS}/{key}" for key in kept} <= fetched()
+    assert fetched() == set()

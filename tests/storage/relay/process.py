@@ -1,0 +1,42 @@
+"""A relay without a chain, as a process of its own: it is told its upstreams and which manifests to believe."""
+
+import json
+import sys
+from pathlib import Path
+
+from protocol.lifetime import die_with_parent
+from runtime.http_server import HttpServer, bound, server_options
+from storage.download import HttpObjects
+from storage.keys import object_key
+from storage.relay.app import RelayApp, RelayLimits
+from storage.relay.flights import Flights
+from storage.relay.shelf import RelayShelf
+from storage.spread import SpreadSources
+from storage.weights.manifest import MAX_STORED_BYTES, unseal
+from tests.storage.weights.folders import PUBLISHER
+
+
+def main(options: dict[str, object]) -> None:
+    """`upstreams`, `manifests` (digests in hex), `folder`, `port`, `room`, `memory`, `limits`."""
+    objects = HttpObjects(list(options["upstreams"]), timeout=10.0)  # type: ignore[call-overload]
+    spread = SpreadSources(objects.each())
+    shelf = RelayShelf(Path(str(options["folder"])), int(options.get("room", 1 << 30)))  # type: ignore[call-overload]
+    named, stored = list[tuple[str, int]](), dict[str, bytes]()
+    for digest in options["manifests"]:  # type: ignore[attr-defined]
+        key = object_key("manifests", bytes.fromhex(digest))
+        stored[key] = spread(key, MAX_STORED_BYTES)
+        manifest = unseal(stored[key], bytes.fromhex(digest), PUBLISHER)
+        named += [(key, len(stored[key])), *((shard.key, shard.size) for shard in manifest.every_shard())]
+    shelf.name(named)
+    for key, data in stored.items():
+        shelf.put(key, data)
+    flights = Flights(spread, shelf, int(options.get("memory", 64 << 20)))  # type: ignore[call-overload]
+    limits = RelayLimits(**options.get("limits", {}))  # type: ignore[arg-type]
+    app = RelayApp(shelf, flights, limits)
+    listener = bound("127.0.0.1", int(options["port"]))  # type: ignore[call-overload]
+    HttpServer(server_options(app, 64)).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,98 @@
+"""Relays as processes, and the bucket behind them."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from protocol.api.endpoints import OBJECTS
+from tests.conftest import free_port
+from tests.storage.mirror import send
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass
+class Upstream:
+    """Answers with `objects`; `asked` counts requests by key. `slice`: bytes before each wait for `go`, all at once if
+    0."""
+
+    objects: dict[str, bytes]
+    asked: Counter[str] = field(default_factory=Counter)
+    slice: int = 0
+    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        key = handler.path.removeprefix("/")
+        self.asked[key] += 1
+        data = self.objects.get(key)
+        if data is None:
+            return send(handler, 404)
+        start = int((handler.headers.get("Range") or "bytes=0-")[6:-1])
+        handler.send_response(206 if start else 200)
+        handler.send_header("Content-Length", str(len(data) - start))
+        if start:
+            handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        handler.end_headers()
+        step = self.slice if self.slice and key.startswith("shards/") else len(data) or 1
+        for at in range(start, len(data), step):
+            if self.slice and key.startswith("shards/"):
+                self.go.acquire()
+            handler.wfile.write(data[at : at + step])
+            handler.wfile.flush()
+
+
+class RelayProcess:
+    """A relay; `url` is the base of its objects."""
+
+    def __init__(self, folder: Path, upstreams: list[str], manifests: list[bytes], **options: Any) -> None:
+        self.port, self.folder = free_port(), folder
+        self.root = f"http://127.0.0.1:{self.port}"
+        self.url = self.root + OBJECTS
+        given = {"upstreams": upstreams, "manifests": [one.hex() for one in manifests], "folder": str(folder)}
+        self._options = {**given, "port": self.port, **options}
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.storage.relay.process", json.dumps(self._options)]
+        self.process = subprocess.Popen(command, cwd=ROOT)
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            assert self.process.poll() is None, "the relay ended"
+            try:
+                self.status()
+                return
+            except httpx.HTTPError:
+                time.sleep(0.1)
+        raise AssertionError("the relay did not start")
+
+    def status(self) -> Any:
+        return httpx.get(self.root + "/health", trust_env=False).json()
+
+    def figures(self) -> dict[str, float]:
+        text = httpx.get(self.root + "/metrics", trust_env=False).text
+        lines = [line.split(" ") for line in text.splitlines() if not line.startswith("#")]
+        return {name.removeprefix("muster_relay_"): float(value) for name, value in lines}
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def relay(folder: Path, upstreams: list[str], manifests: list[bytes], **options: Any) -> Iterator[RelayProcess]:
+    running = RelayProcess(folder, upstreams, manifests, **options)
+    try:
+        yield running
+    finally:
+        running.kill()

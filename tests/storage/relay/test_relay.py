@@ -1,0 +1,226 @@
+"""A relay as a process: what it serves, when, to whom, and what it never does."""
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from storage.download import HttpObjects
+from storage.keys import object_key
+from storage.weights.fetch import fetch
+from storage.weights.manifest import Manifest
+from storage.weights.publish import publish
+from tests.storage.mirror import mirror
+from tests.storage.relay.running import Upstream, relay
+from tests.storage.weights.folders import OWNER, PUBLISHER, contents
+from tests.storage.weights.stepping import Origin
+
+BIG = 600_000
+
+
+class ShardStore(dict[str, bytes]):
+    def put(self, key: str, data: bytes) -> bool:
+        return self.setdefault(key, data) is data
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
+    return Origin(tmp_path_factory.mktemp("steps"), steps=2)
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> tuple[Manifest, ShardStore]:
+    """A step of one shard of BIG bytes."""
+    folder, store = tmp_path_factory.mktemp("big"), ShardStore()
+    (folder / "model.safetensors").write_bytes(bytes(number % 251 for number in range(BIG)))
+    return publish(folder, store, PUBLISHER, 0, None, OWNER, shard_size=1 << 20), store
+
+
+def until(what: str, reached: object) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if reached():  # type: ignore[operator]
+            return
+        time.sleep(0.05)
+    raise AssertionError(what)
+
+
+def test_a_step_comes_through_a_relay_and_each_shard_leaves_the_origin_once(origin: Origin, tmp_path: Path) -> None:
+    up = Upstream(origin.objects)
+    with mirror(up) as base:
+        digests = [manifest.digest for manifest in origin.manifests]
+        with relay(tmp_path / "relay", [base], digests) as one:
+            for client in range(2):
+                objects = HttpObjects([one.url])
+                for step in (0, 1):
+                    folder = fetch(digests[step], objects, tmp_path / f"cache{client}", PUBLISHER, step)
+                    assert contents(folder) == contents(origin.folders[step])
+                objects.close()
+            assert max(up.asked.values()) == 1
+            figures = one.figures()
+            assert figures["objects"] == len(up.asked)
+            assert figures["failed_fetches_total"] == figures["broken_transfers_total"] == 0
+
+
+def test_it_streams_on_while_it_receives_and_holds_the_last_byte_back(
+    big: tuple[Manifest, ShardStore], tmp_path: Path
+) -> None:
+    manifest, store = big
+    key, up = manifest.shards()[0].key, Upstream(store, slice=200_000)
+    data = store[key]
+    with mirror(up) as base, relay(tmp_path / "relay", [base], [manifest.digest]) as one:
+        up.go.release()
+        with httpx.stream("GET", f"{one.url}/{key}", trust_env=False, timeout=60) as answer:
+            chunks, got = answer.iter_raw(), b""
+            while len(got) < 200_000:
+                got += next(chunks)
+            assert got == data[:200_000], "the origin has sent no more yet"
+            tail = httpx.get(f"{one.url}/{key}", headers={"Range": "bytes=100000-199999"}, trust_env=False)
+            assert (tail.status_code, tail.content) == (206, data[100_000:200_000])
+            up.go.release(2)
+            for chunk in chunks:
+                got += chunk
+        assert got == data
+        assert up.asked[key] == 1, "both clients were served from one download"
+
+
+def test_a_wrong_shard_is_never_sent_whole(big: tuple[Manifest, ShardStore], tmp_path: Path) -> None:
+    """The origin lies in the last byte only: the relay knows at the end, and ends the connection before it."""
+    manifest, store = big
+    key = manifest.shards()[0].key
+    wrong = store[key][:-1] + b"x"
+    up = Upstream(store | {key: wrong}, slice=200_000)
+    with mirror(up) as base, relay(tmp_path / "r", [base], [manifest.digest]) as one:
+        up.go.release()
+        with httpx.stream("GET", f"{one.url}/{key}", trust_env=False, timeout=60) as answer:
+            chunks = answer.iter_raw()
+            got = next(chunks)
+            up.go.release(2)
+            with pytest.raises(httpx.RemoteProtocolError, match="without sending complete"):
+                got += b"".join(chunks)
+        assert got[:1000] == store[key][:1000]
+        assert one.figures()["objects"] == 1, "the manifest alone"
+        assert httpx.get(f"{one.url}/{key}", trust_env=False).status_code == 404, "it asks upstream again later"
+
+
+@pytest.mark.parametrize(("asked", "status", "start", "end"), [
+    ("bytes=0-", 200, 0, BIG),
+    ("bytes=599999-", 206, 599_999, BIG),
+    ("bytes=10-19", 206, 10, 20),
+    ("bytes=10-99999999", 206, 10, BIG),
+    ("bytes=600000-", 416, 0, 0),
+    ("bytes=20-10", 416, 0, 0),
+    ("bytes=-5", 200, 0, BIG),
+    ("bytes=0-1,5-6", 200, 0, BIG),
+    ("bytes=99999999999999999999-", 200, 0, BIG),
+])  # fmt: skip
+def test_ranges(ranged: tuple[str, bytes], asked: str, status: int, start: int, end: int) -> None:
+    url, data = ranged
+    answer = httpx.get(url, headers={"Range": asked}, trust_env=False)
+    assert answer.status_code == status
+    if status != 416:
+        assert answer.content == data[start:end]
+        head = httpx.head(url, headers={"Range": asked}, trust_env=False)
+        assert (head.status_code, head.headers["content-length"]) == (status, str(end - start))
+
+
+@pytest.fixture(scope="module")
+def ranged(big: tuple[Manifest, ShardStore], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, bytes]]:
+    manifest, store = big
+    key = manifest.shards()[0].key
+    with mirror(Upstream(store)) as base:
+        with relay(tmp_path_factory.mktemp("ranged"), [base], [manifest.digest]) as one:
+            yield f"{one.url}/{key}", store[key]
+
+
+def test_only_what_a_manifest_names_is_served_and_asked_for(origin: Origin, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("s")
+    unnamed = object_key("shards", b"\1" * 32)
+    up = Upstream(origin.objects | {unnamed: b"x"})
+    with mirror(up) as base, relay(tmp_path / "relay", [base], [origin.manifests[0].digest]) as one:
+        paths = [
+            unnamed,
+            "../../s",
+            "..%2f..%2fs",
+            "shards/../../s",
+            "/etc/passwd",
+            "shards/",
+            "",
+            "%00",
+        ]
+        for path in paths:
+            with socket.create_connection(("127.0.0.1", one.port), timeout=20) as line:
+                line.sendall(f"GET /v1/objects/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+                assert line.recv(4096).startswith(b"HTTP/1.1 404"), path
+        assert httpx.post(one.url + "/" + unnamed, trust_env=False).status_code == 405
+        assert set(up.asked) == {object_key("manifests", origin.manifests[0].digest)}
+
+
+def test_limits_for_one_address(big: tuple[Manifest, ShardStore], tmp_path: Path) -> None:
+    manifest, store = big
+    key, up = manifest.shards()[0].key, Upstream(store, slice=BIG)
+    options = {"limits": {"rate": 0.5, "burst": 5.0, "transfers": 1}}
+    with mirror(up) as base, relay(tmp_path / "relay", [base], [manifest.digest], **options) as one:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:  # the start asked for its health
+            time.sleep(0.1)
+        up.go.release()
+        assert httpx.get(f"{one.url}/{key}", trust_env=False).status_code == 200
+        answers = [httpx.get(f"{one.root}/health", trust_env=False).status_code for _ in range(8)]
+        assert answers[-1] == 429
+        assert answers[0] == 200
+
+
+def test_a_client_that_takes_nothing_holds_no_memory(tmp_path: Path) -> None:
+    """A shard of 64 MB, eight clients that read nothing of it: the relay reads no further than they take."""
+    folder, store = tmp_path / "model", ShardStore()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(bytes(64 << 20))
+    manifest = publish(folder, store, PUBLISHER, 0, None, OWNER, shard_size=64 << 20)
+    key = manifest.shards()[0].key
+    with mirror(Upstream(store)) as base, relay(tmp_path / "relay", [base], [manifest.digest], memory=1 << 20) as one:
+        assert httpx.get(f"{one.url}/{key}", trust_env=False, timeout=60).status_code == 200
+        status = Path(f"/proc/{one.process.pid}/statm")
+        before = int(status.read_text().split()[1]) * 4096
+        lines = [socket.create_connection(("127.0.0.1", one.port)) for _ in range(8)]
+        for line in lines:
+            line.sendall(f"GET /v1/objects/{key} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        until("they are served", lambda: one.figures()["transfers"] == 8)
+        time.sleep(1)
+        assert int(status.read_text().split()[1]) * 4096 - before < 48 << 20
+        for line in lines:
+            line.close()
+        until("who is gone is forgotten", lambda: one.figures()["transfers"] == 0)
+
+
+def test_a_killed_relay_checks_what_it_left_before_it_serves_it(origin: Origin, tmp_path: Path) -> None:
+    up = Upstream(origin.objects)
+    digests = [origin.manifests[0].digest]
+    with mirror(up) as base, relay(tmp_path / "relay", [base], digests) as one:
+        keys = [shard.key for shard in origin.manifests[0].shards()][:3]
+        for key in keys:
+            assert httpx.get(f"{one.url}/{key}", trust_env=False).content == origin.objects[key]
+        one.kill()
+        (tmp_path / "relay" / keys[0]).write_bytes(b"poison")
+        (tmp_path / "relay" / "shards" / "unknown").write_bytes(b"of no step")
+        before = up.asked.copy()
+        one.start()
+        for key in keys:
+            assert httpx.get(f"{one.url}/{key}", trust_env=False).content == origin.objects[key]
+        assert [up.asked[key] - before[key] for key in keys] == [1, 0, 0]
+        assert not (tmp_path / "relay" / "shards" / "unknown").exists()
+
+
+def test_a_full_room_keeps_the_most_wanted_and_serves_the_rest_from_nothing(origin: Origin, tmp_path: Path) -> None:
+    digests = [origin.manifests[0].digest]
+    with mirror(Upstream(origin.objects)) as base, relay(tmp_path / "relay", [base], digests, room=10_000) as one:
+        assert one.status()["bytes"] <= 10_000
+        shards = {shard.key: shard.size for shard in origin.manifests[0].shards()}
+        answers = {key: httpx.get(f"{one.url}/{key}", trust_env=False).status_code for key in shards}
+        assert set(answers.values()) == {200, 404}
+        assert sum(shards[key] for key, status in answers.items() if status == 200) <= 10_000
+        held = sum(path.stat().st_size for path in (tmp_path / "relay").rglob("*") if path.is_file())
+        assert held <= 10_000
