@@ -5,7 +5,7 @@ import {IAppeals} from "../src/interfaces/IAppeals.sol";
 import {ICanaries} from "../src/interfaces/ICanaries.sol";
 import {IPools} from "../src/interfaces/IPools.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, PoolTerms} from "../src/libraries/Types.sol";
+import {FileData} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 
 /// @notice What a carrier's consent is not: another form of its signature, or a way to take anybody's money but what its
@@ -109,11 +109,7 @@ contract CanaryConsentTest is Planting {
 
     /// @dev A planted file in a pool with two juries: accepted, disputed, and the first jury has revealed its rejects.
     function _convictedCanary() private returns (uint256 s) {
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _openSeats(7); // as many as such a pool needs: 18
-        _nextEpoch();
-        _moveTo(t);
+        _moveToTwoJuries();
         s = _submitPlanted();
         _voteAll(s / 16, Codes.ACCEPT);
         _juryVotes(_dispute(stranger, s), Codes.REJECT_WEIGHTS);

@@ -9,7 +9,7 @@ import {IPools} from "../src/interfaces/IPools.sol";
 import {ISeats} from "../src/interfaces/ISeats.sol";
 import {IStakes} from "../src/interfaces/IStakes.sol";
 import {Codes} from "../src/libraries/Codes.sol";
-import {FileData, FileRef, PoolTerms} from "../src/libraries/Types.sol";
+import {FileData, FileRef} from "../src/libraries/Types.sol";
 import {Planting} from "./helpers/Planting.sol";
 import {Vm} from "@prb/test/Vm.sol";
 
@@ -191,11 +191,7 @@ contract EventsTest is Planting {
     }
 
     function test_disputesAreAnnouncedWithTheirEnd() public {
-        _openSeats(7);
-        _nextEpoch();
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _moveTo(t);
+        _moveToTwoJuries();
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
         uint256 finalAt = pools.submissionOf(pool, s).finalAt;
@@ -211,7 +207,7 @@ contract EventsTest is Planting {
         vm.expectEmit(address(pools));
         emit IPools.NodeFrozen(pool, node, clock);
         appeals.conclude(pool, s, f);
-        _wait(t.appealWindow);
+        _wait(defaultTerms().appealWindow);
         vm.expectEmit(address(pools));
         emit IPools.FileResolved(pool, node, s, Codes.REJECT_WEIGHTS, finalAt);
         appeals.conclude(pool, s, f);
@@ -262,11 +258,7 @@ contract EventsTest is Planting {
     }
 
     function test_appealIsAnnounced() public {
-        _openSeats(7);
-        _nextEpoch();
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _moveTo(t);
+        _moveToTwoJuries();
         uint256 s = _submit();
         _voteAll(0, Codes.ACCEPT);
         uint256 trial = _dispute(stranger, s);

@@ -2,7 +2,6 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../src/libraries/Codes.sol";
-import {PoolTerms} from "../src/libraries/Types.sol";
 import {Network} from "./helpers/Network.sol";
 
 /// @notice What who wins a dispute earns: a fifth of the penalties, of what the jury leaves, and at most its own stake.
@@ -56,11 +55,7 @@ contract RewardsTest is Network {
     }
 
     function _appeal() private returns (uint256 s, uint256 trial, uint256 appealTrial) {
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _openSeats(7); // as many as such a pool needs: 18
-        _nextEpoch();
-        _moveTo(t);
+        _moveToTwoJuries();
         s = _submit();
         _voteAll(0, Codes.ACCEPT);
         trial = _dispute(stranger, s);

@@ -87,11 +87,7 @@ contract CommitteeAttacksTest is Losses {
     /// A jury whose majority lies for a cheater costs its members more than the cheater can gain from one file, as soon
     /// as an appeal or (for the committee) a jury is honest: penalties are per seat and fixed, the gain is one file's pay.
     function test_juryCaptureUnprofitableBelowHalf() public {
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _openSeats(10);
-        _nextEpoch();
-        _moveTo(t);
+        _moveToTwoJuries();
         uint256 s = _submit();
         _voteAll(0, Codes.REJECT_WEIGHTS); // honest committee
         uint256 trial = _dispute(operator, s);

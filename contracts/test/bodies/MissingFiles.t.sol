@@ -2,7 +2,6 @@
 pragma solidity 0.8.37;
 
 import {Codes} from "../../src/libraries/Codes.sol";
-import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Losses} from "../helpers/Losses.sol";
 
 /// @notice Missing files blame nobody who is not to blame.
@@ -109,11 +108,7 @@ contract MissingFilesTest is Losses {
 
     /// @dev What a committee, a jury of five and one of seven say of one file, in a pool of its own.
     function _twiceJudged(uint256 committee, uint256 first, uint256 second) private returns (uint256 s) {
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _openSeats(18 - seats.opened());
-        _nextEpoch();
-        _moveTo(t);
+        _moveToTwoJuries();
         s = _submit();
         _voteAll(0, committee);
         _juryVotes(_dispute(stranger, s), first);

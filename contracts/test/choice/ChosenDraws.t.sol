@@ -3,7 +3,6 @@ pragma solidity 0.8.37;
 
 import {ISeats} from "../../src/interfaces/ISeats.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {PoolTerms} from "../../src/libraries/Types.sol";
 import {Choosing} from "../helpers/Choosing.sol";
 
 /// @notice Seats judge what they chose, and only that.
@@ -17,11 +16,7 @@ contract ChosenDrawsTest is Choosing {
 
     /// Committee, fresh committee, jury and second jury, over many seeds: none but seats of the pool's class.
     function test_whoDidNotOptInIsNeverDrawn() public {
-        _openSeats(7);
-        _nextEpoch();
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _moveTo(t);
+        _moveToTwoJuries();
         for (uint256 i = 0; i < 6; ++i) {
             uint256 s = _submit();
             _vote(s / 16, 0, _three(_all(1), _all(3), 0));

@@ -166,6 +166,15 @@ contract Network is Deployer {
         _step();
     }
 
+    /// @dev A pool with two juries, of five and of seven, and the 18 seats that they and committees of three need.
+    function _moveToTwoJuries() internal {
+        PoolTerms memory terms = defaultTerms();
+        terms.appealJury = 7;
+        _openSeats(18 - seats.countAt(FAMILY, seats.currentEpoch()));
+        _nextEpoch();
+        _moveTo(terms);
+    }
+
     // ---- Work
 
     /// @dev A file for any step and counter.

@@ -7,7 +7,7 @@ import {IJuries} from "../../src/interfaces/IJuries.sol";
 import {IPools} from "../../src/interfaces/IPools.sol";
 import {IVoting} from "../../src/interfaces/IVoting.sol";
 import {Codes} from "../../src/libraries/Codes.sol";
-import {FileData, PoolTerms} from "../../src/libraries/Types.sol";
+import {FileData} from "../../src/libraries/Types.sol";
 import {Refusing} from "../helpers/Refusing.sol";
 
 /// @notice Juries and Appeals say no, with the right error, to who may not make a call or at the wrong time.
@@ -98,11 +98,7 @@ contract AppealRefusalsTest is Refusing {
     }
 
     function _twoRounds() internal returns (uint256 s, uint256 trial) {
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _openSeats(10);
-        _nextEpoch();
-        _moveTo(t);
+        _moveToTwoJuries();
         s = _submit();
         _voteAll(0, Codes.ACCEPT);
         trial = _dispute(stranger, s);

@@ -105,11 +105,7 @@ contract MoneyRulesTest is Network {
 
     /// A first jury's reject bars what had not vested by then, and the final slash later does not lift that.
     function test_payThatVestsAfterTheFirstVerdictIsBarred() public {
-        PoolTerms memory t = defaultTerms();
-        t.appealJury = 7;
-        _openSeats(18 - seats.opened());
-        _nextEpoch();
-        _moveTo(t);
+        _moveToTwoJuries();
         uint256 early = _submit();
         _voteAll(0, Codes.ACCEPT);
         uint256 vests = clock + 3_600;
