@@ -138,3 +138,17 @@ def test_the_clock_on_the_wall_is_the_machines_failure_never_a_verdict(pool: San
 def test_too_little_memory_for_the_image_is_the_machines_failure(pool: SandboxPool) -> None:
     with pytest.raises(ScoringUnavailable):
         run(pool, "print(1)", dataclasses.replace(LIMITS, memory=MIB))
+
+
+def test_a_process_is_shut_in_and_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should a program break out of WebAssembly."""
+    monkeypatch.setenv("MUSTER_SECRET", "the password")
+    pool = SandboxPool("python", 1)
+    pool.start()
+    about = Path("/proc") / str(pool._idle[0].pid)
+    assert "Seccomp:\t2" in (about / "status").read_text()
+    assert "NoNewPrivs:\t1" in (about / "status").read_text()
+    assert b"the password" not in (about / "environ").read_bytes()
+    assert (about / "oom_score_adj").read_text() == "1000\n"
+    pool.close()
+    assert not about.exists()
