@@ -1,15 +1,18 @@
-"""`python -m protocol.proofs.warm` compiles what proofs need, so that no process has to wait for it later."""
+"""`python -m protocol.proofs.warm` compiles what proofs and sampling need, so that no process waits for it later."""
 
+import numpy as np
 import torch
 
 from protocol.proofs import toploc
 from protocol.proofs.codec import CHUNK
+from protocol.sampling import noise
 
 
 def main() -> None:
     for width in (128, 512):
         hidden = torch.randn(CHUNK, width).bfloat16()
         toploc.verify(hidden, toploc.build(hidden))
+    noise.choose(np.zeros((1, 8), dtype=np.float32), [(0, 0, 0)], [0], 1.0)
 
 
 if __name__ == "__main__":
