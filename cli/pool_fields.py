@@ -20,6 +20,10 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "train": "How accepted files change the model.",
         "evaluation": "What is measured of the model, on problems that training never sees.",
         "weights": "How policy steps travel to nodes and validators.",
+        "data": "Set it for a data pool: it buys rollouts of the model as it is, and trains nothing.",
+    },
+    config.DataConfig: {
+        "rollouts": "How many verified rollouts it buys; then its owner's process closes it.",
     },
     config.WeightsConfig: {
         "snapshot_every": "Every so manieth step is published in full, all as what changed; 1: all in full too.",

@@ -27,7 +27,8 @@ class PoolProblem:
 
 @dataclass(frozen=True)
 class PoolCosts:
-    """What a full file costs (grains) and how far a budget reaches. `units`: the most output tokens of a file."""
+    """What a full file costs (grains) and how far a budget reaches. `units`: the most output tokens of a file.
+    `rollouts`: how many a data pool buys, 0 for a pool that trains; `rows` of them make a file."""
 
     units: int
     pay: int
@@ -35,6 +36,8 @@ class PoolCosts:
     budget: int
     wanted: int
     files_per_step: int
+    rollouts: int = 0
+    rows: int = 1
 
     @property
     def file(self) -> int:
@@ -47,12 +50,14 @@ class PoolCosts:
 
     def text(self) -> str:
         steps, needed = self.files // self.files_per_step, self.wanted * self.file
+        buys = f"{self.files * self.rows} rollouts" if self.rollouts else f"{steps} training steps"
+        run = f"{self.rollouts} rollouts take" if self.rollouts else "the run needs"
         return fields(
             {
                 "a full file": f"{self.units} output tokens; {show_tokens(self.file)} tokens, of them "
                 f"{show_tokens(self.pay)} to its node and {show_tokens(self.fees)} to its committee",
-                "the budget buys": f"{self.files} full files, {steps} training steps",
-                "the run needs": f"{self.wanted} files, {show_tokens(needed)} tokens at most"
+                "the budget buys": f"{self.files} full files, {buys}",
+                run: f"{self.wanted} files, {show_tokens(needed)} tokens at most"
                 + ("" if needed <= self.budget else ": muster pool fund adds the rest later"),
             }
         )
@@ -61,9 +66,10 @@ class PoolCosts:
 def costs(config: PoolConfig, terms: Terms, budget: int) -> PoolCosts:
     """Of the pool's own files, each as long as it can be."""
     units = config.work.rows * config.work.max_new_tokens
-    wanted = config.train.steps * config.train.files_per_step
+    wanted = config.bought_files or config.train.steps * config.train.files_per_step
     pay, fees = units * terms.rate, terms.committee * terms.fee
-    return PoolCosts(units, pay, fees, budget, wanted, config.train.files_per_step)
+    rollouts = config.data.rollouts if config.data is not None else 0
+    return PoolCosts(units, pay, fees, budget, wanted, config.train.files_per_step, rollouts, config.work.rows)
 
 
 def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolProblem]:
@@ -80,7 +86,7 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
     if budget < cost.file:
         what = f"the budget is {show_tokens(budget)} tokens, one full file costs {show_tokens(cost.file)}"
         found.append(PoolProblem(what, "raise --budget, or lower `rate` or `fee`"))
-    if terms.maxLag < config.train.async_level:
+    if config.data is None and terms.maxLag < config.train.async_level:
         what = f"training uses files {config.train.async_level} steps old, `max_lag` takes {terms.maxLag}"
         found.append(PoolProblem(what, "raise `max_lag`, or lower `train.async_level`"))
     return found

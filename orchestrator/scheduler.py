@@ -106,9 +106,9 @@ def renew(rule: Rule, lease: Lease, now: float) -> float:
 def _step(rule: Rule, supply: Supply, node: Requester) -> int | Wait:
     if supply.published is None:
         return Wait(1.0, "the first policy step is not published yet")
-    if max(supply.published, supply.trained) >= rule.steps:
+    if not rule.bought and max(supply.published, supply.trained) >= rule.steps:
         return Wait(10.0, f"all {rule.steps} training steps are done")
-    if supply.usable is None or supply.usable < supply.published - rule.async_level:
+    if supply.usable is None or (not rule.bought and supply.usable < supply.published - rule.async_level):
         return Wait(0.5, f"the seed block of policy step {supply.published} is not confirmed yet")
     if supply.usable < node.joined_step:
         return Wait(1.0, f"this node joined late: it may work from policy step {node.joined_step} on")
@@ -125,7 +125,7 @@ def _place(rule: Rule, supply: Supply, node: Requester, step: int, now: float) -
     free = _whole(min(room, count.needed) - count.expected)
     # An accepted file that the trainer cannot use must not hold a place forever, or the run could never end.
     still = count.expected <= count.accepted and now - supply.changed >= rule.stall_seconds
-    if free <= 0 and still and count.needed:
+    if free <= 0 and still and count.needed and not rule.bought:
         free = 1
     if free <= 0:
         return _full(rule, supply, count, room)
@@ -142,8 +142,11 @@ def _whole(places: float) -> int:
 
 
 def _full(rule: Rule, supply: Supply, count: InFlightEntry, room: int) -> Wait:
+    if rule.bought and count.accepted >= count.needed:
+        return Wait(10.0, f"the {count.needed} files that the pool buys are accepted")
     if count.needed - count.expected < 1:
-        why = f"the {count.needed} files that the last training steps need are in the making"
+        buyer = "the pool buys" if rule.bought else "the last training steps need"
+        why = f"the {count.needed} files that {buyer} are in the making"
         return Wait(2.0, why, queued=True)
     if room < rule.capacity:
         why = f"policy step {supply.published} is about to be usable; files of the one before would come too late"

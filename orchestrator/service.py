@@ -63,16 +63,8 @@ class Service:
         self.indexer, self.access = parts.indexer, parts.access
         self.started = self.clock()
         self._store = parts.store
-        train, shape = parts.config.train, parts.config.work
-        rule = Rule(
-            train.files_per_step,
-            train.async_level,
-            train.steps,
-            parts.lease_seconds,
-            parts.lease_limit,
-            stall_seconds=parts.stall_seconds,
-            max_files=train.max_files,
-        )
+        shape = parts.config.work
+        rule = Rule.of(parts.config, parts.lease_seconds, parts.lease_limit, parts.stall_seconds)
         self.leases = Leases(parts.db, parts.watch, rule, shape.rows * shape.max_new_tokens, parts.clock)
         self.uploads = parts.uploads
         self.sources = AnnouncedSources(parts.uploads.pool, parts.allow_private_sources, self.clock)

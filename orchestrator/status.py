@@ -8,6 +8,7 @@ from orchestrator.ledger import escrow, rows
 from orchestrator.liveness import Beat, node_state
 from orchestrator.service import Service
 from protocol.api import run
+from protocol.config import PoolConfig
 from protocol.waits import WAITS
 
 
@@ -19,7 +20,7 @@ def status(service: Service) -> run.RunStatus:
     step = pool.step if pool and pool.steps else None
     return run.RunStatus(
         pool=watch.pool_id,
-        phase=phase(pool, step, steps),
+        phase=phase(pool, step, service.config),
         step=step,
         steps=steps,
         head=state.head,
@@ -55,7 +56,7 @@ def _view(service: Service, recent: int | None) -> run.RunRecord:
         task=config.task.name,
         pool=watch.pool_id,
         owner=pool.owner if pool else None,
-        phase=phase(pool, step, config.train.steps),
+        phase=phase(pool, step, config),
         time=now,
         started=service.started,
         head=state.head,
@@ -94,13 +95,15 @@ def published_entry(step: Step) -> run.PublishedEntry:
     )
 
 
-def phase(pool: Pool | None, step: int | None, steps: int) -> str:
+def phase(pool: Pool | None, step: int | None, config: PoolConfig) -> str:
     """Where the run stands, in a word or two."""
     if pool is None:
         return "waiting for the pool on chain"
     if step is None:
         return "waiting for the first policy step"
-    return "finished" if step >= steps else "training"
+    if config.data is not None:
+        return "finished" if pool.status in ("closing", "settled") else "collecting"
+    return "finished" if step >= config.train.steps else "training"
 
 
 def reconciliation_entry(service: Service) -> run.ReconciliationEntry | None:

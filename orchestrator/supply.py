@@ -3,10 +3,12 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from chain.records import Status
 from orchestrator.pace import Pace
 from protocol.api.run import InFlightEntry
+from protocol.config import PoolConfig
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,8 @@ class Rule:
     """A pool's limits. A step takes `files_per_step` files, with an online filter up to `max_files`. Seconds:
     `lease_seconds` is the life of a lease without heartbeats, `lease_limit` its longest life with them; a node that was
     told to wait counts as waiting for `ask_window`; when training has stood still for `stall_seconds`, accepted files
-    are taken to be useless to it. `ahead`: leases per node at a time."""
+    are taken to be useless to it. `ahead`: leases per node at a time. `bought`: how many accepted files a data pool
+    buys, of any policy step, while nothing is trained; 0 for a pool that trains."""
 
     files_per_step: int
     async_level: int
@@ -25,6 +28,22 @@ class Rule:
     stall_seconds: float = 60.0
     ahead: int = 2
     max_files: int = 0
+    bought: int = 0
+
+    @classmethod
+    def of(cls, config: PoolConfig, lease_seconds: float, lease_limit: float, stall_seconds: float) -> Self:
+        """A pool's, with these times."""
+        train, bought = config.train, config.bought_files
+        return cls(
+            bought or train.files_per_step,
+            train.async_level,
+            train.steps,
+            lease_seconds,
+            lease_limit,
+            stall_seconds=stall_seconds,
+            max_files=0 if bought else train.max_files,
+            bought=bought,
+        )
 
     @property
     def most_files(self) -> int:
@@ -34,6 +53,8 @@ class Rule:
     def room(self, behind: int) -> int:
         """How many useful files of a policy step so far behind the newest may be in flight: the next step may take the
         most, those after it take the usual number."""
+        if self.bought:
+            return self.bought
         left = self.async_level - behind
         return self.most_files + self.files_per_step * left if left >= 0 else 0
 
@@ -116,7 +137,7 @@ def in_flight(rule: Rule, supply: Supply, now: float) -> InFlightEntry:
     pending = [f.node for f in supply.files if f.status is Status.PENDING and f.step >= oldest]
     leased = [lease for lease in live_leases(supply.leases, now) if lease.step >= oldest]
     coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, supply.pace, lease.node)]
-    needed = max(0, rule.steps - made) * rule.most_files
+    needed = rule.bought or max(0, rule.steps - made) * rule.most_files
     expected = len(fresh) + sum(supply.pace.share(node) for node in pending + coming)
     return InFlightEntry(
         leased=len(leased), pending=len(pending), accepted=len(fresh), needed=needed, expected=expected
@@ -125,6 +146,8 @@ def in_flight(rule: Rule, supply: Supply, now: float) -> InFlightEntry:
 
 def _unnamed(rule: Rule, supply: Supply) -> int:
     """How many files the published steps were made of that no report names. A reported step may have had none."""
+    if rule.bought:
+        return 0
     published = supply.published or 0
     unreported = max(0, published - supply.trained) * rule.files_per_step
     if rule.most_files > rule.files_per_step:
@@ -140,4 +163,4 @@ def _patience(rule: Rule, pace: Pace, node: str) -> float:
 
 def oldest_step(rule: Rule, supply: Supply) -> int:
     """The oldest policy step whose files the next training step still uses."""
-    return max(0, (supply.published or 0) - rule.async_level)
+    return 0 if rule.bought else max(0, (supply.published or 0) - rule.async_level)

@@ -161,8 +161,16 @@ class WeightsConfig(Document):
     delta_min_bytes: int = Field(1 << 20, ge=0)
 
 
+class DataConfig(Document):
+    """What a data pool buys: it trains nothing, and is over once `rollouts` of its model's were accepted for good.
+    Files are bought whole, so it may be some more."""
+
+    rollouts: int = Field(ge=1, le=1 << 40)
+
+
 class PoolConfig(Document):
-    """Everything a stranger needs to redo a pool's work, besides weights."""
+    """Everything a stranger needs to redo a pool's work, besides weights. With `data` it is a data pool: `train` and
+    `evaluation` do nothing."""
 
     version: Literal[1] = 1
     name: str
@@ -173,10 +181,13 @@ class PoolConfig(Document):
     train: TrainConfig = TrainConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     weights: WeightsConfig = WeightsConfig()
+    data: DataConfig | None = None
 
     @model_validator(mode="after")
     def _trainable(self) -> "PoolConfig":
         """What work and training promise one another."""
+        if self.data is not None:
+            return self
         if self.work.samples_per_problem < 2:
             raise ValueError("work.samples_per_problem must be at least 2: an advantage compares a problem's samples")
         if self.train.algorithm.advantage == "maxrl" and self.work.length_alpha > 0:
@@ -188,9 +199,14 @@ class PoolConfig(Document):
     @model_validator(mode="after")
     def _filter_can_be_full(self) -> Self:
         chosen, most = self.train.filter, self.train.max_files * self.work.problems_per_file
-        if chosen is not None and chosen.groups > most:
+        if self.data is None and chosen is not None and chosen.groups > most:
             raise ValueError(f"train.filter.groups is {chosen.groups}, but max_files hold {most} groups at most")
         return self
+
+    @property
+    def bought_files(self) -> int:
+        """How many accepted files a data pool buys; 0 for a pool that trains."""
+        return -(-self.data.rollouts // self.work.rows) if self.data is not None else 0
 
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))

@@ -64,7 +64,8 @@ class TrainerConfig(ProcessConfig):
     `keep_exports`: policy folders kept on disk. An accepted file that the bucket lacks for `missing_seconds` is
     skipped, and so are those whose SHA-256 `exclude` names. While nodes that joined late wait for the next step, it is
     published without training once nobody could make a file for `standstill_seconds`, or nobody did for
-    `silence_seconds`. docs/training.md explains `guards`, `parallel` and `memory`."""
+    `silence_seconds`. A data pool publishes its step again for nodes that joined late, but not within
+    `newcomer_seconds` of the last time. docs/training.md explains `guards`, `parallel` and `memory`."""
 
     key: KeyConfig
     s3: S3Settings
@@ -79,6 +80,7 @@ class TrainerConfig(ProcessConfig):
     exclude: tuple[str, ...] = ()
     standstill_seconds: float = Field(20.0, ge=0)
     silence_seconds: float = Field(900.0, gt=0)
+    newcomer_seconds: float = Field(300.0, ge=0)
     guards: GuardConfig = GuardConfig()
     parallel: ParallelConfig = ParallelConfig()
     memory: MemoryConfig = MemoryConfig()

@@ -32,6 +32,7 @@ def _build(config: TrainerConfig) -> Daemon:
 def _rank(config: TrainerConfig) -> Daemon:
     from trainer.collaborators import TrainerCollaborators
     from trainer.daemon import Trainer
+    from trainer.data.keeper import DataKeeper
     from trainer.followers import FollowingRank
     from trainer.model.sharding import make_placement
     from trainer.ranks import RanksLostError
@@ -40,7 +41,9 @@ def _rank(config: TrainerConfig) -> Daemon:
         placement = make_placement(config.parallel, config.memory, config.engine.device)
         if placement.ranks.rank:
             return FollowingRank(config, placement)
-        return Trainer(config, TrainerCollaborators.connect(config), placement)
+        outside = TrainerCollaborators.connect(config)
+        keeps = outside.client.pool_config().data is not None
+        return DataKeeper(config, outside, placement) if keeps else Trainer(config, outside, placement)
     except RanksLostError as error:
         log.error("%s", error)
         sys.exit(EXIT_LOST)

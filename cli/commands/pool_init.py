@@ -23,6 +23,9 @@ def init(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the task; can be repeated.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the pool; the folder's if missing.")] = None,
+    rollouts: Annotated[
+        int | None, typer.Option(min=1, help="Make it a data pool, which buys so many rollouts and trains nothing.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("pool.toml"),
     force: Annotated[bool, typer.Option("--force", help="Write the file anew.")] = False,
     json: JsonOption = False,
@@ -31,6 +34,7 @@ def init(
     no chain and no key."""
     from cli.pool_file import pool_file
     from cli.pool_plan import world_problems
+    from protocol.config import DataConfig
     from protocol.files import explained, write_atomic
 
     if out.suffix != ".toml":
@@ -38,6 +42,8 @@ def init(
     if out.exists() and not force:
         raise ConfigError(f"{out} exists", "choose another --out, or pass --force")
     config = pool_config(model.expanduser(), task, dict(map(parameter, param or ())), name)
+    if rollouts is not None:
+        config = config.model_copy(update={"data": DataConfig(rollouts=rollouts)})
     for problem in world_problems(config):
         raise ConfigError(problem.what, problem.hint)
     with explained(f"write {out}", "check the folder"):

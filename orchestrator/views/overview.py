@@ -36,7 +36,7 @@ def overview(service: Service, found: Mapping[int, StepTally]) -> Overview:
         task=config.task.name,
         pool=watch.pool_id,
         owner=pool.owner if pool else None,
-        phase=phase(pool, step, config.train.steps),
+        phase=phase(pool, step, config),
         time=now,
         started=service.started,
         chain=chain_entry(service, state),

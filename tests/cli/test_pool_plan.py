@@ -10,7 +10,7 @@ from cli.pool_plan import contradictions, costs, missing_model, world_problems
 from cli.terms import load_terms
 from demo.pool import BUDGET, pool_config, pool_terms
 from protocol.amounts import GRAINS
-from protocol.config import PoolConfig, TaskConfig
+from protocol.config import DataConfig, PoolConfig, TaskConfig
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
 
@@ -37,6 +37,17 @@ def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], bu
     assert [one for one in found if words in one.what and one.hint]
 
 
+def test_a_data_pools_costs_are_those_of_its_rollouts() -> None:
+    bought = CONFIG.model_copy(update={"data": DataConfig(rollouts=1000)})
+    cost = costs(bought, TERMS, BUDGET)
+    assert cost.wanted == 8, "whole files of 128"
+    assert "1000 rollouts take  8 files" in cost.text()
+    assert f"{cost.files * 128} rollouts" in cost.text()
+    lagging = replace(TERMS, maxLag=0)
+    assert contradictions(CONFIG, lagging, BUDGET)
+    assert contradictions(bought, lagging, BUDGET) == []
+
+
 def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
     cost = costs(CONFIG, TERMS, BUDGET)
     assert (cost.units, cost.pay, cost.fees) == (8192, 819_200_000, 30_000_000)
@@ -50,7 +61,7 @@ def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
     ("task", "words"),
     [
         (TaskConfig(name="reasoning_gym/no_such_task"), "no_such_task"),
-        (TaskConfig(name="sums"), "unknown task `sums`"),
+        (TaskConfig(name="sums"), "unknown environment `sums`"),
         (TaskConfig(name="reasoning_gym/chain_sum", params={"min_turms": 3}), "min_turms"),
     ],
 )

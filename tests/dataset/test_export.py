@@ -45,7 +45,7 @@ def test_an_export_holds_what_was_accepted_and_verifies(sold: SoldWork, exported
         assert row.prompt.endswith("<think>")
         assert "<|end|>" not in row.completion
         assert row.verdicts == ("08" * 32,) * 3
-        assert bytes.fromhex(row.manifest) == sold.manifest
+        assert bytes.fromhex(row.manifest) == sold.game.state.pools[sold.game.pool].steps[0].manifest
 
 
 def test_the_card_is_read_as_hugging_face_reads_it(exported: Path) -> None:

@@ -15,6 +15,7 @@ from dataset.row import DatasetRow
 from dataset.tables import RowWriter, read_rows
 from dataset.tally import RowTally
 from dataset.verify import Verification, load, verify
+from protocol.config import PoolConfig
 from protocol.identity import PoolId, WorkId
 from protocol.rollouts.commitment import commit
 from protocol.rollouts.file import write
@@ -37,14 +38,13 @@ class SoldWork:
 
     game: Game
     bucket: Bucket
-    manifest: bytes = b""
+    config: PoolConfig = CONFIG
     submitted: list[int] = field(default_factory=list)
 
     def begin(self) -> None:
-        self.bucket.put(object_key("configs", CONFIG.digest), CONFIG.canonical())
+        self.bucket.put(object_key("configs", self.config.digest), self.config.canonical())
         scope = ManifestScope(self.pool_id, self.game.owner.address)
         made = publish(tokenizer_folder(), self.bucket, scope, 0, None, self.game.owner)
-        self.manifest = made.digest
         seed_block = self.game.suite.pools.publish_step(self.game.pool, 0, made.digest, bytes(32)).send()
         self.game.mine_to(seed_block + 1)
 
@@ -52,18 +52,19 @@ class SoldWork:
     def pool_id(self) -> PoolId:
         return PoolId(self.game.suite.client.chain_id, self.game.suite.pools.address, self.game.pool)
 
-    def submit(self, node: LocalAccount, seed: int) -> int:
+    def submit(self, node: LocalAccount, seed: int, step: int = 0) -> int:
         """A file of the node's, in the bucket and on chain; returns its lane."""
         state = self.game.state
-        step_seed = self.game.suite.step_seed(self.game.pool, state.pools[self.game.pool].steps[0])
+        published = state.pools[self.game.pool].steps[step]
+        step_seed = self.game.suite.step_seed(self.game.pool, published)
         assert step_seed
         counter = state.accounts[self.game.pool, node.address].counter
-        work = Work(WorkId(self.pool_id, node.address, 0, counter), step_seed, self.manifest)
+        work = Work(WorkId(self.pool_id, node.address, step, counter), step_seed, published.manifest)
         rows = rollouts(work, seed)
         data = write(RolloutHeader(work, "hf 1", "float32", "cpu"), rows)
         made = commit(data, rows)
         self.bucket.put(object_key("rollouts", made.sha256), data)
-        sub = self.game.submit(node, 0, WorkItem(made.root, made.sha256, made.units, made.rows))
+        sub = self.game.submit(node, step, WorkItem(made.root, made.sha256, made.units, made.rows))
         self.submitted.append(sub.sequence)
         return sub.lane
 

@@ -1,0 +1,156 @@
+"""A data pool on a real chain: its owner's process publishes the model, lets latecomers in, closes the pool when it has
+what it buys; killed and started again at every turn. What it bought is exported and verifies."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from protocol.config import DataConfig, PoolConfig
+from protocol.errors import ConfigError
+from protocol.verdict import Code
+from storage.bucket import Bucket
+from storage.keys import object_key
+from storage.weights.manifest import ManifestScope, unseal
+from tests.chain.game import begin
+from tests.chain.game_pool import GamePool
+from tests.conftest import Chain, deploy_on
+from tests.dataset.world import SoldWork
+from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.trainer.helpers import small_model
+from tests.trainer.world import Killed, config_of
+from tests.validator.world import CONFIG
+from trainer.collaborators import TrainerCollaborators
+from trainer.data.keeper import DataKeeper
+
+ROLLOUTS = 20
+BOUGHT = CONFIG.model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})
+
+
+class KeptPool(GamePool):
+    """As a keeper sees it."""
+
+    def __init__(self, work: SoldWork, home: Path, config: PoolConfig = BOUGHT) -> None:
+        super().__init__(work.game)
+        self.home, self._config = home, config
+
+    def pool_config(self) -> PoolConfig:
+        return self._config
+
+
+class MortalBucket:
+    """Ends the process instead of the upload after `most` of them."""
+
+    def __init__(self, bucket: Bucket, most: int) -> None:
+        self._bucket, self._left = bucket, most
+
+    def get(self, key: str, limit: int) -> bytes:
+        return self._bucket.get(key, limit)
+
+    def put(self, key: str, data: bytes) -> bool:
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+        return self._bucket.put(key, data)
+
+
+class Keepers:
+    """The owner's process: one after another, each killed after one look, on one home folder."""
+
+    def __init__(self, work: SoldWork, base: Path, home: Path) -> None:
+        self.work, self.home = work, home
+        self.config = config_of(base, home).model_copy(update={"pool": work.game.pool, "newcomer_seconds": 5})
+
+    def make(self, **changes: object) -> DataKeeper:
+        fakes: Any = {"client": KeptPool(self.work, self.home), "bucket": self.work.bucket, "orchestrator": None}
+        fakes |= {"account": self.work.game.owner, "carrier": None, "evaluator": SimpleNamespace()}
+        return DataKeeper(self.config.model_copy(update=changes), TrainerCollaborators(**fakes))
+
+    def look(self) -> bool:
+        return self.make()._look()
+
+    def killed_in_publishing(self) -> int:
+        """How often it had to be started until one was let live: each dies one upload later than the one before."""
+        for most in range(100):
+            keeper = self.make()
+            keeper.outside = replace(keeper.outside, bucket=MortalBucket(self.work.bucket, most))  # type: ignore[arg-type]
+            keeper.publisher._bucket = keeper.outside.bucket
+            try:
+                keeper._look()
+                return most
+            except Killed:
+                continue
+        raise AssertionError("it never lived")
+
+    def until(self, done: Callable[[], bool], looks: int = 4) -> None:
+        for _ in range(looks):
+            if done():
+                return
+            self.look()
+        assert done()
+
+
+@pytest.fixture
+def bought(chain: Chain, tmp_path: Path) -> Iterator[SoldWork]:
+    with running(ServiceProcess("s3", tmp_path / "swift")) as service:
+        deployed = deploy_on(chain, tmp_path / "suite")
+        game = begin(deployed, tmp_path, configHash=BOUGHT.digest)
+        work = SoldWork(game, Bucket(settings_of(service)), config=BOUGHT)
+        work.bucket.put(object_key("configs", BOUGHT.digest), BOUGHT.canonical())
+        yield work
+
+
+def test_a_data_pool_collects_what_it_buys_and_closes(bought: SoldWork, tmp_path: Path) -> None:
+    game, base = bought.game, small_model(tmp_path / "base")
+    keepers = Keepers(bought, base, tmp_path / "keeper")
+
+    def pool() -> Any:
+        return game.state.pools[game.pool]
+
+    assert not keepers.look()
+    assert pool().steps == [], "nobody works for a step that was published before anybody joined"
+    _, early = game.node()
+    assert keepers.killed_in_publishing() >= 3
+    assert len(pool().steps) == 1
+    _, late = game.node()
+    keepers.look()
+    assert len(pool().steps) == 1, "too soon after the step before"
+    game.deployed.chain.later(6)
+    keepers.until(lambda: len(pool().steps) == 2)
+    game.mine_to(pool().steps[1].seed_block + 1)
+    scope = ManifestScope(bought.pool_id, game.owner.address)
+    files = []
+    for step in pool().steps:
+        sealed = bought.bucket.get(object_key("manifests", step.manifest))
+        files.append(unseal(sealed, step.manifest, scope).files)
+        assert all(bought.bucket.size(shard.key) == shard.size for file in files[-1] for shard in file.shards)
+    assert files[0] == files[1], "the same weights"
+
+    bought.submit(early, 1)
+    bought.judge(bought.submit(late, 2, step=1), Code.ACCEPT, Code.ACCEPT)
+    bought.judge(bought.submit(early, 3, step=1), Code.REJECT_SAMPLING)
+    keepers.look()
+    game.deployed.chain.later(61)
+    keepers.look()
+    assert pool().status == "open", "12 rollouts are not 20"
+    bought.submit(late, 4, step=1)
+    bought.judge(bought.submit(late, 5, step=1), Code.ACCEPT, Code.ACCEPT)
+    keepers.look()
+    assert pool().status == "open", "24 are accepted, 12 of them not for good"
+    game.deployed.chain.later(61)
+    keepers.until(lambda: pool().status == "closing")
+    assert keepers.look(), "it is over"
+
+    stored = bought.export(tmp_path / "data-set")
+    assert stored.dataset.totals.rows == 24
+    assert set(stored.dataset.manifests) == {"0", "1"}
+    assert bought.verify(tmp_path / "data-set").findings.told == []
+
+
+def test_settings_that_only_training_uses_are_refused(bought: SoldWork, tmp_path: Path) -> None:
+    keepers = Keepers(bought, small_model(tmp_path / "base"), tmp_path / "keeper")
+    with pytest.raises(ConfigError, match="no canaries"):
+        keepers.make(carrier=keepers.config.key)
