@@ -17,7 +17,7 @@ from protocol.identity import PoolId
 from protocol.seeds import Work
 from protocol.waits import wait_for
 from runtime.chain_connection import ChainConnection
-from runtime.pool_sources import PoolSources
+from runtime.pool_sources import OBJECT_SECONDS, PoolSources
 from runtime.process import ProcessConfig
 from storage.download import HttpObjects
 from storage.keys import object_key
@@ -51,9 +51,9 @@ class PoolClient:
         self.chain = chain or ChainConnection(config, account)
         self.client, self.suite, self.home = self.chain.client, self.chain.suite, self.chain.home
         bases = [config.orchestrator.rstrip("/") + OBJECTS, *config.mirrors]
-        self.objects = HttpObjects(bases, timeout=60.0, allow_private=config.allow_private_sources, announced=announced)
         private = config.allow_private_sources
-        self.sources = PoolSources(self.objects, config.orchestrator, lambda: self.pool_id, 60.0, private)
+        self.objects = HttpObjects(bases, OBJECT_SECONDS, allow_private=private, announced=announced)
+        self.sources = PoolSources(self.objects, config.orchestrator, lambda: self.pool_id, private, announced)
         self.open_weights: OpenObject = self.sources.spread
         """Where `weights` come from; a process that serves them to others puts its relay in between."""
         self.before_close: list[Callable[[], None]] = []

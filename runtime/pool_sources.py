@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from protocol.announcements import Announcement
 from protocol.api.endpoints import OBJECTS, SOURCES
 from protocol.errors import MusterError
+from protocol.http.reach import Reach
+from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
 from runtime.signed_client import ClientLimits, SignedClient
 from storage.download import HttpObjects
@@ -17,17 +19,24 @@ from storage.spread import SpreadSources
 
 log = logging.getLogger("muster.sources")
 LOOK_SECONDS = 60.0
+OBJECT_SECONDS = 60.0
+"""For one object from one source; what came by then is gone on with."""
 AT_ONCE = 8
 """Announced sources that one process uses; which ones, it draws for itself."""
 
 
 class PoolSources:
     """Objects by key from all sources at once. `objects`: the service and the operator's mirrors, which always stay.
-    `own`: a URL to leave out, this process's. Thread-safe."""
+    `own`: a URL to leave out, this process's. A `service` that a stranger `announced` has to be public, as announced
+    sources have, unless `private`. Thread-safe."""
 
-    def __init__(self, objects: HttpObjects, service: str, pool: Callable[[], PoolId], timeout: float, private: bool):
-        self._fixed, self._pool, self._timeout, self._private = objects.each(), pool, timeout, private
-        self._client = SignedClient(service, limits=ClientLimits(timeout=3.0, attempts=1, patience=3.0, exchange=5.0))
+    def __init__(
+        self, objects: HttpObjects, service: str, pool: Callable[[], PoolId], private: bool, announced: bool
+    ) -> None:
+        self._fixed, self._pool, self._private = objects.each(), pool, private
+        limits = ClientLimits(timeout=3.0, attempts=1, patience=3.0, exchange=5.0)
+        transport = bounded_transport(Reach(private=private)) if announced else None
+        self._client = SignedClient(service, limits=limits, transport=transport)
         self.spread = SpreadSources(self._fixed)
         self.own = ""
         self._lock = threading.Lock()
@@ -65,7 +74,7 @@ class PoolSources:
         with self._lock:
             gone = [self._announced.pop(url) for url in set(self._announced) - urls]
             for url in urls - set(self._announced):
-                made = HttpObjects([url + OBJECTS], self._timeout, allow_private=self._private, announced=True)
+                made = HttpObjects([url + OBJECTS], OBJECT_SECONDS, allow_private=self._private, announced=True)
                 self._announced[url] = made
             sources = dict(self._fixed)
             for one in self._announced.values():

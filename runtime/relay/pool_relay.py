@@ -29,6 +29,7 @@ from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, 
 log = logging.getLogger("muster.relay")
 VALID_SECONDS = 600
 _AGAIN_SECONDS = 30.0
+_FLIGHT_SECONDS = 600.0
 _AHEAD = 3
 """Objects that are fetched before anybody asks for them, at once."""
 
@@ -80,7 +81,7 @@ class PoolRelay:
             return data
         flight = self.flights.bring(key) if key.startswith("shards/") else None
         if flight is not None:
-            flight.ended.wait()
+            flight.ended.wait(_FLIGHT_SECONDS)
             if flight.data is not None:
                 return flight.data
         return self._client.sources.spread(key, limit)

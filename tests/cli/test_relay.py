@@ -19,11 +19,13 @@ from chain.suite import Suite
 from cli.terms import load_terms
 from protocol.announcements import Announcement, announce
 from protocol.api.endpoints import ANNOUNCEMENT, OBJECTS
+from protocol.errors import MusterError
 from protocol.identity import PoolId
 from runtime import keystore
 from runtime.pool_client import PoolClient
 from runtime.process import ProcessConfig
 from runtime.relay.config import RelayConfig
+from runtime.relay.peer import serve_as_peer
 from runtime.relay.pool_relay import PoolRelay
 from runtime.relay.serving import ServeWeights
 from storage.keys import object_key
@@ -206,9 +208,7 @@ def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published,
     serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="")
     peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
     peer.refresh()
-    relay = PoolRelay(peer, serve, account)
-    peer.open_weights = relay.open
-    relay.start()
+    serve_as_peer(peer, account)
     try:
         for _ in range(2):
             assert contents(peer.step_weights(0)) == contents(published.folder / "v0")
@@ -223,7 +223,6 @@ def test_a_node_serves_what_it_fetches_and_fetches_it_once(published: Published,
         assert contents(other.step_weights(0)) == contents(published.folder / "v0")
         other.close()
     finally:
-        relay.stop()
         peer.close()
     with pytest.raises(httpx.ConnectError):
         httpx.get(url + "/health", trust_env=False)
@@ -251,6 +250,16 @@ def test_announced_sources_that_are_hostile_or_private(published: Published, tmp
             client.close()
             assert bool(asked) == private
             asked.clear()
+
+
+def test_a_strangers_service_is_asked_at_public_addresses_only(published: Published, tmp_path: Path) -> None:
+    config = published.config(tmp_path / "home").model_copy(update={"allow_private_sources": False})
+    client = PoolClient(config, None, announced=True)
+    client.refresh()
+    with pytest.raises(MusterError, match="private network"):
+        client.step_weights(0)
+    client.close()
+    assert not published.service.asked
 
 
 def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path) -> None:
