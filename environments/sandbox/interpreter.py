@@ -54,10 +54,21 @@ def source() -> bytes:
     return data
 
 
+@functools.cache
+def _processor() -> str:
+    """What code is compiled for: a home may be shared by machines with different processors."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {features}"
+
+
 def cached(kind: str, *identity: str) -> Path:
     """Where something compiled is kept, by all that it depends on."""
     split = hashlib.sha256(Path(wasm.__file__).read_bytes()).hexdigest()
-    text = "\n".join((PYTHON_SHA256, WASMTIME_VERSION, _SETTINGS, platform.machine(), split, *identity))
+    text = "\n".join((PYTHON_SHA256, WASMTIME_VERSION, _SETTINGS, _processor(), split, *identity))
     return user_cache("sandbox") / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.cwasm"
 
 
