@@ -76,9 +76,10 @@ def local_network(folder: Path) -> Iterator[JourneyNetwork]:
     try:
         others(folder, "up", "--folder", str(root), "--workers", "1", "--validators", "1", seconds=_UP)
         told = json.loads(others(folder, "ps", "--folder", str(root), "--json"))
+        wait_for_weights(str(told["url"]))
         yield JourneyNetwork(folder, str(told["url"]))
     finally:
-        others(folder, "down", "--folder", str(root), "--delete", seconds=_UP)
+        others(folder, "down", "--folder", str(root), "--delete", "--yes", seconds=_UP)
 
 
 def others(folder: Path, *words: str, seconds: float = _COMMAND) -> str:
@@ -193,7 +194,9 @@ def owner(network: JourneyNetwork) -> dict[str, Any]:
     _lay_out(network, newcomer.desk)
     with ExitStack() as stack:
         stack.callback(newcomer.leave)
-        newcomer.type_guide({"pool create": lambda: _opt_in(network), "trainer run": _wait_for_weights})
+        newcomer.type_guide(
+            {"pool create": lambda: _opt_in(network), "trainer run": lambda: wait_for_weights(_OWNERS_URL)}
+        )
         stack.callback(guest.leave)
         guest.type_guide()
         return newcomer.until(lambda: any(participants(_OWNERS_URL, "nodes", "claimed").values()))
@@ -209,17 +212,17 @@ def _lay_out(network: JourneyNetwork, desk: Path) -> None:
     (desk / "s3.json").write_text(json.dumps(bucket))
 
 
-def _wait_for_weights() -> None:
-    """Until the owner's pool can be joined: its service answers, and policy step 0 is there."""
+def wait_for_weights(url: str) -> None:
+    """Until a pool can be joined: its service answers, and policy step 0 is there."""
 
     def published() -> bool:
         try:
-            status = httpx.get(f"{_OWNERS_URL}/v1/status", timeout=10, trust_env=False).raise_for_status().json()
+            status = httpx.get(f"{url}/v1/status", timeout=10, trust_env=False).raise_for_status().json()
         except (httpx.HTTPError, ValueError):
             return False
         return status["step"] is not None
 
-    wait_for("policy step 0 of the owner's pool", published, _COMMAND, poll=1.0)
+    wait_for("policy step 0", published, _COMMAND, poll=1.0)
 
 
 def _opt_in(network: JourneyNetwork) -> None:
