@@ -29,6 +29,7 @@ from benchmarks.terminal import TerminalCommand
 from demo.network import BUCKET
 from demo.ports import is_free
 from protocol.errors import ConfigError
+from protocol.files import user_cache
 from protocol.waits import wait_for
 
 GUIDES = {
@@ -85,9 +86,8 @@ def local_network(folder: Path) -> Iterator[JourneyNetwork]:
 def others(folder: Path, *words: str, seconds: float = _COMMAND) -> str:
     """What a command says that is no newcomer's. Raises ConfigError with its words if it fails."""
     argv = [str(_EXECUTABLES / "muster"), *words]
-    done = subprocess.run(
-        argv, env=environment(folder / "others"), capture_output=True, text=True, timeout=seconds, check=False
-    )
+    env = environment(folder / "others") | {"XDG_CACHE_HOME": str(user_cache("").parent)}  # base models made before
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=seconds, check=False)
     if done.returncode:
         raise ConfigError(f"muster {' '.join(words)}: {done.stderr.strip()}", "see the logs")
     return done.stdout
