@@ -1,0 +1,94 @@
+"""What a client is sent of a shard that is still coming."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from storage.partial import PartialObject
+from storage.relay.answer import BrokenOffError
+from storage.relay.flights import Flight
+from storage.relay.following import follow
+from storage.relay.ranges import ObjectPart
+
+DATA = b"0123456789"
+
+
+def flight(*partials: bytes) -> Flight:
+    made = Flight("shards/" + "0" * 64, len(DATA))
+    for data in partials:
+        made.partials.append(PartialObject())
+        made.partials[-1].append(data)
+    return made
+
+
+def ended(made: Flight, data: bytes | None) -> None:
+    made.data = data
+    made.ended.set()
+
+
+async def rest(chunks: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])
+
+
+def test_the_last_byte_waits_for_the_hash() -> None:
+    async def story() -> None:
+        made = flight(DATA)
+        chunks = follow(made, ObjectPart(2, 10, 10))
+        assert await anext(chunks) == DATA[2:9]
+        last = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0.1)
+        assert not last.done(), "all bytes are here, and nobody has checked them"
+        ended(made, DATA)
+        assert await last == DATA[9:]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("data", [None, b"012345678x", b"x123456789"])
+def test_what_was_wrong_is_broken_off(data: bytes | None) -> None:
+    """`data`: None if no source had it; otherwise what another source had, in the end."""
+
+    async def story() -> None:
+        made = flight(b"x12345" if data != b"x123456789" else DATA[:6])
+        chunks = follow(made, ObjectPart(0, 10, 10))
+        await anext(chunks)
+        ended(made, data)
+        with pytest.raises(BrokenOffError):
+            await rest(chunks)
+
+    asyncio.run(story())
+
+
+def test_bytes_that_were_thrown_away_are_not_gone_on_with() -> None:
+    async def story() -> None:
+        made = flight(b"x1234")
+        chunks = follow(made, ObjectPart(0, 10, 10))
+        await anext(chunks)
+        made.partials[0].restart()
+        made.partials[0].append(DATA)
+        ended(made, DATA)
+        with pytest.raises(BrokenOffError):
+            await rest(chunks)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("first", [b"0123", b"x123"])
+def test_another_source_is_followed_if_it_says_the_same(first: bytes) -> None:
+    async def story() -> None:
+        made = flight(first, DATA[:8])
+        made.partials.reverse()
+        alone = made.partials.pop(0)
+        chunks = follow(made, ObjectPart(0, 10, 10))
+        assert await anext(chunks) == first
+        made.partials.append(alone)
+        if first != DATA[:4]:
+            with pytest.raises(BrokenOffError):
+                await anext(chunks)
+            return
+        assert await anext(chunks) == DATA[4:8]
+        ended(made, DATA)
+        assert await rest(chunks) == DATA[8:]
+
+    asyncio.run(story())
