@@ -125,7 +125,8 @@ class HttpObjects:
         self._bases = [check_url(base.rstrip("/")) for base in bases]
         self._timeout = timeout
         self._client = http_client(Reach(own=() if announced else tuple(self._bases), private=allow_private))
-        self._outside = http_client(Reach(private=allow_private))
+        # Strangers who never end their answers must not take the connections that one who has the bytes needs.
+        self._outside = http_client(Reach(private=allow_private), connections=None)
 
     def __call__(self, key: str, limit: int) -> bytes:
         """If no base has the right bytes, raises MissingObjectError or IntegrityError if any base answered,
@@ -150,9 +151,11 @@ class HttpObjects:
     def _from(self, base: str, key: str, limit: int, begun: PartialObject | None = None) -> bytes:
         return download(f"{base}/{key}", key, limit, self._client, self._timeout, begun)
 
-    def elsewhere(self, url: str, key: str, limit: int, timeout: float = 20.0) -> bytes:
+    def elsewhere(
+        self, url: str, key: str, limit: int, timeout: float = 20.0, begun: PartialObject | None = None
+    ) -> bytes:
         """As `download`, from a URL that a stranger announced: it has to be public, unless `allow_private`."""
-        return download(url, key, limit, self._outside, timeout)
+        return download(url, key, limit, self._outside, timeout, begun)
 
     def close(self) -> None:
         self._client.close()

@@ -10,7 +10,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 
 from protocol.errors import MusterError, UnreachableError
 from protocol.http.reach import PUBLIC, Reach
-from protocol.http.transport import bounded_transport, until
+from protocol.http.transport import MOST_CONNECTIONS, bounded_transport, until
 
 T = TypeVar("T")
 TRIES = 4
@@ -19,11 +19,12 @@ _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
 
 
-def http_client(reach: Reach = PUBLIC) -> httpx.Client:
-    """A client for object transfers: bounded waits, addresses within `reach` only, no proxies from the environment,
-    redirects followed by us."""
+def http_client(reach: Reach = PUBLIC, connections: int | None = MOST_CONNECTIONS) -> httpx.Client:
+    """A client for object transfers: bounded waits, addresses within `reach` only, at most that many `connections` at
+    once (None: any number), no proxies from the environment, redirects followed by us."""
     timeout = httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS)
-    return httpx.Client(transport=bounded_transport(reach), timeout=timeout, follow_redirects=False, trust_env=False)
+    transport = bounded_transport(reach, connections)
+    return httpx.Client(transport=transport, timeout=timeout, follow_redirects=False, trust_env=False)
 
 
 class Again(Exception):
@@ -70,8 +71,9 @@ def check_url(url: str) -> str:
     """The URL if it is a plain http(s) URL. Raises MusterError."""
     try:
         parsed = httpx.URL(url)
+        plain = parsed.scheme in ("http", "https") and bool(parsed.host)  # a malformed name is found out by reading it
     except (httpx.InvalidURL, TypeError, ValueError):
-        parsed = httpx.URL("")
-    if parsed.scheme not in ("http", "https") or not parsed.host or len(url) > 8192:
+        plain = False
+    if not plain or len(url) > 8192:
         raise MusterError(f"{url[:80]!r} is not an http(s) URL", "name another")
     return url

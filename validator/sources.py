@@ -1,16 +1,20 @@
-"""Where rollout files and verdict documents come from: the pool's service and mirrors, then what was announced."""
+"""Where rollout files and verdict documents come from: the pool's service and mirrors, and what was announced."""
 
 import logging
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 
 from protocol.errors import IntegrityError, MusterError
 from storage.download import HttpObjects
 from storage.keys import Kind, MissingObjectError, object_key
+from storage.partial import PartialObject
 
 log = logging.getLogger("muster.validator")
+Answer = Future[bytes | None]
 _LEAST_PACE = 1 << 20
 """Bytes a second that an announced source has to send, or it is too slow to wait for."""
 
@@ -18,10 +22,12 @@ _LEAST_PACE = 1 << 20
 class Sources:
     """`objects` are the pool's own sources. Announced URLs are strangers': all of them are asked at once, so that none
     keeps another from its turn, and none is waited for longer than `announced_seconds` and what the largest allowed
-    file takes at 1 MiB/s, so that slow ones do not hold up others' files."""
+    file takes at 1 MiB/s, so that slow ones do not hold up others' files. They are asked when the pool's own sources
+    fail, or have sent nothing whole for `own_seconds`: whose owner hides a file may as well never end its answer, and a
+    jury has no time for that."""
 
-    def __init__(self, objects: HttpObjects, announced_seconds: float = 3.0) -> None:
-        self._objects, self._announced_seconds = objects, announced_seconds
+    def __init__(self, objects: HttpObjects, announced_seconds: float = 3.0, own_seconds: float = 2.0) -> None:
+        self._objects, self._announced_seconds, self._own_seconds = objects, announced_seconds, own_seconds
 
     def fetch(self, kind: Kind, digest: bytes, limit: int, announced: Sequence[str] = ()) -> bytes | None:
         """The object, at most `limit` bytes; None if every source that answers says that it has none.
@@ -29,41 +35,71 @@ class Sources:
         Raises UnreachableError when no source answers: then this machine may be at fault, and no vote is honest.
         """
         key = object_key(kind, digest)
+        if not announced:
+            return self._from_own(key, limit)
+        own = _in_background(partial(self._from_own, key, limit))
+        wait([own], self._own_seconds)
+        data = _bytes_of(own) if own.done() else None
+        if data is None:
+            data = self.from_announced(key, limit, announced, None if own.done() else own)
+        return data if data is not None else own.result()
+
+    def _from_own(self, key: str, limit: int) -> bytes | None:
         try:
             return self._objects(key, limit)
-        except MusterError as error:
-            data = self.from_announced(key, limit, announced)
-            if data is None and not isinstance(error, MissingObjectError | IntegrityError):
-                raise
-            if data is None:
-                log.info("%s: %s", key, error)
-            return data
+        except (MissingObjectError, IntegrityError) as error:
+            log.info("%s: %s", key, error)
+            return None
 
-    def from_announced(self, key: str, limit: int, announced: Sequence[str]) -> bytes | None:
-        """The object from the first of these URLs that sends its bytes. How many there are is bounded by who is
-        believed (`chain.mirrors`): a file's node and its committees."""
+    def from_announced(self, key: str, limit: int, announced: Sequence[str], own: Answer | None = None) -> bytes | None:
+        """The object from the first of these URLs that sends its bytes, or from the pool's `own` sources if these are
+        quicker. How many there are is bounded by who is believed (`chain.mirrors`): a file's node and its
+        committees."""
         seconds = self._announced_seconds + limit / _LEAST_PACE
         end = time.monotonic() + seconds
         answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
-        def ask(url: str) -> None:
-            data: bytes | None = None
+        def ask(url: str, begun: PartialObject) -> bytes | None:
             try:
-                data = self._objects.elsewhere(url, key, limit, seconds)
+                return self._objects.elsewhere(url, key, limit, seconds, begun)
             except MusterError as error:
                 log.info("announced mirror: %s", error)
             except Exception:  # a thread's end must be heard of
                 log.exception("an announced mirror failed")
-            answers.put(data)
+            return None
 
-        urls = dict.fromkeys(announced)
-        for url in urls:
-            threading.Thread(target=ask, args=(url,), name="announced", daemon=True).start()
-        for _ in urls:
-            try:
+        begun = {url: PartialObject(url) for url in announced}
+        asked = [_in_background(partial(ask, *one)) for one in begun.items()]
+        asked += [own] if own is not None else []
+        for answer in asked:
+            answer.add_done_callback(lambda done: answers.put(_bytes_of(done)))
+        try:
+            for _ in asked:
                 data = answers.get(timeout=max(0.0, end - time.monotonic()))
-            except queue.Empty:
-                return None
-            if data is not None:
-                return data
+                if data is not None:
+                    return data
+        except queue.Empty:
+            pass
+        finally:
+            for one in begun.values():
+                one.abandon()
         return None
+
+
+def _in_background(task: Callable[[], bytes | None]) -> Answer:
+    """What `task` gives or raises, from a thread that keeps no process from its end."""
+    answer: Answer = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(task())
+        except Exception as error:  # whoever asks for the result hears of it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="source", daemon=True).start()
+    return answer
+
+
+def _bytes_of(answer: Answer) -> bytes | None:
+    """What a finished answer brought, if anything."""
+    return None if answer.exception() is not None else answer.result()

@@ -13,6 +13,7 @@ import httpx
 from protocol.errors import IntegrityError
 from protocol.http.reach import ANYWHERE, Reach
 
+MOST_CONNECTIONS = 32
 _READ_SECONDS = 30.0
 _IDLE_SECONDS = 5.0
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
@@ -29,13 +30,14 @@ def until(deadline: float) -> Iterator[None]:
         _DEADLINE.reset(token)
 
 
-def bounded_transport(reach: Reach = ANYWHERE) -> httpx.HTTPTransport:
-    """A transport that obeys `until`, connects within `reach` only, and takes no proxy from the environment."""
+def bounded_transport(reach: Reach = ANYWHERE, connections: int | None = MOST_CONNECTIONS) -> httpx.HTTPTransport:
+    """A transport that obeys `until`, connects within `reach` only, with at most that many `connections` at once (None:
+    any number), and takes no proxy from the environment."""
     transport = httpx.HTTPTransport(trust_env=False)
     # httpx has no public way to pass httpcore's network backend on.
     transport._pool = httpcore.ConnectionPool(
         ssl_context=httpx.create_ssl_context(trust_env=False),
-        max_connections=32,
+        max_connections=connections,
         keepalive_expiry=_IDLE_SECONDS,
         network_backend=_Backend(reach),
     )

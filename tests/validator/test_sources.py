@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ from protocol.identity import PoolId
 from runtime.orchestrator_client import OrchestratorClient
 from storage.download import HttpObjects
 from storage.keys import object_key
-from tests.storage.mirror import drip, endless, mirror, send
+from tests.storage.mirror import drip, endless, mirror, redirect_to, send
 from tests.validator import tiny
 from validator.replay import Replayer
 from validator.sources import Sources
@@ -107,3 +108,61 @@ def test_a_replay_asks_mirrors_too() -> None:
             replayer = Replayer(pool_client, cast(Any, None))
             assert replayer.sources.fetch("rollouts", DIGEST, 1000, [f"{inside}/file"]) == DATA
             pool_client.objects.close()
+
+
+def test_a_service_that_never_ends_its_answer_does_not_keep_a_jury_from_the_bytes() -> None:
+    """An owner who hides a file from a jury may as well drip it: the jury's window is shorter than a client's patience.
+    What the service redirects to may be no name at all; that is no answer either."""
+    broken = "http://xn--/"
+    with (
+        mirror(drip) as dripping,
+        mirror(lambda h: time.sleep(30)) as silent,
+        mirror(redirect_to(broken)) as astray,
+        mirror(lambda h: send(h, 200, DATA)) as honest,
+    ):
+        for service in (dripping, silent, astray):
+            objects = HttpObjects([service], timeout=20.0, allow_private=True)
+            started = time.monotonic()
+            assert Sources(objects, own_seconds=0.2).fetch("rollouts", DIGEST, 1000, [broken, honest]) == DATA
+            assert time.monotonic() - started < 10.0, service
+            objects.close()
+
+
+def test_a_service_that_is_slower_than_the_mirrors_is_waited_for() -> None:
+    def late(handler: object) -> None:
+        time.sleep(1.5)
+        send(handler, 200, DATA)  # type: ignore[arg-type]
+
+    with mirror(late) as service, mirror(lambda h: send(h, 404)) as lacking, mirror(lambda h: time.sleep(30)) as silent:
+        objects = HttpObjects([service], timeout=20.0, allow_private=True)
+        for announced in ([lacking], [silent]):
+            sources = Sources(objects, announced_seconds=0.5, own_seconds=0.1)
+            assert sources.fetch("rollouts", DIGEST, 1000, announced) == DATA
+        objects.close()
+
+
+def test_those_who_never_answer_leave_connections_to_the_files_that_come_after() -> None:
+    """A few for each file of a lane that is disputed as a whole would else have all that a client keeps."""
+    with mirror(lambda h: time.sleep(30)) as silent, mirror(lambda h: send(h, 200, DATA)) as honest:
+        objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
+        sources = Sources(objects, announced_seconds=60.0)
+        started = time.monotonic()
+        for file in range(10):
+            urls = [f"{silent}/{file}/{number}" for number in range(4)]
+            assert sources.from_announced(KEY, 1000, [*urls, honest]) == DATA
+        assert time.monotonic() - started < 30.0
+        objects.close()
+
+
+def test_who_is_not_waited_for_any_more_is_not_read_to_the_end() -> None:
+    ended = threading.Event()
+
+    def flood(handler: object) -> None:
+        endless(handler)  # type: ignore[arg-type]
+        ended.set()
+
+    with mirror(flood) as flooding, mirror(lambda h: send(h, 200, DATA)) as honest:
+        objects = HttpObjects(["http://127.0.0.1:1"], timeout=1.0, allow_private=True)
+        assert Sources(objects).from_announced(KEY, 1 << 40, [flooding, honest]) == DATA
+        assert ended.wait(20)
+        objects.close()
