@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attack_rows import Spec, measure, specs
-from benchmarks.offline_pool import FULL_WORK, TASK, WORK, OfflinePool, Progress
+from benchmarks.offline_pool import ENVIRONMENT, FULL_WORK, WORK, OfflinePool, Progress
 from trainer.basemodel import base_model
 from trainer.tiny_model import tiny_model_config
 
@@ -67,7 +67,7 @@ def _kept(path: Path) -> dict[str, Rows]:
 def run(quick: bool, progress: Progress, resume: bool = False, jobs: int = 1, count: int = 0) -> dict[str, Any]:
     """{attacks: [{name, dtype, submissions, detected, codes, same_text, by, margin, margin_low}], fractions: […],
     honest: […]}. The base model comes from the cache, or is trained first (40 s of one core)."""
-    folder = base_model(tiny_model_config(), TASK, 1, progress=progress)
+    folder = base_model(tiny_model_config(), ENVIRONMENT, 1, progress=progress)
     return table(folder, specs(quick), count or (QUICK_COUNT if quick else COUNT), progress, resume, jobs)
 
 

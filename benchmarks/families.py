@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.family_models import FAMILIES, Family
-from benchmarks.offline_pool import TASK, texts, work_of
+from benchmarks.offline_pool import ENVIRONMENT, texts, work_of
 from engines.base import Engine
 from engines.factory import make_engine
 from engines.runtime import vllm_installed
@@ -44,7 +44,7 @@ from worker.produce import Produced, Producer
 CONFIG = PoolConfig(
     name="families",
     model=ModelConfig(source="random", chat_template=True),
-    task=TASK,
+    environments=(ENVIRONMENT,),
     work=WorkConfig(problems_per_file=4, samples_per_problem=5, max_new_tokens=48, max_prompt_tokens=160),
 )
 TRAIN = TrainConfig(optimizer=OptimizerConfig(schedule=ScheduleConfig(warmup_updates=0)))

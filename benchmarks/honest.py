@@ -29,7 +29,8 @@ from calibration.thresholds import thresholds
 from engines.base import Engine, Request, Sampling
 from engines.factory import make_engine
 from engines.runtime import vllm_installed
-from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.config import ChecksConfig, ModelConfig, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
 from protocol.rollouts.schema import Rollout
 from protocol.seeds import noise_key
 from validator.checks import PREFILL_CHECKS
@@ -43,7 +44,7 @@ SAMPLING = Sampling(1.0, (EOS,))
 CONFIG = PoolConfig(
     name="honest",
     model=ModelConfig(source="none"),
-    task=TaskConfig(name="none"),
+    environments=(EnvironmentConfig(name="none"),),
     work=WorkConfig(problems_per_file=PROBLEMS, samples_per_problem=SAMPLES, max_new_tokens=96),
 )
 FALSE_REJECT, SAFETY = 1e-6, 1.5

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from demo.pool import DEMO_TASK, training
+from demo.pool import DEMO_ENVIRONMENT, training
 from engines.factory import make_engine
 from engines.loading import set_threads
 from protocol.config import PoolConfig
@@ -38,7 +38,7 @@ def run(quick: bool, progress: Callable[[str], None], seed: int = 7) -> dict[str
 
 def demo_config(steps: int = 30) -> PoolConfig:
     """The demo's model, task and training."""
-    return PoolConfig(name="demo", model=tiny_model_config(), task=DEMO_TASK, train=training(steps))
+    return PoolConfig(name="demo", model=tiny_model_config(), environments=(DEMO_ENVIRONMENT,), train=training(steps))
 
 
 class OfflineWork:
@@ -89,7 +89,7 @@ def learn(seed: int, config: PoolConfig, cache: Path | None, say: Callable[[str]
     """Train for `config.train.steps` steps from the base model of `seed`."""
     set_threads(1)
     start = time.monotonic()
-    base = base_model(config.model, config.task, seed, cache, say)
+    base = base_model(config.model, config.environments[0], seed, cache, say)
     learner = Learner(base, config.train, config.work.temperature, config.model.dtype, seed=seed)
     work = OfflineWork(config)
     engine = work.producer.engine

@@ -16,7 +16,8 @@ from eth_utils.crypto import keccak
 from benchmarks.made_up_chain import TERMS, address
 from chain.events import Batch, Event
 from chain.records import Terms, pack_work
-from protocol.config import ModelConfig, PoolConfig, TaskConfig
+from protocol.config import ModelConfig, PoolConfig
+from protocol.environments import EnvironmentConfig
 from protocol.http.signing import Realm, request_digest
 from protocol.training import TrainConfig
 from protocol.verdict import Code
@@ -28,7 +29,7 @@ DECIDED_AFTER = 20 * FILES_PER_SECOND
 CONFIG = PoolConfig(
     name="load",
     model=ModelConfig(source="tiny"),
-    task=TaskConfig(name="sums"),
+    environments=(EnvironmentConfig(name="sums"),),
     train=TrainConfig(steps=1000, files_per_step=10_000, async_level=1),
 )
 

@@ -17,7 +17,8 @@ from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING
-from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.config import BF16_CHECKS, ChecksConfig, ModelConfig, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
 from protocol.identity import PoolId, WorkId
 from protocol.seeds import Work
 from protocol.verdict import Verdict
@@ -28,7 +29,7 @@ from worker.produce import Produced, Producer
 
 Progress = Callable[[str], None]
 Known = dict[tuple[bytes, Sampling, Request], Completion]
-TASK = TaskConfig(
+ENVIRONMENT = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1}
 )
 WORK = WorkConfig(problems_per_file=4, samples_per_problem=4, max_new_tokens=48, max_prompt_tokens=96)
@@ -76,7 +77,9 @@ class OfflinePool:
     @classmethod
     def of(cls, folder: Path, dtype: str, model: ModelConfig | None = None, work: WorkConfig = WORK) -> "OfflinePool":
         checks = BF16_CHECKS if dtype == BFLOAT16 else ChecksConfig()
-        config = PoolConfig(name="attacks", model=model or tiny_model_config(), task=TASK, work=work, checks=checks)
+        config = PoolConfig(
+            name="attacks", model=model or tiny_model_config(), environments=(ENVIRONMENT,), work=work, checks=checks
+        )
         verifier = TransformersEngine(dtype=dtype, max_batch=16)
         verifier.load(folder)
         return cls(config, folder, verifier, PoolEnvironments.of(config, folder), dtype)

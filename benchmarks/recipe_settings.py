@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.learning import demo_config
-from demo.pool import DEMO_TASK
+from demo.pool import DEMO_ENVIRONMENT
 from protocol.config import PoolConfig, WorkConfig
 from protocol.training import TrainConfig
 
@@ -44,9 +44,9 @@ def settings(quick: bool) -> list[Setting]:
         for name, loss in {"two-sided": {"name": "grpo"}, "one-sided": {"name": "grpo", "delta": None}}.items()
     ]
     longer = _trained(2 if quick else 40)
-    task = DEMO_TASK.model_copy(update={"params": DEMO_TASK.params | THREE_TERMS})
+    environment = DEMO_ENVIRONMENT.model_copy(update={"params": DEMO_ENVIRONMENT.params | THREE_TERMS})
     work = WorkConfig(targets=BUDGETS, length_alpha=LENGTH_ALPHA)
-    budgets = longer.model_copy(update={"task": task, "work": work})
+    budgets = longer.model_copy(update={"environments": (environment,), "work": work})
     made.append(Setting("budgets", budgets, measure="length_error"))
     return made
 

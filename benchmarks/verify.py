@@ -21,7 +21,8 @@ from benchmarks.offline_pool import work_of
 from benchmarks.rollouts import BareContext, save_random, unscored
 from engines.base import Completion, Request, Sampling
 from engines.hf import TransformersEngine
-from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.config import ModelConfig, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
 from protocol.seeds import noise_key
 from validator import measurements
 
@@ -107,7 +108,10 @@ def _verify(
     """Processor seconds of the validator's measurements over `rows`; `parts` receives the seconds of each part."""
     made = [unscored(n // GROUP, n % GROUP, *pair) for n, pair in enumerate(zip(asked, got, strict=True))]
     config = PoolConfig(
-        name="b", model=ModelConfig(source="random"), task=TaskConfig(name="none"), work=WorkConfig(max_new_tokens=4096)
+        name="b",
+        model=ModelConfig(source="random"),
+        environments=(EnvironmentConfig(name="none"),),
+        work=WorkConfig(max_new_tokens=4096),
     )
     context = BareContext.of(WORK, config, 151643, [made[row] for row in rows])
     with _timed(parts):

@@ -7,7 +7,7 @@ weights and engines, whatever network a pool is on.
 import hashlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -123,8 +123,8 @@ class Calibration(Document):
 
 
 def subject(config: PoolConfig) -> str:
-    """Hex SHA-256 of what a calibration depends on: model, task and work, not thresholds or training."""
-    chosen: dict[str, Any] = {name: getattr(config, name).model_dump(mode="json") for name in ("model", "task", "work")}
+    """Hex SHA-256 of what a calibration depends on: model, environments and work, not thresholds or training."""
+    chosen = config.model_dump(mode="json", include={"model", "environments", "work"})
     return sha256_hex(canonical_json(chosen))
 
 

@@ -1,7 +1,7 @@
 """What each field of a pool's configuration means, for the file that `muster pool init` writes. Defaults and bounds are
 not said here: the file takes them from the models themselves."""
 
-from protocol import config, problems, training
+from protocol import config, environments, problems, training
 from protocol.documents import Document
 
 _MATRIX = "Decay of the weights of matrices; others do not decay."
@@ -13,7 +13,8 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "version": "The version of this format.",
         "name": "What people see the pool under.",
         "model": "The model that is trained.",
-        "task": "Where problems come from, and what answers are worth.",
+        "environments": "Where problems come from, and what answers are worth. Repeat the table for several; each gets "
+        "its weight's share of the problems.",
         "work": "The shape of one file of work: what a node makes, and is paid for, at a time.",
         "checks": "Where a file's measurements count as fraud. These hold for computing in `model.dtype` with the "
         "engines of muster; `muster calibrate` measures your own model's.",
@@ -42,11 +43,20 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "role": "Who speaks.",
         "content": "What is said.",
     },
-    config.TaskConfig: {
-        "name": "A task, such as reasoning_gym/chain_sum.",
-        "params": "The task's own parameters.",
+    environments.EnvironmentConfig: {
+        "name": "Such as reasoning_gym/chain_sum; docs/environments.md has them all.",
+        "label": "What metrics and reports call it; not set: its name.",
+        "weight": "Its share of the problems, compared with the other environments'.",
+        "params": "The environment's own parameters.",
+        "content": "SHA-256 of what defines it, as `muster task check` says it: whoever has another refuses to work.",
+        "rows": "How many problems its data file has; 0 where problems are made from seeds.",
+        "held_out": "How many of these, the last ones, are kept for evaluation.",
         "problems": "Draw from some problems only: `muster data filter` writes this part, with those that a model "
         "solves sometimes.",
+        "targets": "Instead of the pool's: lengths that answers are asked to have.",
+        "length_alpha": "Instead of the pool's: reward lost for every token off the target.",
+        "advantage": "Instead of the run's: how rewards of one problem's answers become advantages.",
+        "advantage_scale": "What multiplies the advantages of this environment's answers.",
     },
     problems.ProblemFilter: {
         "rule": "By what the problems were chosen.",
@@ -173,10 +183,10 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
     },
     config.EvaluationSet: {
         "name": "What it is called.",
-        "task": "Another task than the pool's.",
+        "environment": "Another environment than the pool's own.",
         "problems": "How many problems.",
         "samples": "Tries at each.",
         "temperature": "The temperature of sampling; not set: the pool's.",
-        "solved": "The task's reward from which on a try counts as solved.",
+        "solved": "The task reward from which on a try counts as solved.",
     },
 }

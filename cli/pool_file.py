@@ -23,7 +23,8 @@ _SYMBOLS = (("ge", "at least {}"), ("gt", "above {}"), ("le", "at most {}"), ("l
 
 
 def pool_file(config: PoolConfig, task_parameters: Mapping[str, Any]) -> str:
-    """The TOML of a configuration. `task_parameters`: name → default of what the task takes, shown where not set."""
+    """The TOML of a configuration. `task_parameters`: name → default of what its environment takes, shown where not
+    set."""
     return _HEAD + "\n".join(_Writer(task_parameters).table(PoolConfig, config, "", off=False)) + "\n"
 
 
@@ -68,7 +69,7 @@ class _Writer:
         yield _header(path, many=False, off=off)
         for name, value in given.items():
             yield _assignment(name, value, off)
-        if path == "task.params":
+        if path == "environments.params":
             for name, value in self._task_parameters.items():
                 if name not in given:
                     yield _assignment(name, value, off=True)

@@ -93,14 +93,16 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
 
 
 def world_problems(config: PoolConfig) -> list[PoolProblem]:
-    """A task or model that does not exist, or a parameter that the task does not have."""
+    """An environment or model that does not exist, or a parameter that the environment does not have."""
     from environments.catalogue import load_environment
 
     found = []
-    try:
-        load_environment(config.task).problem(0)
-    except ConfigError as error:
-        found.append(PoolProblem(error.what, error.hint or "correct `task`"))
+    others = [one.environment for one in config.evaluation.sets if one.environment is not None]
+    for environment in (*config.environments, *others):
+        try:
+            load_environment(environment).problem(0)
+        except ConfigError as error:
+            found.append(PoolProblem(error.what, error.hint or "correct `environments`"))
     if missing := missing_model(config.model.source):
         found.append(PoolProblem(missing, "name a folder, or an id as on huggingface.co, in `model.source`"))
     return found

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from engines.base import FINISH_EOS
 from protocol.config import PoolConfig
+from protocol.environments import drawn
 from protocol.models.tokenizer import Tokenizer
 
 
@@ -24,9 +25,10 @@ class Texts:
 
     def problem(self, problem_seed: int) -> tuple[str, int]:
         """The environment that a problem seed falls to, and that environment's own seed of the problem."""
-        return self._config.task.name, problem_seed
+        found = drawn(self._config.environments, problem_seed)
+        return self._config.environments[found.environment].called, found.seed
 
 
 def environment_names(config: PoolConfig) -> list[str]:
     """The environments of a pool."""
-    return [config.task.name]
+    return [one.called for one in config.environments]

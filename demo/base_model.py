@@ -47,7 +47,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     options = parser.parse_args()
     config = PoolConfig.load(options.config)
-    folder = base_model(config.model, config.task, options.seed, progress=lambda line: print(line, flush=True))
+    folder = base_model(
+        config.model, config.environments[0], options.seed, progress=lambda line: print(line, flush=True)
+    )
     print(folder, flush=True)
     return 0
 

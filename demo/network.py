@@ -19,6 +19,7 @@ from engines.runtime import torch_environment
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from protocol.waits import wait_for
+from runtime.environment_files import publish_files
 from storage.bucket import Bucket
 from storage.keys import object_key
 from storage.settings import S3Settings
@@ -76,7 +77,9 @@ class Network:
     def publish_config(self, config: PoolConfig) -> None:
         """The configuration document, beside the run and, for everybody else, in the bucket under its hash."""
         self.config_path.write_bytes(config.canonical())
-        Bucket(self.s3_settings()).put(object_key("configs", config.digest), config.canonical())
+        bucket = Bucket(self.s3_settings())
+        bucket.put(object_key("configs", config.digest), config.canonical())
+        publish_files(config, bucket)
 
     def start_orchestrator(self, pool: int) -> None:
         values = self._role_settings(pool, "orchestrator") | {

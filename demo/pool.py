@@ -3,7 +3,8 @@
 from chain.records import Terms
 from protocol.amounts import GRAINS
 from protocol.audit import AUDIT_EVERYTHING
-from protocol.config import PoolConfig, TaskConfig, WorkConfig
+from protocol.config import PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 from trainer.tiny_model import tiny_model_config
 
@@ -13,7 +14,7 @@ STEP_BUDGET = 4 * GRAINS
 STAKE = 200 * GRAINS
 RATE = GRAINS // 10_000
 FEE = GRAINS // 100
-DEMO_TASK = TaskConfig(
+DEMO_ENVIRONMENT = EnvironmentConfig(
     name="reasoning_gym/chain_sum",
     params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1, "score_threshold": 1.0},
 )
@@ -31,7 +32,7 @@ def pool_config(seed: int, steps: int) -> PoolConfig:
     return PoolConfig(
         name=f"demo-{seed}",
         model=tiny_model_config(),
-        task=DEMO_TASK,
+        environments=(DEMO_ENVIRONMENT,),
         work=WorkConfig(problems_per_file=16, samples_per_problem=8, max_new_tokens=64, max_prompt_tokens=96),
         train=training(steps),
     )

@@ -40,7 +40,7 @@ def model_folder(home: Path, packages: Path) -> Path:
 
 def _measured(config: PoolConfig) -> tuple[object, ...]:
     """What thresholds depend on."""
-    return config.model, config.task, config.work
+    return config.model, config.environments, config.work
 
 
 def calibrated(home: Path, model: Path) -> ChecksConfig:

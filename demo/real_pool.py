@@ -3,21 +3,13 @@
 from pathlib import Path
 
 from demo.plan import DemoPlan, cast
-from protocol.config import (
-    ChatTurn,
-    ChecksConfig,
-    EvaluationConfig,
-    EvaluationSet,
-    ModelConfig,
-    PoolConfig,
-    TaskConfig,
-    WorkConfig,
-)
+from protocol.config import ChatTurn, ChecksConfig, EvaluationConfig, EvaluationSet, ModelConfig, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 
 # Weights far enough off that thresholds as wide as bf16 arithmetic's leave no doubt.
 CHEAT, CANARY = "weights-noise=0.05", "weights-noise=0.1"
-TASK = TaskConfig(
+ENVIRONMENT = EnvironmentConfig(
     name="reasoning_gym/basic_arithmetic",
     params={
         "min_terms": 2,
@@ -50,7 +42,7 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
             turns=TURNS,
             answer_after="= ",
         ),
-        task=TASK,
+        environments=(ENVIRONMENT,),
         work=WorkConfig(problems_per_file=4, samples_per_problem=8, max_new_tokens=16, max_prompt_tokens=96),
         checks=checks,
         train=TrainConfig(

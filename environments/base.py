@@ -13,13 +13,36 @@ class Problem:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Declaration:
+    """What an environment says of itself. `content`: hex SHA-256 of what defines its problems and scores; `licence` of
+    that. Longer answers than `answer_chars` are worth nothing; no score takes more than `seconds`."""
+
+    name: str
+    version: str
+    content: str
+    licence: str
+    answer_chars: int
+    seconds: float
+
+
 class Environment(Protocol):
     """Deterministic: the same seed gives the same problem in every process, the same text the same score."""
 
+    @property
+    def declared(self) -> Declaration: ...
+
+    @property
+    def rows(self) -> int:
+        """How many problems there are; 0 where one is made from any seed."""
+        ...
+
     def problem(self, seed: int) -> Problem:
-        """The problem of a seed, 0 ≤ seed < 2⁶⁴. Raises ValueError outside that range."""
+        """The problem of a seed, 0 ≤ seed < 2⁶⁴, or of a row. Raises ValueError outside that range, ScoringUnavailable
+        where this machine cannot make it."""
         ...
 
     def score(self, problem: Problem, answer_text: str) -> float:
-        """Between 0 and 1; never raises, whatever the text; bounded in time."""
+        """Between 0 and 1, whatever the text; bounded in time. Raises ScoringUnavailable where this machine cannot
+        score it, and nothing else."""
         ...

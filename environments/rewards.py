@@ -6,17 +6,10 @@ columns unchanged and can be compared with `==`.
 
 import numpy as np
 
-from environments.base import Environment, Problem
-
 
 def float32(value: float) -> float:
     """The nearest float32, as a Python float."""
     return float(np.float32(value))
-
-
-def task_reward(task: Environment, problem: Problem, answer_text: str) -> float:
-    """The environment's own score of an answer, 0 to 1, as float32."""
-    return float32(task.score(problem, answer_text))
 
 
 def length_penalty(alpha: float, target: int, length: int) -> float:

@@ -33,6 +33,7 @@ from protocol.errors import ConfigError
 from protocol.http.signing import Realm
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
+from runtime.environment_files import publish_files
 from runtime.http_server import HttpServer, bound, server_options
 from runtime.process import start
 from storage.bucket import Bucket
@@ -92,6 +93,7 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     db.bind_to({"chain": str(deployment.chain_id), "pools": pools, "pool": str(config.pool)})
     bucket = Bucket(config.s3)
     bucket.put(object_key("configs", pool_config.digest), pool_config.canonical())
+    publish_files(pool_config, bucket)
     realm = Realm.of(config.url, deployment.chain_id, pools)
     receipts = ReceiptSigner(signer, PoolId(deployment.chain_id, realm.pools, config.pool))
     leader = Leader(db)

@@ -53,7 +53,7 @@ def _view(service: Service, recent: int | None) -> run.RunRecord:
     return run.RunRecord(
         name=config.name,
         model=shown_source(config.model.source),
-        task=config.task.name,
+        task=config.environment_names,
         pool=watch.pool_id,
         owner=pool.owner if pool else None,
         phase=phase(pool, step, config),

@@ -5,6 +5,7 @@ is declared before any seed it could be chosen by, costs no transaction, and las
 """
 
 from protocol.config import WorkConfig
+from protocol.environments import EnvironmentConfig
 
 
 def budget_class(node: str, classes: int) -> int:
@@ -13,13 +14,18 @@ def budget_class(node: str, classes: int) -> int:
     return int(node, 16) * classes >> 160
 
 
-def targets_of(work: WorkConfig, node: str) -> tuple[int, ...]:
-    """The target lengths that a node's work is drawn from; empty where the pool has none."""
+def targets_of(work: WorkConfig, node: str, environment: EnvironmentConfig | None = None) -> tuple[int, ...]:
+    """The target lengths that a node's work is drawn from, those of an environment that has its own; empty where there
+    are none."""
+    if environment is not None and environment.targets is not None:
+        return environment.targets
     if not work.classes:
         return work.targets
     return work.classes[budget_class(node, len(work.classes))]
 
 
-def all_targets(work: WorkConfig) -> tuple[int, ...]:
-    """Every target length of a pool, ascending."""
+def all_targets(work: WorkConfig, environment: EnvironmentConfig | None = None) -> tuple[int, ...]:
+    """Every target length of a pool, or of an environment that has its own, ascending."""
+    if environment is not None and environment.targets is not None:
+        return tuple(sorted({*environment.targets}))
     return tuple(sorted({*work.targets, *(length for lengths in work.classes for length in lengths)}))

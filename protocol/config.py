@@ -1,18 +1,18 @@
-"""The pool's configuration document: what is trained, on which tasks, and how it is checked.
+"""The pool's configuration document: what is trained, in which environments, and how it is checked.
 
 Its canonical JSON's SHA-256 is the pool's immutable `configHash` on chain. Money and windows live on chain.
 """
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
 from protocol.documents import Document, load_document, parse_document
 from protocol.encoding import canonical_json
-from protocol.problems import ProblemFilter
-from protocol.training import TrainConfig
+from protocol.environments import MAX_ENVIRONMENTS, EnvironmentConfig
+from protocol.training import AdvantageName, TrainConfig
 
 
 class ChatTurn(Document):
@@ -43,21 +43,12 @@ class ModelConfig(Document):
         return self
 
 
-class TaskConfig(Document):
-    """An environment (`environments/`), e.g. name `reasoning_gym/chain_sum` with the generator's own parameters.
-    `problems`: what an offline filter kept of the generator's problems; without it work is drawn from all."""
-
-    name: str
-    params: dict[str, Any] = Field(default_factory=dict)
-    problems: ProblemFilter | None = None
-
-
 class EvaluationSet(Document):
-    """Held-out problems of one task (the pool's own unless another is named), each tried `samples` times at the pool's
-    temperature unless another is given. A try counts for pass@k from a task reward of `solved` on."""
+    """Held-out problems (of the pool's own environments unless another is named), each tried `samples` times at the
+    pool's temperature unless another is given. A try counts for pass@k from a task reward of `solved` on."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")
-    task: TaskConfig | None = None
+    environment: EnvironmentConfig | None = None
     problems: int = Field(256, ge=1, le=1 << 20)
     samples: int = Field(1, ge=1, le=1024)
     temperature: float | None = Field(None, gt=0, le=10)
@@ -175,7 +166,7 @@ class PoolConfig(Document):
     version: Literal[1] = 1
     name: str
     model: ModelConfig
-    task: TaskConfig
+    environments: tuple[EnvironmentConfig, ...] = Field(min_length=1, max_length=MAX_ENVIRONMENTS)
     work: WorkConfig = WorkConfig()
     checks: ChecksConfig = ChecksConfig()
     train: TrainConfig = TrainConfig()
@@ -190,8 +181,6 @@ class PoolConfig(Document):
             return self
         if self.work.samples_per_problem < 2:
             raise ValueError("work.samples_per_problem must be at least 2: an advantage compares a problem's samples")
-        if self.train.algorithm.advantage == "maxrl" and self.work.length_alpha > 0:
-            raise ValueError("advantage maxrl divides by the mean reward; work.length_alpha makes rewards negative")
         if self.train.minibatches > self.work.rows * self.train.files_per_step:
             raise ValueError("train.minibatches exceeds the rollouts of a step")
         return self
@@ -207,6 +196,32 @@ class PoolConfig(Document):
     def bought_files(self) -> int:
         """How many accepted files a data pool buys; 0 for a pool that trains."""
         return -(-self.data.rollouts // self.work.rows) if self.data is not None else 0
+
+    @model_validator(mode="after")
+    def _environments_fit(self) -> Self:
+        names = [one.called for one in self.environments]
+        if len(set(names)) < len(names):
+            raise ValueError("two environments have one name; give them `label`s that differ")
+        for one in self.environments:
+            if max(one.targets or (), default=0) > self.work.max_new_tokens:
+                raise ValueError(f"environment {one.called}: a target is beyond work.max_new_tokens")
+            if self.data is None and self.advantage_of(one) == "maxrl" and self.length_alpha_of(one) > 0:
+                raise ValueError(
+                    f"environment {one.called}: advantage maxrl divides by the mean reward, and length_alpha makes "
+                    "rewards negative"
+                )
+        return self
+
+    def advantage_of(self, environment: EnvironmentConfig) -> AdvantageName:
+        return environment.advantage or self.train.algorithm.advantage
+
+    def length_alpha_of(self, environment: EnvironmentConfig) -> float:
+        return self.work.length_alpha if environment.length_alpha is None else environment.length_alpha
+
+    @property
+    def environment_names(self) -> str:
+        """All of them, as people read them."""
+        return ", ".join(one.called for one in self.environments)
 
     def canonical(self) -> bytes:
         return canonical_json(self.model_dump(mode="json"))

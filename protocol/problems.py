@@ -1,7 +1,8 @@
-"""Which problems a pool's work is drawn from: every seed of the task's generator, or a filtered part of them.
+"""Which problems an environment's work is drawn from: all of them, or a filtered part.
 
-A filter keeps some of the candidates 0 … n − 1, whose seeds are public hashes: an owner can leave candidates out, but
-not put a problem of its own in, and the configuration document holds one bit for each.
+A filter keeps some of the candidates 0 … n − 1. Of a generator, their seeds are public hashes: an owner can leave
+candidates out, but not put a problem of its own in. Of a data file, they are its first rows. The configuration document
+holds one bit for each.
 """
 
 import base64
@@ -58,16 +59,14 @@ class ProblemFilter(Document):
 
 
 def candidate_seed(candidate: int) -> int:
-    """Problem seed of a candidate: the same for every pool, chosen by nobody."""
+    """Seed of a generator's candidate: the same for every pool, chosen by nobody."""
     return words(tagged_hash("muster/candidate/1", candidate), 1)[0]
 
 
-def problem_seed(chosen: ProblemFilter | None, draw: int) -> int:
-    """The problem that the 64-bit number `draw` stands for: itself, or with a filter one of the kept candidates."""
-    if chosen is None:
-        return draw
+def kept_candidate(chosen: ProblemFilter, draw: int) -> int:
+    """The kept candidate that the 64-bit number `draw` stands for."""
     places = _kept(chosen.candidates, chosen.kept)
-    return candidate_seed(int(places[draw % len(places)]))
+    return int(places[draw % len(places)])
 
 
 @lru_cache(maxsize=8)  # of 16 MiB at most: the documents are strangers'

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from protocol.budgets import targets_of
 from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash, words
+from protocol.environments import drawn
 from protocol.identity import WorkId
-from protocol.problems import problem_seed
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ def step_seed(block_hash: bytes, chain_id: int, pools: str, pool: int, step: int
 
 def assignments(work: Work, config: PoolConfig) -> list[Assignment]:
     """The slots of a submission, in order."""
-    seed, targets = work.seed, targets_of(config.work, work.id.node)
-    out = []
+    seed, out = work.seed, []
     for slot in range(config.work.problems_per_file):
         (problem,) = words(tagged_hash("muster/problem/1", seed, slot), 1)
-        target = 0
+        environment = config.environments[drawn(config.environments, problem).environment]
+        targets, target = targets_of(config.work, work.id.node, environment), 0
         if targets:
             (draw,) = words(tagged_hash("muster/target/1", seed, slot), 1)
             target = targets[draw % len(targets)]
-        out.append(Assignment(slot, problem_seed(config.task.problems, problem), target))
+        out.append(Assignment(slot, problem, target))
     return out
 
 

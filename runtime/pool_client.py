@@ -17,6 +17,7 @@ from protocol.identity import PoolId
 from protocol.seeds import Work
 from protocol.waits import wait_for
 from runtime.chain_connection import ChainConnection
+from runtime.environment_files import fetch_files
 from runtime.pool_sources import OBJECT_SECONDS, PoolSources
 from runtime.process import ProcessConfig
 from storage.download import HttpObjects
@@ -95,7 +96,8 @@ class PoolClient:
         return {step: seed for step, seed in found.items() if seed is not None}
 
     def pool_config(self, timeout: float = 120.0) -> PoolConfig:
-        """The pool's configuration document, by its hash on chain; kept in the home folder."""
+        """The pool's configuration document, by its hash on chain; kept in the home folder. Its environments' files are
+        fetched, too."""
 
         def published() -> Pool | None:
             if self.pool() is None:
@@ -115,7 +117,9 @@ class PoolClient:
         if hashlib.sha256(data).digest() != pool.config_hash:
             data = wait_for("the pool's configuration document", document, timeout)
             write_atomic(path, data)
-        return PoolConfig.parse(data, "the pool's configuration document")
+        config = PoolConfig.parse(data, "the pool's configuration document")
+        fetch_files(config, self.objects)
+        return config
 
     def weights(self, work: Work, keep: int = KEPT_VERSIONS) -> Path:
         """The folder of the model that the work is made with, fetched and checked. Safe in any thread. Raises

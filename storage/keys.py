@@ -10,15 +10,16 @@ from eth_utils.crypto import keccak
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
 
-Kind = Literal["rollouts", "shards", "manifests", "verdicts", "configs"]
+Kind = Literal["rollouts", "shards", "manifests", "verdicts", "configs", "environments"]
 _SUFFIX: dict[Kind, str] = {
     "rollouts": ".parquet",
     "shards": "",
     "manifests": ".json",
     "verdicts": ".json",
     "configs": ".json",
+    "environments": "",
 }
-_KEY = re.compile(r"(rollouts|shards|manifests|verdicts|configs)/([0-9a-f]{64})(\.parquet|\.json|)")
+_KEY = re.compile(r"(rollouts|shards|manifests|verdicts|configs|environments)/([0-9a-f]{64})(\.parquet|\.json|)")
 
 
 class MissingObjectError(MusterError):

@@ -7,8 +7,9 @@ import logging
 from pathlib import Path
 
 from environments.catalogue import load_environment
-from protocol.config import ModelConfig, TaskConfig
+from protocol.config import ModelConfig
 from protocol.encoding import canonical_json, sha256_hex
+from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, first_line
 from protocol.files import explained, user_cache, write_atomic
 from protocol.folders import file_digests, write_folder
@@ -23,7 +24,7 @@ BUILD_SECONDS = 1800.0
 
 
 def base_model(
-    model: ModelConfig, task: TaskConfig, seed: int, cache: Path | None = None, progress: Progress = log.info
+    model: ModelConfig, task: EnvironmentConfig, seed: int, cache: Path | None = None, progress: Progress = log.info
 ) -> Path:
     """A local Hugging Face folder with the weights of policy step 0; never changed afterwards.
 
@@ -42,7 +43,7 @@ def model_folder(source: str) -> Path:
 
 
 def warmed_up(
-    task: TaskConfig, seed: int, cache: Path, progress: Progress = log.info, recipe: Recipe | None = None
+    task: EnvironmentConfig, seed: int, cache: Path, progress: Progress = log.info, recipe: Recipe | None = None
 ) -> Path:
     """The tiny model of a seed and task, from `cache` if it is intact there, else made now (about 40 CPU-seconds)."""
     recipe = recipe or Recipe()
@@ -61,7 +62,7 @@ def warmed_up(
     return folder
 
 
-def cache_key(task: TaskConfig, seed: int, recipe: Recipe) -> str:
+def cache_key(task: EnvironmentConfig, seed: int, recipe: Recipe) -> str:
     """Hash of everything that decides the weights: recipe, seed, task, tokenizer phrases, library versions."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     parts = [REVISION, dataclasses.asdict(recipe), seed, task.model_dump(mode="json"), list(PHRASES), versions]

@@ -60,7 +60,7 @@ class Trainer:
         self.home = outside.client.home
         self.records = Records(self.home)
         self.reports = Reports(outside.orchestrator, self.records)
-        base = config.base or base_model(pool.model, pool.task, config.seed)
+        base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         self.group = lead(config, pool, base, placement or Placement(device=config.engine.device, memory=config.memory))
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
@@ -206,7 +206,7 @@ class Trainer:
         peak = peak_flops(self.learner.placement, self.config.metrics.peak_tflops)
         return (
             {"dropped_share": metrics.groups_dropped / max(1, len(groups))}
-            | batch_facts(self.pool_config.task.name, groups, [sub.step for sub in files], metrics.step)
+            | batch_facts(groups, [sub.step for sub in files], metrics.step)
             | throughput(metrics.trained_tokens, metrics.flops, metrics.seconds, peak)
             | self.idle.record()
         )

@@ -10,7 +10,7 @@ from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits, MalformedFile
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
-from trainer.rollouts import Group, Source, TrainRollout
+from trainer.rollouts import Group, GroupSettings, Source, TrainRollout
 
 
 class Loader:
@@ -24,7 +24,7 @@ class Loader:
         """The file's groups, one per slot. Prompts and rewards are made anew from the problem seeds; of the file only
         its tokens and log-probabilities are used, which the committee checked.
 
-        Raises MalformedFile, IntegrityError, UnreachableError, MissingObjectError.
+        Raises MalformedFile, IntegrityError, UnreachableError, MissingObjectError, ScoringUnavailable.
         """
         data = self._open(object_key("rollouts", submission.sha256), self._limits.file_bytes)
         header, rollouts = read(data, self._limits)
@@ -36,10 +36,11 @@ class Loader:
             raise MalformedFile(f"a token outside the vocabulary of {self._environment.vocabulary}")
         out, source = [], Source(submission.node, header.engine, submission.step)
         for _, members in groupby(rollouts, key=lambda rollout: rollout.slot):
-            group = []
+            group: list[TrainRollout] = []
             for one in members:
                 score = self._environment.score(one.problem_seed, one.target_length, one.output_tokens)
                 prompt = self._environment.prompt(one.problem_seed, one.target_length)
+                own = self._environment.settings(one.problem_seed)
                 group.append(
                     TrainRollout(
                         prompt,
@@ -49,6 +50,7 @@ class Loader:
                         tuple(one.logprobs),
                         target=one.target_length,
                         source=source,
+                        settings=GroupSettings(own.called, own.advantage, own.advantage_scale),
                     )
                 )
             out.append(tuple(group))

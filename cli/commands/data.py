@@ -10,6 +10,7 @@ from cli.output import emit, fields
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
+    from protocol.config import PoolConfig
     from trainer.data.offline_filter import FilterReport
 
 app = Commands(help="The problems of a pool.", no_args_is_help=True)
@@ -29,6 +30,9 @@ def filter_problems(
     journal: Annotated[
         Path | None, typer.Option(help="Where finished tries are kept, to go on after an interruption.")
     ] = None,
+    environment: Annotated[
+        str | None, typer.Option(help="Environment whose problems are tried, where the pool has several.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Keep the problems that a model solves sometimes: those it never or nearly always solves teach nothing. Run it
@@ -47,11 +51,29 @@ def filter_problems(
     plan = FilterPlan(candidates, samples, lowest, highest)
     journal = journal or out.with_suffix(".tries.jsonl")
     made, say = engine.config().make(), lambda line: typer.echo(line, err=True)
-    report = run_filter(made, config, weights, plan, journal, engine.batch, say)
-    task = config.task.model_copy(update={"problems": report.problems})
+    place = _place(config, environment)
+    chosen = config.environments[place].model_copy(update={"problems": None})
+    alone = config.model_copy(update={"environments": (chosen,)})
+    report = run_filter(made, alone, weights, plan, journal, engine.batch, say)
+    filtered = chosen.model_copy(update={"problems": report.problems})
+    environments = (*config.environments[:place], filtered, *config.environments[place + 1 :])
+    document = config.model_copy(update={"environments": environments})
     with explained(f"write {out}", "check the folder"):
-        write_atomic(out, config.model_copy(update={"task": task}).model_dump_json(indent=2).encode() + b"\n")
+        write_atomic(out, document.model_dump_json(indent=2).encode() + b"\n")
     _emit(report, out, json)
+
+
+def _place(config: "PoolConfig", wanted: str | None) -> int:
+    """Of the environment to filter in the pool's list. Raises ConfigError unless it is clear which one is meant."""
+    names = [one.called for one in config.environments]
+    if wanted is None and len(names) == 1:
+        return 0
+    if wanted not in names:
+        raise ConfigError(
+            f"the pool has no environment {wanted}" if wanted else "the pool has several environments",
+            f"name one by --environment: {', '.join(names)}",
+        )
+    return names.index(wanted)
 
 
 def _emit(report: "FilterReport", out: Path, json: bool) -> None:

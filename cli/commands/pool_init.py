@@ -58,12 +58,13 @@ def init(
 
 def pool_config(folder: Path, task: str, params: dict[str, Any], name: str | None) -> "PoolConfig":
     """The configuration with defaults for everything else. Raises ConfigError for what is no model folder."""
-    from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig, TaskConfig
+    from protocol.config import BF16_CHECKS, ChecksConfig, PoolConfig
+    from protocol.environments import EnvironmentConfig
 
     model = model_config(folder)
     checks = BF16_CHECKS if model.dtype == "bfloat16" else ChecksConfig()
-    chosen = TaskConfig(name=task, params=params)
-    return PoolConfig(name=name or folder.resolve().name, model=model, task=chosen, checks=checks)
+    chosen = EnvironmentConfig(name=task, params=params)
+    return PoolConfig(name=name or folder.resolve().name, model=model, environments=(chosen,), checks=checks)
 
 
 def model_config(folder: Path) -> "ModelConfig":
@@ -112,7 +113,7 @@ def task_parameters(task: str) -> dict[str, Any]:
 
     from reasoning_gym.factory import DATASETS
 
-    from environments.gym import RESERVED, THRESHOLD
+    from environments.gym.environment import RESERVED, THRESHOLD
 
     _, config = DATASETS[task.partition("/")[2]]
     found: dict[str, Any] = {}

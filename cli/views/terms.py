@@ -21,7 +21,7 @@ def terms_for_node(state: State, pool: Pool, config: PoolConfig, stake: int, now
         {
             f"pool {pool.pool}": printable(config.name),
             "model": printable(f"{config.model.source}, licence {config.model.license}, {config.model.dtype}"),
-            "task": printable(config.task.name),
+            "environments": printable(config.environment_names),
             "pay": f"{show_tokens(terms.rate)} tokens per verified output token, at most {show_tokens(most)} per file",
             "earnings": earnings(state, pool, now),
             "paid": f"{seconds(terms.challengeWindow)} after a file was accepted",

@@ -33,7 +33,7 @@ def overview(service: Service, found: Mapping[int, StepTally]) -> Overview:
     return Overview(
         name=config.name,
         model=shown_source(config.model.source),
-        task=config.task.name,
+        task=config.environment_names,
         pool=watch.pool_id,
         owner=pool.owner if pool else None,
         phase=phase(pool, step, config),

@@ -19,14 +19,15 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class SetResult(RequestBody):
     """One held-out set: `average` is the mean task reward over `samples` tries at each of `problems` (avg@k), `error`
-    its standard error, `passed` the chance of a success among k tries by k (pass@k), `length` the mean output tokens.
-    `seconds`: what it took."""
+    its standard error, `by_environment` its parts where there are several environments, `passed` the chance of a
+    success among k tries by k (pass@k), `length` the mean output tokens. `seconds`: what it took."""
 
     name: Name
     problems: int = Field(ge=1)
     samples: int = Field(ge=1)
     average: float
     error: float = Field(ge=0)
+    by_environment: Annotated[dict[str, float], at_most(64)] = Field(default_factory=dict)
     passed: Annotated[dict[str, Share], at_most(16)] = Field(default_factory=dict)
     length: float = Field(ge=0)
     seconds: float = Field(ge=0)

@@ -15,7 +15,8 @@ from calibration.summary import file_measurements, summarise
 from calibration.tails import Tail, limit
 from calibration.thresholds import blind, thresholds
 from engines.base import EngineInfo
-from protocol.config import ChecksConfig, ModelConfig, PoolConfig, TaskConfig
+from protocol.config import ChecksConfig, ModelConfig, PoolConfig
+from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError
 
 INFO = EngineInfo("transformers", "5", "float32", "cpu")
@@ -242,7 +243,7 @@ def test_measurements_that_are_no_numbers_are_refused() -> None:
 
 
 def test_a_calibration_is_of_model_task_and_work_alone() -> None:
-    config = PoolConfig(name="a", model=ModelConfig(source="m"), task=TaskConfig(name="t"))
+    config = PoolConfig(name="a", model=ModelConfig(source="m"), environments=(EnvironmentConfig(name="t"),))
     other = config.model_copy(update={"checks": ChecksConfig(sampling_gap_reject=1.0), "name": "b"})
     assert subject(config) == subject(other)
-    assert subject(config) != subject(config.model_copy(update={"task": TaskConfig(name="u")}))
+    assert subject(config) != subject(config.model_copy(update={"environments": (EnvironmentConfig(name="u"),)}))

@@ -9,7 +9,8 @@ from chain.follower import Follower
 from chain.projection import Projection
 from chain.state import State
 from chain.suite import Suite
-from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.config import ModelConfig, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
 from protocol.verdict import Code, pack
 from runtime import keystore
 from tests.cli.muster import Key
@@ -46,8 +47,8 @@ def write_pool_files(folder: Path) -> tuple[Path, Path]:
     model = folder / "model"
     model.mkdir(exist_ok=True)
     (model / "config.json").write_text("{}")
-    task, work = TaskConfig(name="reasoning_gym/chain_sum"), WorkConfig(problems_per_file=8)
-    config = PoolConfig(name="story", model=ModelConfig(source=str(model)), task=task, work=work)
+    sums, work = EnvironmentConfig(name="reasoning_gym/chain_sum"), WorkConfig(problems_per_file=8)
+    config = PoolConfig(name="story", model=ModelConfig(source=str(model)), environments=(sums,), work=work)
     (folder / "pool.json").write_bytes(config.canonical())
     (folder / "terms.toml").write_text(TERMS)
     return folder / "pool.json", folder / "terms.toml"

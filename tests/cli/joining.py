@@ -4,9 +4,12 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from protocol.api.run import PoolAccess
-from protocol.config import ModelConfig, PoolConfig, TaskConfig
+from protocol.config import ModelConfig, PoolConfig
+from protocol.environments import EnvironmentConfig
 
-CONFIG = PoolConfig(name="up", model=ModelConfig(source="m"), task=TaskConfig(name="reasoning_gym/chain_sum"))
+CONFIG = PoolConfig(
+    name="up", model=ModelConfig(source="m"), environments=(EnvironmentConfig(name="reasoning_gym/chain_sum"),)
+)
 
 
 class StubService:

@@ -15,7 +15,7 @@ from protocol.documents import Document, parse_document
 from protocol.errors import ConfigError
 from tests.cli.muster import Muster
 
-TASK = "reasoning_gym/chain_sum"
+ENVIRONMENT = "reasoning_gym/chain_sum"
 
 
 def models(kind: type[Document]) -> Iterator[type[Document]]:
@@ -46,8 +46,8 @@ def test_every_field_of_the_models_is_explained_and_nothing_else_is() -> None:
 
 
 def test_the_file_holds_every_field_with_its_explanation_bounds_and_default(tmp_path: Path) -> None:
-    config = pool_config(folder(tmp_path / "m"), TASK, {"min_terms": 3}, None)
-    text = pool_file(config, task_parameters(TASK))
+    config = pool_config(folder(tmp_path / "m"), ENVIRONMENT, {"min_terms": 3}, None)
+    text = pool_file(config, task_parameters(ENVIRONMENT))
     assert max(map(len, text.splitlines())) <= 120
     words = " ".join(text.replace("\n# ", "\n").split())
     lines = text.splitlines()
@@ -64,14 +64,14 @@ def test_the_file_holds_every_field_with_its_explanation_bounds_and_default(tmp_
 
 def test_what_is_written_reads_as_what_was_meant(tmp_path: Path) -> None:
     quoted = 'a "quoted" name \\ ü'
-    config = pool_config(folder(tmp_path / "m"), TASK, {"min_terms": 3, "allow_negation": True}, quoted)
+    config = pool_config(folder(tmp_path / "m"), ENVIRONMENT, {"min_terms": 3, "allow_negation": True}, quoted)
     read = parse_document(pool_file(config, {}).encode(), PoolConfig, "it", toml=True)
     assert read == config
     assert read.digest == config.digest
 
 
 def test_a_commented_table_can_be_switched_on(tmp_path: Path) -> None:
-    text = pool_file(pool_config(folder(tmp_path / "m"), TASK, {}, None), {})
+    text = pool_file(pool_config(folder(tmp_path / "m"), ENVIRONMENT, {}, None), {})
     lora = "# [train.lora]\n# Their rank. (at least 1; at most 1024; default 16)\n# rank = 16\n"
     assert lora in text
     on = text.replace(lora, "[train.lora]\nrank = 8\n")
@@ -83,7 +83,7 @@ def test_a_commented_table_can_be_switched_on(tmp_path: Path) -> None:
 def test_dtype_thresholds_and_chat_template_are_the_models_own(tmp_path: Path) -> None:
     half = folder(tmp_path / "half", torch_dtype="bfloat16")
     (half / "chat_template.jinja").write_text("{{ messages }}")
-    config = pool_config(half, TASK, {}, None)
+    config = pool_config(half, ENVIRONMENT, {}, None)
     assert (config.model.dtype, config.model.chat_template, config.name) == ("bfloat16", True, "half")
     assert config.checks == BF16_CHECKS
     assert not model_config(folder(tmp_path / "plain", dtype="float32")).chat_template
@@ -107,11 +107,11 @@ def test_init_then_check(tmp_path: Path) -> None:
     muster, out = Muster(tmp_path), tmp_path / "pool.toml"
     model = folder(tmp_path / "model")
     order = ("pool", "init", "--model", model, "--out", out)
-    assert "has no parameter `min_turms`" in muster.refused(*order, "--task", TASK, "--param", "min_turms=3")
+    assert "has no parameter `min_turms`" in muster.refused(*order, "--task", ENVIRONMENT, "--param", "min_turms=3")
     assert not out.exists()
-    made = muster.ok(*order, "--task", TASK, "--param", "min_terms=3", "--json").json
+    made = muster.ok(*order, "--task", ENVIRONMENT, "--param", "min_terms=3", "--json").json
     assert made["config_hash"] == PoolConfig.load(out).digest.hex()
     assert (
         "this pool can work" in muster.ok("pool", "check", "--config", out, "--terms", "local", "--budget", "1000").out
     )
-    assert "--force" in muster.refused(*order, "--task", TASK)
+    assert "--force" in muster.refused(*order, "--task", ENVIRONMENT)

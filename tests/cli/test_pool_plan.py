@@ -10,7 +10,8 @@ from cli.pool_plan import contradictions, costs, missing_model, world_problems
 from cli.terms import load_terms
 from demo.pool import BUDGET, pool_config, pool_terms
 from protocol.amounts import GRAINS
-from protocol.config import DataConfig, PoolConfig, TaskConfig
+from protocol.config import DataConfig, PoolConfig
+from protocol.environments import EnvironmentConfig
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
 
@@ -58,15 +59,15 @@ def test_what_a_file_costs_and_how_many_the_budget_buys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "words"),
+    ("environment", "words"),
     [
-        (TaskConfig(name="reasoning_gym/no_such_task"), "no_such_task"),
-        (TaskConfig(name="sums"), "unknown environment `sums`"),
-        (TaskConfig(name="reasoning_gym/chain_sum", params={"min_turms": 3}), "min_turms"),
+        (EnvironmentConfig(name="reasoning_gym/no_such_task"), "no_such_task"),
+        (EnvironmentConfig(name="sums"), "unknown environment `sums`"),
+        (EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_turms": 3}), "min_turms"),
     ],
 )
-def test_a_task_or_parameter_that_does_not_exist_is_named(task: TaskConfig, words: str) -> None:
-    (problem,) = world_problems(CONFIG.model_copy(update={"task": task}))
+def test_a_task_or_parameter_that_does_not_exist_is_named(environment: EnvironmentConfig, words: str) -> None:
+    (problem,) = world_problems(CONFIG.model_copy(update={"environments": (environment,)}))
     assert words in problem.line
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.pool import DEMO_TASK
+from demo.pool import DEMO_ENVIRONMENT
 from protocol.config import PoolConfig, WorkConfig
 from tests.cli.muster import Muster
 from tests.trainer.helpers import small_model
@@ -18,7 +18,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     config, pool = tmp_path / "trainer.json", tmp_path / "pool.json"
     config.write_text(json.dumps({"memory": {"row_tokens": 256}, "key": {"keystore": "unused.json"}}))
     work = WorkConfig(max_new_tokens=40, max_prompt_tokens=40)
-    made = PoolConfig(name="bench", model=tiny_model_config(), task=DEMO_TASK, work=work)
+    made = PoolConfig(name="bench", model=tiny_model_config(), environments=(DEMO_ENVIRONMENT,), work=work)
     pool.write_text(made.model_dump_json())
     return config, pool, small_model(tmp_path / "model")
 

@@ -103,7 +103,7 @@ def preload() -> None:
         importlib.import_module(f"cli.{module}")
     importlib.import_module("chain.deploy")
     importlib.import_module("chain.follower")
-    importlib.import_module("environments.gym")
+    importlib.import_module("environments.gym.environment")
 
 
 if __name__ == "__main__":

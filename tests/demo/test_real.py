@@ -14,7 +14,8 @@ from demo.real_model import unpermuted
 from demo.real_pool import real_config, real_plan
 from environments.catalogue import load_environment
 from environments.prompts import completion_text
-from protocol.config import BF16_CHECKS, PoolConfig, TaskConfig
+from protocol.config import BF16_CHECKS, PoolConfig
+from protocol.environments import EnvironmentConfig
 from tests.demo.test_results import CHEATER, GOOD
 
 CONFIG = real_config("a model", 1, 24, BF16_CHECKS)
@@ -41,7 +42,7 @@ class Letters:
     ],
 )
 def test_a_sum_counts_when_its_right_side_is_the_number_and_hardly_more(said: str, right: bool) -> None:
-    task = load_environment(CONFIG.task)
+    task = load_environment(CONFIG.environments[0])
     problem = task.problem(11)
     one, other = problem.question.removeprefix("Calculate ").removesuffix(".").split(" + ")
     tokens = [ord(letter) for letter in said.format(one, other, int(one) + int(other))]
@@ -168,7 +169,7 @@ def test_thresholds_are_measured_once(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_thresholds_of_another_task_are_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(real, "_command", lambda what, _argv: asked.append(what))
-    other = CONFIG.model_copy(update={"task": TaskConfig(name="reasoning_gym/chain_sum")})
+    other = CONFIG.model_copy(update={"environments": (EnvironmentConfig(name="reasoning_gym/chain_sum"),)})
     (tmp_path / "pool.json").write_bytes(other.canonical())
     real.calibrated(tmp_path, tmp_path / "model")
     real.calibrated(tmp_path, tmp_path / "model")

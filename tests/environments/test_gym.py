@@ -9,11 +9,14 @@ import time
 import pytest
 
 from environments.catalogue import load_environment
-from environments.reviewed import REBUILD, REFUSED, REUSE
-from protocol.config import TaskConfig
+from environments.errors import ScoringUnavailable
+from environments.gym import apart
+from environments.gym.answers import GUARDED, may_be_scored
+from environments.gym.reviewed import APART, OFFERED, REBUILD, REFUSED, REUSE
+from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 
-SUMS = TaskConfig(
+SUMS = EnvironmentConfig(
     name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1}
 )
 SEEDS = [0, 1, 2**32, 2**63 + 5, 2**64 - 1]
@@ -24,12 +27,12 @@ HOSTILE = [
 
 PROBE = """
 import json, random, sys
-from protocol.config import TaskConfig
+from protocol.environments import EnvironmentConfig
 from environments.catalogue import load_environment
 random.seed(int(sys.argv[1]))
 out = {}
 for name in sys.argv[3:]:
-    task = load_environment(TaskConfig(name=f"reasoning_gym/{name}"))
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}"))
     out[name] = [[p.question, p.answer] for p in (task.problem(int(s)) for s in sys.argv[2].split(","))]
 print(json.dumps(out))
 """
@@ -53,7 +56,7 @@ def test_another_process_makes_the_same_problems_in_any_order() -> None:
 
 @pytest.mark.slow
 def test_every_offered_dataset_is_deterministic() -> None:
-    names = sorted(REUSE | REBUILD)
+    names = sorted(OFFERED)
     seeds = [7, 2**64 - 3]
     assert probe("1", seeds, names) == probe("2", seeds[::-1], names)
 
@@ -86,7 +89,7 @@ def test_the_default_is_right_or_nothing() -> None:
 
 
 def test_partial_credit_on_demand() -> None:
-    config = TaskConfig(name=SUMS.name, params=SUMS.params | {"score_threshold": 0})
+    config = EnvironmentConfig(name=SUMS.name, params=SUMS.params | {"score_threshold": 0})
     task = load_environment(config)
     problem = task.problem(3)
     assert 0.0 < task.score(problem, f"the answer is {problem.answer}") < 1.0
@@ -94,7 +97,7 @@ def test_partial_credit_on_demand() -> None:
 
 @pytest.mark.parametrize("name", ["chain_sum", "letter_counting", "sudoku", "gsm_symbolic"])
 def test_hostile_answers_score_nothing_quickly(name: str) -> None:
-    task = load_environment(TaskConfig(name=f"reasoning_gym/{name}"))
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}"))
     problem = task.problem(1)
     start = time.process_time()
     assert {task.score(problem, text) for text in HOSTILE} == {0.0}
@@ -106,7 +109,7 @@ def test_hostile_answers_score_nothing_quickly(name: str) -> None:
     [
         ({"name": "chain_sum"}, "unknown environment"),
         ({"name": "reasoning_gym/nothing"}, "unknown dataset `nothing`"),
-        ({"name": "reasoning_gym/countdown"}, "evaluates the answer as code"),
+        ({"name": "reasoning_gym/codeio"}, "runs code snippets"),
         ({"name": "reasoning_gym/chain_sum", "params": {"terms": 3}}, "no parameter `terms`"),
         ({"name": "reasoning_gym/chain_sum", "params": {"seed": 3}}, "no parameter `seed`"),
         ({"name": "reasoning_gym/chain_sum", "params": {"min_terms": 9, "max_terms": 2}}, "max_terms must be"),
@@ -117,9 +120,87 @@ def test_hostile_answers_score_nothing_quickly(name: str) -> None:
 )
 def test_wrong_configurations_name_what_to_mend(config: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        load_environment(TaskConfig.model_validate(config))
+        load_environment(EnvironmentConfig.model_validate(config))
 
 
-def test_no_dataset_is_both_offered_and_refused() -> None:
-    assert not (REUSE | REBUILD) & set(REFUSED)
+def test_every_dataset_of_the_package_is_offered_or_refused_once() -> None:
+    from reasoning_gym.factory import DATASETS
+
+    assert OFFERED | set(REFUSED) == set(DATASETS)
+    assert not OFFERED & set(REFUSED)
     assert not REUSE & REBUILD
+    assert GUARDED <= OFFERED
+    assert len(DATASETS) == 106
+
+
+EVIL = [
+    "__import__('os')._exit(9)", "[x for x in [1]]", "oracle_answer", "[oracle_answer]", "[0]*10**9", "9**9**9**9",
+    "9 ** 9 ** 9", "x**99**99", "(x**99)**99", "factorial(9)", "E(3)", "x(3)", "X(3)", "1e999999999", "[" + "'" * 999,
+    "{}", "[f'{1}']", "['\\x41']", "lambda: 0", "2!", "ab", "1;2", "[1][0]()", "N(x)", "[" * 4097,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(GUARDED))
+def test_answers_that_name_anything_or_take_long_never_reach_a_scorer(name: str) -> None:
+    allowed = [text for text in EVIL if may_be_scored(name, text, "the reference")]
+    assert allowed == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("countdown", "(3 + 4) * 12 / 2 - 1"),
+        ("puzzle24", "1*(7*4 - 4)"),
+        ("polynomial_multiplication", "-417560*y**5 + 295723*y**4 - 3*(x + 2)*z"),
+        ("simple_integration", "-5*X**9 - 2*X**6/3 + 4*X**3 + C"),
+        ("coin_flip", " 7/64 "),
+        ("spiral_matrix", "[1, 2, -3]"),
+        ("string_insertion", "['A', \"B\"]"),
+        ("n_queens", "[['_', 'Q'], ['Q', '_']]"),
+        ("binary_matrix", "[[0, 1],\n [1, 0]]"),
+        ("propositional_logic", "(P ∧ Q) → ¬R"),
+    ],
+)
+def test_answers_as_people_write_them_do(name: str, text: str) -> None:
+    assert may_be_scored(name, text, "the reference")
+
+
+def test_matching_the_form_of_an_answer_takes_linear_time() -> None:
+    start = time.process_time()
+    for name in GUARDED:
+        for part in ("1", "'a", "(", "x*", "[", " ", '"', "**1", "1,"):
+            may_be_scored(name, part * 2000 + "!", "the reference")
+            may_be_scored(name, part * 60 + "!", "the reference")
+    assert time.process_time() - start < 1.0
+
+
+def test_a_dataset_in_a_process_of_its_own_survives_that_process() -> None:
+    environment = load_environment(EnvironmentConfig(name="reasoning_gym/ransom_note"))
+    problem = environment.problem(5)
+    pid = apart.PROCESS.pid
+    assert pid is not None
+    os.kill(pid, 9)
+    assert environment.problem(5) == problem
+    assert environment.score(problem, problem.answer) == 1.0
+    assert apart.PROCESS.pid != pid
+
+
+def test_a_process_that_cannot_answer_is_no_score_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = load_environment(EnvironmentConfig(name="reasoning_gym/ransom_note"))
+    problem = environment.problem(5)
+    monkeypatch.setattr(apart, "ANSWER_SECONDS", 0.0)
+    with pytest.raises(ScoringUnavailable, match="gave no answer"):
+        environment.score(problem, problem.answer)
+
+
+def test_wrong_parameters_in_a_process_of_its_own_are_named() -> None:
+    with pytest.raises(ConfigError, match="no parameter `words`"):
+        load_environment(EnvironmentConfig(name="reasoning_gym/ransom_note", params={"words": 3}))
+    assert "ransom_note" in APART
+
+
+def test_another_version_than_the_pools_is_refused() -> None:
+    right = load_environment(SUMS).declared.content
+    load_environment(SUMS.model_copy(update={"content": right}))
+    with pytest.raises(ConfigError, match="the pool's content is 00000000"):
+        load_environment(SUMS.model_copy(update={"content": "0" * 64}))

@@ -6,23 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.base import Problem
-from environments.rewards import float32, length_penalty, reward, task_reward
+from environments.rewards import float32, length_penalty, reward
 
 LENGTHS = st.integers(0, 131072)
-
-
-class Fixed:
-    """A task that gives every answer the same score."""
-
-    def __init__(self, value: float) -> None:
-        self.value = value
-
-    def problem(self, seed: int) -> Problem:
-        return Problem("", "")
-
-    def score(self, problem: Problem, answer_text: str) -> float:
-        return self.value
 
 
 def through_a_file(value: float) -> float:
@@ -31,7 +17,7 @@ def through_a_file(value: float) -> float:
 
 @given(st.floats(0, 1), st.floats(0, 1), LENGTHS, LENGTHS)
 def test_every_reward_survives_a_float32_column(score: float, alpha: float, target: int, length: int) -> None:
-    task = task_reward(Fixed(score), Problem("", ""), "")
+    task = float32(score)
     penalty = length_penalty(alpha, target, length)
     total = reward(task, penalty)
     assert [through_a_file(value) for value in (task, penalty, total)] == [task, penalty, total]

@@ -21,7 +21,8 @@ from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
 from protocol.api.evaluation import Evaluation, SetResult, sign_evaluation
 from protocol.api.uploads import UploadTicket
-from protocol.config import ModelConfig, PoolConfig, TaskConfig
+from protocol.config import ModelConfig, PoolConfig
+from protocol.environments import EnvironmentConfig
 from protocol.http.signing import Realm, sign_request
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
@@ -77,7 +78,9 @@ class Desk:
 
     def start(self) -> None:
         train = TrainConfig(steps=4, files_per_step=2, async_level=1)
-        config = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"), train=train)
+        config = PoolConfig(
+            name="test", model=ModelConfig(source="tiny"), environments=(EnvironmentConfig(name="sums"),), train=train
+        )
         self.db = Database(default_url(self.home))
         self.watch = Watch(Projection(self.chain), 1, confirmations=1)
         self.service = Service(

@@ -19,7 +19,8 @@ from chain.contracts.pools import WorkItem
 from orchestrator.main import run
 from orchestrator.results import fetch_record
 from protocol.api.work import NoSlot, WorkSlot
-from protocol.config import ModelConfig, PoolConfig, TaskConfig
+from protocol.config import ModelConfig, PoolConfig
+from protocol.environments import EnvironmentConfig
 from protocol.errors import MusterError
 from protocol.identity import PoolId
 from protocol.waits import wait_for
@@ -30,7 +31,7 @@ from tests.conftest import Deployed, free_port
 from tests.demo.services.running import ServiceProcess as Background
 from tests.demo.services.running import running, settings_of
 
-CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), task=TaskConfig(name="sums"))
+CONFIG = PoolConfig(name="test", model=ModelConfig(source="tiny"), environments=(EnvironmentConfig(name="sums"),))
 
 
 @dataclass

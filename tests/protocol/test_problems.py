@@ -9,15 +9,21 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from protocol.config import PoolConfig
+from protocol.environments import Drawn, drawn
 from protocol.identity import PoolId, WorkId
-from protocol.problems import MAX_CANDIDATES, ProblemFilter, candidate_seed, problem_seed
-from protocol.seeds import Work, assignments
+from protocol.problems import MAX_CANDIDATES, ProblemFilter, candidate_seed, kept_candidate
+from protocol.seeds import Assignment, Work, assignments
 from tests.validator.world import CONFIG
 
 
 def filtered(candidates: int, kept: tuple[int, ...]) -> PoolConfig:
     problems = ProblemFilter.of(candidates, kept)
-    return CONFIG.model_copy(update={"task": CONFIG.task.model_copy(update={"problems": problems})})
+    environment = CONFIG.environments[0].model_copy(update={"problems": problems})
+    return CONFIG.model_copy(update={"environments": (environment,)})
+
+
+def found(config: PoolConfig, slot: Assignment) -> int:
+    return drawn(config.environments, slot.problem_seed).seed
 
 
 @given(st.data())
@@ -27,11 +33,11 @@ def test_a_filter_keeps_exactly_what_it_was_made_of(data: st.DataObject) -> None
     made = ProblemFilter.of(candidates, kept)
     assert made.places == kept
     assert ProblemFilter.model_validate_json(made.model_dump_json()) == made
-    assert {problem_seed(made, draw) for draw in range(len(kept))} == {candidate_seed(place) for place in kept}
+    assert {kept_candidate(made, draw) for draw in range(len(kept))} == set(kept)
 
 
 def test_without_a_filter_a_draw_is_its_own_problem() -> None:
-    assert problem_seed(None, 12345) == 12345
+    assert drawn(CONFIG.environments, 12345) == Drawn(0, 12345)
 
 
 def test_work_is_drawn_from_the_kept_candidates_only() -> None:
@@ -39,7 +45,7 @@ def test_work_is_drawn_from_the_kept_candidates_only() -> None:
     wanted, drawn = {candidate_seed(place) for place in (3, 14, 15, 92)}, set()
     for counter in range(60):
         work = Work(WorkId(PoolId(1, "0x" + "22" * 20, 1), "0x" + "11" * 20, 3, counter), bytes(32), bytes(32))
-        drawn |= {slot.problem_seed for slot in assignments(work, config)}
+        drawn |= {found(config, slot) for slot in assignments(work, config)}
     assert drawn == wanted
 
 

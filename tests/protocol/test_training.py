@@ -9,7 +9,7 @@ from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 from protocol.training import DppoConfig, GspoConfig
 
-POOL: dict[str, Any] = {"name": "p", "model": {"source": "m"}, "task": {"name": "reasoning_gym/chain_sum"}}
+POOL: dict[str, Any] = {"name": "p", "model": {"source": "m"}, "environments": [{"name": "reasoning_gym/chain_sum"}]}
 
 
 def document(train: dict[str, Any], work: dict[str, Any] | None = None) -> PoolConfig:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from demo.pool import DEMO_TASK
+from demo.pool import DEMO_ENVIRONMENT
 from environments.catalogue import load_environment
 from environments.prompts import prompt_tokens
 from protocol.config import ModelConfig
@@ -24,7 +24,7 @@ QUICK = Recipe(worked_steps=3, mixed_steps=2, batch=4)
 
 def build(cache: Path, seed: int = 1) -> tuple[Path, list[str]]:
     said: list[str] = []
-    return warmed_up(DEMO_TASK, seed, cache, said.append, QUICK), said
+    return warmed_up(DEMO_ENVIRONMENT, seed, cache, said.append, QUICK), said
 
 
 def test_a_seed_decides_every_byte(tmp_path: Path) -> None:
@@ -68,18 +68,18 @@ def test_a_damaged_cache_is_noticed_and_made_again(tmp_path: Path, damage: str) 
 
 
 def test_the_key_depends_on_recipe_seed_and_task() -> None:
-    other = DEMO_TASK.model_copy(update={"params": DEMO_TASK.params | {"max_terms": 5}})
+    other = DEMO_ENVIRONMENT.model_copy(update={"params": DEMO_ENVIRONMENT.params | {"max_terms": 5}})
     keys = {
-        cache_key(DEMO_TASK, 1, QUICK),
-        cache_key(DEMO_TASK, 2, QUICK),
-        cache_key(DEMO_TASK, 1, Recipe()),
+        cache_key(DEMO_ENVIRONMENT, 1, QUICK),
+        cache_key(DEMO_ENVIRONMENT, 2, QUICK),
+        cache_key(DEMO_ENVIRONMENT, 1, Recipe()),
         cache_key(other, 1, QUICK),
     }
     assert len(keys) == 4
 
 
 def test_sums_are_worked_from_left_to_right() -> None:
-    task = load_environment(DEMO_TASK)
+    task = load_environment(DEMO_ENVIRONMENT)
     for index in range(200):
         made = example(task, 5, index, 1.0)
         thought, _, answer = made.completion.partition("</think>")
@@ -93,7 +93,7 @@ def test_sums_are_worked_from_left_to_right() -> None:
 def test_a_blurted_answer_teaches_only_the_decision_not_to_think(tmp_path: Path) -> None:
     save_byte_tokenizer(tmp_path, PHRASES)
     tokenizer: Any = load_tokenizer(tmp_path)
-    task, encoder = load_environment(DEMO_TASK), ConversationEncoder(tokenizer, chat_template=False)
+    task, encoder = load_environment(DEMO_ENVIRONMENT), ConversationEncoder(tokenizer, chat_template=False)
     for index in range(50):
         blurted, worked = (encoder.encode(conversation(task, 5, index, share)) for share in (0.0, 1.0))
         learned = [token for token, wanted in zip(blurted.tokens, blurted.learned, strict=True) if wanted]
@@ -109,10 +109,10 @@ def _number(index: int) -> int:
 
 
 def test_a_folder_is_used_as_it_is_and_nonsense_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert base_model(ModelConfig(source=str(tmp_path)), DEMO_TASK, 1) == tmp_path
+    assert base_model(ModelConfig(source=str(tmp_path)), DEMO_ENVIRONMENT, 1) == tmp_path
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match="neither a folder nor a model"):
-        base_model(ModelConfig(source="no-such/../model"), DEMO_TASK, 1)
+        base_model(ModelConfig(source="no-such/../model"), DEMO_ENVIRONMENT, 1)
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:

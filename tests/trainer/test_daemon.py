@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.pool import DEMO_TASK
+from demo.pool import DEMO_ENVIRONMENT
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId
 from protocol.verdict import Code
@@ -51,7 +51,7 @@ def test_a_run_trains_publishes_and_reports_every_step(base: Path, tmp_path: Pat
     metrics = made.records.metrics()
     assert [one["groups_used"] for one in metrics] == [4, 4, 4]
     assert [one["staleness"] for one in metrics] == [{"0": 2}, {"1": 2}, {"2": 2}]
-    assert all(one["rewards_by_task"] == {DEMO_TASK.name: 0.5} for one in metrics)
+    assert all(one["rewards_by_environment"] == {DEMO_ENVIRONMENT.name: 0.5} for one in metrics)
     assert [(one["node"], one["engine"]) for one in metrics[0]["mismatches"]] == [(NODE, "test")]
     assert all(0 <= one["idle_share"] < 1 for one in metrics)
     assert "muster_trainer_step 3.0" in (tmp_path / "metrics.prom").read_text()

@@ -133,4 +133,10 @@ def test_a_bound_below_the_usual_number_is_refused() -> None:
 def test_a_batch_that_can_never_be_full_is_refused_when_the_pool_is_made() -> None:
     train = TrainConfig(files_per_step=2, filter=OnlineFilter(groups=9, max_files=2))
     with pytest.raises(ValidationError, match="groups is 9, but max_files hold 8 groups at most"):
-        PoolConfig(name="x", model=CONFIG.model, task=CONFIG.task, work=WorkConfig(problems_per_file=4), train=train)
+        PoolConfig(
+            name="x",
+            model=CONFIG.model,
+            environments=CONFIG.environments,
+            work=WorkConfig(problems_per_file=4),
+            train=train,
+        )

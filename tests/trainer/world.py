@@ -9,7 +9,7 @@ from eth_account import Account as KeyPair
 
 from chain.records import Account, Pool, Step, Submission
 from chain.state import State
-from demo.pool import DEMO_TASK
+from demo.pool import DEMO_ENVIRONMENT
 from environments.pool import PoolEnvironments
 from environments.rewards import float32
 from protocol.api.evaluation import SetResult
@@ -40,7 +40,7 @@ POOLS = "0x" + "00" * 19 + "99"
 CONFIG = PoolConfig(
     name="test",
     model=tiny_model_config(),
-    task=DEMO_TASK,
+    environments=(DEMO_ENVIRONMENT,),
     work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=32),
     train=TrainConfig(steps=3, files_per_step=2),
     weights=WeightsConfig(snapshot_every=2, delta_min_bytes=0),

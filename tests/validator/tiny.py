@@ -11,7 +11,8 @@ from benchmarks.offline_pool import work_of as work_of
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING
-from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.config import ModelConfig, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.seeds import Work
 from protocol.verdict import Verdict
@@ -23,7 +24,7 @@ from worker.produce import Produced, Producer
 CONFIG = PoolConfig(
     name="tiny",
     model=ModelConfig(source="local", prompt_template="{question}<think>", answer_after="</think>"),
-    task=TaskConfig(name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4}),
+    environments=(EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4}),),
     work=WorkConfig(problems_per_file=3, samples_per_problem=2, max_new_tokens=40, targets=(16, 24), length_alpha=0.02),
 )
 

@@ -10,7 +10,8 @@ from tempfile import mkdtemp
 from engines.base import FINISH_EOS, FINISH_LENGTH
 from environments.pool import PoolEnvironments
 from protocol.audit import AUDIT_EVERYTHING
-from protocol.config import ModelConfig, PoolConfig, TaskConfig, WorkConfig
+from protocol.config import ModelConfig, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
 from protocol.identity import PoolId, WorkId
 from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.rollouts.commitment import commit
@@ -25,7 +26,7 @@ POOLS = "0x" + "22" * 20
 CONFIG = PoolConfig(
     name="test",
     model=ModelConfig(source="local", prompt_template="{question}<think>", answer_after="</think>"),
-    task=TaskConfig(name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4}),
+    environments=(EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_terms": 3, "max_terms": 4}),),
     work=WorkConfig(problems_per_file=3, samples_per_problem=2, max_new_tokens=40, targets=(16, 24), length_alpha=0.02),
 )
 EOS = 258

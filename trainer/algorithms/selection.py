@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.algorithms.advantages import Advantage, group_advantages
-from trainer.rollouts import Group, TrainRollout
+from trainer.algorithms.advantages import ADVANTAGES, Advantage, group_advantages
+from trainer.rollouts import Group, GroupSettings, TrainRollout
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Selection:
 
 
 def select(groups: Iterable[Group], advantage: Advantage) -> Selection:
-    """Drop groups without advantages (they carry no signal) and give the samples of the others theirs."""
+    """Drop groups without advantages (they carry no signal) and give the samples of the others theirs; `advantage` is
+    for groups whose environment has no estimator of its own."""
     samples: list[TrainRollout] = []
     used = dropped = 0
     for group in groups:
@@ -39,4 +40,6 @@ def signals(groups: Iterable[Group], advantage: Advantage) -> int:
 
 
 def _advantages(group: Group, advantage: Advantage) -> NDArray[np.float64]:
-    return group_advantages(np.asarray([one.reward for one in group], dtype=np.float64), advantage)
+    settings = group[0].settings if group else GroupSettings()
+    chosen = ADVANTAGES[settings.advantage] if settings.advantage else advantage
+    return settings.scale * group_advantages(np.asarray([one.reward for one in group], dtype=np.float64), chosen)

@@ -34,7 +34,7 @@ def run_bench(
     from trainer.model.sharding import make_placement
 
     set_threads(compute.engine.threads)
-    folder = weights or base_model(pool.model, pool.task, 0, progress=say)
+    folder = weights or base_model(pool.model, pool.environments[0], 0, progress=say)
     placement = make_placement(compute.parallel, compute.memory, compute.engine.device)
     learner = Learner(folder, pool.train, pool.work.temperature, pool.model.dtype, placement)
     first = placement.ranks.rank == 0

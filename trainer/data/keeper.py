@@ -46,7 +46,7 @@ class DataKeeper:
         if placement is not None and placement.ranks.world > 1:
             raise ConfigError("a data pool trains nothing", "set `parallel.ranks` to 1")
         self.rollouts = pool.data.rollouts
-        self.base = config.base or base_model(pool.model, pool.task, config.seed)
+        self.base = config.base or base_model(pool.model, pool.environments[0], config.seed)
         self.publisher = StepPublisher(
             outside.client,
             outside.bucket,

@@ -18,7 +18,7 @@ from protocol.encoding import canonical_json, parse_json, sha256_hex, tagged_has
 from protocol.errors import ConfigError
 from protocol.files import explained
 from protocol.folders import file_digests
-from protocol.problems import ProblemFilter, candidate_seed
+from protocol.problems import ProblemFilter
 from trainer.evaluation.attempts import Attempt, score_attempts
 
 _SOLVED = 1.0
@@ -61,7 +61,8 @@ def run_filter(
     batch: int = 64,
     progress: Callable[[str], None] = lambda line: None,
 ) -> FilterReport:
-    """Try every candidate with the weights in `folder` and keep what is solved sometimes.
+    """Try every candidate of the one environment of `config`, which has no filter yet, with the weights in `folder` and
+    keep what is solved sometimes.
 
     Every finished candidate is a line of `journal`, so that an interrupted filter goes on where it was. Raises
     ConfigError if the journal belongs to another filter, or if nothing is kept.
@@ -69,6 +70,8 @@ def run_filter(
     head, model = _head(config, folder, plan), model_digest(folder)
     solved = _resume(journal, head)
     environment = PoolEnvironments.of(config, folder)
+    if plan.candidates > (rows := config.environments[0].drawn_rows) > 0:
+        raise ConfigError(f"there are {rows} problems to try, not {plan.candidates}", f"try {rows} at most")
     if len(solved) < plan.candidates:
         engine.load(folder)
     group = max(1, batch // plan.samples)
@@ -91,9 +94,14 @@ def _solved(
     engine: Engine, environment: PoolEnvironments, model: str, candidates: range, samples: int, batch: int
 ) -> Iterator[int]:
     """How many tries at each candidate succeed."""
-    targets = all_targets(environment.config.work) or (0,)
+    (tried,) = environment.config.environments
+    targets = all_targets(environment.config.work, tried) or (0,)
     attempts = [
-        Attempt(candidate_seed(one), targets[sample % len(targets)], _noise_key(model, one, sample))
+        Attempt(
+            tried.candidate(one),
+            targets[sample % len(targets)],
+            _noise_key(model, one, sample),
+        )
         for one in candidates
         for sample in range(samples)
     ]
@@ -114,10 +122,10 @@ def _head(config: PoolConfig, folder: Path, plan: FilterPlan) -> dict[str, Any]:
         "version": 1,
         "model": model_digest(folder),
         "prompt": config.model.model_dump(mode="json", include={"prompt_template", "chat_template", "answer_after"}),
-        "task": config.task.model_dump(mode="json", include={"name", "params"}),
+        "environment": config.environments[0].model_dump(mode="json", include={"name", "params", "content", "rows"}),
         "temperature": work.temperature,
         "max_new_tokens": work.max_new_tokens,
-        "targets": list(all_targets(work)),
+        "targets": list(all_targets(work, config.environments[0])),
         "samples": plan.samples,
     }
 

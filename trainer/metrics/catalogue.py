@@ -31,7 +31,7 @@ SCALARS = {
     "seconds": "Seconds that training the step took",
 }
 LABELLED = {
-    "task_reward": ("Task reward by task, mean over rollouts", ("task",)),
+    "task_reward": ("Task reward by environment, mean over rollouts", ("environment",)),
     "mismatch_kl": ("Estimated KL divergence of the trainer's policy from a node's", ("node", "engine", "staleness")),
     "mismatch_absolute": ("Mean |difference| of log-probabilities, trainer and node", ("node", "engine", "staleness")),
     "files": ("Files trained on by their staleness in policy steps", ("staleness",)),
@@ -60,8 +60,8 @@ def samples(record: Mapping[str, Any]) -> Iterator[MetricSample]:
     for name in SCALARS:
         if record.get(name) is not None:
             yield MetricSample(name, float(record[name]))
-    for task, reward in record.get("rewards_by_task", {}).items():
-        yield MetricSample("task_reward", reward, {"task": task})
+    for environment, reward in record.get("rewards_by_environment", {}).items():
+        yield MetricSample("task_reward", reward, {"environment": environment})
     for one in record.get("mismatches", ()):
         labels = {"node": one["node"], "engine": one["engine"], "staleness": str(one["staleness"])}
         yield MetricSample("mismatch_kl", one["kl"], labels)

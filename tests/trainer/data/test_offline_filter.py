@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from environments.pool import PoolEnvironments
-from protocol.config import PoolConfig, TaskConfig, WorkConfig
+from protocol.config import PoolConfig, WorkConfig
 from protocol.encoding import sha256_hex
+from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.problems import candidate_seed
 from tests.cli.muster import Muster
@@ -18,9 +19,12 @@ from tests.validator import tiny
 from trainer.data.offline_filter import FilterPlan, FilterReport, run_filter
 from trainer.tiny_model import tiny_model_config
 
-SUMS = TaskConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
+SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
 CONFIG = PoolConfig(
-    name="test", model=tiny_model_config(), task=SUMS, work=WorkConfig(max_new_tokens=8, max_prompt_tokens=64)
+    name="test",
+    model=tiny_model_config(),
+    environments=(SUMS,),
+    work=WorkConfig(max_new_tokens=8, max_prompt_tokens=64),
 )
 CANDIDATES = 40
 SEEDS = [candidate_seed(number) for number in range(CANDIDATES)]
@@ -133,4 +137,4 @@ def test_the_command_writes_a_pool_configuration_that_draws_from_what_was_kept(b
     options = ("--pool-config", tmp_path / "pool.json", "--weights", base, "--out", out, "--candidates", "40")
     said = muster.ok("data", "filter", *options, "--engine", "transformers", "--json").json
     assert (said["kept"], said["too_hard"], said["too_easy"], said["share"]) == (27, 5, 8, 0.675)
-    assert PoolConfig.load(out).task.problems == whole.problems
+    assert PoolConfig.load(out).environments[0].problems == whole.problems

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from eth_account import Account
 
-from demo.pool import DEMO_TASK
+from demo.pool import DEMO_ENVIRONMENT
 from protocol.api.evaluation import Evaluation, SetResult
 from protocol.config import EvaluationConfig, PoolConfig
 from protocol.errors import IntegrityError, MusterError
@@ -23,7 +23,7 @@ POOL = PoolId(31337, "0x" + "00" * 19 + "99", 1)
 CONFIG = PoolConfig(
     name="test",
     model=tiny_model_config(),
-    task=DEMO_TASK,
+    environments=(DEMO_ENVIRONMENT,),
     train=TrainConfig(steps=20),
     evaluation=EvaluationConfig(every=5),
 )

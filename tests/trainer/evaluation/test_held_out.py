@@ -12,7 +12,8 @@ import pytest
 
 from engines.hf import TransformersEngine
 from environments.pool import PoolEnvironments
-from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig, TaskConfig, WorkConfig
+from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig, WorkConfig
+from protocol.environments import EnvironmentConfig
 from protocol.errors import MusterError
 from protocol.seeds import heldout_problem
 from runtime.process import EngineConfig
@@ -22,13 +23,13 @@ from trainer.evaluation.held_out import evaluate, held_out_reward
 from trainer.evaluation.process import EvaluationJob, EvaluationProcess, EvaluationProcessConfig
 from trainer.tiny_model import tiny_model_config
 
-SUMS = TaskConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
-LONGER = TaskConfig(name="reasoning_gym/chain_sum", params={"min_digits": 6, "max_digits": 6})
-SETS = (EvaluationSet(name="own", problems=6, samples=4), EvaluationSet(name="longer", task=LONGER, problems=3))
+SUMS = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 4, "max_digits": 4})
+LONGER = EnvironmentConfig(name="reasoning_gym/chain_sum", params={"min_digits": 6, "max_digits": 6})
+SETS = (EvaluationSet(name="own", problems=6, samples=4), EvaluationSet(name="longer", environment=LONGER, problems=3))
 CONFIG = PoolConfig(
     name="test",
     model=tiny_model_config(),
-    task=SUMS,
+    environments=(SUMS,),
     work=WorkConfig(max_new_tokens=8, max_prompt_tokens=64),
     evaluation=EvaluationConfig(sets=SETS),
 )

@@ -29,7 +29,7 @@ RECORD: dict[str, Any] = {
     "task_reward_mean": 0.5,
     "grad_norm": 0.25,
     "mfu": None,
-    "rewards_by_task": {"reasoning_gym/chain_sum": 0.5},
+    "rewards_by_environment": {"reasoning_gym/chain_sum": 0.5},
     "mismatches": [
         {"node": "0xAA", "engine": 'v"llm 1', "staleness": 2, "tokens": 7, "kl": 0.001, "absolute": 0.01},
         {"node": "0xBB", "engine": "hf 5", "staleness": 0, "tokens": 9, "kl": 0.002, "absolute": 0.02},

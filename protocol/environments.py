@@ -1,0 +1,101 @@
+"""Which environments a pool's work is drawn from, and which problem of which of them a problem seed stands for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from protocol.documents import Document
+from protocol.encoding import tagged_hash, words
+from protocol.problems import ProblemFilter, candidate_seed, kept_candidate
+from protocol.training import AdvantageName
+
+MAX_ROWS = 1 << 22
+MAX_ENVIRONMENTS = 64
+MAX_FILE_BYTES = 1 << 28
+
+
+class EnvironmentConfig(Document):
+    """One environment (`environments/`), e.g. name `reasoning_gym/chain_sum` with the generator's own parameters.
+
+    `label`: what metrics, evaluations and errors call it; without one its name. `weight`: its share of the problems,
+    compared with the other environments'. `content`: hex SHA-256 of what defines it (a data file's or a program's
+    bytes, a package's files); whoever has another refuses to work. `rows`: how many problems a data file has, 0 where a
+    problem is made from any seed; its last `held_out` are never drawn for work, evaluation draws from them alone.
+    `problems`: what an offline filter kept; without it work is drawn from all.
+
+    What is set below is this environment's own instead of the pool's: `targets` (lengths in tokens, () for none) and
+    `length_alpha` instead of `work`'s, `advantage` instead of `train.algorithm`'s. `advantage_scale` multiplies the
+    advantages of its groups, and with them their part of the policy loss.
+    """
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/-]{0,199}$")
+    label: str = Field("", pattern=r"^([a-zA-Z0-9][a-zA-Z0-9._/-]{0,63}|)$")
+    weight: int = Field(1, ge=1, le=1 << 16)
+    params: dict[str, Any] = Field(default_factory=dict)
+    content: str = Field("", pattern=r"^([0-9a-f]{64}|)$")
+    rows: int = Field(0, ge=0, le=MAX_ROWS)
+    held_out: int = Field(0, ge=0)
+    problems: ProblemFilter | None = None
+    targets: tuple[PositiveInt, ...] | None = Field(None, max_length=64)
+    length_alpha: float | None = Field(None, ge=0)
+    advantage: AdvantageName | None = None
+    advantage_scale: float = Field(1.0, gt=0, le=100)
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Self:
+        if self.held_out and self.held_out >= self.rows:
+            raise ValueError(f"`held_out` is {self.held_out} of {self.rows} `rows`: nothing is left to work on")
+        if self.rows and self.problems is not None and self.problems.candidates > self.drawn_rows:
+            raise ValueError(f"`problems.candidates` are {self.problems.candidates}, of {self.drawn_rows} rows")
+        return self
+
+    @property
+    def called(self) -> str:
+        """What people read."""
+        return self.label or self.name
+
+    @property
+    def drawn_rows(self) -> int:
+        """The rows that work is drawn from; 0 where a problem is made from any seed."""
+        return self.rows - self.held_out
+
+    def candidate(self, number: int) -> int:
+        """The environment's own seed of candidate `number` of an offline filter: a row, or a public hash."""
+        return number if self.rows else candidate_seed(number)
+
+    def own_seed(self, draw: int, held_out: bool = False) -> int:
+        """Which of its problems the 64-bit number `draw` stands for: a row, a kept candidate, or the number itself.
+        With `held_out`: of those that work is not drawn from."""
+        if held_out and self.rows:
+            return self.drawn_rows + draw % self.held_out if self.held_out else draw % self.rows
+        if self.problems is not None and not held_out:
+            return self.candidate(kept_candidate(self.problems, draw))
+        return draw % self.drawn_rows if self.rows else draw
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A problem: the place of its environment in the pool's list, and the environment's own seed of it (a data file's
+    row, counted from 0)."""
+
+    environment: int
+    seed: int
+
+
+def chosen_environment(weights: Sequence[int], problem_seed: int) -> int:
+    """The place of the environment that a problem seed falls to, by exact integers: each gets its weight's share of the
+    2⁶⁴ values of a public hash, to within one part in 2⁴²."""
+    if len(weights) == 1:
+        return 0
+    (number,) = words(tagged_hash("muster/environment/1", problem_seed), 1)
+    number %= sum(weights)
+    return next(place for place, bound in enumerate(accumulate(weights)) if number < bound)
+
+
+def drawn(environments: Sequence[EnvironmentConfig], problem_seed: int, held_out: bool = False) -> Drawn:
+    """The problem that a problem seed, 0 ≤ seed < 2⁶⁴, stands for."""
+    place = chosen_environment([one.weight for one in environments], problem_seed)
+    return Drawn(place, environments[place].own_seed(problem_seed, held_out))
