@@ -48,7 +48,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "label": "What metrics and reports call it; not set: its name.",
         "weight": "Its share of the problems, compared with the other environments'.",
         "params": "The environment's own parameters.",
-        "content": "SHA-256 of what defines it, as `muster task check` says it: whoever has another refuses to work.",
+        "content": "SHA-256 of what defines it, such as its data file: whoever has another refuses to work.",
         "rows": "How many problems its data file has; 0 where problems are made from seeds.",
         "held_out": "How many of these, the last ones, are kept for evaluation.",
         "problems": "Draw from some problems only: `muster data filter` writes this part, with those that a model "

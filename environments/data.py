@@ -8,7 +8,7 @@ from protocol.files import user_cache
 
 
 def data_folder(data: Path | None = None) -> Path:
-    """The given folder, else the user's, which `muster task import` writes to."""
+    """The given folder, else the user's cache."""
     return data or user_cache("environments")
 
 
@@ -20,7 +20,5 @@ def needs_file(config: EnvironmentConfig) -> bool:
 def content_path(data: Path | None, config: EnvironmentConfig) -> Path:
     """Where the environment's file should be. Raises ConfigError where the configuration names none."""
     if not config.content:
-        raise ConfigError(
-            f"environment {config.called} names no `content`", "write the SHA-256 that `muster task import` says"
-        )
+        raise ConfigError(f"environment {config.called} names no `content`", "write the SHA-256 of its file")
     return data_folder(data) / config.content

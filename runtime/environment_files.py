@@ -39,7 +39,7 @@ def publish_files(config: PoolConfig, store: EnvironmentStore) -> None:
         if not path.is_file():
             raise ConfigError(
                 f"environment {one.called}: neither the bucket nor {path.parent} has the file {one.content[:16]}…",
-                "run `muster task import` with it on this machine",
+                "put it there under the name of its SHA-256",
             )
         store.put(key, read_bounded(path, MAX_FILE_BYTES))
 

@@ -23,9 +23,7 @@ class ProblemFile:
     def __init__(self, path: Path, content: str) -> None:
         self._path, self._content = path, content
         if not path.is_file():
-            raise ConfigError(
-                f"there is no data file {path}", "fetch it from the pool's bucket, or `muster task import` it"
-            )
+            raise ConfigError(f"there is no data file {path}", "put it there under the name of its SHA-256")
         if path.stat().st_size > MAX_FILE_BYTES:
             raise IntegrityError(f"{path} has more than {MAX_FILE_BYTES} bytes", "split it")
         self._check()
