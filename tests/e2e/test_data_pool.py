@@ -1,0 +1,62 @@
+"""A data pool on the whole local network: two workers sell what it buys, it closes by itself, and its data set
+verifies from the command line."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from demo.pool import pool_config
+from demo.ports import claim_port
+from demo.run import Demo
+from protocol.config import DataConfig
+from tests.e2e.running import muster
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(900)]
+ROLLOUTS = 300
+"""Three files of 128."""
+
+
+def test_a_data_pool_buys_closes_and_is_exported(tmp_path: Path) -> None:
+    ports = [claim_port(name, 0) for name in ("chain", "s3", "http")]
+    nodes = (NodeSpec("ada", "transformers"), NodeSpec("bob", "transformers"))
+    plan = DemoPlan(tmp_path, 1, 1, *ports, nodes, (ValidatorSpec("xena", 11),), absentee="", patience=2)
+    config = pool_config(1, 1).model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})
+    demo = Demo(plan, config)
+    try:
+        demo.bring_up()
+        monitor, end = demo._new_monitor(), time.monotonic() + 600
+        while not demo.network.supervisor.children["trainer"].finished:
+            assert time.monotonic() < end
+            demo.network.check()
+            time.sleep(1)
+        monitor.look()
+        state = monitor.state
+        assert state.pools[POOL].status == "closing"
+        assert len(state.submissions_of(POOL)) == 3, "no more slots than files that are bought"
+        check_export(plan, tmp_path / "data-set")
+    finally:
+        demo.network.supervisor.stop()
+
+
+def check_export(plan: DemoPlan, folder: Path) -> None:
+    """Written and verified by the command line."""
+    chain = ["--deployment", str(plan.deployment), "--rpc", plan.rpc_url, "--json"]
+    where = ["--pool", str(POOL), "--orchestrator", plan.http_url, "--out", str(folder)]
+    made = answer("dataset", "export", *where, *chain)
+    assert (made["rows"], made["submissions"]) == (384, 3)
+    found = answer("dataset", "verify", str(folder), *chain)
+    assert (found["rows"], found["sound"], found["findings"]) == (768, True, [])
+    line = (folder / "data" / "rollouts-00000.jsonl").read_text().splitlines()[0]
+    row = json.loads(line)
+    assert row["prompt"]
+    assert row["environment"] == "reasoning_gym/chain_sum"
+
+
+def answer(*arguments: str) -> Any:
+    done = muster(*arguments, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
