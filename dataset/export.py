@@ -159,23 +159,26 @@ class _Export:
         if (made.sha256, made.root, made.units, made.rows) != (sub.sha256, sub.root, sub.units, sub.rows):
             raise IntegrityError(f"the file of submission {sub.sequence} is not the one on chain", "ask another source")
         tree = leaves(rollouts)
-        for number, rollout in enumerate(rollouts):
-            yield self._row(file, rollout, number, tree, texts)
+        for number, (rollout, leaf, siblings) in enumerate(zip(rollouts, tree, merkle.proofs(tree), strict=True)):
+            yield DatasetRow(
+                **self._said(file, rollout, texts),
+                row=number,
+                leaf=leaf.hex(),
+                siblings=tuple(sibling.hex() for sibling in siblings),
+            )
 
-    def _row(self, file: AcceptedFile, rollout: Rollout, number: int, tree: list[bytes], texts: Texts) -> DatasetRow:
+    def _said(self, file: AcceptedFile, rollout: Rollout, texts: Texts) -> dict[str, Any]:
+        """All columns but those of the row's place in its file."""
         shared = {field.name: getattr(rollout, field.name) for field in fields(Rollout)}
         environment, problem = texts.problem(rollout.problem_seed)
-        return DatasetRow(
+        return {
             **shared,
             **chain_columns(self._source.pool_id, file),
-            environment=environment,
-            problem=problem,
-            prompt=texts.prompt(rollout.prompt_tokens),
-            completion=texts.completion(rollout.output_tokens, rollout.finish),
-            row=number,
-            leaf=tree[number].hex(),
-            siblings=tuple(sibling.hex() for sibling in merkle.proof(tree, number)),
-        )
+            "environment": environment,
+            "problem": problem,
+            "prompt": texts.prompt(rollout.prompt_tokens),
+            "completion": texts.completion(rollout.output_tokens, rollout.finish),
+        }
 
     def _document(self, steps: list[int]) -> DatasetDocument:
         source, model, block = self._source, self._config.model, self._source.block

@@ -37,8 +37,18 @@ def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
     """Siblings from leaf `index` up to the root; promoted levels contribute none."""
     if not 0 <= index < len(leaves):
         raise ValueError(f"no leaf {index} among {len(leaves)}")
+    return _siblings(_levels(leaves), index)
+
+
+def proofs(leaves: Sequence[bytes]) -> list[list[bytes]]:
+    """The same for every leaf, with the tree's hashes computed once."""
+    levels = _levels(leaves)
+    return [_siblings(levels, index) for index in range(len(leaves))]
+
+
+def _siblings(levels: Sequence[list[bytes]], index: int) -> list[bytes]:
     siblings = []
-    for level in _levels(leaves)[:-1]:
+    for level in levels[:-1]:
         sibling = index ^ 1
         if sibling < len(level):
             siblings.append(level[sibling])

@@ -21,9 +21,10 @@ ROLLOUTS = 300
 
 
 def test_a_data_pool_buys_closes_and_is_exported(tmp_path: Path) -> None:
-    ports = [claim_port(name, 0) for name in ("chain", "s3", "http")]
+    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
     nodes = (NodeSpec("ada", "transformers"), NodeSpec("bob", "transformers"))
-    plan = DemoPlan(tmp_path, 1, 1, *ports, nodes, (ValidatorSpec("xena", 11),), absentee="", patience=2)
+    judges = (ValidatorSpec("xena", 11),)
+    plan = DemoPlan(tmp_path, 1, 1, chain, s3, http, nodes, judges, absentee="", patience=2)
     config = pool_config(1, 1).model_copy(update={"data": DataConfig(rollouts=ROLLOUTS)})
     demo = Demo(plan, config)
     try:

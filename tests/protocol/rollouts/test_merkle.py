@@ -21,6 +21,7 @@ def test_three_leaves_by_hand() -> None:
 def test_every_leaf_proves_and_no_other(leaves: list[bytes], data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(leaves) - 1))
     root, siblings = merkle.root(leaves), merkle.proof(leaves, index)
+    assert merkle.proofs(leaves)[index] == siblings
     assert openings.verify(root, leaves[index], siblings)
     stranger = keccak(leaves[index] + b"x")
     assert not openings.verify(root, stranger, siblings)
