@@ -32,7 +32,7 @@ from dataset.document import (
 from dataset.row import DatasetRow
 from dataset.tables import ROWS_PER_FILE, RowWriter
 from dataset.tally import RowTally
-from dataset.texts import Texts
+from dataset.texts import Texts, declared_licences
 from dataset.tokenizers import same_tokenizer, write_tokenizer
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, IntegrityError
@@ -74,7 +74,6 @@ class ExportOptions:
 
     formats: tuple[Format, ...] = ("parquet", "jsonl")
     licence: str = "unknown"
-    environment_licences: tuple[tuple[str, str], ...] = ()
     account: LocalAccount | None = None
     rows_per_file: int = ROWS_PER_FILE
 
@@ -182,7 +181,7 @@ class _Export:
 
     def _document(self, steps: list[int]) -> DatasetDocument:
         source, model, block = self._source, self._config.model, self._source.block
-        known, totals = dict(self._options.environment_licences), self._tally.totals()
+        known, totals = declared_licences(self._config), self._tally.totals()
         licences = {name: known[name] for name in totals.environments if name in known}
         return DatasetDocument(
             name=self._config.name,

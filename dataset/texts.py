@@ -1,11 +1,16 @@
 """Tokens as text, and the names of problems: what an export adds to a rollout for people to read."""
 
+import logging
 from collections.abc import Sequence
 
 from engines.base import FINISH_EOS
+from environments.catalogue import load_environment
 from protocol.config import PoolConfig
 from protocol.environments import drawn
+from protocol.errors import MusterError
 from protocol.models.tokenizer import Tokenizer
+
+log = logging.getLogger("muster.dataset")
 
 
 class Texts:
@@ -29,6 +34,12 @@ class Texts:
         return self._config.environments[found.environment].called, found.seed
 
 
-def environment_names(config: PoolConfig) -> list[str]:
-    """The environments of a pool."""
-    return [one.called for one in config.environments]
+def declared_licences(config: PoolConfig) -> dict[str, str]:
+    """What the pool's environments declare, by their names; of those that this machine can load."""
+    found = {}
+    for one in config.environments:
+        try:
+            found[one.called] = load_environment(one).declared.licence
+        except MusterError as error:
+            log.info("the licence of %s is not known here: %s", one.called, error.what)
+    return found

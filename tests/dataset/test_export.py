@@ -57,6 +57,7 @@ def test_the_card_is_read_as_hugging_face_reads_it(exported: Path) -> None:
     assert [len(list(exported.glob(pattern))) for pattern in patterns] == [1, 1]
     assert pq.read_table(next(exported.glob(patterns[0]))).num_rows == 18
     assert "18 verified rollouts" in text
+    assert "| Apache-2.0 |" in text, "what reasoning_gym declares"
 
 
 def test_the_same_pool_gives_the_same_bytes_in_parts(sold: SoldWork, exported: Path, tmp_path: Path) -> None:
