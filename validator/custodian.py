@@ -16,13 +16,15 @@ from protocol.errors import IntegrityError
 from protocol.files import write_atomic
 from validator import selectors
 from validator.config import KEPT
-from validator.custody import needed, to_show, tried_by
+from validator.custody import needed, to_show
 from validator.kept_files import FilePlace, KeptFiles
 from validator.shelves import FileShelf
 from validator.transaction_tasks import TransactionTasks
 
 log = logging.getLogger("muster.validator")
 _SWEEP_SECONDS = 30.0
+_AT_ONCE = 8
+"""Announcements under way."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,11 @@ class Custodian:
     """For the seats of `voters` (each with its contracts), in all pools. `home`: where it writes what
     `muster validator status` says of it."""
 
-    def __init__(self, holdings: Holdings, voters: Mapping[str, Suite], tasks: TransactionTasks, home: Path) -> None:
+    def __init__(self, holdings: Holdings, voters: Mapping[str, Suite], home: Path) -> None:
         self._files, self._shelf = holdings.files, holdings.shelf
-        self._voters, self._tasks, self._home = voters, tasks, home
+        self._voters, self._home = voters, home
+        # Votes must not wait for a bucket that hangs, however many files are disputed.
+        self._tasks = TransactionTasks(_AT_ONCE)
         self._announced: set[FilePlace] = set()
         self._mourned: set[FilePlace] = set()
         self._unwanted: set[FilePlace] = set()
@@ -53,21 +57,28 @@ class Custodian:
     def forget(self) -> None:
         """After a reorganisation: what was announced may not be any more."""
         self._announced.clear()
+        self._tasks.forget()
+
+    def close(self) -> None:
+        """Announce nothing more."""
+        self._tasks.stop()
 
     def advance(self, state: State, now: int) -> None:
         """Start what is due."""
         seats = selectors.seats_of(state, self._voters)
-        for file, seat in to_show(state, seats):
+        showing = tuple(to_show(state, seats))
+        if self._shelf is not None:
+            self._shelf.shown = frozenset(file.sha256 for file, _ in showing)
+        for file, seat in showing:
             self._show(state, file, seat)
         if time.monotonic() >= self._sweep_at:
             self._sweep_at = time.monotonic() + _SWEEP_SECONDS
-            self.sweep(state, seats, now)
+            self.sweep(state, now)
 
-    def sweep(self, state: State, seats: set[int], now: int) -> None:
+    def sweep(self, state: State, now: int) -> None:
         """Drop what is needed no more; what a reorganisation may have hidden for a moment, at the second look."""
-        tried = tried_by(state, seats)
         files = self._files.files
-        unwanted = {place for place, file in files.items() if not needed(state, place, file.sha256, seats, tried, now)}
+        unwanted = {place for place, file in files.items() if not needed(state, place, file.sha256, now)}
         for place in unwanted & self._unwanted:
             self._files.drop(place)
         self._unwanted = unwanted

@@ -32,7 +32,7 @@ class Validator:
     ) -> None:
         self._config, self._collaborators, self._make_voting = config, collaborators, make_voting
         self._served = ServedPools(config.sources, open_pool, collaborators.tasks)
-        self._custodian = Custodian(collaborators.holdings, collaborators.voters, collaborators.tasks, config.home)
+        self._custodian = Custodian(collaborators.holdings, collaborators.voters, config.home)
         self._pools: dict[int, PoolDuties] = {}
         self._unopened: dict[int, PoolDuties] = {}
         self._said: dict[str, str] | None = None
@@ -73,6 +73,7 @@ class Validator:
         """Take leave of every pool."""
         for duties in self._pools.values():
             duties.close()
+        self._custodian.close()
 
     def turn(self) -> None:
         """Look at the chain once and start whatever is due."""

@@ -5,6 +5,7 @@ bounded: connections at once, in all and of one address; requests of one address
 until its answer is taken.
 """
 
+import ipaddress
 import logging
 import re
 import socket
@@ -25,9 +26,19 @@ _MOST, _MOST_OF_ONE, _MINUTE, _MOST_A_MINUTE = 32, 8, 60.0, 60
 _STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found"}
 
 
+def _party(address: str) -> str:
+    """Whom an address stands for: whoever has one IPv6 address has all 2⁶⁴ of its network. Empty: this machine."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is None:
+            return "" if ip.is_loopback else f"{int(ip) >> 64:x}/64"
+        ip = ip.ipv4_mapped
+    return "" if ip.is_loopback else str(ip)
+
+
 class Admission:
     """Who may be served now. An address of this machine is a proxy's, behind which are all others: only the limit in
-    all holds for it. `clock` gives seconds. Thread-safe."""
+    all holds for it. An IPv6 network of 64 bits counts as one address. `clock` gives seconds. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -37,12 +48,13 @@ class Admission:
 
     def enter(self, address: str) -> bool:
         """Whether a connection from an address is taken; `leave` ends it."""
+        address = _party(address)
         with self._lock:
             if self._clock() - self._since >= _MINUTE:
                 self._asked.clear()
                 self._since = self._clock()
             self._asked[address] += 1
-            ours = address in ("127.0.0.1", "::1")
+            ours = not address
             full = self._inside.total() >= _MOST or (not ours and self._inside[address] >= _MOST_OF_ONE)
             if full or (not ours and self._asked[address] > _MOST_A_MINUTE):
                 return False
@@ -50,6 +62,7 @@ class Admission:
             return True
 
     def leave(self, address: str) -> None:
+        address = _party(address)
         with self._lock:
             self._inside[address] -= 1
             if not self._inside[address]:
@@ -86,7 +99,11 @@ class _Server(socketserver.ThreadingTCPServer):
 
     def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
         if self._admission.enter(client_address[0]):
-            super().process_request(request, client_address)
+            try:
+                super().process_request(request, client_address)
+            except BaseException:  # no thread to be had: its room is free again
+                self._admission.leave(client_address[0])
+                raise
         else:
             self.shutdown_request(request)
 

@@ -32,8 +32,9 @@ class KeptFile:
 
 
 class KeptFiles:
-    """Files in `folder`, at most `limit` bytes of them together; each one's name says all that has to be known of it,
-    so that a kill at any moment leaves whole files and nothing that contradicts them. Thread-safe.
+    """Files in `folder`, at most `limit` bytes of them together, of a pool half of what the others leave; each
+    one's name says all that has to be known of it, so that a kill at any moment leaves whole files and nothing that
+    contradicts them. Thread-safe.
 
     `problem`: why the newest file that came could not be kept; empty if it was.
     """
@@ -74,8 +75,7 @@ class KeptFiles:
             old = self._files.get(place)
             if old is not None and old.sha256 == sha256:
                 return True
-            full = sum(file.size for file in self._files.values()) + len(data) > self._limit
-            trouble = f"{self._limit >> 20} MiB are full (`keep_gib`)" if full else self._write(place, sha256, data)
+            trouble = self._write(place, sha256, data) if self._has_room(place[0], len(data)) else self._full(place[0])
             self.problem = trouble
             if trouble:
                 self._say(place, trouble)
@@ -103,6 +103,15 @@ class KeptFiles:
             file = self._files.pop(place, None)
             if file is not None:
                 self._path(place, file.sha256).unlink(missing_ok=True)
+
+    def _has_room(self, pool: int, size: int) -> bool:
+        """A pool has half of what the others leave, so that its owner's large files fill nobody else's part."""
+        others = sum(file.size for (other, _), file in self._files.items() if other != pool)
+        own = sum(file.size for (other, _), file in self._files.items() if other == pool)
+        return own + size <= (self._limit - others) // 2
+
+    def _full(self, pool: int) -> str:
+        return f"pool {pool} has filled its part of {self._limit >> 20} MiB (`keep_gib`)"
 
     def _write(self, place: FilePlace, sha256: bytes, data: bytes) -> str:
         try:

@@ -12,10 +12,11 @@ log = logging.getLogger("muster.validator")
 
 
 class FileShelf(ABC):
-    """`public_url`: the base under which strangers find what is on it, by object keys."""
+    """`public_url`: the base under which strangers find what is on it, by object keys. `shown`: SHA-256 of the files
+    that they may have now."""
 
     def __init__(self, public_url: str) -> None:
-        self.public_url = public_url.rstrip("/")
+        self.public_url, self.shown = public_url.rstrip("/"), frozenset[bytes]()
 
     def url(self, sha256: bytes) -> str:
         return f"{self.public_url}/{object_key('rollouts', sha256)}"
@@ -30,15 +31,20 @@ class FileShelf(ABC):
 
 
 class ServedShelf(FileShelf):
-    """Everything that is kept, served by this process. Raises ConfigError when it cannot listen."""
+    """What is disputed of all that is kept, served by this process: whether it has a file on which the votes are still
+    hidden is nobody's business, and nor is its line. Raises ConfigError when it cannot listen."""
 
     def __init__(self, config: ServeConfig, files: KeptFiles) -> None:
         super().__init__(config.public_url)
-        self._server = FileServer(config.listen, files.read)
+        self._files = files
+        self._server = FileServer(config.listen, self._read)
         log.info("showing kept files at %s, which has to lead to %s", self.public_url, config.listen)
 
     def show(self, sha256: bytes, data: bytes) -> None:
         """It is there already."""
+
+    def _read(self, sha256: bytes) -> bytes | None:
+        return self._files.read(sha256) if sha256 in self.shown else None
 
     def close(self) -> None:
         self._server.stop()

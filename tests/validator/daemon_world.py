@@ -25,7 +25,7 @@ from validator.custodian import Holdings
 from validator.daemon import Validator
 from validator.judge_queue import JudgeQueue
 from validator.kept_files import KeptFiles
-from validator.shelves import ServedShelf
+from validator.shelves import FileShelf, ServedShelf
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
 
@@ -72,7 +72,8 @@ def serve_somewhere() -> ServeConfig:
 class ValidatorWorld:
     """A game with one submitted file, and validators that hold the keys of all its seats. `unreachable`: pools whose
     service does not answer; `lost`: SHA-256 of files whose sources do not. What is started next keeps at most `room`
-    bytes of files, shows them as `serve` says, fetches from `objects` and has `patience` seconds of it."""
+    bytes of files, shows them as `serve` says or on `shelf`, votes in `threads`, fetches from
+    `objects` and has `patience` seconds of it."""
 
     def __init__(self, game: Game, folder: Path) -> None:
         self.game, self.folder, self.service, self.judge = game, folder, Publications(), ScriptedJudge()
@@ -82,6 +83,8 @@ class ValidatorWorld:
         self.objects: Any = LosingObjects(self.lost)
         self.patience, self.room = 0.0, 1 << 20
         self.serve: ServeConfig | None = serve_somewhere()
+        self.shelf: FileShelf | None = None
+        self.threads = 8
         self.opened: list[tuple[str, bool]] = []
 
     def start(self, *voters: str, sources: Mapping[int, PoolSource] | None = None) -> Validator:
@@ -96,9 +99,9 @@ class ValidatorWorld:
             voters={voter: suites[voter] for voter in voters or suites},
             ballots=BallotBox(self.folder / "ballots"),
             verdicts=verdicts,
-            holdings=Holdings(files, ServedShelf(self.serve, files) if self.serve else None),
+            holdings=Holdings(files, ServedShelf(self.serve, files) if self.serve else self.shelf),
             queue=queue,
-            tasks=TransactionTasks(8),
+            tasks=TransactionTasks(self.threads),
             wake=threading.Event(),
         )
         if sources is None:

@@ -69,6 +69,7 @@ def test_the_last_to_commit_commits_and_shows_its_vote_in_one_transaction(world:
     turns(last, lambda: len(world.service.documents) == 1)
     assert world.lane.round.commits[2] == b"", "it never sent a commitment"
     assert list(world.lane.round.reveals) == [2]
+    world.stop()
     turns(world.start(), lambda: world.lane.round.settled)
     assert world.file.code == Code.ACCEPT
 

@@ -1,6 +1,7 @@
 """Whoever accepts keeps the bytes: an owner who serves a file to its committee and then to nobody, on a real chain with
 validators that keep, announce and serve over HTTP, and with some that do not."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,16 @@ import pytest
 
 from chain.records import Submission
 from protocol.verdict import Code
-from storage.download import HttpObjects
-from storage.keys import object_key
+from storage.download import HttpObjects, download
+from storage.keys import MissingObjectError, object_key
 from tests.chain.game import Game, begin, work
 from tests.conftest import GRAINS, Deployed
-from tests.storage.mirror import Answer, drip, mirror, send
+from tests.storage.mirror import NEAR, Answer, drip, mirror, send
 from tests.validator.daemon_world import ValidatorWorld, turns
 from validator.custodian import Custodian
-from validator.custody import needed, tried_by
+from validator.custody import needed
 from validator.daemon import Validator
+from validator.shelves import FileShelf
 
 OVERTURNED = GRAINS
 """`overturnPenalty` of a local chain."""
@@ -118,17 +120,22 @@ def owner(deployed: Deployed, tmp_path: Path) -> Iterator[HidingOwner]:
 def test_with_the_bytes_shown_the_acceptance_stands_and_the_disputer_pays(owner: HidingOwner) -> None:
     members = owner.accept()
     members.turn()
-    assert owner.mirrors == (), "nothing is said while nobody disputes"
+    key = object_key("rollouts", owner.file.sha256)
+    assert owner.committee.serve is not None
+    url = f"{owner.committee.serve.public_url}/{key}"
+    assert not owner.mirrors, "nothing is said while nobody disputes"
+    with pytest.raises(MissingObjectError):
+        download(url, key, 100, NEAR)
     paid = owner.dispute()
     turns(members, lambda: owner.mirrors)
+    assert list(owner.mirrors) == [url]
+    assert download(url, key, 100, NEAR) == b"a"
     owner.judge(members)
     assert owner.now.code == Code.ACCEPT
     assert owner.others.judge.data == [b"a"], "judged once, from the bytes that the seats showed"
     assert owner.lost == 0
     assert owner.balance == paid, "its deposit is lost"
     assert len(owner.mirrors) == 1, "announced once, for all seats of the process"
-    assert owner.committee.serve is not None
-    assert owner.mirrors[0].startswith(owner.committee.serve.public_url)
 
 
 def test_without_a_place_to_show_them_the_seats_are_fined(owner: HidingOwner, caplog: pytest.LogCaptureFixture) -> None:
@@ -151,6 +158,61 @@ def test_a_process_killed_between_vote_and_announcement_announces_after_its_rest
     turns(again, lambda: owner.mirrors)
     owner.judge(again)
     assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)
+
+
+def test_a_new_voting_key_finds_what_the_old_one_accepted(owner: HidingOwner) -> None:
+    """Between the change on chain and the restart with the new key, no seat of the process is its own."""
+    game = owner.game
+    process = owner.accept()
+    for seat, suite in game.voters.items():
+        if suite.client.address in owner.members:
+            key = game.deployed.rich()
+            game.validator.seats.set_voter(seat, key.address).send()
+            game.voters[seat] = game.deployed.suite(key)
+            owner.members[owner.members.index(suite.client.address)] = key.address
+    assert {game.state.seats[seat].voter for seat in game.voters} >= set(owner.members)
+    for _ in range(2):
+        process._custodian.sweep(game.state, game.suite.client.now())
+    owner.committee.stop()
+    owner.dispute()
+    again = owner.committee.start(*owner.members)
+    turns(again, lambda: owner.mirrors)
+    owner.judge(again)
+    assert (owner.now.code, owner.lost) == (Code.ACCEPT, 0)
+
+
+class HangingShelf(FileShelf):
+    """A bucket that never answers, until the test is over."""
+
+    def __init__(self) -> None:
+        super().__init__("https://hangs.example")
+        self.asked, self.over = threading.Event(), threading.Event()
+
+    def show(self, sha256: bytes, data: bytes) -> None:
+        self.asked.set()
+        self.over.wait()
+
+    def close(self) -> None:
+        self.over.set()
+
+
+def test_a_bucket_that_hangs_keeps_no_seat_from_voting(owner: HidingOwner) -> None:
+    """One process with all seats, jurors among them, and one thread for its votes."""
+    owner.committee.serve, owner.committee.threads = None, 1
+    owner.committee.shelf = shelf = HangingShelf()
+    owner.members.extend(
+        suite.client.address for suite in owner.game.voters.values() if suite.client.address not in owner.members
+    )
+    process = owner.accept()
+    owner.dispute()
+    try:
+        turns(process, shelf.asked.is_set)
+        (trial,) = owner.game.state.trials
+        owner.game.mine_to(owner.game.state.trials[trial].seed_block + 1)
+        turns(process, lambda: owner.game.state.trials[trial].all_revealed)
+        assert owner.mirrors == ()
+    finally:
+        shelf.close()
 
 
 def test_hostile_announcements_keep_no_juror_from_the_bytes(owner: HidingOwner) -> None:
@@ -186,22 +248,19 @@ def test_what_is_kept_goes_once_its_outcome_stands_and_not_before(owner: HidingO
     owner.accept()
     files = owner.committee.running[-1][1].holdings.files
     place, game = (owner.game.pool, 0), owner.game
-    seats = {seat for seat, suite in game.voters.items() if suite.client.address in owner.members}
     custodian: Custodian = owner.committee.running[-1][0]._custodian
 
     def sweep_twice() -> bool:
         for _ in range(2):
-            custodian.sweep(game.state, seats, game.suite.client.now())
+            custodian.sweep(game.state, game.suite.client.now())
         return place in files.files
 
-    def wanted(of: set[int], now: int) -> bool:
-        return needed(game.state, place, owner.file.sha256, of, tried_by(game.state, of), now)
+    def wanted(now: int, sha256: bytes = owner.file.sha256) -> bool:
+        return needed(game.state, place, sha256, now)
 
     assert sweep_twice()
     final = owner.now.final_time
-    assert [wanted(seats, final - 1), wanted(seats, final)] == [True, False]
-    assert not wanted(set(game.voters) - seats, final - 1), "nobody else answers for it"
-    assert not needed(game.state, place, b"x" * 32, seats, (), 0)
+    assert [wanted(final - 1), wanted(final), wanted(0, b"x" * 32)] == [True, False, False]
     owner.dispute()
     game.deployed.chain.later(WINDOW + 1)
     assert sweep_twice(), "a dispute keeps it, whatever the clock says"

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,6 +86,31 @@ def test_one_address_has_a_part_of_the_room_and_of_the_minute() -> None:
     now[0] = 60.0
     admission.leave("198.51.100.2")
     assert admission.enter("198.51.100.1")
+
+
+def test_an_ipv6_network_is_one_address_and_this_machines_are_a_proxys() -> None:
+    admission = Admission()
+    assert [admission.enter(f"2001:db8:1:2::{host:x}") for host in range(9)] == [True] * 8 + [False]
+    assert admission.enter("2001:db8:1:3::1")
+    admission.leave("2001:db8:1:2::ffff")
+    assert admission.enter("2001:db8:1:2::1")
+    assert all(admission.enter("::ffff:127.0.0.1") for _ in range(9)), "a proxy, seen by a server of both families"
+    assert [admission.enter("::ffff:198.51.100.1") for _ in range(9)] == [True] * 8 + [False]
+
+
+def test_a_machine_without_threads_loses_no_room_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server() as serving:
+        start, failures = threading.Thread.start, [RuntimeError("can't start new thread")] * 40
+
+        def scarce(thread: threading.Thread) -> None:
+            if failures:
+                raise failures.pop()
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", scarce)
+        for _ in range(40):
+            assert said(serving, b"") == b""
+        assert said(serving, f"GET /{KEY} HTTP/1.1\r\n\r\n".encode()).startswith(b"HTTP/1.1 200")
 
 
 def test_an_address_that_cannot_be_listened_at() -> None:

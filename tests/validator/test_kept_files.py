@@ -41,7 +41,7 @@ def test_a_reorganisation_puts_another_file_in_its_place(tmp_path: Path) -> None
 
 
 def test_a_full_store_says_so_and_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    files = KeptFiles(tmp_path, 2500)
+    files = KeptFiles(tmp_path, 5000)
     assert [files.keep((1, number), HASHES[number], FILES[number]) for number in range(4)] == [True, True, False, False]
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1, "said once a minute"
@@ -51,6 +51,16 @@ def test_a_full_store_says_so_and_loses_nothing(tmp_path: Path, caplog: pytest.L
     assert files.keep((1, 3), HASHES[3], FILES[3])
     assert files.problem == ""
     assert sorted(files.files) == [(1, 1), (1, 3)]
+
+
+def test_one_pools_files_leave_room_for_every_others(tmp_path: Path) -> None:
+    """Or an owner fills the store with large files, and has those fined who accept another's."""
+    files = KeptFiles(tmp_path, 4000)
+    kept = [files.keep((1, number), HASHES[number], FILES[number]) for number in range(4)]
+    assert kept == [True, True, False, False]
+    assert files.keep((2, 0), HASHES[2], FILES[2])
+    assert not files.keep((2, 1), HASHES[3], FILES[3])
+    assert sorted(files.files) == [(1, 0), (1, 1), (2, 0)]
 
 
 def test_a_disk_that_takes_no_more_is_no_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
