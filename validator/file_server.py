@@ -5,6 +5,7 @@ bounded: connections at once, in all and of one address; requests of one address
 until its answer is taken.
 """
 
+import io
 import ipaddress
 import logging
 import re
@@ -14,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import BinaryIO
 
 from protocol.errors import ConfigError
 from storage.keys import parse_key
@@ -23,7 +25,9 @@ _REQUEST = re.compile(rb"GET /(?:[!-~]{0,400}/)?(rollouts/[0-9a-f]{64}\.parquet)
 _MOST_REQUEST_BYTES = 8192
 _REQUEST_SECONDS, _ANSWER_SECONDS, _LEAST_PACE = 5.0, 10.0, 1 << 16
 _MOST, _MOST_OF_ONE, _MINUTE, _MOST_A_MINUTE = 32, 8, 60.0, 60
+_PIECE = 1 << 18
 _STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found"}
+Open = Callable[[bytes], BinaryIO | None]
 
 
 def _party(address: str) -> str:
@@ -70,13 +74,13 @@ class Admission:
 
 
 class FileServer:
-    """Listens at `listen` (HOST:PORT) until `stop`; `read` gives the bytes of a SHA-256, or None. Raises ConfigError
-    when it cannot listen there."""
+    """Listens at `listen` (HOST:PORT) until `stop`; `find` opens the file of a SHA-256, or gives None. Raises
+    ConfigError when it cannot listen there."""
 
-    def __init__(self, listen: str, read: Callable[[bytes], bytes | None]) -> None:
+    def __init__(self, listen: str, find: Open) -> None:
         host, _, port = listen.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), read)
+            self._server = _Server((host.strip("[]"), int(port)), find)
         except (OSError, ValueError, OverflowError) as error:
             what = getattr(error, "strerror", None) or str(error)
             raise ConfigError(f"cannot listen at {listen}: {what}", "correct `serve.listen`") from None
@@ -91,8 +95,8 @@ class FileServer:
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address, daemon_threads, block_on_close, request_queue_size = True, True, False, 64
 
-    def __init__(self, address: tuple[str, int], read: Callable[[bytes], bytes | None]) -> None:
-        self.read, self._admission = read, Admission()
+    def __init__(self, address: tuple[str, int], find: Open) -> None:
+        self.find, self._admission = find, Admission()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Exchange)
@@ -124,10 +128,13 @@ class _Exchange(socketserver.BaseRequestHandler):
         connection: socket.socket = self.request
         match = _REQUEST.match(self._head(connection))
         if match is None:
-            return self._answer(connection, 400, b"")
+            return self._answer(connection, 400, io.BytesIO())
         assert isinstance(self.server, _Server)
-        data = self.server.read(parse_key(match[1].decode()).digest)
-        return self._answer(connection, 404 if data is None else 200, data or b"")
+        file = self.server.find(parse_key(match[1].decode()).digest)
+        if file is None:
+            return self._answer(connection, 404, io.BytesIO())
+        with file:
+            return self._answer(connection, 200, file)
 
     @staticmethod
     def _head(connection: socket.socket) -> bytes:
@@ -142,7 +149,14 @@ class _Exchange(socketserver.BaseRequestHandler):
         return got
 
     @staticmethod
-    def _answer(connection: socket.socket, status: int, data: bytes) -> None:
-        head = f"HTTP/1.1 {status} {_STATUS[status]}\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n"
-        connection.settimeout(_ANSWER_SECONDS + len(data) / _LEAST_PACE)
-        connection.sendall(head.encode() + data)
+    def _answer(connection: socket.socket, status: int, file: BinaryIO) -> None:
+        """Piece by piece: those who read slowly, all at once, must not fill the memory with large files."""
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        end = time.monotonic() + _ANSWER_SECONDS + size / _LEAST_PACE
+        head = f"HTTP/1.1 {status} {_STATUS[status]}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+        piece = head.encode()
+        while piece:
+            connection.settimeout(max(0.001, end - time.monotonic()))
+            connection.sendall(piece)
+            piece = file.read(_PIECE)

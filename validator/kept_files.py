@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from protocol.files import write_atomic
 
@@ -85,17 +86,25 @@ class KeptFiles:
             self._files[place] = KeptFile(sha256, len(data), time.time())
             return True
 
-    def read(self, sha256: bytes) -> bytes | None:
-        """The bytes of a kept file; None if there are none. Whoever asks checks their hash."""
+    def open(self, sha256: bytes) -> BinaryIO | None:
+        """A kept file, for whoever closes it; None if there is none. Whoever asks checks its hash."""
         with self._lock:
             place = next((place for place, file in self._files.items() if file.sha256 == sha256), None)
         if place is None:
             return None
         try:
-            return self._path(place, sha256).read_bytes()
+            return self._path(place, sha256).open("rb")
         except OSError as error:
             log.error("file %d of pool %d, which our seats may have to show, cannot be read: %s", *place[::-1], error)
             return None
+
+    def read(self, sha256: bytes) -> bytes | None:
+        """The bytes of a kept file; None if there are none."""
+        file = self.open(sha256)
+        if file is None:
+            return None
+        with file:
+            return file.read()
 
     def drop(self, place: FilePlace) -> None:
         """Nobody can ask for it any more."""

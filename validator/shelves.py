@@ -2,6 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
+from typing import BinaryIO
 
 from storage.keys import object_key
 from validator.config import RepublishConfig, ServeConfig, ValidatorConfig
@@ -37,14 +38,14 @@ class ServedShelf(FileShelf):
     def __init__(self, config: ServeConfig, files: KeptFiles) -> None:
         super().__init__(config.public_url)
         self._files = files
-        self._server = FileServer(config.listen, self._read)
+        self._server = FileServer(config.listen, self._open)
         log.info("showing kept files at %s, which has to lead to %s", self.public_url, config.listen)
 
     def show(self, sha256: bytes, data: bytes) -> None:
         """It is there already."""
 
-    def _read(self, sha256: bytes) -> bytes | None:
-        return self._files.read(sha256) if sha256 in self.shown else None
+    def _open(self, sha256: bytes) -> BinaryIO | None:
+        return self._files.open(sha256) if sha256 in self.shown else None
 
     def close(self) -> None:
         self._server.stop()

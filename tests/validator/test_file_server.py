@@ -1,12 +1,14 @@
 """A server for strangers that knows one kind of request, and does not let them wait for one another."""
 
 import hashlib
+import io
 import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import BinaryIO
 
 import pytest
 
@@ -21,9 +23,13 @@ DIGEST = hashlib.sha256(DATA).digest()
 KEY = object_key("rollouts", DIGEST)
 
 
+def opened(digest: bytes) -> BinaryIO | None:
+    return io.BytesIO(DATA) if digest == DIGEST else None
+
+
 @contextmanager
 def server() -> Iterator[FileServer]:
-    serving = FileServer("127.0.0.1:0", {DIGEST: DATA}.get)
+    serving = FileServer("127.0.0.1:0", opened)
     try:
         yield serving
     finally:
@@ -88,6 +94,19 @@ def test_one_address_has_a_part_of_the_room_and_of_the_minute() -> None:
     assert admission.enter("198.51.100.1")
 
 
+def test_who_reads_slowly_does_not_have_a_large_file_read_into_memory() -> None:
+    large = io.BytesIO(bytes(64 << 20))
+    serving = FileServer("127.0.0.1:0", lambda _: large)
+    try:
+        with socket.create_connection(("127.0.0.1", serving.port), timeout=20) as connection:
+            connection.sendall(f"GET /{KEY} HTTP/1.1\r\n\r\n".encode())
+            assert connection.recv(8) == b"HTTP/1.1"
+            time.sleep(0.5)
+            assert 0 < large.tell() < 32 << 20, "what the system's own buffers take, and a piece"
+    finally:
+        serving.stop()
+
+
 def test_an_ipv6_network_is_one_address_and_this_machines_are_a_proxys() -> None:
     admission = Admission()
     assert [admission.enter(f"2001:db8:1:2::{host:x}") for host in range(9)] == [True] * 8 + [False]
@@ -117,4 +136,4 @@ def test_an_address_that_cannot_be_listened_at() -> None:
     with server() as serving:
         for listen in (f"127.0.0.1:{serving.port}", "nowhere", "127.0.0.1:99999"):
             with pytest.raises(ConfigError, match="cannot listen"):
-                FileServer(listen, {DIGEST: DATA}.get)
+                FileServer(listen, opened)
