@@ -58,6 +58,8 @@ class OwedAnswers:
             kept = None if at in judged else self._kept(pool, voting, file)
             if kept is not None:
                 judged[at] = kept
+        if not isinstance(self._pool, UnopenedPool) and not voting.vote.needs_bytes:
+            judged = {at: self._pool.judge.to_vote(verdict) for at, verdict in judged.items()}
         return judged, problem
 
     def _kept(self, pool: Pool, voting: VotingRound, file: Submission) -> Verdict | None:

@@ -31,13 +31,15 @@ TaskKey = tuple[str, bytes, bytes]
 @dataclass(frozen=True)
 class JudgeTask:
     """Files for `judge` to judge together: a lane's, or a trial's one. `mirrors[i]` are further URLs of file i. A file
-    that no source has counts as unavailable after `patience` seconds, counted from when the task is asked for."""
+    that no source has counts as unavailable after `patience` seconds, counted from when the task is asked for.
+    `to_show`: whoever accepts a file will have to show its bytes, as committees do."""
 
     key: TaskKey
     facts: tuple[SubmissionFacts, ...]
     mirrors: tuple[tuple[str, ...], ...]
     judge: FileJudge
     patience: float = 0.0
+    to_show: bool = False
 
     @property
     def where(self) -> str:
@@ -218,6 +220,8 @@ class JudgeQueue:
 
     def _lane_verdict(self, task: JudgeTask, found: dict[int, Verdict]) -> LaneVerdict:
         verdicts = tuple(found[at] for at in range(len(task.facts)))
+        if task.to_show:
+            verdicts = tuple(map(task.judge.to_vote, verdicts))
         for verdict in verdicts:
             why = "; ".join(f"{finding.check}: {finding.note}" for finding in verdict.findings if finding.note)
             log.info("%s submission %d: %s %s", task.where, verdict.sequence, verdict.code.label, why)

@@ -1,6 +1,7 @@
 """The one way from a submission to its verdict, for validators, jurors and replays."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from engines.base import Engine
@@ -9,7 +10,7 @@ from protocol.config import PoolConfig
 from protocol.errors import MusterError
 from protocol.rollouts.schema import Limits
 from protocol.seeds import Work
-from protocol.verdict import Code, Verdict
+from protocol.verdict import Code, Finding, Verdict
 from storage.keys import MissingObjectError
 from validator.context import SubmissionFacts
 from validator.kept_files import KeptFiles
@@ -78,6 +79,16 @@ class FileJudge:
         if self._verdicts and verdict.code is not Code.UNAVAILABLE:
             self._verdicts.keep(facts, verdict)
         return verdict
+
+    def to_vote(self, verdict: Verdict) -> Verdict:
+        """What a seat that will have to show the bytes says: `unavailable` where it would accept and cannot keep them.
+        Otherwise whoever fills its disk has it fined for every file that comes then."""
+        place, sha256 = (verdict.pool, verdict.sequence), bytes.fromhex(verdict.sha256)
+        if not verdict.code.is_accept or self._files is None or self._files.has(place, sha256):
+            return verdict
+        note = f"was {verdict.code.label}, but there is no room to keep its bytes"
+        finding = Finding("keep", Code.UNAVAILABLE, {}, note)
+        return replace(verdict, code=Code.UNAVAILABLE, findings=(*verdict.findings, finding))
 
     def lacks(self, sha256: bytes) -> str:
         """Why the bytes of a file could not be had when they were last asked for; empty if they were had, or never

@@ -71,7 +71,7 @@ class KeptFiles:
 
     def keep(self, place: FilePlace, sha256: bytes, data: bytes) -> bool:
         """Keep bytes of this SHA-256, durably; returns after fsync. False if there is no room for them, which is said
-        in the log: whoever votes on the file all the same cannot prove that it was there."""
+        in the log: whoever accepted the file all the same could not prove that it was there."""
         with self._lock:
             old = self._files.get(place)
             if old is not None and old.sha256 == sha256:
@@ -135,7 +135,7 @@ class KeptFiles:
             self._said = now
             pool, sequence = place
             log.error(
-                "file %d of pool %d IS NOT KEPT: %s; if its owner stops serving it, a seat that accepted it is fined",
+                "file %d of pool %d IS NOT KEPT: %s; a committee's seat answers `unavailable` where it would accept",
                 sequence, pool, trouble,
             )  # fmt: skip
 

@@ -8,6 +8,7 @@ the commits' end (`validator.answers`), `unavailable` for whatever is not judged
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from chain.records import Pool, Submission
@@ -88,6 +89,7 @@ class Voting:
         task = self._task(pool, voting.where, voting.files, seed, audit_seed, patience)
         if task is None:
             return None
+        task = replace(task, to_show=not voting.vote.needs_bytes)
         self._wanted.add(task.key)
         answer = self._queue.ask(task)
         return answer.result() if answer.done() and not answer.cancelled() else None

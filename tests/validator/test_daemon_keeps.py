@@ -52,11 +52,11 @@ class HidingOwner:
     def mirrors(self) -> tuple[str, ...]:
         return self.game.state.mirrors_of(self.now)
 
-    def accept(self) -> Validator:
-        """The committee fetches and accepts; then the owner serves the file no more."""
+    def accept(self, outcome: Code = Code.ACCEPT) -> Validator:
+        """The committee fetches and accepts, or says otherwise; then the owner serves the file no more."""
         validator = self.committee.start(*self.members)
         turns(validator, lambda: self.game.state.lanes[self.game.pool, 0].round.settled)
-        assert self.now.code == Code.ACCEPT
+        assert self.now.code == outcome
         self.served.clear()
         return validator
 
@@ -268,11 +268,16 @@ def test_what_is_kept_goes_once_its_outcome_stands_and_not_before(owner: HidingO
     assert not sweep_twice()
 
 
-def test_where_there_is_no_room_the_vote_is_cast_all_the_same(
+def test_what_there_is_no_room_for_is_unavailable_and_costs_its_seats_nothing(
     owner: HidingOwner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Silence would cost for certain what an owner may never try."""
+    """An owner who fills its part of the store, hides the next file and disputes it gains nothing."""
     owner.committee.room = 0
-    owner.accept()
+    owner.accept(Code.UNAVAILABLE)
     assert "file 0 of pool" in caplog.text
     assert "IS NOT KEPT" in caplog.text
+    paid = owner.dispute()
+    owner.judge()
+    assert owner.now.code == Code.UNAVAILABLE
+    assert owner.lost == 0
+    assert owner.balance == paid, "the disputer's deposit does not come back"
