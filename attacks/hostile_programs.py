@@ -8,6 +8,7 @@ THREADS = "import threading\nwhile True: threading.Thread(target=lambda: [0 for 
 SELF_REPR = "import sys\nsys.setrecursionlimit(1 << 30)\nclass A:\n    def __repr__(self): return repr(self)\nrepr(A())"
 ZEROS = "import zlib\nz = b'0'\nfor _ in range(40): z = zlib.compress(z * 1000)\nzlib.decompress(z)"
 SIGNALS = "import os, signal\nfor pid in (os.getppid(), 1, 0, -1):\n    os.kill(pid, signal.SIGKILL)\nprint('won')"
+METHODS = "import types\nx = print\nfor _ in range(15_000): x = types.MethodType(print, x)\ndel x"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ def hostile(marker: str) -> list[Hostile]:
         Hostile("deep parentheses", "eval('(' * 100_000 + ')' * 100_000)"),
         Hostile("deep recursion", "import sys\nsys.setrecursionlimit(1 << 30)\ndef f(): f()\nf()", ends=False),
         Hostile("recursion in C", SELF_REPR),
+        Hostile("a long chain freed", "x = iter([])\nfor _ in range(15_000): x = enumerate(x)\ndel x"),
+        Hostile("a long chain of methods freed", METHODS),
         Hostile("a bomb of zeros", ZEROS),
         Hostile("a regular expression", "import re\nre.match('(a*)*$', 'a' * 40 + 'b')", ends=False),
         Hostile("sleep", "import time\nwhile True: time.sleep(1000)", ends=False),

@@ -72,12 +72,15 @@ class FullPython:
         """Standard output and errors, and whether that is all: not once they are more than `limit` bytes together."""
         streams = [process.process.stdout, process.process.stderr]
         written = {stream.fileno(): bytearray() for stream in streams if stream}
-        open_ones, end = list(written), time.monotonic() + self.seconds
+        waiting, open_ones, end = select.poll(), set(written), time.monotonic() + self.seconds
+        for one in open_ones:
+            waiting.register(one, select.POLLIN)
         while open_ones and (left := end - time.monotonic()) > 0:
-            for one in select.select(open_ones, [], [], left)[0]:
+            for one, _ in waiting.poll(left * 1000):
                 part = os.read(one, 1 << 16)
                 written[one] += part
                 if not part:
+                    waiting.unregister(one)
                     open_ones.remove(one)
             if sum(map(len, written.values())) > limit:
                 return [b"", b""], False

@@ -28,7 +28,7 @@ RECIPES = (
     ImageRecipe("python", "501b939f5be16e40bd463945445ed0c11510d58e057fc03424d0988bd0b16b08"),
     ImageRecipe(
         "mathematics",
-        "1dbd244bc37e685770668a35d1d668dad5aaf6135735f7f051cf1a6da4f44ae0",
+        "b92390364264904458bb8667bae76c1c0c31d1d1b0c455dee01735e0d580c458",
         packages=("mpmath", "sympy", "antlr4", "latex2sympy2_extended", "math_verify"),
         own=(
             ("ctypes", "scorers/ctypes_guest.py"),

@@ -61,7 +61,7 @@ def unpack_outcome(data: bytes, limits: SandboxLimits) -> SandboxOutcome | None:
     try:
         out, err = map(int, about["sizes"])
         ending, code, fuel, memory = Ending(about["ending"]), *map(int, (about["code"], about["fuel"], about["memory"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"the answer lacks something: {error!r}") from None
     if min(out, err) < 0 or out + err > limits.output or not 0 <= fuel <= limits.fuel or len(data) > start + out + err:
         raise ValueError("the answer exceeds the limits")

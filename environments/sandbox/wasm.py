@@ -4,9 +4,9 @@ The code is compiled once, for half a minute; a memory is data alone, of which a
 code's copy imports its memory as `image.memory` and lets the host see its function table and its stack pointer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-_HEADER = b"\0asm\1\0\0\0"
+HEADER = b"\0asm\1\0\0\0"
 _IMPORT, _MEMORY, _EXPORT, _DATA, _CUSTOM = 2, 5, 7, 11, 0
 _OF_TABLE, _OF_MEMORY, _OF_GLOBAL = b"\x01", b"\x02", b"\x03"
 PAGE = 65536
@@ -15,38 +15,37 @@ _PART = 4096
 
 def code_module(module: bytes) -> bytes:
     """The module without memory and data; its table and first global are exported as `table` and `stack`."""
-    sections = _sections(module)
-    pages = dict(sections)[_MEMORY][1:]
-    out = [_HEADER]
-    for number, body in sections:
+    parts = sections(module)
+    pages = dict(parts)[_MEMORY][1:]
+    out = [HEADER]
+    for number, body in parts:
         if number in (_CUSTOM, _MEMORY, _DATA):
             continue
         if number == _IMPORT:
-            body = _appended(body, _name("image") + _name("memory") + _OF_MEMORY + pages)
+            body = extended(body, [_name("image") + _name("memory") + _OF_MEMORY + pages])
         elif number == _EXPORT:
-            body = _appended(body, _name("table") + _OF_TABLE + b"\0")
-            body = _appended(body, _name("stack") + _OF_GLOBAL + b"\0")
-        out.append(_section(number, body))
+            body = extended(body, [_name("table") + _OF_TABLE + b"\0", _name("stack") + _OF_GLOBAL + b"\0"])
+        out.append(section(number, body))
     return b"".join(out)
 
 
 def first_memory_module(module: bytes) -> bytes:
     """The memory that the module starts with, exported as `memory`."""
-    sections = dict(_sections(module))
-    return _memory_module(sections[_MEMORY], sections[_DATA])
+    found = dict(sections(module))
+    return _memory_module(found[_MEMORY], found[_DATA])
 
 
 def memory_module(content: bytes) -> bytes:
     """A memory with this content (whole pages of 65,536 bytes), exported as `memory`; empty parts take no room."""
     parts = list(_parts(content))
-    data = [b"\0\x41" + _signed(start) + b"\x0b" + _unsigned(len(part)) + part for start, part in parts]
-    memory = _unsigned(1) + b"\0" + _unsigned(len(content) // PAGE)
-    return _memory_module(memory, _unsigned(len(data)) + b"".join(data))
+    data = [b"\0\x41" + signed(start) + b"\x0b" + unsigned(len(part)) + part for start, part in parts]
+    memory = unsigned(1) + b"\0" + unsigned(len(content) // PAGE)
+    return _memory_module(memory, unsigned(len(data)) + b"".join(data))
 
 
 def _memory_module(memory: bytes, data: bytes) -> bytes:
-    export = _unsigned(1) + _name("memory") + _OF_MEMORY + b"\0"
-    return _HEADER + _section(_MEMORY, memory) + _section(_EXPORT, export) + _section(_DATA, data)
+    export = unsigned(1) + _name("memory") + _OF_MEMORY + b"\0"
+    return HEADER + section(_MEMORY, memory) + section(_EXPORT, export) + section(_DATA, data)
 
 
 def _parts(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -64,29 +63,33 @@ def _parts(content: bytes) -> Iterator[tuple[int, bytes]]:
         yield start, content[start:]
 
 
-def _sections(module: bytes) -> list[tuple[int, bytes]]:
-    found, at = [], len(_HEADER)
+def sections(module: bytes) -> list[tuple[int, bytes]]:
+    """(number, content) of each."""
+    found, at = [], len(HEADER)
     while at < len(module):
-        size, start = _read_unsigned(module, at + 1)
+        size, start = read_unsigned(module, at + 1)
         found.append((module[at], module[start : start + size]))
         at = start + size
     return found
 
 
-def _section(number: int, body: bytes) -> bytes:
-    return bytes([number]) + _unsigned(len(body)) + body
+def section(number: int, body: bytes) -> bytes:
+    """As it stands in a module."""
+    return bytes([number]) + unsigned(len(body)) + body
 
 
-def _appended(vector: bytes, item: bytes) -> bytes:
-    count, start = _read_unsigned(vector, 0)
-    return _unsigned(count + 1) + vector[start:] + item
+def extended(vector: bytes, items: Iterable[bytes]) -> bytes:
+    """A counted list with more at its end."""
+    count, start = read_unsigned(vector, 0)
+    more = list(items)
+    return unsigned(count + len(more)) + vector[start:] + b"".join(more)
 
 
 def _name(text: str) -> bytes:
-    return _unsigned(len(text)) + text.encode()
+    return unsigned(len(text)) + text.encode()
 
 
-def _read_unsigned(data: bytes, at: int) -> tuple[int, int]:
+def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
     """(value, where it ends) of a LEB128 number."""
     value = shift = 0
     while True:
@@ -98,7 +101,8 @@ def _read_unsigned(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _unsigned(value: int) -> bytes:
+def unsigned(value: int) -> bytes:
+    """LEB128."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -106,7 +110,7 @@ def _unsigned(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def _signed(value: int) -> bytes:
+def signed(value: int) -> bytes:
     """For value ≥ 0, whose last byte must not look negative."""
     out = bytearray()
     while value > 63:

@@ -94,7 +94,15 @@ def read_tests(verification: Mapping[str, Any]) -> list[CodeTest]:
         raise ConfigError(f"`verification.language` is {str(language)[:40]!r}", "only Python can be verified")
     if not isinstance(cases, list) or not cases:
         raise ConfigError("`verification.test_cases` is no list of tests", "drop the problem")
-    return [_test(number, case) for number, case in enumerate(cases[:MAX_TESTS])]
+    tests = [_test(number, case) for number, case in enumerate(cases[:MAX_TESTS])]
+    if all(_says_nothing(test.expected) for test in tests):
+        raise ConfigError("`verification.test_cases` has no test that expects anything", "drop the problem")
+    return tests
+
+
+def _says_nothing(expected: Any) -> bool:
+    """A program that does nothing would pass."""
+    return expected in (None, [None]) or (isinstance(expected, str) and not expected.strip())
 
 
 def _test(number: int, case: Any) -> CodeTest:
@@ -106,17 +114,23 @@ def _test(number: int, case: Any) -> CodeTest:
         raise ConfigError(f"{where} is of a kind that is not known", "drop the problem")
     given, expected = case["input"], case["output"]
     if kind == "stdin_stdout" or not name:
-        return CodeTest("", _lines(given), _lines(expected))
+        return CodeTest("", _lines(given, where), _lines(expected, where))
     if not isinstance(name, str) or not name.isidentifier():
         raise ConfigError(f"{where}: `fn_name` is no name", "drop the problem")
     given, expected = _value(given), _value(expected)
     return CodeTest(name, given if isinstance(given, list) else [given], expected)
 
 
-def _lines(text: Any) -> str:
-    if isinstance(text, list):
-        return "\n".join(map(str, text))
-    return text if isinstance(text, str) else json.dumps(text)
+def _lines(value: Any, where: str) -> str:
+    if isinstance(value, list):
+        text = "\n".join(map(str, value))
+    else:
+        text = value if isinstance(value, str) else json.dumps(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where} has characters that are no text", "drop the problem") from None
+    return text
 
 
 def _value(value: Any) -> Any:

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from environments.sandbox.pool import shared_pool
 from environments.sandbox.program import MIB, Ending, SandboxLimits, SandboxProgram
+from protocol.errors import ConfigError
 
 MAX_ANSWER_CHARS = 1_000
 MAX_DEPTH = 24
@@ -17,6 +18,8 @@ LIMITS = SandboxLimits(fuel=8_000_000_000, memory=256 * MIB, output=64 << 10, ca
 _BOXED = "\\boxed{"
 _NUMBER = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)(?:/([0-9]{1,18}))?")
 _FRACTION = re.compile(r"([+-]?)\\[dt]?frac\{([+-]?[0-9]{1,18})\}\{([0-9]{1,18})\}")
+_KEPT = 8192
+"""Decisions, of two texts of at most 1,000 characters: 64 MiB at most."""
 _NEAR = Fraction(1, 1000)
 _PROGRAM = "from muster_mathematics import score"
 
@@ -25,9 +28,12 @@ def score(answer_text: str, reference: str) -> float:
     """1.0 if the answer equals the reference, else 0.0.
 
     The answer is what stands in the last \\boxed{…}; without one, whatever math-verify finds in the last 1,000
-    characters. Longer and deeper ones are wrong. Raises ScoringUnavailable where this machine cannot decide.
+    characters. Longer and deeper ones are wrong. Raises ConfigError for a reference that says nothing,
+    ScoringUnavailable where this machine cannot decide.
     """
     answer, wanted = final_answer(answer_text), reference.strip()
+    if not _bare(_content(wanted)):
+        raise ConfigError("the reference says nothing", "drop the problem")
     if not answer or len(wanted) > MAX_ANSWER_CHARS or _depth(answer) > MAX_DEPTH:
         return 0.0
     return _compare(answer, wanted if _BOXED in wanted else _BOXED + _bare(wanted) + "}")
@@ -47,7 +53,7 @@ def final_answer(text: str) -> str:
     return ""
 
 
-@lru_cache(65536)
+@lru_cache(_KEPT)
 def _compare(answer: str, reference: str) -> float:
     plain = _content(answer), _content(reference)
     if plain[0] == plain[1]:

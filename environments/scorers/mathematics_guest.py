@@ -1,7 +1,10 @@
 """Compares an answer with a reference by math-verify: it runs inside the sandbox only, as `muster_mathematics`."""
 
 import logging
+import math
+import re
 import sys
+from typing import Any
 
 from math_verify import parse, verify
 
@@ -11,10 +14,38 @@ if hasattr(sys, "set_int_max_str_digits"):
     sys.set_int_max_str_digits(4300)
 
 
+_DECIMALS, _DIGITS = 6, 15
+"""As math-verify has them: to how many decimals floats are rounded, and how many digits are computed."""
+
+
 def score(reference: str, answer: str) -> float:
     """1.0 if they are equal, else 0.0."""
     gold, given = parse(reference, parsing_timeout=None), parse(answer, parsing_timeout=None)
-    return float(bool(verify(gold, given, timeout_seconds=None)))
+    more = _more_decimals(gold[0]) if gold else 0
+    same = verify(gold, given, float_rounding=_DECIMALS + more, numeric_precision=_DIGITS + more, timeout_seconds=None)
+    return float(bool(same) and _same_letters(gold, given))
+
+
+def _more_decimals(gold: Any) -> int:
+    """For three digits of the smallest number, where after six decimals it would be equal to zero."""
+    try:
+        size = abs(float(gold))
+    except (TypeError, ValueError, OverflowError, AttributeError):  # no number: a set, an equation, a formula
+        return max(map(_more_decimals, getattr(gold, "args", ())), default=0)
+    return max(0, -math.floor(math.log10(size)) - 4) if 0 < size < 1 else 0
+
+
+def _same_letters(gold: list[Any], given: list[Any]) -> bool:
+    """In the same order, where the reference is nothing but letters: math-verify reads `BCA` as a product, which is
+    `ABC`."""
+    wanted = gold[-1]
+    if not isinstance(wanted, str) or not re.fullmatch("[A-Za-z]{2,}", wanted):
+        return True
+    return any(isinstance(one, str) and _letters(one) == wanted.lower() for one in given)
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"\\(text|math)[a-z]*|\\cdot|\\times|[^A-Za-z]", "", text).lower()
 
 
 def warm() -> None:

@@ -26,6 +26,7 @@ def test_an_outcome_comes_through_whole_however_it_is_cut() -> None:
         pack_outcome(SandboxOutcome(Ending.EXITED, 0, b"x" * 11, b"", 7, 0, Isolation.WASI)),
         pack_outcome(SandboxOutcome(Ending.EXITED, 0, b"", b"", 101, 0, Isolation.WASI)),
         pack_outcome(OUTCOME).replace(b'"exited"', b'"melted"'),
+        pack_outcome(OUTCOME).replace(b'"fuel": 7', b'"fuel": 1e999').replace(b"        76", b"        80"),
     ],
 )
 def test_what_cannot_be_an_outcome_is_refused(data: bytes) -> None:

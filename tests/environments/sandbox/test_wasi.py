@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,7 @@ def test_hostile_programs_end_by_count_alike_and_reach_nothing(pool: SandboxPool
         ("print('x' * 200_000)", Ending.OUTPUT),
         ("import os\nwhile True: os.write(1, b'')", Ending.CALLS),
         ("import itertools\nx = iter([])\nfor _ in range(10_000): x = itertools.chain(x, [])\nlist(x)", Ending.CRASHED),
+        ("x = iter([])\nfor _ in range(15_000): x = enumerate(x)\ndel x", Ending.CRASHED),
     ],
 )
 def test_each_limit_is_named(pool: SandboxPool, source: str, ending: Ending) -> None:
@@ -133,6 +135,20 @@ def test_the_clock_on_the_wall_is_the_machines_failure_never_a_verdict(pool: San
     with pytest.raises(ScoringUnavailable, match="was not done within"):
         run(pool, "while True: pass", Hurried(fuel=10**12))
     assert run(pool, "print(1)").stdout == b"1\n"
+
+
+def test_a_process_with_thousands_of_open_files_can_judge() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    pool = SandboxPool("python", 1)
+    try:
+        assert run(pool, "print(1)").stdout == b"1\n"
+    finally:
+        pool.close()
+        for one in opened:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_too_little_memory_for_the_image_is_the_machines_failure(pool: SandboxPool) -> None:

@@ -92,6 +92,9 @@ def test_programs_and_tests_are_bounded() -> None:
         ({"test_cases": [{"input": "1"}]}, r"test_cases\.0` lacks"),
         ({"test_cases": [{"type": "judged", "input": "1", "output": "1"}]}, "not known"),
         ({"test_cases": [{"type": "function_call", "input": "1", "output": "1"}]}, "not known"),
+        ({"test_cases": [{"input": "1", "output": " \n"}]}, "expects anything"),
+        ({"test_cases": [{"fn_name": "f", "input": [1], "output": None}] * 2}, "expects anything"),
+        ({"test_cases": [{"input": "\ud800", "output": "1"}]}, "no text"),
         ({"test_cases": [{"type": "function_call", "fn_name": "a b", "input": "1", "output": "1"}]}, "no name"),
     ],
 )

@@ -11,6 +11,7 @@ from environments.errors import ScoringUnavailable
 from environments.sandbox.pool import shared_pool
 from environments.sandbox.program import SandboxProgram
 from environments.scorers.mathematics import LIMITS, final_answer, score
+from protocol.errors import ConfigError
 
 RIGHT = [
     (r"\frac{1}{2}", r"so \boxed{0.5}"),
@@ -25,6 +26,10 @@ RIGHT = [
     (r"[0,1)", r"\boxed{[0, 1)}"),
     (r"10\%", r"\boxed{0.1}"),
     ("blue", r"\boxed{blue}"),
+    ("BCA", r"\boxed{\text{B C A}}"),
+    ("ab", r"\boxed{a \cdot b}"),
+    (r"1.6\times 10^{-19}", r"\boxed{0.00000000000000000016}"),
+    (r"\frac{1}{3000}", r"\boxed{0.000333}"),
     (r"\int_0^1 x\,dx", "$1/2$"),
     (r"\boxed{3}", r"\boxed{3.0}"),
 ]
@@ -37,6 +42,14 @@ WRONG = [
     ("12", ""),
     ("12", r"\boxed{12"),
     ("x+1", r"\boxed{x-1}"),
+    ("BCA", r"\boxed{ABC}"),
+    ("BCA", "The order is $CAB$."),
+    ("BCA", r"\boxed{C \cdot B A}"),
+    ("listen", r"\boxed{silent}"),
+    (r"1.6\times 10^{-19}", r"\boxed{0.0}"),
+    (r"\{10^{-19}, 1\}", r"\boxed{\{0.0, 1\}}"),
+    (r"\pi \cdot 10^{-20}", r"\boxed{\sqrt{2} \cdot 10^{-20}}"),
+    ("0.0000001", r"\boxed{0.0000002}"),
 ]
 
 
@@ -80,6 +93,12 @@ def test_the_short_way_for_plain_numbers_says_what_math_verify_says() -> None:
     decided = json.loads(outcome.stdout)
     assert decided == [score(answer, reference) for reference in boxed for answer in boxed]
     assert 0 < sum(decided) < len(decided)
+
+
+@pytest.mark.parametrize("reference", ["", " ", "$$", r"\boxed{}"])
+def test_a_reference_that_says_nothing_is_no_reference(reference: str) -> None:
+    with pytest.raises(ConfigError, match="reference"):
+        score(r"\boxed{}", reference)
 
 
 def test_the_final_answer_is_the_last_box_or_the_end() -> None:
