@@ -59,14 +59,20 @@ class _Photographer(System):
 
 
 def load_image(name: str) -> Image | None:
-    """An image from the cache; None where it has not been made."""
+    """An image from the cache; None where it has not been made, or is damaged: it is then made again by whoever asks
+    for it next."""
     path = _path(name)
     memory = interpreter.load(path)
     about = path.with_suffix(".json")
-    if memory is None or not about.exists():
+    try:
+        told = json.loads(about.read_bytes())
+        entry, size = Entry(**told["entry"]), told["size"]
+    except (OSError, ValueError, KeyError, TypeError):
+        memory = None
+    if memory is None:
+        about.unlink(missing_ok=True)
         return None
-    told = json.loads(about.read_bytes())
-    return Image(name, memory, Entry(**told["entry"]), told["size"])
+    return Image(name, memory, entry, size)
 
 
 def is_made(name: str) -> bool:

