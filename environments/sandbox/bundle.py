@@ -28,7 +28,7 @@ RECIPES = (
     ImageRecipe("python", "501b939f5be16e40bd463945445ed0c11510d58e057fc03424d0988bd0b16b08"),
     ImageRecipe(
         "mathematics",
-        "b92390364264904458bb8667bae76c1c0c31d1d1b0c455dee01735e0d580c458",
+        "d04ee7131e65f13cf6df18c4e03cd8925d8b4b72ba2b5ab76b19c9131a93de9e",
         packages=("mpmath", "sympy", "antlr4", "latex2sympy2_extended", "math_verify"),
         own=(
             ("ctypes", "scorers/ctypes_guest.py"),
