@@ -30,7 +30,7 @@ class Announcement(RequestBody):
     MAX_BYTES: ClassVar[int] = 4096
 
     address: Address
-    url: Annotated[str, Field(max_length=200, pattern=r"^[!-~]+$")]
+    url: Annotated[str, Field(max_length=200, pattern=r"^https?://[!-~]+$")]
     until: int = Field(ge=0, lt=1 << 40)
     signature: Signature
 

@@ -42,7 +42,8 @@ def at_most(count: int) -> BeforeValidator:
 
 
 Hex64 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Address = Annotated[str, Field(max_length=42), AfterValidator(eip712.checked_address)]
+_ADDRESS = {"pattern": "^0x[0-9a-fA-F]{40}$"}
+Address = Annotated[str, Field(max_length=42, json_schema_extra=_ADDRESS), AfterValidator(eip712.checked_address)]
 Signature = Annotated[str, Field(pattern=r"^0x[0-9a-f]{130}$")]
 StepNumber = Annotated[int, Field(ge=0, lt=1 << 20)]
 Sequence = Annotated[int, Field(ge=0, lt=1 << 28)]

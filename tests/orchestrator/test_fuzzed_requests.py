@@ -30,6 +30,8 @@ ODD = [
     b'"' + b"x" * 5000 + b'"', b"\xff", b"0x10", b"1_000", b"'a'", b'{"a":1,"a":1}',
 ]  # fmt: skip
 HOLE = "\ue000hole"
+BEYOND_SCHEMAS = ("keccak256", "wrong checksum", "field `url`")
+"""Of what is refused although it is as documented: a hash that does not fit, an address's checksum, what URLs are."""
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -126,7 +128,7 @@ def test_bodies_as_documented_are_understood(desk: Desk, endpoint: Post[Any, Any
     body = data.draw(values({"$ref": endpoint.body.__name__}, models))
     answer = desk.post(data.draw(KEYS), endpoint.path, json.dumps(body).encode())
     check(desk, endpoint, answer)
-    assert answer.status_code != 422 or "keccak256" in answer.text, (body, answer.text)
+    assert answer.status_code != 422 or any(one in answer.text for one in BEYOND_SCHEMAS), (body, answer.text)
 
 
 @pytest.mark.parametrize("endpoint", POSTS, ids=lambda one: one.path)
