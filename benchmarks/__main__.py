@@ -2,7 +2,7 @@
 
 A benchmark is a module of this package with `run(quick: bool, progress: Callable[[str], None]) -> dict`. Without a
 name all of them run, each in a process of its own. A full run is kept in benchmarks/results/<name>.json. Further
-parameters of a benchmark's `run` (resume, jobs, count, seed, only) are options for it alone.
+parameters of a benchmark's `run` (resume, jobs, count, seed, only, problems) are options for it alone.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def one(name: str, quick: bool, extra: dict[str, Any]) -> None:
         sys.exit(f"benchmarks: {name} has no --{unknown[0]}")
     found = run(quick, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True), **extra)
     text = json.dumps(found)
-    if not quick and not extra.keys() & {"count", "seed", "only"}:
+    if not quick and not extra.keys() & {"count", "seed", "only", "problems"}:
         (HERE / "results").mkdir(exist_ok=True)
         (HERE / "results" / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     print(text, flush=True)
@@ -61,11 +61,15 @@ def main(arguments: Sequence[str]) -> int:
         help="attacks: submissions per row; load: nodes; http: requests; the result is not kept",
     )
     parser.add_argument("--seed", type=int, metavar="S", help="learning: of the base model; the result is not kept")
-    parser.add_argument("--only", metavar="TEXT", help="of recipe, families, load, faults, journeys: by name")
+    parser.add_argument(
+        "--only", metavar="TEXT", help="of recipe, families, load, faults, journeys, environments: by name"
+    )
+    parser.add_argument("--problems", type=int, metavar="N", help="environments: of each type; the result is not kept")
     options = parser.parse_args(arguments)
-    if min(options.jobs or 1, options.count or 1) < 1:
-        parser.error("--jobs and --count are at least 1")
-    extra = {name: value for name in ("resume", "jobs", "count", "seed", "only") if (value := getattr(options, name))}
+    if min(options.jobs or 1, options.count or 1, options.problems or 1) < 1:
+        parser.error("--jobs, --count and --problems are at least 1")
+    parameters = ("resume", "jobs", "count", "seed", "only", "problems")
+    extra = {name: value for name in parameters if (value := getattr(options, name))}
     wrong = sorted(set(options.names) - set(known))
     if wrong:
         parser.error(f"no benchmark {wrong[0]!r}; choose of {', '.join(known)}")

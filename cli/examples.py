@@ -71,6 +71,8 @@ EXAMPLES = {
     "pool close": "muster pool close --pool 1",
     "pool settle": "muster pool settle --pool 1",
     "pool remove-node": "muster pool remove-node --pool 1 --node ADDRESS",
+    "task new": "muster task new words.py",
+    "task check": "muster task check words.py --keep",
     "governance status": "muster governance status --deployment deployment.json",
     "governance change": "muster governance change --set minority=0.15 --keystore governor.json",
     "governance pause": "muster governance pause --keystore guardian.json",

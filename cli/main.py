@@ -28,6 +28,7 @@ from cli.commands import (
     run,
     status,
     support,
+    task,
     trainer,
     validator,
     verify,
@@ -89,6 +90,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(trainer.app, name="trainer")
 app.add_typer(validator.app, name="validator")
 app.add_typer(pool.app, name="pool")
+app.add_typer(task.app, name="task")
 app.add_typer(weights.app, name="weights")
 app.add_typer(relay.app, name="relay")
 app.add_typer(governance.app, name="governance")

@@ -1,5 +1,5 @@
 """Whether a pool can work, and what its work costs: from configuration, terms and budget, before any money moves. Pure
-but for `world_problems`, which makes a problem of the task and looks for the model."""
+but for `world_problems`, which makes problems of the task and looks for the model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from protocol.config import PoolConfig
 from protocol.errors import ConfigError
 
 _MAX_ROWS = 65535
+_PROGRAM_PROBLEMS = 32
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,18 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
 def world_problems(config: PoolConfig) -> list[PoolProblem]:
     """An environment or model that does not exist, or a parameter that the environment does not have."""
     from environments.catalogue import load_environment
+    from environments.checking.compare import sample_seeds
 
     found = []
     others = [one.environment for one in config.evaluation.sets if one.environment is not None]
     for environment in (*config.environments, *others):
         try:
-            load_environment(environment).problem(0)
+            loaded = load_environment(environment)
+            for seed in sample_seeds(loaded.rows, _PROGRAM_PROBLEMS if environment.name == "program" else 1):
+                if fault := loaded.problem(seed).fault:
+                    what = f"environment {environment.called} makes no problem of seed {seed}: {fault}"
+                    found.append(PoolProblem(what, "mend the program (see: muster task check)"))
+                    break
         except ConfigError as error:
             found.append(PoolProblem(error.what, error.hint or "correct `environments`"))
     if missing := missing_model(config.model.source):

@@ -6,11 +6,16 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Problem:
-    """A question with its reference answer; `metadata` is what the environment's own scorer needs besides."""
+    """A question with its reference answer; `metadata` is what the environment's own scorer needs besides.
+
+    `fault`: why the environment has no problem for this seed, on every machine alike; what stands in its place is then
+    asked, and every answer to it is worth 0.
+    """
 
     question: str
     answer: str
     metadata: dict[str, Any] = field(default_factory=dict)
+    fault: str = ""
 
 
 @dataclass(frozen=True)

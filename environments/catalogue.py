@@ -37,4 +37,8 @@ def _load(config: EnvironmentConfig, data: Path | None) -> Environment:
         from environments.genesys.environment import GenesysEnvironment
 
         return GenesysEnvironment(content_path(data, config), config.content, config.params)
-    raise ConfigError(f"unknown environment `{config.name}`", "use `reasoning_gym/<dataset>` or `genesys`")
+    if config.name == "program":
+        from environments.program.environment import ProgramEnvironment
+
+        return ProgramEnvironment(content_path(data, config), config.content, config.params)
+    raise ConfigError(f"unknown environment `{config.name}`", "use `reasoning_gym/<dataset>`, `genesys` or `program`")

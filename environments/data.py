@@ -1,10 +1,15 @@
-"""Where the files of environments lie on this machine: by their hash, in a folder of the process or of the user."""
+"""Environments that are files: where they lie on this machine (by their hash, in a folder of the process or of the
+user), and the parameters that all of them take."""
 
 from pathlib import Path
+from typing import Any
 
+from environments.threshold import THRESHOLD, take_threshold
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 from protocol.files import user_cache
+
+_LICENCE = "licence"
 
 
 def data_folder(data: Path | None = None) -> Path:
@@ -22,3 +27,17 @@ def content_path(data: Path | None, config: EnvironmentConfig) -> Path:
     if not config.content:
         raise ConfigError(f"environment {config.called} names no `content`", "write the SHA-256 of its file")
     return data_folder(data) / config.content
+
+
+def file_params(config_name: str, params: dict[str, Any]) -> tuple[float, str]:
+    """`score_threshold` (environments/threshold.py), and `licence`, what the owner says of the file. Raises ConfigError
+    for any other parameter."""
+    own = dict(params)
+    threshold = take_threshold(own)
+    licence = own.pop(_LICENCE, "unknown")
+    if own or not isinstance(licence, str) or len(licence) > 100:
+        wrong = next(iter(own), _LICENCE)
+        raise ConfigError(
+            f"{config_name} has no such parameter: `{wrong}`", f"it has {THRESHOLD} and {_LICENCE}, a text"
+        )
+    return threshold, licence

@@ -5,30 +5,24 @@ from pathlib import Path
 from typing import Any
 
 from environments.base import Declaration, Problem
+from environments.data import file_params
 from environments.genesys.answers import NOTHING, predicted_output, same
 from environments.genesys.datafile import ProblemFile
 from environments.genesys.rows import GenesysRow, reference_of, tests_of
 from environments.gym.environment import GymEnvironment
 from environments.scorers import code, mathematics
-from environments.threshold import THRESHOLD, credited, take_threshold
-from protocol.errors import ConfigError, IntegrityError
+from environments.threshold import THRESHOLD, credited
+from protocol.errors import IntegrityError
 
 MAX_ANSWER_CHARS = 1 << 16
 MAX_SECONDS = 120.0
-_LICENCE = "licence"
 
 
 class GenesysEnvironment:
-    """The file at `path`, whose SHA-256 is `content`. `params`: `score_threshold` (environments/threshold.py), and
-    `licence`, what the owner says of the data."""
+    """The file at `path`, whose SHA-256 is `content`. `params`: those of environments/data.py."""
 
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
-        own = dict(params)
-        self._threshold = take_threshold(own)
-        licence = own.pop(_LICENCE, "unknown")
-        if own or not isinstance(licence, str) or len(licence) > 100:
-            wrong = next(iter(own), _LICENCE)
-            raise ConfigError(f"genesys has no such parameter: `{wrong}`", f"it has {THRESHOLD} and {_LICENCE}, a text")
+        self._threshold, licence = file_params("genesys", params)
         self._file = ProblemFile(path, content)
         self.declared = Declaration("genesys", "1", content, licence, MAX_ANSWER_CHARS, MAX_SECONDS)
 

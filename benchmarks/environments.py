@@ -1,0 +1,137 @@
+"""Every environment that is offered: problems and scores in two processes of different surroundings; hostile text;
+cost.
+
+A type is a dataset of reasoning_gym, a task type of GENESYS's schema (rows that are made here, so many different ones),
+or a program of one's own. `disagreements`: problems that differ, in question or in any score of a handful of answers,
+between the processes; `findings` names the first. The rest is what benchmarks/environments_sandbox.py measures.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.environments_sandbox import hostile_text, mathematics_cost, starts
+from environments.base import Environment
+from environments.catalogue import load_environment
+from environments.checking.compare import EnvironmentCheck, check_environment
+from environments.gym.reviewed import OFFERED
+from environments.program import template
+from protocol.environments import EnvironmentConfig
+
+PROBLEMS, QUICK_PROBLEMS = 10_000, 20
+QUICK_TYPES = ("reasoning_gym/chain_sum", "reasoning_gym/ransom_note", "verifiable_math", "program")
+
+
+def run(
+    quick: bool, progress: Callable[[str], None], problems: int | None = None, only: str | None = None
+) -> dict[str, Any]:
+    """See the module. `problems`: of each type; `only`: types whose name holds this text."""
+    count = problems or (QUICK_PROBLEMS if quick else PROBLEMS)
+    made: list[EnvironmentCheck] = []
+    with TemporaryDirectory() as name:
+        for called, config in types(Path(name), count):
+            if (only or "") in called and (only or not quick or called in QUICK_TYPES):
+                made.append(check_environment(config(), load_environment(config(), Path(name)), Path(name), count))
+                progress(f"{called}: {made[-1].problems} problems, {made[-1].disagreements} disagreements")
+    found = summary(made)
+    progress("hostile programs and answers")
+    found["hostile"] = hostile_text() | {"scored": sum(one.hostile for one in made), "of_scored": found["hostile_won"]}
+    del found["hostile_won"]
+    progress("cost")
+    found |= {"scoring_share": mathematics_cost(2)["scoring_share"], "sandbox_ms": starts(4)}
+    return found
+
+
+def summary(made: list[EnvironmentCheck]) -> dict[str, Any]:
+    """Of all types together, and the findings."""
+    return {
+        "types": len(made),
+        "problems": sum(one.problems for one in made),
+        "scores": sum(one.scores for one in made),
+        "disagreements": sum(one.disagreements for one in made),
+        "hostile_won": sum(one.won for one in made),
+        "slowest_ms": {one.name: round(one.slowest_ms) for one in sorted(made, key=lambda one: -one.slowest_ms)[:5]},
+        "findings": [f"{one.name}: {line}" for one in made for line in one.findings],
+    }
+
+
+def types(folder: Path, count: int) -> Iterator[tuple[str, Callable[[], EnvironmentConfig]]]:
+    """Each type's name and how to make its configuration; the files that they are lie in the folder by their hash."""
+    for name in sorted(OFFERED):
+        called = f"reasoning_gym/{name}"
+        yield called, partial(EnvironmentConfig, name=called)
+    for task_type in ROWS:
+        yield task_type, cache(partial(_data_file, folder, task_type, count))
+    yield "program", lambda: EnvironmentConfig(name="program", content=_written(folder, template.read().encode()))
+
+
+def _data_file(folder: Path, task_type: str, count: int) -> EnvironmentConfig:
+    made = ({"problem_id": str(n), "task_type": task_type, **ROWS[task_type](n)} for n in range(count))
+    content = _written(folder, "".join(json.dumps(row) + "\n" for row in made).encode())
+    return EnvironmentConfig(name="genesys", label=task_type, content=content, rows=count)
+
+
+def _written(folder: Path, data: bytes) -> str:
+    content = hashlib.sha256(data).hexdigest()
+    (folder / content).write_bytes(data)
+    return content
+
+
+def _mathematics(number: int) -> dict[str, Any]:
+    """A fraction or a root: what cannot be decided by comparing plain numbers."""
+    truth = rf"\frac{{{number + 1}}}{{{number + 3}}}" if number % 2 else rf"{number + 2}\sqrt{{2}}"
+    return {"prompt": f"Simplify problem {number}.", "verification_info": {"ground_truth": truth}}
+
+
+def _program(number: int) -> dict[str, Any]:
+    cases = [{"type": "stdin_stdout", "input": f"{k}\n", "output": f"{k + number}\n"} for k in (1, 5)]
+    return {
+        "prompt": f"Read a number and print it plus {number}.",
+        "gold_standard_solution": f"print(int(input()) + {number})",
+        "verification_info": {"language": "python", "test_cases": cases},
+    }
+
+
+def _calls(number: int) -> dict[str, Any]:
+    info = {"fn_name": "f", "inputs": [[1], [5]], "outputs": [1 + number, 5 + number]}
+    return {
+        "prompt": f"Write f(x) that adds {number}.",
+        "gold_standard_solution": f"def f(x):\n    return x + {number}",
+        "verification_info": info,
+    }
+
+
+def _output(number: int) -> dict[str, Any]:
+    return {
+        "prompt": f"What does f({number}) give?",
+        "verification_info": {"ground_truth": {"x": [number, str(number)]}},
+    }
+
+
+def _gym(number: int) -> dict[str, Any]:
+    dataset = ("chain_sum", "gcd", "word_ladder")[number % 3]
+    return {
+        "prompt": f"Problem {number}.",
+        "gold_standard_solution": _dataset(dataset).problem(number).answer,
+        "verification_info": {"dataset": dataset, "seed": number, "params": {}},
+    }
+
+
+@cache
+def _dataset(name: str) -> Environment:
+    return load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}"))
+
+
+ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "verifiable_math": _mathematics,
+    "verifiable_code": _program,
+    "prime_rl_code": _calls,
+    "code_output_prediction": _output,
+    "verifiable_code_understanding": _output,
+    "reasoning_gym": _gym,
+}
+"""Task type → the fields of row `number`."""

@@ -1,0 +1,112 @@
+"""`muster task`: an environment of your own, and whether an environment is fit for a pool."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.commands.pool_init import parameter
+from cli.options import Commands, JsonOption
+from cli.output import emit, table
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cli.task_target import CheckTarget
+    from environments.checking.compare import EnvironmentCheck
+
+app = Commands(help="Where a pool's problems come from.", no_args_is_help=True)
+
+
+@app.command("new")
+def new(
+    file: Annotated[Path, typer.Argument(help="Python file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Write the file anew.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Write an environment of your own to start from: a small program that makes problems and scores answers."""
+    from environments.program import template
+    from protocol.files import explained, write_atomic
+
+    if file.suffix != ".py":
+        raise ConfigError(f"{file} does not end in .py", "choose another name")
+    if file.exists() and not force:
+        raise ConfigError(f"{file} exists", "choose another name, or pass --force")
+    with explained(f"write {file}", "check the folder"):
+        write_atomic(file, template.read().encode())
+    emit({"file": str(file)}, json, lambda: f"{file}\nnext: muster task check {file}")
+
+
+@app.command("check")
+def check(
+    target: Annotated[
+        str, typer.Argument(metavar="NAME|FILE|CONFIG", help="reasoning_gym/NAME, a .py or .jsonl file, or a pool's.")
+    ],
+    problems: Annotated[int, typer.Option(min=1, max=1 << 20, help="Problems to try of each environment.")] = 16,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the environment; can be repeated.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Put a sound file where pools of this machine look for it.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Make and score problems in two processes that differ in hash seed, time zone, locale and threads, and try hostile
+    answers. Exit code 1 if anything differs, wins, hangs or cannot be made."""
+    from cli.task_target import targets
+    from environments.checking.compare import check_environment
+
+    path = Path(target).expanduser()
+    with targets(target, dict(map(parameter, param or ()))) as found:
+        if keep and found[0].data is None:
+            raise ConfigError("--keep is for a file", "name a .py or .jsonl file")
+        made = [check_environment(one.config, one.environment, one.data, problems) for one in found]
+        sound = not any(one.findings for one in made)
+        kept = _kept(found[0], path) if keep and sound else None
+        documents = [
+            vars(one) | {"content": each.environment.declared.content} for each, one in zip(found, made, strict=True)
+        ]
+        lines = [_table(made), *(f"PROBLEM  {one.name}: {line}" for one in made for line in one.findings)]
+        if sound and found[0].data is not None:
+            lines.append(_pasted(found[0], kept))
+    emit({"sound": sound, "environments": documents, "kept": kept}, json, lambda: "\n".join(lines))
+    if not sound:
+        raise typer.Exit(1)
+
+
+def _table(made: "list[EnvironmentCheck]") -> str:
+    head = ("environment", "problems", "same", "reference", "hostile", "problem ms", "score ms", "slowest ms")
+    rows = [
+        (
+            one.name,
+            one.problems,
+            one.problems - one.disagreements,
+            f"{one.solved} of {one.references}",
+            f"{one.won} of {one.hostile} won",
+            f"{one.problem_ms:.1f}",
+            f"{one.score_ms:.1f}",
+            f"{one.slowest_ms:.0f}",
+        )
+        for one in made
+    ]
+    return table(head, rows)
+
+
+def _kept(target: "CheckTarget", path: Path) -> Path:
+    """The file under its hash in the user's cache."""
+    from environments.data import data_folder
+    from protocol.environments import MAX_FILE_BYTES
+    from protocol.files import explained, read_bounded, write_atomic
+
+    place = data_folder() / target.config.content
+    with explained(f"write {place}", "check the folder, or set XDG_CACHE_HOME"):
+        write_atomic(place, read_bounded(path, MAX_FILE_BYTES))
+    return place
+
+
+def _pasted(target: "CheckTarget", kept: Path | None) -> str:
+    """What a pool's configuration says of the file."""
+    config = target.config
+    lines = ["[[environments]]", f'name = "{config.name}"', f'content = "{config.content}"']
+    lines += [f"rows = {config.rows}"] * bool(config.rows)
+    after = f"kept as {kept}" if kept else "keep the file under that name by --keep"
+    return "\n".join(["sound; in a pool's configuration:", "", *lines, "", after])

@@ -1,0 +1,1 @@
+"""An environment that is a small Python program of the pool's owner, run in the reproducible sandbox alone."""

@@ -1,0 +1,101 @@
+"""`muster task`: a program to start from, and what keeps an environment from being fit for a pool."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from cli.pool_plan import world_problems
+from demo.pool import pool_config
+from environments.data import data_folder
+from protocol.environments import EnvironmentConfig
+from tests.cli.muster import CompletedCommand, Muster
+
+PROBLEM = "def problem(seed):\n    return {'question': f'{seed}?', 'answer': str(seed)}\n"
+SCORE = "def score(problem, answer_text):\n    return answer_text == problem['answer']\n"
+SOME = "--problems", "3"
+
+
+@pytest.fixture
+def muster(tmp_path: Path) -> Muster:
+    """With this user's sandbox images: making them takes minutes."""
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "muster").mkdir()
+    (tmp_path / ".cache" / "muster" / "sandbox").symlink_to(data_folder().with_name("sandbox"))
+    return Muster(tmp_path)
+
+
+def program(folder: Path, source: str) -> Path:
+    path = folder / "own.py"
+    path.write_text(source)
+    return path
+
+
+def checked(muster: Muster, *args: object, code: int = 0) -> CompletedCommand:
+    """It starts two processes with sandboxes of their own."""
+    done = muster.run("task", "check", *args, timeout=300)
+    assert done.code == code, done.out + done.err
+    return done
+
+
+def test_from_the_template_to_a_pools_configuration(muster: Muster, tmp_path: Path) -> None:
+    path = tmp_path / "words.py"
+    assert f"next: muster task check {path}" in muster.ok("task", "new", path).out
+    assert "exists" in muster.refused("task", "new", path)
+    muster.ok("task", "new", path, "--force")
+    done = checked(muster, path, *SOME, "--keep").out
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert f'content = "{content}"' in done
+    assert "3 of 3" in done
+    assert (tmp_path / ".cache/muster/environments" / content).read_bytes() == path.read_bytes()
+    pool = pool_config(7, 30).model_copy(update={"environments": (EnvironmentConfig(name="program", content=content),)})
+    (tmp_path / "pool.json").write_text(pool.model_dump_json())
+    found = checked(muster, tmp_path / "pool.json", "--problems", 1, "--json").json
+    assert found["sound"]
+    assert [one["content"] for one in found["environments"]] == [content]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            PROBLEM + "def score(problem, answer_text):\n    return 1.0\n",
+            "seed 0: the answer `hostile: nothing` scores",
+        ),
+        (PROBLEM + "def score(problem, answer_text):\n    return 0.0\n", "seed 0: the reference answer is not worth 1"),
+        (PROBLEM.replace("str(seed)", "str(1 // (seed < 9))") + SCORE, "seed 18446744073709551615: no problem: ZeroD"),
+    ],
+)
+def test_what_is_wrong_with_a_program_is_named(muster: Muster, tmp_path: Path, source: str, said: str) -> None:
+    done = checked(muster, program(tmp_path, source), *SOME, "--keep", code=1)
+    assert f"PROBLEM  program: {said}" in done.out
+    assert "[[environments]]" not in done.out
+    assert not (tmp_path / ".cache/muster/environments").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("reasoning_gym/nothing",), "unknown dataset `nothing`"),
+        (("sums",), "`sums` is no environment"),
+        (("program",), "`program` is a file"),
+        (("none.py",), "cannot read none.py"),
+        (("none.toml",), "cannot read none.toml"),
+        (("a/b c",), "`name`: "),
+        (("reasoning_gym/gcd", "--param", "x=1"), "no parameter `x`"),
+        (("reasoning_gym/gcd", "--keep"), "--keep is for a file"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(muster: Muster, given: tuple[str, ...], said: str) -> None:
+    assert said in muster.refused("task", "check", *given)
+
+
+def test_a_program_that_fails_on_some_seeds_is_refused_by_pool_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (PROBLEM.replace("str(seed)", "str(1 // (seed < 9))") + SCORE).encode()
+    config = EnvironmentConfig(name="program", content=hashlib.sha256(source).hexdigest())
+    (tmp_path / config.content).write_bytes(source)
+    monkeypatch.setattr("environments.data.user_cache", lambda part: tmp_path)
+    (problem,) = world_problems(pool_config(7, 30).model_copy(update={"environments": (config,)}))
+    assert "makes no problem of seed 18446744073709551615: ZeroDivisionError" in problem.line

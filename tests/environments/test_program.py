@@ -1,0 +1,178 @@
+"""An owner's own program as an environment: what it may say, and what its failures are worth."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from environments.base import Problem
+from environments.catalogue import load_environment
+from environments.data import content_path
+from environments.program import template
+from environments.program.environment import MAX_ANSWER_CHARS, NO_PROBLEM, ProgramEnvironment
+from protocol.environments import EnvironmentConfig
+from protocol.errors import ConfigError, IntegrityError, MusterError
+
+PROBLEM = "def problem(seed):\n    return {'question': f'{seed}?', 'answer': str(seed)}\n"
+SCORE = "def score(problem, answer_text):\n    return answer_text == problem['answer']\n"
+MakeEnvironment = Callable[..., ProgramEnvironment]
+
+
+def written(folder: Path, source: str | bytes, **more: object) -> EnvironmentConfig:
+    """The program in the folder, under its hash."""
+    data = source if isinstance(source, bytes) else source.encode()
+    config = EnvironmentConfig.model_validate({"name": "program", "content": hashlib.sha256(data).hexdigest(), **more})
+    content_path(folder, config).write_bytes(data)
+    return config
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> MakeEnvironment:
+    def made(source: str, **params: object) -> ProgramEnvironment:
+        environment = load_environment(written(tmp_path, source, params=params), tmp_path)
+        assert isinstance(environment, ProgramEnvironment)
+        return environment
+
+    return made
+
+
+def test_the_template_makes_problems_whose_answers_are_worth_1(make: MakeEnvironment) -> None:
+    environment = make(template.read(), licence="CC0")
+    problems = [environment.problem(seed) for seed in (0, 1, 2**64 - 1)]
+    assert len({one.question for one in problems}) == 3
+    for one in problems:
+        assert one.question.startswith("How often")
+        assert environment.score(one, f" {one.answer}\n") == 1.0
+        assert environment.score(one, one.answer + "0") == 0.0
+    assert environment.declared.licence == "CC0"
+    assert environment.rows == 0
+
+
+def test_global_randomness_and_hash_order_are_the_same_in_every_run(make: MakeEnvironment) -> None:
+    question = "str([random.random(), *{*'abcdef'}])"
+    source = f"import random\ndef problem(s):\n    return {{'question': {question}, 'answer': ''}}\n"
+    assert make(source).problem(3) == make(source + "\n").problem(3)
+
+
+def test_partial_credit_on_demand(make: MakeEnvironment) -> None:
+    half = PROBLEM + "def score(problem, answer_text):\n    return 0.5\n"
+    assert make(half).score(make(half).problem(1), "x") == 0.0
+    assert make(half, score_threshold=0).score(make(half).problem(1), "x") == 0.5
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "1 / 0",
+        "while True: pass",
+        "return 'a' * 10**10",
+        "return None",
+        "return '1.0'",
+        "return [1.0]",
+        "return float('nan')",
+        "return float('inf')",
+        "return -1",
+        "import os; os._exit(0)",
+        "raise SystemExit(0)",
+        "import os; os.write(1, b'1.0'); os._exit(1)",
+        "f = lambda: f()\n    return f()",
+        "open('/etc/passwd').read(); return 1.0",
+        "print('1.0' * 10**6); return 1.0",
+    ],
+)
+def test_a_score_that_fails_is_worth_nothing(make: MakeEnvironment, body: str) -> None:
+    environment = make(f"{PROBLEM}def score(problem, answer_text):\n    {body}\n", score_threshold=0)
+    assert environment.score(environment.problem(1), "1") == 0.0
+
+
+def test_what_a_score_prints_is_not_what_it_says(make: MakeEnvironment) -> None:
+    environment = make(PROBLEM + "def score(problem, answer_text):\n    print(1.0)\n    return 0\n")
+    assert environment.score(environment.problem(1), "1") == 0.0
+
+
+def test_hostile_answers_reach_the_program_as_they_are(make: MakeEnvironment) -> None:
+    environment = make(PROBLEM + "def score(problem, answer_text):\n    return answer_text == '\\x00\\ud800\\n'\n")
+    assert environment.score(environment.problem(1), "\0\ud800\n") == 1.0
+    assert environment.score(environment.problem(1), "1" * (MAX_ANSWER_CHARS + 1)) == 0.0
+
+
+def test_metadata_reaches_the_scorer(make: MakeEnvironment) -> None:
+    source = "def problem(seed):\n    return {'question': '?', 'answer': '', 'metadata': {'n': [seed, 0.1]}}\n"
+    environment = make(source + "def score(p, text):\n    return p['metadata'] == {'n': [int(text), 0.1]}\n")
+    assert environment.score(environment.problem(2**64 - 1), str(2**64 - 1)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("while True: pass", "out of fuel"),
+        ("return 5", "gave no dictionary, but 5"),
+        ("return {'question': '?', 'answer': '', 'points': 1}", "a problem has no `points`"),
+        ("return {'question': '', 'answer': ''}", "`question` is no text"),
+        ("return {'question': 'x' * 70000, 'answer': ''}", "`question` is no text"),
+        ("return {'question': '?', 'answer': 5}", "`answer` is no text"),
+        ("return {'question': '?', 'answer': '', 'metadata': [1]}", "`metadata` is no dictionary"),
+        ("return {'question': '?', 'answer': '', 'metadata': {'a': 'x' * 70000}}", "`metadata` is no dictionary"),
+        ("return {'question': '?', 'answer': '', 'metadata': {'a': {1}}}", "not JSON serializable"),
+        ("return {'question': '?', 'answer': '', 'metadata': {'a': float('nan')}}", "no JSON"),
+        ("return {'question': '\\ud800', 'answer': ''}", "no JSON"),
+        ("return {'question': 'x' * 9000000, 'answer': ''}", "too much output"),
+    ],
+)
+def test_a_problem_that_fails_is_named(make: MakeEnvironment, body: str, said: str) -> None:
+    later = "def problem(seed):\n    if seed == 0: return {'question': '?', 'answer': 'a'}\n    " + body + "\n"
+    environment = make(later + "def score(problem, answer_text):\n    return 1.0\n")
+    bad = environment.problem(7)
+    assert said in bad.fault
+    assert bad.question == NO_PROBLEM
+    assert environment.score(bad, "") == 0.0
+    assert environment.score(environment.problem(0), "") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (PROBLEM.replace("seed))", "seed // 0))").replace("str(seed)", "str(1 // seed)"), "ZeroDivisionError"),
+        (SCORE, "KeyError: 'problem'"),
+        ("def problem(seed:", "SyntaxError"),
+        ("(" * 30_000, "makes no problem of seed 0"),
+        (b"\xff", "no UTF-8"),
+        (b"#" * 70_000, "too long"),
+    ],
+)
+def test_a_program_without_a_first_problem_is_refused(tmp_path: Path, source: str | bytes, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_environment(written(tmp_path, source), tmp_path)
+
+
+def test_other_bytes_than_the_hash_says_are_refused(tmp_path: Path) -> None:
+    config = written(tmp_path, PROBLEM + SCORE)
+    content_path(tmp_path, config).write_text(PROBLEM + SCORE + "\n")
+    with pytest.raises(IntegrityError, match="another SHA-256"):
+        load_environment(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rows": 4}, "has 0 rows"),
+        ({"content": ""}, "names no `content`"),
+        ({"content": "0" * 64}, "there is no program"),
+        ({"params": {"depth": 1}}, "no such parameter: `depth`"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    with pytest.raises(MusterError, match=said):
+        load_environment(written(tmp_path, PROBLEM + SCORE).model_copy(update=change), tmp_path)
+
+
+def test_the_same_answer_is_scored_once(make: MakeEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = make(PROBLEM + SCORE)
+    problem = environment.problem(4)
+    assert environment.score(problem, "4") == 1.0
+    monkeypatch.delattr(ProgramEnvironment, "_run")
+    assert environment.score(problem, "4") == 1.0
+    with pytest.raises(AttributeError):
+        environment.score(Problem("5?", "5"), "4")
