@@ -107,8 +107,8 @@ def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
     assert process.stdout is not None
     data, end, source = b"", time.monotonic() + seconds, process.stdout.fileno()
     while not data.endswith(b"\n"):
-        ready, _, _ = select.select([source], [], [], max(0.0, end - time.monotonic()))
-        if not ready:
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([source], [], [], left)[0]:
             raise OSError(f"it gave no answer for {seconds:.0f} s")
         part = os.read(source, 1 << 16)
         if not part or len(data) > _MAX_ANSWER_BYTES:

@@ -204,3 +204,8 @@ def test_another_version_than_the_pools_is_refused() -> None:
     load_environment(SUMS.model_copy(update={"content": right}))
     with pytest.raises(ConfigError, match="the pool's content is 00000000"):
         load_environment(SUMS.model_copy(update={"content": "0" * 64}))
+
+
+def test_what_a_dataset_prints_reaches_nobodys_output(capfd: pytest.CaptureFixture[str]) -> None:
+    load_environment(EnvironmentConfig(name="reasoning_gym/bf")).problem(7)
+    assert capfd.readouterr().out == ""
