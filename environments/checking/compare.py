@@ -26,13 +26,14 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA
 _HOSTILE_PROBLEMS = 2
 _START_SECONDS, _PROBLEM_SECONDS = 600.0, 20.0
 _TOLD = 5
+_WON = 0.5  # some scorers give any text a little, where a pool keeps partial credit
 
 
 @dataclass(frozen=True)
 class EnvironmentCheck:
     """`disagreements`: problems that differ, in question or in a score, between the two processes. `solved`: references
-    that reach 1, of `references`. `won`: hostile answers that score. Times are of the first process, in milliseconds;
-    `findings` say in words what is wrong."""
+    that reach 1, of `references`. `won`: hostile answers worth half or more. Times are of the first process, in
+    milliseconds; `findings` say in words what is wrong."""
 
     name: str
     problems: int
@@ -68,7 +69,7 @@ def check_environment(
     differing = [seed for seed in seeds if _content(first.get(seed)) != _content(second.get(seed))]
     whole = [one for seed in seeds if "scores" in (one := first.get(seed, {}))]
     hostile = [(one["seed"], name, value) for one in whole for name, value in one["scores"].items() if ":" in name]
-    won = [(seed, name) for seed, name, value in hostile if not isinstance(value, str) and value > 0]
+    won = [(seed, name) for seed, name, value in hostile if not isinstance(value, str) and value >= _WON]
     scores = sum(len(one["scores"]) for one in whole)
     told = _findings(config, environment, [first[seed] for seed in seeds if seed in first], differing, won)
     return EnvironmentCheck(
