@@ -5,7 +5,7 @@ from pathlib import Path
 from demo.plan import DemoPlan, cast
 from protocol.config import ChatTurn, ChecksConfig, EvaluationConfig, EvaluationSet, ModelConfig, PoolConfig, WorkConfig
 from protocol.environments import EnvironmentConfig
-from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
+from protocol.training import AdamWConfig, AlgorithmConfig, OptimizerConfig, TrainConfig
 
 # Weights far enough off that thresholds as wide as bf16 arithmetic's leave no doubt.
 CHEAT, CANARY = "weights-noise=0.05", "weights-noise=0.1"
@@ -50,6 +50,8 @@ def real_config(source: str, seed: int, steps: int, checks: ChecksConfig) -> Poo
             files_per_step=4,
             async_level=1,
             optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=2.5e-5)),
+            # Without it the policy is nearly deterministic after ten steps, and most groups carry no signal.
+            algorithm=AlgorithmConfig(entropy_coefficient=0.005),
         ),
         evaluation=EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=256),)),
     )
