@@ -272,7 +272,7 @@ def test_what_there_is_no_room_for_is_unavailable_and_costs_its_seats_nothing(
     owner: HidingOwner, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An owner who fills its part of the store, hides the next file and disputes it gains nothing."""
-    owner.committee.room = 0
+    owner.committee.room, owner.others.patience = 0, 1.0
     owner.accept(Code.UNAVAILABLE)
     assert "file 0 of pool" in caplog.text
     assert "IS NOT KEPT" in caplog.text
