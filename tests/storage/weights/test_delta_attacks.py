@@ -95,7 +95,7 @@ def test_a_delta_that_leads_to_another_version(origin: Origin, tmp_path: Path) -
     assert other.deltas, "it is a good delta, but to step 2"
 
 
-def test_a_delta_against_another_base(origin: Origin, tmp_path: Path) -> None:
+def test_a_delta_against_another_base(origin: Origin, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It says that it leads from step 0, and was made from step 1."""
     get(origin, origin.manifests[0], tmp_path)
     delta = next(one for one in origin.manifests[2].deltas if one.step == 1)
@@ -103,15 +103,19 @@ def test_a_delta_against_another_base(origin: Origin, tmp_path: Path) -> None:
     wrong = delta.model_copy(update={"step": 0, "parent": base.digest.hex()})
     origin.add_full(2)
     lying = {**dict(origin.manifests[2]), "snapshot": True, "deltas": (wrong,)}
-    made(origin, tmp_path, origin.sign(Manifest.model_validate(lying)), 2)
+    with caplog.at_level(logging.WARNING):
+        made(origin, tmp_path, origin.sign(Manifest.model_validate(lying)), 2)
+    assert "is of no use" in caplog.text
 
 
 def test_a_wrong_step_number_of_the_base(origin: Origin, tmp_path: Path) -> None:
+    """No way leads over such a delta, so nothing of it is fetched."""
     delta = origin.manifests[3].deltas[0].model_copy(update={"step": 2})
     origin.add_full(3)
     lying = origin.sign(Manifest.model_validate({**dict(origin.manifests[3]), "snapshot": True, "deltas": (delta,)}))
     get(origin, origin.manifests[0], tmp_path)
     made(origin, tmp_path, lying, 3)
+    assert not {shard.key for file in delta.files for shard in file.shards} & set(origin.read)
 
 
 @pytest.mark.parametrize("how", ["cut", "other", "empty", "gone"])
