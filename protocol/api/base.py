@@ -69,10 +69,18 @@ Amount = Annotated[
 
 
 class RequestBody(BaseModel):
-    """What a client sends: one strict JSON object of at most MAX_BYTES, without fields that are not known."""
+    """What a client sends: one strict JSON object of at most MAX_BYTES. Fields that are not known are ignored, since a
+    newer client may have more to say; its request's signature covers them with all other bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
     MAX_BYTES: ClassVar[int] = 64 << 10
+
+
+class SignedBody(RequestBody):
+    """A part of what is signed as canonical JSON. Fields that are not known are refused: without them nobody could
+    check the signature."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class ResponseBody(BaseModel):

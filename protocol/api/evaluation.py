@@ -7,7 +7,7 @@ from eth_account.signers.local import LocalAccount
 from pydantic import Field
 
 from protocol import eip712
-from protocol.api.base import Hex64, Name, RequestBody, Rows, Signature, StepNumber, Text, UnixTime, at_most
+from protocol.api.base import Hex64, Name, Rows, Signature, SignedBody, StepNumber, Text, UnixTime, at_most
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError
 from protocol.identity import PoolId
@@ -17,7 +17,7 @@ STRUCT = "Evaluation(uint256 pool,uint256 step,bytes32 digest)"
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class SetResult(RequestBody):
+class SetResult(SignedBody):
     """One held-out set: `average` is the mean task reward over `samples` tries at each of `problems` (avg@k), `error`
     its standard error, `by_environment` its parts where there are several environments, `passed` the chance of a
     success among k tries by k (pass@k), `length` the mean output tokens. `seconds`: what it took."""
@@ -33,7 +33,7 @@ class SetResult(RequestBody):
     seconds: float = Field(ge=0)
 
 
-class Evaluation(RequestBody):
+class Evaluation(SignedBody):
     """The results of policy step `step`, whose weights are those of `manifest`, on the sets of the pool's
     configuration. An evaluation that did not happen has no results, and `skipped` says why."""
 
@@ -45,7 +45,7 @@ class Evaluation(RequestBody):
     skipped: Text = ""
 
 
-class SignedEvaluation(RequestBody):
+class SignedEvaluation(SignedBody):
     """`signature` is the EIP-712 signature of STRUCT, digest being SHA-256 of the canonical evaluation."""
 
     evaluation: Evaluation

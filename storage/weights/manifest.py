@@ -3,7 +3,7 @@ signed by the owner (docs/protocol.md, 8)."""
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from eth_account.signers.local import LocalAccount
 from pydantic import ConfigDict, FailFast, Field, ValidationError, field_validator, model_validator
@@ -200,6 +200,7 @@ def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
         fields = parse_json(stored)
         signed = SignedManifest.model_validate(fields)
     except ValidationError as error:
+        _check_version(fields, expected)
         field, problem = first_problem(error.errors())
         raise IntegrityError(f"the signed manifest's `{field}`: {problem}", _FETCH_ELSEWHERE) from None
     except ValueError:
@@ -217,3 +218,12 @@ def unseal(stored: bytes, expected: bytes, scope: ManifestScope) -> Manifest:
         what = f"the manifest is signed by {signer}, not by the pool's owner {scope.owner}"
         raise IntegrityError(what, _FETCH_ELSEWHERE)
     return manifest
+
+
+def _check_version(fields: Any, expected: bytes) -> None:
+    """Raise IntegrityError if these are of the manifest that the chain names, and of a version that is not ours: no
+    other source has another."""
+    manifest = fields.get("manifest") if isinstance(fields, dict) else None
+    version = manifest.get("version") if isinstance(manifest, dict) else None
+    if isinstance(version, int) and version > 1 and hashlib.sha256(canonical_json(manifest)).digest() == expected:
+        raise IntegrityError(f"the manifest is of version {version}, and this muster reads version 1", "upgrade muster")

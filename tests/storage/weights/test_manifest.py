@@ -1,3 +1,4 @@
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,15 @@ def test_base_of_the_hostile_ones_is_fine() -> None:
 def test_hostile_manifests(hostile: Any) -> None:
     stored = canonical_json({"manifest": hostile, "signature": "0x" + "00" * 65})
     with pytest.raises(IntegrityError):
+        unseal(stored, b"x" * 32, PUBLISHER)
+
+
+def test_a_manifest_of_a_newer_version_is_named() -> None:
+    newer = fields(version=2, more={"than": ["we", "know"]})
+    stored = canonical_json({"manifest": newer, "signature": "0x" + "00" * 65})
+    with pytest.raises(IntegrityError, match="version 2, and this muster reads version 1; upgrade muster"):
+        unseal(stored, hashlib.sha256(canonical_json(newer)).digest(), PUBLISHER)
+    with pytest.raises(IntegrityError, match="another source"):
         unseal(stored, b"x" * 32, PUBLISHER)
 
 
