@@ -5,7 +5,7 @@ and times that the process did not answer a sound request; `wrongly_accepted`: a
 refused, replays included; `sound`: [sound requests, of which were answered with 200]; `kinds`: kind → requests;
 `statuses`: how often each was answered (0: the connection was ended without an answer); `slow`: connections that sent
 a body or a head a byte at a time, and how many of them were ended; `examples`: of what should not have happened;
-`seconds`, `rss_mb`: of the process, at the end.
+`seconds`, `rss_mb`: of the process, at the end; `document`: what schemathesis found (benchmarks/http_schema.py).
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from benchmarks.http_requests import Expect, HostileRequests, Made
+from benchmarks.http_schema import against_document
 from benchmarks.load import Fleet
 from benchmarks.load_pool import CHAIN_ID, POOLS, node_keys
 from protocol.http.signing import Realm
@@ -73,6 +74,8 @@ def run(
             found = asyncio.run(_through(requests, wanted, fleet.ports[0], progress))
             seconds = time.monotonic() - began
             resident = psutil.Process(fleet.pids[0]).memory_info().rss
+            progress("requests made from the OpenAPI document")
+            document = against_document(fleet.url, Path(folder), quick, seed)
         finally:
             fleet.stop()
     return {
@@ -86,6 +89,7 @@ def run(
         "examples": found.examples,
         "seconds": round(seconds),
         "rss_mb": round(resident / (1 << 20)),
+        "document": document,
     }
 
 

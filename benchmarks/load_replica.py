@@ -36,6 +36,7 @@ from protocol.http.signing import Realm
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
 from runtime.http_server import bound, server_options
+from storage.keys import MissingObjectError
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
 
@@ -51,6 +52,8 @@ class Folder(Presigner):
         self._folder = folder
 
     def get(self, key: str, limit: int) -> bytes:
+        if self.size(key) is None:
+            raise MissingObjectError(f"{key} is not in the bucket")
         data = self._at(key).read_bytes()
         assert len(data) <= limit
         return data

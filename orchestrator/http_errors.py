@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from protocol.api.base import ErrorBody
 from protocol.errors import MusterError, UnreachableError, first_problem
@@ -74,5 +75,14 @@ def add_error_handlers(app: FastAPI) -> None:
         return error_response(422, f"field `{where}`: {problem}", "see docs/orchestrator.md")
 
     @app.exception_handler(HTTPException)
-    async def http(_request: Request, error: HTTPException) -> Response:
-        return error_response(error.status_code, str(error.detail).lower(), _HINTS.get(error.status_code, ""))
+    async def http(request: Request, error: HTTPException) -> Response:
+        answer = error_response(error.status_code, str(error.detail).lower(), _HINTS.get(error.status_code, ""))
+        if error.status_code == 405:
+            answer.headers["Allow"] = ", ".join(_methods(request))
+        return answer
+
+
+def _methods(request: Request) -> list[str]:
+    """What the request's path takes; the framework names the first route's methods alone."""
+    alike = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return sorted({method for route in alike for method in getattr(route, "methods", None) or ()})

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
@@ -22,6 +22,7 @@ from protocol.announcements import Announcement, AnnouncementTaken, SourceList
 from protocol.api import endpoints, run, uploads, work
 from protocol.api.base import ResponseBody
 from protocol.version import VERSION
+from storage.keys import KEY_PATTERN
 
 
 def source_list(service: Service) -> SourceList:
@@ -164,11 +165,18 @@ def get_sources(views: PublicViews) -> Response:
     summary="Find an object",
     status_code=307,
     response_class=Response,
-    responses={307: {"description": "Where to GET it, in `Location`.", "headers": LOCATION}, **documented(400, 503)},
+    responses={
+        307: {"description": "Where to GET it, in `Location`.", "headers": LOCATION},
+        **documented(400, 404, 503),
+    },
 )
-def get_object(key: str, request: Request, service: Orchestrator) -> RedirectResponse:
+def get_object(
+    key: Annotated[str, Path(json_schema_extra={"pattern": f"^({KEY_PATTERN})$"})],
+    request: Request,
+    service: Orchestrator,
+) -> RedirectResponse:
     """Redirects to a pre-signed GET of the pool's bucket; `key` is a content address."""
-    # Not the path parameter: its pattern lets a trailing line feed pass unseen.
+    # Not the path parameter: its route lets a trailing line feed pass unseen.
     return RedirectResponse(service.location(str(request.scope["path"]).removeprefix(f"{endpoints.OBJECTS}/")), 307)
 
 

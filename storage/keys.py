@@ -3,7 +3,7 @@
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from eth_utils.crypto import keccak
 
@@ -19,7 +19,9 @@ _SUFFIX: dict[Kind, str] = {
     "configs": ".json",
     "environments": "",
 }
-_KEY = re.compile(r"(rollouts|shards|manifests|verdicts|configs|environments)/([0-9a-f]{64})(\.parquet|\.json|)")
+KEY_PATTERN = "|".join(f"{kind}/[0-9a-f]{{64}}{re.escape(suffix)}" for kind, suffix in _SUFFIX.items())
+"""What a whole key matches."""
+_KEY = re.compile(KEY_PATTERN)
 
 
 class MissingObjectError(MusterError):
@@ -46,12 +48,12 @@ def object_key(kind: Kind, digest: bytes) -> str:
 
 def parse_key(text: str) -> ObjectKey:
     """A key from a stranger. Raises ConfigError unless it is exactly a content address of a known kind."""
-    match = _KEY.fullmatch(text) if len(text) <= 100 else None
-    if match is None or _SUFFIX[match[1]] != match[3]:  # type: ignore[index]
+    if len(text) > 100 or not _KEY.fullmatch(text):
         raise ConfigError(
             f"{text[:100]!r} is not an object key", "use <kind>/<64 hex digits> of docs/protocol.md section 1"
         )
-    return ObjectKey(match[1], bytes.fromhex(match[2]))  # type: ignore[arg-type]
+    kind, _, rest = text.partition("/")
+    return ObjectKey(cast(Kind, kind), bytes.fromhex(rest[:64]))
 
 
 def check_content(key: str, data: bytes) -> None:

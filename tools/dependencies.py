@@ -15,7 +15,7 @@ from tools.import_law import EVERYTHING, imports
 from tools.sources import ROOT, SourceFile, read_sources
 
 # the peers that tools/peers.sh installs; a part of torch's GPU builds; what a user may have or not
-NOT_PACKAGES = {"toploc", "trl", "datasets", "triton", "wandb"}
+NOT_PACKAGES = {"toploc", "trl", "datasets", "schemathesis", "triton", "wandb"}
 # SQLAlchemy and uvicorn import theirs by name; pytest loads its plugins
 NOT_IMPORTED = {"psycopg", "httptools", "uvloop", "pytest-timeout", "pytest-xdist"}
 OTHER_NAMES = {"yaml": "PyYAML"}  # a module whose distribution is called otherwise

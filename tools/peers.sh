@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What tests and benchmarks compare us with: the reference toploc, built from source, in build/peers; TRL in
-# build/peers-trl, beside our own torch and transformers; shardcast in build/peers-shardcast.
+# build/peers-trl, beside our own torch and transformers; shardcast in build/peers-shardcast; schemathesis, which calls
+# the service by its document, in build/peers-schemathesis.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pip=(.venv/bin/python -m pip install --quiet --no-deps)
@@ -14,4 +15,8 @@ if [ ! -e build/peers-trl/trl ]; then
 fi
 if [ ! -e build/peers-shardcast/shardcast ]; then
   "${pip[@]}" --target build/peers-shardcast shardcast==0.3.2 blake3==1.0.8
+fi
+if [ ! -e build/peers-schemathesis/schemathesis ]; then
+  "${pip[@]}" --target build/peers-schemathesis schemathesis==4.32.5 graphql-core==3.3.2 harfile==0.6.0 \
+    hypothesis-graphql==0.13.5 jsonschema_rs==0.60.3 pyrate-limiter==4.5.1 werkzeug==3.1.9
 fi

@@ -114,3 +114,18 @@ def test_the_documented_table_has_every_endpoint_once(document: dict[str, Any]) 
         listed += [(named[0][0], path) for _, path in named]
     served = {(method.upper(), path) for path, method, _ in operations(document)}
     assert sorted(listed) == sorted(served | {("GET", path) for path in UNDOCUMENTED})
+
+
+def test_a_wrong_method_is_told_every_right_one(document: dict[str, Any], desk: Desk) -> None:
+    for path, methods in document["paths"].items():
+        answer = desk.http.request("OPTIONS", re.sub(r"\{\w+\}", "1", path))
+        assert answer.status_code == 405, path
+        assert answer.headers["allow"] == ", ".join(sorted(method.upper() for method in methods)), path
+
+
+def test_the_documented_form_of_a_key_is_what_the_service_takes(document: dict[str, Any], desk: Desk) -> None:
+    (parameter,) = document["paths"][OBJECT]["get"]["parameters"]
+    form, digest = re.compile(parameter["schema"]["pattern"]), "ab" * 32
+    for key in (f"shards/{digest}", f"rollouts/{digest}.parquet", f"manifests/{digest}", f"odd/{digest}", "0"):
+        taken = desk.http.get(f"/v1/objects/{key}", follow_redirects=False).status_code == 307
+        assert bool(form.search(key)) == taken, key
