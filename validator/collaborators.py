@@ -4,8 +4,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Self
 
 from eth_account.signers.local import LocalAccount
@@ -31,6 +29,7 @@ from validator.shelves import open_shelf
 from validator.sources import Sources
 from validator.transaction_tasks import TransactionTasks
 from validator.verdict_store import VerdictStore
+from validator.weights import JudgedWeights
 
 log = logging.getLogger("muster.validator")
 _OPENING_SECONDS = 20.0
@@ -128,7 +127,7 @@ class PoolOpener:
             client.pool_config(_OPENING_SECONDS),
             self._engine,
             Sources(client.objects),
-            partial(self._weights, client),
+            JudgedWeights(client, self._config.poll_seconds, self._kept),
             self._shared.verdicts,
             self._shared.holdings.files,
             self._judge_one,
@@ -160,6 +159,6 @@ class PoolOpener:
         write_atomic(self._config.home / READY, b"")
         log.info("ready to judge pool %d", client.config.pool)
 
-    def _weights(self, client: PoolClient, work: Work) -> Path:
+    def _kept(self) -> int:
         """No pool's steps push another's out of the cache. The first pool is warmed before it counts."""
-        return client.weights(work, self._config.keep_steps * max(1, self._count))
+        return self._config.keep_steps * max(1, self._count)

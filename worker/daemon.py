@@ -10,7 +10,7 @@ from protocol.identity import WorkId
 from protocol.seeds import Work
 from runtime.heartbeats import Heartbeats
 from runtime.signed_client import ServiceError
-from worker.ahead import WeightsAhead
+from runtime.weights_ahead import WeightsAhead
 from worker.collaborators import WorkerCollaborators
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
@@ -118,7 +118,7 @@ class Worker:
         self._load(work)
         self._progress.phase, self._progress.step = "generating", slot.step
         started = time.monotonic()
-        with self._ahead.clock.making():
+        with self._ahead.clock.working():
             produced = self._collaborators.producer.make(work)
         self._collaborators.journal.add(work, produced)
         self._progress.finished()
@@ -142,8 +142,8 @@ class Worker:
         reload = time.monotonic() - reloading
         self._loaded = work.manifest
         if swap:
-            self._ahead.swapped(time.monotonic() - began - reload, reload)
+            self._progress.swapped(time.monotonic() - began - reload, reload)
 
     def _heartbeat(self) -> HeartbeatRequest:
-        self._progress.weights, self._progress.figures = self._client.newest_weights, self._ahead.figures
+        self._progress.weights, self._progress.fetching = self._client.newest_weights, self._ahead.figures
         return self._progress.heartbeat(self._config.name, self._collaborators.producer.engine.info.name)

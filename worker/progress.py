@@ -13,7 +13,8 @@ log = logging.getLogger("muster.worker")
 
 class WorkerProgress:
     """`slot` is the one that heartbeats keep; `step` that of the file under way, −1 before the first; `weights` the
-    newest one whose weights are here."""
+    newest one whose weights are here, `fetching` what that took; `swaps` counts changes of weights, with the longest so
+    far that the making stood still for besides the engine's own reload (`swap_pause`), and that reload, seconds."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping, self._said = stopping, ""
@@ -21,7 +22,8 @@ class WorkerProgress:
         self.slot: WorkSlot | None = None
         self.made = self.submitted = 0
         self.weights = -1
-        self.figures: Mapping[str, float] = {}
+        self.fetching: Mapping[str, float] = {}
+        self.swaps = {"swaps": 0.0, "swap_reload": 0.0, "swap_pause": 0.0}
 
     def pause(self, seconds: float, reason: str, phase: str) -> None:
         """Wait, and say why once."""
@@ -37,6 +39,13 @@ class WorkerProgress:
         self.made += 1
         self._said = ""
 
+    def swapped(self, pause: float, reload: float) -> None:
+        """The engine has other weights now, which took `reload` seconds; the making stood still for `pause` besides."""
+        if pause >= self.swaps["swap_pause"]:
+            self.swaps |= {"swap_reload": reload, "swap_pause": pause}
+        self.swaps["swaps"] += 1
+        log.info("weights changed: %.2f s of the engine, %.3f s besides", reload, pause)
+
     def heartbeat(self, name: str, engine: str) -> HeartbeatRequest:
         return heartbeat(
             "worker",
@@ -46,5 +55,5 @@ class WorkerProgress:
             step=self.step if self.step >= 0 else None,
             slot=self.slot.slot if self.slot else None,
             weights=self.weights,
-            metrics={"made": float(self.made), "submitted": float(self.submitted), **self.figures},
+            metrics={"made": float(self.made), "submitted": float(self.submitted), **self.fetching, **self.swaps},
         )

@@ -50,7 +50,7 @@ class GamePool:
     def weights(self, _: Work) -> Path | None:
         return self.folder
 
-    def step_weights(self, step: int) -> Path | None:
+    def step_weights(self, step: int, _: int = 5) -> Path | None:
         self.newest_weights = step
         return self.folder
 

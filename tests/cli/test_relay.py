@@ -1,137 +1,39 @@
 """`muster relay run` against a real chain: from the URL of a pool's service to a source of its weights."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import httpx
 import pytest
-from eth_account.signers.local import LocalAccount
 
-from chain.suite import Suite
-from cli.terms import load_terms
 from protocol.announcements import Announcement, announce
 from protocol.api.endpoints import ANNOUNCEMENT, OBJECTS
 from protocol.errors import MusterError
-from protocol.identity import PoolId
 from runtime import keystore
 from runtime.pool_client import PoolClient
-from runtime.process import ProcessConfig
-from runtime.relay.config import RelayConfig
 from runtime.relay.peer import serve_as_peer
 from runtime.relay.pool_relay import PoolRelay
 from runtime.relay.serving import ServeWeights
 from storage.keys import object_key
-from storage.weights.manifest import Manifest, ManifestScope
-from storage.weights.publish import publish
-from tests.cli.actors import TERMS
+from storage.weights.manifest import Manifest
+from tests.chain.published_pool import PoolService, Published, pool_service
 from tests.cli.muster import Muster
-from tests.conftest import GRAINS, Deployed, free_port
+from tests.conftest import Deployed, free_port
 from tests.storage.mirror import mirror, send
-from tests.storage.weights.folders import contents, model_folder
-from tests.validator import tiny
-
-
-class PoolService:
-    """A pool's service as far as relays and their clients need it: objects, how to take part, who announced."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.asked: Counter[str] = Counter()
-        self.access: dict[str, object] = {}
-        self.announced: list[dict[str, object]] = []
-
-    def put(self, key: str, data: bytes) -> bool:
-        return self.objects.setdefault(key, data) is data
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        path = handler.path
-        self.asked[path] += 1
-        if path == "/v1/pool":
-            return send(handler, 200, json.dumps(self.access).encode())
-        if path == "/v1/sources":
-            return send(handler, 200, json.dumps({"sources": self.announced}).encode())
-        data = self.objects.get(path.removeprefix(OBJECTS + "/"))
-        return send(handler, 200, data) if data is not None else send(handler, 404)
-
-    def take(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers["Content-Length"]))
-        self.announced.append(json.loads(body))
-        send(handler, 200, b'{"next": 120.0}')
+from tests.storage.weights.folders import contents
 
 
 @pytest.fixture
 def service() -> Iterator[tuple[PoolService, str]]:
-    made = PoolService()
-
-    class RelayServiceHandler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            made.answer(self)
-
-        def do_POST(self) -> None:
-            made.take(self)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), RelayServiceHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield made, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-class Published:
-    """A pool on the chain whose service is at `url`, with policy steps."""
-
-    def __init__(self, deployed: Deployed, service: PoolService, url: str, folder: Path) -> None:
-        self.deployed, self.service, self.url, self.folder = deployed, service, url, folder
-        self.owner: LocalAccount = deployed.rich()
-        self.suite: Suite = deployed.suite(self.owner)
-        (folder / "terms.toml").write_text(TERMS)
-        terms = load_terms(folder / "terms.toml", tiny.CONFIG.digest)
-        self.number = int(self.suite.pools.create_pool(terms, 500 * GRAINS).send())
-        self.suite.court.announce_service(self.number, url).send()
-        service.access = {
-            "pool": self.number,
-            "rpc": [deployed.chain.url],
-            "config_hash": tiny.CONFIG.digest.hex(),
-            "deployment": deployed.deployment.model_dump_json(),
-        }
-        self.pool = PoolId(deployed.chain.chain_id, self.suite.pools.address, self.number)
-        self.steps: list[Manifest] = []
-
-    def publish(self) -> Manifest:
-        step, scope = len(self.steps), ManifestScope(self.pool, str(self.owner.address))
-        folder = model_folder(self.folder / f"v{step}", seed=step)
-        parent = self.steps[-1].digest if self.steps else None
-        made = publish(folder, self.service, scope, step, parent, self.owner, shard_size=1000)
-        self.suite.pools.publish_step(self.number, step, made.digest).send()
-        self.steps.append(made)
-        return made
-
-    def config(self, home: Path, **more: object) -> ProcessConfig:
-        home.mkdir(exist_ok=True)
-        self.deployed.deployment.save(home / "deployment.json")
-        return RelayConfig(
-            home=home,
-            cache=home / "cache",
-            deployment=home / "deployment.json",
-            rpc=(self.deployed.chain.url,),
-            pool=self.number,
-            orchestrator=self.url,
-            allow_private_sources=True,
-            poll_seconds=0.1,
-            **more,
-        )
+    with pool_service() as made:
+        yield made
 
 
 @pytest.fixture

@@ -75,7 +75,6 @@ def test_the_weights_that_it_warms_with_are_kept(tmp_path: Path) -> None:
     """Before the first pool counts as one."""
     made: Any = opener(tmp_path)
     made._config.keep_steps, kept = 4, list[int]()
-    asked = SimpleNamespace(weights=lambda work, keep: kept.append(keep))
     for made._count in (0, 1, 3):
-        made._weights(asked, None)
+        kept.append(made._kept())
     assert kept == [4, 4, 12]

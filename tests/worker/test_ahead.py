@@ -2,19 +2,20 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from protocol.api.work import NoSlot, WorkSlot
 from protocol.receipts import UploadReceipt
 from protocol.seeds import Work
+from runtime.pool_client import PoolClient
+from runtime.weights_ahead import WeightsAhead, WorkClock
 from tests.chain.game import begin
 from tests.chain.game_pool import GamePool
 from tests.conftest import Deployed
 from tests.validator import tiny
 from tests.worker.test_daemon import ScriptedService, WorkerWorld
-from worker.ahead import MakingClock
 from worker.daemon import EXIT_OK, Worker
 
 
@@ -47,8 +48,8 @@ class FetchingPool(GamePool):
         super().__init__(*given)
         self.ahead, self.asked = ahead, list[int]()
 
-    def step_weights(self, step: int) -> Path | None:
-        super().step_weights(step)
+    def step_weights(self, step: int, keep: int = 5) -> Path | None:
+        super().step_weights(step, keep)
         return self.ahead
 
     def weights(self, work: Work) -> Path | None:
@@ -86,11 +87,23 @@ def test_weights_that_vanished_meanwhile_are_fetched_again(deployed: Deployed, t
     assert 1 in pool.asked
 
 
+def test_a_step_stays_ready_when_the_next_one_comes(deployed: Deployed, tmp_path: Path) -> None:
+    """A step is published sooner than files may be made of it: the one before is still to be changed to."""
+    world = WorkerWorld(begin(deployed, tmp_path), tmp_path)
+    pool = FetchingPool(world.game, world.account, tmp_path, ahead=tmp_path)
+    ahead = WeightsAhead(cast(PoolClient, pool), 0.01)
+    for _ in range(5):
+        ahead._look()
+        world.game.publish()
+    ready = [ahead.folder(step.manifest) is not None for step in pool.pool().steps]
+    assert ready == [False, False, True, True, True, False], "of the last, nothing was fetched yet"
+
+
 def test_what_was_made_meanwhile_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [10.0]
-    monkeypatch.setattr("worker.ahead.time.monotonic", lambda: now[0])
-    clock = MakingClock()
-    with clock.making():
+    monkeypatch.setattr("runtime.weights_ahead.time.monotonic", lambda: now[0])
+    clock = WorkClock()
+    with clock.working():
         now[0] = 12.0
         assert clock.seconds(now[0]) == 2.0
         now[0] = 13.0

@@ -1,0 +1,115 @@
+"""The newest policy step's weights, fetched and checked while a process works with earlier ones."""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from protocol.errors import MusterError, unwritten
+from runtime.pool_client import PoolClient
+from storage.weights.cache import KEPT_VERSIONS
+
+log = logging.getLogger("muster.weights")
+_AGAIN_SECONDS = 5.0
+_REMEMBERED = 3
+"""Steps whose folders are remembered: less than any cache keeps."""
+
+
+class WorkClock:
+    """How many seconds a process has been at its work for; times are monotonic seconds. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._worked, self._since = 0.0, 0.0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """It is at work while the block runs."""
+        with self._lock:
+            self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._worked += time.monotonic() - self._since
+                self._since = 0.0
+
+    def seconds(self, now: float) -> float:
+        """Until `now`."""
+        with self._lock:
+            return self._worked + (now - self._since if self._since else 0.0)
+
+
+def _always(_: int) -> bool:
+    return True
+
+
+class WeightsAhead:
+    """A thread that fetches the newest published step's weights as soon as the chain names them, if they are `wanted`
+    (told the step's number): when the work comes to them, nothing is left to be downloaded. `keep`: how many versions
+    stay in the cache. Older steps are fetched when they are needed, if the cache has them no more.
+
+    `figures`: `weights_fetched`, seconds, of that `weights_overlapped` while `clock` ran.
+    """
+
+    def __init__(
+        self,
+        client: PoolClient,
+        poll_seconds: float,
+        wanted: Callable[[int], bool] = _always,
+        keep: Callable[[], int] = lambda: KEPT_VERSIONS,
+    ) -> None:
+        self._client, self._poll, self._wanted, self._keep = client, poll_seconds, wanted, keep
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._ready: OrderedDict[bytes, Path] = OrderedDict()
+        self._thread = threading.Thread(target=self._run, name="weights-ahead", daemon=True)
+        self.clock = WorkClock()
+        self.figures = {"weights_fetched": 0.0, "weights_overlapped": 0.0}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it; a fetch under way ends with the process."""
+        self._stop.set()
+
+    def folder(self, manifest: bytes) -> Path | None:
+        """Where the step's weights are, if they were fetched and checked ahead a moment ago."""
+        with self._lock:
+            return self._ready.get(manifest)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._poll):
+            try:
+                self._look()
+            except MusterError as error:
+                self._trouble(str(error))
+            except OSError as error:
+                self._trouble(unwritten(error))
+            except Exception:  # the work goes on all the same: the weights are fetched when they are needed
+                if not self._stop.is_set():
+                    log.exception("fetching weights ahead failed")
+                self._stop.wait(_AGAIN_SECONDS)
+
+    def _look(self) -> None:
+        pool = self._client.pool()
+        step = pool.steps[-1] if pool is not None and pool.steps else None
+        if step is None or self.folder(step.manifest) is not None or not self._wanted(step.step):
+            return
+        began = time.monotonic()
+        worked = self.clock.seconds(began)
+        folder = self._client.step_weights(step.step, self._keep())
+        end = time.monotonic()
+        with self._lock:
+            self._ready[step.manifest] = folder
+            while len(self._ready) > _REMEMBERED:
+                self._ready.popitem(last=False)
+        self.figures["weights_fetched"] += end - began
+        self.figures["weights_overlapped"] += self.clock.seconds(end) - worked
+
+    def _trouble(self, words: str) -> None:
+        log.info("no weights ahead: %s", words)
+        self._stop.wait(_AGAIN_SECONDS)
