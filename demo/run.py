@@ -63,8 +63,8 @@ class Demo:
             self.network.supervisor.stop()
 
     def bring_up(self) -> None:
-        """Services, contracts, participants, and every role. The trainer comes last: nodes must have joined before
-        step 0."""
+        """Services, contracts, participants, and every role. The trainer comes last: who joined before step 0
+        works from it on."""
         self.say(f"run {self.plan.root} · seed {self.plan.seed} · {self.plan.steps} policy steps")
         self.start_services()
         base = base_model_process(self.network.config_path, self.plan.seed, self.plan.log("base-model"))

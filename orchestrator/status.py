@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from chain.records import Pool, Step
+from chain.state import State
 from orchestrator import participant_views, submission_views
 from orchestrator.ledger import escrow, rows
 from orchestrator.liveness import Beat, node_state
@@ -20,7 +21,7 @@ def status(service: Service) -> run.RunStatus:
     step = pool.step if pool and pool.steps else None
     return run.RunStatus(
         pool=watch.pool_id,
-        phase=phase(pool, step, service.config),
+        phase=phase(state, pool, service.config),
         step=step,
         steps=steps,
         head=state.head,
@@ -57,7 +58,7 @@ def _view(service: Service, recent: int | None) -> run.RunRecord:
         task=config.environment_names,
         pool=watch.pool_id,
         owner=pool.owner if pool else None,
-        phase=phase(pool, step, config),
+        phase=phase(state, pool, config),
         time=now,
         started=service.started,
         head=state.head,
@@ -96,15 +97,18 @@ def published_entry(step: Step) -> run.PublishedEntry:
     )
 
 
-def phase(pool: Pool | None, step: int | None, config: PoolConfig) -> str:
-    """Where the run stands, in a word or two."""
+def phase(state: State, pool: Pool | None, config: PoolConfig) -> str:
+    """Where the run stands, in a few words."""
     if pool is None:
         return "waiting for the pool on chain"
-    if step is None:
+    if not pool.steps:
         return "waiting for the first policy step"
-    if config.data is not None:
-        return "finished" if pool.status in ("closing", "settled") else "collecting"
-    return "finished" if step >= config.train.steps else "training"
+    over = pool.status in ("closing", "settled") if config.data is not None else pool.step >= config.train.steps
+    if over:
+        return "finished"
+    if not any(of == pool.pool and account.member for (of, _), account in state.accounts.items()):
+        return "waiting for nodes to join"
+    return "training" if config.data is None else "collecting"
 
 
 def reconciliation_entry(service: Service) -> run.ReconciliationEntry | None:

@@ -34,6 +34,7 @@ class Waits:
     may wait for the same."""
 
     current: dict[str, float] = field(default_factory=dict)
+    _held_up: dict[str, str] = field(default_factory=dict)
     _waiting: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -50,11 +51,19 @@ class Waits:
                 self._waiting[what] -= 1
                 if not self._waiting[what]:
                     del self._waiting[what], self.current[what]
+                    self._held_up.pop(what, None)
+
+    def explain(self, what: str, why: str) -> None:
+        """Say of a wait under way what holds it up now; nothing if `why` is empty."""
+        with self._lock:
+            if what in self.current:
+                self._held_up[what] = f": {why}" if why else ""
 
     def report(self) -> list[WaitReport]:
         """Everything that is waited for, by name."""
         with self._lock:
-            return [{"what": what, "since": since} for what, since in sorted(self.current.items())]
+            waits = sorted(self.current.items())
+            return [{"what": what + self._held_up.get(what, ""), "since": since} for what, since in waits]
 
 
 WAITS = Waits()

@@ -19,11 +19,10 @@ from trainer.inbox import Inbox, file_id, look, overturned
 from trainer.loader import Loader
 from trainer.metrics.idle import Awaited
 from trainer.rollouts import Group
-from trainer.standstill import Standstill, may_start
+from trainer.standstill import Standstill
 from trainer.state.records import Records
 
 log = logging.getLogger("muster.trainer")
-_REMIND_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -60,12 +59,7 @@ class FileCollector:
         self._scored = 0.0
         self._groups: dict[str, list[Group]] = {}
         self._inbox, self._ever = Inbox((), ()), False
-        self._next_reminder = time.monotonic() + _REMIND_SECONDS
         self._standstill = Standstill(config.standstill_seconds, config.silence_seconds)
-
-    def may_start(self) -> bool:
-        """Whether anybody is there to work for step 0: who joins after it can only work for the next."""
-        return may_start(self._client.refresh(), self._config.pool, self._carrier)
 
     def batch(self, step: int, consumed: Collection[str]) -> StepFiles | None:
         """What policy step `step` is made of, None while there are too few files; of no file if there will be none
@@ -109,6 +103,11 @@ class FileCollector:
         wanted = max(self._train.files_per_step, ready + 1) if self._train.filter else self._train.files_per_step
         return Awaited(wanted, ready, len(due) - ready, self._inbox.confirming, self._inbox.judging, self._ever)
 
+    @property
+    def held_up(self) -> str:
+        """What holds the next step up, as of the last look."""
+        return self._standstill.why or self.awaited.words
+
     def _recorded(self, step: int) -> list[Submission]:
         """The files that a step was trained on before a kill, if there are records of it."""
         entries = self._records.trained_in(step)
@@ -127,7 +126,6 @@ class FileCollector:
             chosen.append(sub)
             if len(chosen) == recorded or (not recorded and self._full(chosen)):
                 return chosen
-        self._remind(len(chosen))
         return None
 
     def _stands_still(self) -> bool:
@@ -144,12 +142,6 @@ class FileCollector:
             return len(files) >= self._train.max_files
         groups = (group for sub in files for group in self._groups[file_id(sub)])
         return signals(groups, ADVANTAGES[self._train.algorithm.advantage]) >= chosen.groups
-
-    def _remind(self, there: int) -> None:
-        if time.monotonic() >= self._next_reminder:
-            self._next_reminder = time.monotonic() + _REMIND_SECONDS
-            wanted = f"up to {self._train.max_files}" if self._train.filter else str(self._train.max_files)
-            log.info("%d of %s accepted files for the next step are there", there, wanted)
 
     def _load(self, sub: Submission) -> None:
         """Read a file; one that cannot be used is skipped, and so is one that stays absent, or without a score while

@@ -65,8 +65,8 @@ class TrainerConfig(ProcessConfig):
     cannot be scored for so long while others can, is skipped, and so are those whose SHA-256 `exclude` names. While
     nodes that joined late wait for the next step, it is published without training once nobody could make a file for
     `standstill_seconds`, or nobody did for `silence_seconds`. A data pool publishes its step again for nodes that
-    joined late, but not within `newcomer_seconds` of the last time. docs/training.md explains `guards`, `parallel` and
-    `memory`."""
+    joined late, where others work not within `newcomer_seconds` of the last time. docs/training.md explains `guards`,
+    `parallel` and `memory`."""
 
     key: KeyConfig
     s3: S3Settings

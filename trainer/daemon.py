@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 
 from chain.records import Submission
 from protocol.api.work import HeartbeatRequest
-from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.errors import MusterError
 from protocol.folders import drop_old
 from protocol.rollouts.schema import Limits
-from protocol.waits import WAITS
 from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.basemodel import base_model
 from trainer.canaries import CanaryOpener, CanaryPlan, unsettled
@@ -43,6 +42,7 @@ from trainer.rollouts import Group
 from trainer.state.progress import TrainingProgress
 from trainer.state.records import Records, file_record, step_record
 from trainer.step_metrics import StepMetrics
+from trainer.waiting import Waiting
 
 T = TypeVar("T")
 log = logging.getLogger("muster.trainer")
@@ -76,6 +76,7 @@ class Trainer:
         self.sinks = MetricsSinks(config.metrics.sinks(self.home, f"{pool.name}-{config.pool}"))
         self.idle = IdleClock()
         self.stopping = threading.Event()
+        self._waiting = Waiting(self.stopping, config.poll_seconds, self._meanwhile)
         self._phase = "starting"
 
     @property
@@ -117,8 +118,6 @@ class Trainer:
         """Every step that is left; False if asked to stop first."""
         for step in range(min(self.learner.step, len(self.progress.manifests))):
             self._offer(step)
-        if self._until("waiting for the first node to join", self._may_start) is None:
-            return False
         self.publish_step()
         while self.learner.step < self.pool_config.train.steps:
             if self.stopping.is_set():
@@ -132,9 +131,6 @@ class Trainer:
         self._phase = "finished"
         log.info("the run is over at policy step %d", self.learner.step)
         return True
-
-    def _may_start(self) -> bool | None:
-        return True if self.progress.manifests or self.files.may_start() else None
 
     def _stop_unstable(self, error: UnstableError) -> int:
         """Say so in the log and on the dashboard, where it stays as the last thing heard of the trainer."""
@@ -150,7 +146,7 @@ class Trainer:
         started, wanted = time.monotonic(), self.pool_config.train.files_per_step
         what = f"waiting for {wanted} accepted files for step {self.learner.step + 1}"
         self.idle.begin()
-        batch = self._until(what, self._next_batch)
+        batch = self._until(what, self._next_batch, why=lambda: self.files.held_up)
         if batch is None:
             return
         self.idle.end()
@@ -283,24 +279,15 @@ class Trainer:
         for signed in self.evaluations.collect():
             self.reports.evaluation(signed)
 
-    def _until(self, what: str, attempt: Callable[[], T | None], pause: float = 0.0) -> T | None:
-        """Repeat `attempt` until it returns something; None if asked to stop first. Failures of chain, bucket, service
-        or disk that may be temporary are logged and retried, after at least `pause` seconds."""
+    def _until(
+        self, what: str, attempt: Callable[[], T | None], pause: float = 0.0, why: Callable[[], str] = str
+    ) -> T | None:
         self._phase = what
-        with WAITS.on(what.removeprefix("waiting for ")):
-            while not self.stopping.is_set():
-                try:
-                    result = attempt()
-                    if result is not None:
-                        return result
-                except (ConfigError, IntegrityError, RanksLostError):
-                    raise
-                except MusterError as error:
-                    log.warning("%s; trying again", error)
-                self._keep_evaluations()
-                self.reports.flush()
-                self.stopping.wait(max(pause, self.config.poll_seconds))
-        return None
+        return self._waiting.until(what.removeprefix("waiting for "), attempt, pause, why)
+
+    def _meanwhile(self) -> None:
+        self._keep_evaluations()
+        self.reports.flush()
 
     def _beat(self) -> HeartbeatRequest:
         late = {"late_files": float(len(self.files.late))}

@@ -36,7 +36,7 @@ def overview(service: Service, found: Mapping[int, StepTally]) -> Overview:
         task=config.environment_names,
         pool=watch.pool_id,
         owner=pool.owner if pool else None,
-        phase=phase(pool, step, config),
+        phase=phase(state, pool, config),
         time=now,
         started=service.started,
         chain=chain_entry(service, state),

@@ -69,8 +69,8 @@ class Keepers:
         fakes |= {"account": self.work.game.owner, "carrier": None, "evaluator": SimpleNamespace()}
         return DataKeeper(self.config.model_copy(update=changes), TrainerCollaborators(**fakes))
 
-    def look(self) -> bool:
-        return self.make()._look()
+    def look(self, **changes: object) -> bool:
+        return bool(self.make(**changes)._look())
 
     def killed_in_publishing(self) -> int:
         """How often it had to be started until one was let live: each dies one upload later than the one before."""
@@ -110,34 +110,38 @@ def test_a_data_pool_collects_what_it_buys_and_closes(bought: SoldWork, tmp_path
     def pool() -> Any:
         return game.state.pools[game.pool]
 
-    assert not keepers.look()
-    assert pool().steps == [], "nobody works for a step that was published before anybody joined"
-    _, early = game.node()
     assert keepers.killed_in_publishing() >= 3
-    assert len(pool().steps) == 1
-    _, late = game.node()
+    assert len(pool().steps) == 1, "so that who wants to can rehearse before it joins"
+    keepers.look(standstill_seconds=0)
+    assert len(pool().steps) == 1, "nobody is kept waiting"
+    _, early = game.node()
     keepers.look()
-    assert len(pool().steps) == 1, "too soon after the step before"
+    assert len(pool().steps) == 1, "others may join in the same moment"
+    keepers.look(standstill_seconds=0)
+    assert len(pool().steps) == 2, "nobody may work for the step before"
+    _, late = game.node()
+    keepers.look(standstill_seconds=0)
+    assert len(pool().steps) == 2, "too soon after the step before"
     game.deployed.chain.later(6)
-    keepers.until(lambda: len(pool().steps) == 2)
-    game.mine_to(pool().steps[1].seed_block + 1)
+    keepers.until(lambda: len(pool().steps) == 3)
+    game.mine_to(pool().steps[2].seed_block + 1)
     scope = ManifestScope(bought.pool_id, game.owner.address)
     files = []
     for step in pool().steps:
         sealed = bought.bucket.get(object_key("manifests", step.manifest))
         files.append(unseal(sealed, step.manifest, scope).files)
         assert all(bought.bucket.size(shard.key) == shard.size for file in files[-1] for shard in file.shards)
-    assert files[0] == files[1], "the same weights"
+    assert files[0] == files[1] == files[2], "the same weights"
 
-    bought.submit(early, 1)
-    bought.judge(bought.submit(late, 2, step=1), Code.ACCEPT, Code.ACCEPT)
+    bought.submit(early, 1, step=1)
+    bought.judge(bought.submit(late, 2, step=2), Code.ACCEPT, Code.ACCEPT)
     bought.judge(bought.submit(early, 3, step=1), Code.REJECT_SAMPLING)
     keepers.look()
     game.deployed.chain.later(61)
     keepers.look()
     assert pool().status == "open", "12 rollouts are not 20"
-    bought.submit(late, 4, step=1)
-    bought.judge(bought.submit(late, 5, step=1), Code.ACCEPT, Code.ACCEPT)
+    bought.submit(late, 4, step=2)
+    bought.judge(bought.submit(late, 5, step=2), Code.ACCEPT, Code.ACCEPT)
     keepers.look()
     assert pool().status == "open", "24 are accepted, 12 of them not for good"
     game.deployed.chain.later(61)
@@ -146,7 +150,7 @@ def test_a_data_pool_collects_what_it_buys_and_closes(bought: SoldWork, tmp_path
 
     stored = bought.export(tmp_path / "data-set")
     assert stored.dataset.totals.rows == 24
-    assert set(stored.dataset.manifests) == {"0", "1"}
+    assert set(stored.dataset.manifests) == {"1", "2"}
     assert bought.verify(tmp_path / "data-set").findings.told == []
 
 

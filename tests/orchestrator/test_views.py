@@ -199,6 +199,28 @@ def test_a_long_history_is_thinned_out_with_both_ends() -> None:
     assert sorted(set(short.steps)) == short.steps
 
 
+def test_a_run_that_has_nobody_to_work_for_it_says_so(desk: Desk) -> None:
+    """It used to say "training" for ever, whoever had left."""
+    waits = [{"what": "2 accepted files for step 1: no node may work", "since": desk.now - 9}]
+    beat = {"role": "trainer", "name": "trainer", "phase": "waiting for 2 accepted files for step 1", "waits": waits}
+    assert desk.post(OWNER, "/v1/heartbeats", beat).status_code == 200
+
+    def phases() -> set[str]:
+        return {get(desk, path)["phase"] for path in ("status", "overview", "dashboard")}
+
+    assert phases() == {"training"}
+    leave = [
+        lambda key=key: desk.chain.emit("Pools", "NodeLeft", pool=1, node=key.address, removed=False)
+        for key in (NODE, CHEAT)
+    ]
+    desk.follow(leave[0])
+    assert phases() == {"training"}
+    desk.follow(leave[1])
+    assert phases() == {"waiting for nodes to join"}
+    for path in ("status", "overview", "dashboard"):
+        assert {"who": "trainer", **waits[0]} in get(desk, path)["waits"]
+
+
 def test_an_answer_is_made_once_within_ten_times_what_it_took() -> None:
     now, made = [0.0], []
 

@@ -50,3 +50,19 @@ def test_a_wait_ends_in_time_and_says_what_for() -> None:
     with pytest.raises(MusterError, match="stopped while waiting for rain"):
         wait_for("rain", lambda: None, 5, poll=0.01, stop=lambda: True)
     assert wait_for("zero", lambda: 0, 1) == 0, "only None and False are no answer"
+
+
+def test_what_holds_a_wait_up_is_said_until_it_ends() -> None:
+    waits = Waits()
+    waits.explain("files", "said too early")
+    with waits.on("files"):
+        assert [wait["what"] for wait in waits.report()] == ["files"]
+        waits.explain("files", "nobody joined")
+        since = waits.report()[0]["since"]
+        waits.explain("files", "2 are there")
+        assert waits.report() == [{"what": "files: 2 are there", "since": since}]
+        waits.explain("files", "")
+        assert waits.report() == [{"what": "files", "since": since}]
+        waits.explain("files", "nobody joined")
+    with waits.on("files"):
+        assert [wait["what"] for wait in waits.report()] == ["files"]

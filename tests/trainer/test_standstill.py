@@ -11,7 +11,7 @@ from chain.state import State
 from tests.trainer.helpers import small_model
 from tests.trainer.world import NODE, OWNER, STRANGER, TERMS, TrainersWorld, start
 from trainer.exits import EXIT_DONE, EXIT_STOPPED
-from trainer.standstill import Standstill, kept_waiting, makers, may_start
+from trainer.standstill import Standstill, kept_waiting, makers
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,6 @@ def test_who_waits_and_who_may_work_follow_from_joins() -> None:
     both.accounts[1, "early"].member, both.accounts[1, "early"].frozen_at = True, 9
     assert makers(both, 1, "") == 1, "it may work again when the refusal is overturned"
     assert not kept_waiting(chain(2, late=1), 1, "")
-    assert not may_start(chain(0), 1, "")
-    assert may_start(chain(0, early=0), 1, "")
-    assert not may_start(chain(0, early=0), 1, carrier="early")
 
 
 def test_nobody_who_may_work_is_waited_for_briefly_and_a_silent_node_long() -> None:
@@ -65,25 +62,49 @@ def test_nobody_who_may_work_is_waited_for_briefly_and_a_silent_node_long() -> N
     assert not after(9000, chain(1, early=0)), "nobody waits for the next step"
 
 
-def test_nodes_that_joined_after_the_newest_step_get_one_to_work_for(base: Path, tmp_path: Path) -> None:
-    """A new pool in the documented order used to wait for ever: its first step was published before its first node
-    joined, and that node could only work for the next."""
+def test_what_holds_a_run_up_is_said() -> None:
+    still = Standstill(20.0, 900.0)
+
+    def why(state: State, coming: int = 0) -> str:
+        still.look(state, 1, "carol", coming)
+        return still.why
+
+    assert why(chain(1, carol=1)).startswith("no node may work: whoever has a stake joins by")
+    assert "nobody may work for step 0; nodes that joined after step 0 get step 1, without training" in why(
+        chain(1, late=1)
+    )
+    assert "no file is on its way" in why(chain(1, early=0, late=1))
+    assert why(chain(1, early=0, late=1), coming=1) == ""
+    assert why(chain(1, early=0)) == ""
+
+
+def test_weights_are_published_at_once_and_who_joins_after_that_gets_a_step_to_work_for(
+    base: Path, tmp_path: Path
+) -> None:
+    """A new pool in the documented order used to wait for ever, twice: a node joined after step 0 could only work for
+    the next, which needs its files; and while step 0 waited for a node, nobody could rehearse before joining."""
     world = TrainersWorld(base, tmp_path)
     files, world.files, world.members = world.files, [], {}
-    made = start(world, standstill_seconds=0.05)
+    made = start(world, standstill_seconds=0.05, heartbeat_seconds=0.05)
     done: list[int] = []
     thread = threading.Thread(target=lambda: done.append(made.run()))
     thread.start()
+
+    def told() -> set[str]:
+        return {wait.what for beat in world.beats for wait in beat.waits}
+
     try:
-        assert not _until(lambda: bool(world.steps), 0.5), "step 0 waits for the first node"
-        world.members = {STRANGER: 0}
-        assert _until(lambda: world.sent == [0])
-        world.members = {NODE: 1}  # the first one left, another came
+        assert _until(lambda: world.sent == [0]), "it waits for nobody"
+        nobody = "2 accepted files for step 1: no node may work: whoever has a stake joins"
+        assert _until(lambda: any(wait.startswith(nobody) for wait in told())), told()
+        assert world.sent == [0], "nobody is kept waiting"
+        world.members = {NODE: 1}
         assert _until(lambda: world.sent == [0, 1])
         assert _until(lambda: 1 in world.reports)
         assert world.reports[1].consumed == []
         assert "reward" not in world.reports[1].metrics
         assert "task_reward_mean" not in world.reports[1].metrics
+        assert _until(lambda: "2 accepted files for step 2: none is handed in" in told()), told()
         world.files = files
         thread.join(60)
     finally:
@@ -92,6 +113,21 @@ def test_nodes_that_joined_after_the_newest_step_get_one_to_work_for(base: Path,
     assert done == [EXIT_DONE]
     assert world.sent == [0, 1, 2, 3]
     assert [world.reports[step].consumed for step in (2, 3)] == [[0, 1], [2, 3]]
+
+
+def test_a_stranger_who_left_is_no_reason_to_wait(base: Path, tmp_path: Path) -> None:
+    world = TrainersWorld(base, tmp_path)
+    world.files, world.members = [], {STRANGER: 0}
+    made = start(world, standstill_seconds=0.05)
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    try:
+        assert _until(lambda: world.sent == [0])
+        world.members = {NODE: 1}  # the first one left, another came
+        assert _until(lambda: world.sent == [0, 1])
+    finally:
+        made.stop()
+        thread.join(60)
 
 
 def test_who_stops_the_trainer_before_anybody_joined_is_heard(base: Path, tmp_path: Path) -> None:

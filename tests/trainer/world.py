@@ -13,7 +13,7 @@ from demo.pool import DEMO_ENVIRONMENT
 from environments.pool import PoolEnvironments
 from environments.rewards import float32
 from protocol.api.evaluation import SetResult
-from protocol.api.work import HeartbeatRequest, StepRequest
+from protocol.api.work import HeartbeatRequest, HeartbeatResponse, StepRequest
 from protocol.config import PoolConfig, WeightsConfig, WorkConfig
 from protocol.errors import UnreachableError
 from protocol.identity import PoolId, WorkId
@@ -23,6 +23,7 @@ from protocol.rollouts.schema import Rollout, RolloutHeader
 from protocol.seeds import Work
 from protocol.training import TrainConfig
 from protocol.verdict import Code
+from protocol.version import VERSION
 from runtime.process import KeyConfig
 from storage.keys import MissingObjectError
 from storage.settings import S3Settings
@@ -68,6 +69,7 @@ class TrainersWorld:
         self.files = [self.make_file(number) for number in range(FILES)]
         self.head = 1000
         self.members = {NODE: 0}
+        self.beats: list[HeartbeatRequest] = []
 
     def act(self) -> None:
         if self.fuse is not None:
@@ -114,8 +116,9 @@ class TrainersWorld:
         self.act()
         self.reports[report.step] = report
 
-    def heartbeat(self, beat: HeartbeatRequest) -> None:
-        pass
+    def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
+        self.beats.append(beat)
+        return HeartbeatResponse(next=1.0, step=None, slot_expires=None, version=VERSION)
 
     def make_file(self, number: int, node: str = NODE) -> Submission:
         book, tokenizer = PoolEnvironments.of(CONFIG, self.base), load_tokenizer(self.base)

@@ -13,7 +13,7 @@ from pathlib import Path
 from chain.records import Pool
 from chain.state import State
 from protocol.api.work import HeartbeatRequest
-from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.errors import ConfigError
 from protocol.folders import drop_old, write_folder
 from runtime.heartbeats import Heartbeats, heartbeat
 from trainer.basemodel import base_model
@@ -24,7 +24,8 @@ from trainer.exits import EXIT_DONE, EXIT_STOPPED
 from trainer.model.policy import Policy
 from trainer.model.sharding import Placement
 from trainer.publisher import StepPublisher
-from trainer.standstill import kept_waiting, may_start
+from trainer.standstill import Standstill, kept_waiting, makers
+from trainer.waiting import Waiting
 
 log = logging.getLogger("muster.trainer")
 _OVER = ("closing", "settled")
@@ -56,36 +57,29 @@ class DataKeeper:
             CanaryPlan.of(outside.account, config.pool, None),
         )
         self.stopping = threading.Event()
-        self._phase, self._step = "starting", 0
+        self._standstill = Standstill(config.standstill_seconds, config.newcomer_seconds)
+        self._phase, self._step, self._held_up = "starting", 0, ""
 
     def stop(self) -> None:
         self.stopping.set()
 
     def run(self) -> int:
         beats = Heartbeats(self.outside.orchestrator, self._beat, self.config.heartbeat_seconds)
+        waiting = Waiting(self.stopping, self.config.poll_seconds, lambda: None)
         beats.start()
         try:
-            while not self.stopping.is_set():
-                if self._look():
-                    return EXIT_DONE
-                self.stopping.wait(self.config.poll_seconds)
-            return EXIT_STOPPED
+            what = f"{self.rollouts} rollouts that are accepted for good"
+            return EXIT_STOPPED if waiting.until(what, self._look, why=lambda: self._held_up) is None else EXIT_DONE
         finally:
             self.publisher.encoder.close()
             beats.stop()
             self.outside.client.close()
 
-    def _look(self) -> bool:
-        """One look at the chain, and what follows from it; whether the pool is over. What may be temporary is tried
-        again at the next look."""
-        try:
-            state = self.outside.client.refresh()
-            return self._act(state, state.pools[self.config.pool])
-        except (ConfigError, IntegrityError):
-            raise
-        except MusterError as error:
-            log.warning("%s; trying again", error)
-            return False
+    def _look(self) -> bool | None:
+        """One look at the chain, and what follows from it; True if the pool is over. Raises MusterError: what may be
+        temporary is tried again at the next look."""
+        state = self.outside.client.refresh()
+        return self._act(state, state.pools[self.config.pool]) or None
 
     def _act(self, state: State, pool: Pool) -> bool:
         if pool.status in _OVER:
@@ -98,12 +92,16 @@ class DataKeeper:
         if accepted >= self.rollouts:
             log.info("%s: closing the pool", self._phase)
             self.outside.client.suite.pools.close_pool(self.config.pool).send()
-        elif not pool.steps:
-            if may_start(state, self.config.pool, ""):
-                self._publish(pool)
-        elif kept_waiting(state, self.config.pool, "") and now >= pool.steps[-1].time + self.config.newcomer_seconds:
+        elif not pool.steps or self._wanted(state, pool, now):
             self._publish(pool)
+        self._held_up = f"{accepted} are" if makers(state, self.config.pool, "") else self._standstill.why
         return False
+
+    def _wanted(self, state: State, pool: Pool, now: int) -> bool:
+        """Whether nodes that joined late get a step to work for: sooner where nobody else may work."""
+        alone = self._standstill.look(state, self.config.pool, "", 0)
+        due = now >= pool.steps[-1].time + self.config.newcomer_seconds
+        return alone or (due and kept_waiting(state, self.config.pool, ""))
 
     def _publish(self, pool: Pool) -> None:
         """The model's weights as the pool's next policy step."""

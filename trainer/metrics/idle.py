@@ -36,6 +36,13 @@ class Awaited:
                 return cause
         return "generating" if self.ever else "starting"
 
+    @property
+    def words(self) -> str:
+        """How many files are how far."""
+        counts = {"there": self.ready, "to be fetched": self.fetching, "accepted but not final": self.confirming}
+        known = [f"{count} {what}" for what, count in (counts | {"not judged": self.judging}).items() if count]
+        return ", ".join(known) or "none is handed in"
+
 
 class IdleClock:
     """Where the trainer's time goes between two records: seconds of waiting by cause, and their share."""

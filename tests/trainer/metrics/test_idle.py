@@ -24,6 +24,12 @@ def test_the_cause_is_what_enough_files_still_need(awaited: Awaited, cause: str)
     assert awaited.cause == cause
 
 
+def test_how_far_the_files_are_is_said_in_words() -> None:
+    assert Awaited(4, 0, 0, 0, 0).words == "none is handed in"
+    assert Awaited(4, 1, 2, 3, 4).words == "1 there, 2 to be fetched, 3 accepted but not final, 4 not judged"
+    assert Awaited(4, 1, 0, 0, 2).words == "1 there, 2 not judged"
+
+
 def test_seconds_are_added_up_by_cause_and_training_is_not_waiting() -> None:
     now = 100.0
     clock = IdleClock(lambda: now)
