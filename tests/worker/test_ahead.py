@@ -95,6 +95,7 @@ def test_a_step_stays_ready_when_the_next_one_comes(deployed: Deployed, tmp_path
     for _ in range(5):
         ahead._look()
         world.game.publish()
+        pool.refresh()
     ready = [ahead.folder(step.manifest) is not None for step in pool.pool().steps]
     assert ready == [False, False, True, True, True, False], "of the last, nothing was fetched yet"
 
