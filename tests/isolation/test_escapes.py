@@ -178,7 +178,7 @@ def own_groups(launcher: int) -> list[Path]:
 
 
 def wait_until_removed(paths: set[Path]) -> set[Path]:
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while any(path.exists() for path in paths) and time.monotonic() < end:
         time.sleep(0.1)
     return paths
