@@ -4,12 +4,14 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from attacks.base import Attack, Cheat, attack
 from attacks.tokens import fitted
 from engines.base import FINISH_EOS, Completion
 from environments.pool import PoolEnvironments
 from environments.turns.replay import replay
+from protocol.models.tokenizer import load_tokenizer
 from protocol.rollouts.transcript import Tokens, Transcript, interleaved, sampled_places
 from protocol.seeds import Work
 from runtime.turns import RolloutTask, converse
@@ -30,8 +32,10 @@ class _Forged:
         return self.true.turns(problem_seed)
 
     def transcript(self, problem_seed: int, output: Tokens) -> Transcript:
+        replies = self.true.replies(problem_seed)
+
         def reply(turns: Sequence[Tokens]) -> Tokens | None:
-            true = self.true.reply(problem_seed, turns)
+            true = replies(turns)
             return None if true is None else self.forge(true)
 
         return replay(output, self.true.eos_ids, self.turns(problem_seed), reply)
@@ -90,27 +94,38 @@ class WithheldReply(_Forging):
         return ()
 
 
-class _Rearranged(_InTurns, ABC):
+class _Rewritten(_InTurns, ABC):
     """Hands in other turns than it sampled, of those rollouts that have several."""
 
     @abstractmethod
-    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]: ...
+    def rewrite(self, transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
+        """What is handed in for a row; `transcripts` are those of the whole file."""
 
     def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
         done, rng = super().complete(work, plan), random.Random(work.seed)
-        turns = [list(self._transcript(one, made).turns) for one, made in zip(plan, done, strict=True)]
-        several = [own for own in turns if len(own) > 1]
+        transcripts = [
+            self.environment.transcript(one.assignment.problem_seed, made.tokens)
+            for one, made in zip(plan, done, strict=True)
+        ]
         out = []
-        for made, own in zip(done, turns, strict=True):
-            others = [other for other in several if other[0] != own[0]]
-            tokens = sum(self.rearrange(own, others, rng) if len(own) > 1 else own, ())
+        for row, made in enumerate(done):
+            tokens = self.rewrite(transcripts, row, rng) if len(transcripts[row].turns) > 1 else made.tokens
             tokens = tokens[: self.config.work.max_new_tokens]
             finish = FINISH_EOS if tokens[-1] in self.environment.eos_ids else made.finish
             out.append(fitted(made, tokens, finish) if tokens != made.tokens else made)
         return self.finished(plan, out)
 
-    def _transcript(self, planned: Planned, made: Completion) -> Transcript:
-        return self.environment.transcript(planned.assignment.problem_seed, made.tokens)
+
+class _Rearranged(_Rewritten, ABC):
+    """The same turns elsewhere, or others' turns."""
+
+    @abstractmethod
+    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]: ...
+
+    def rewrite(self, transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
+        turns = [list(one.turns) for one in transcripts]
+        others = [other for other in turns if len(other) > 1 and other[0] != turns[row][0]]
+        return sum(self.rearrange(turns[row], others, rng), ())
 
 
 @attack("skipped-turn", "leaves out a rollout's first turn; strength 1: proves the rest anew", 0, TURN_ATTACKS)
@@ -141,3 +156,50 @@ class EarlyEnd(_Rearranged):
 class LateEnd(_Rearranged):
     def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
         return [*turns, turns[0]]
+
+
+@attack("paid-reply", "writes the tool's answers into turns, to be paid for them; strength 1: proves", 0, TURN_ATTACKS)
+class PaidReply(_Rewritten):
+    def rewrite(self, transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
+        own = transcripts[row]
+        return sum((reply + turn for reply, turn in zip(((), *own.replies), own.turns, strict=True)), ())
+
+
+@attack("own-reply", "tells itself what the tool says, and goes on in one turn; strength 1: proves", 0, TURN_ATTACKS)
+class OwnReply(_Rewritten):
+    def rewrite(self, transcripts: list[Transcript], row: int, rng: random.Random) -> Tokens:
+        own = transcripts[row]
+        pairs = zip(own.turns[:-1], own.replies, strict=True)
+        return (*sum((turn[:-1] + reply for turn, reply in pairs), ()), *own.turns[-1])
+
+
+@attack("cut-turn", "ends a rollout's first turn after one token; strength 1: proves it anew", 0, TURN_ATTACKS)
+class CutTurn(_Rearranged):
+    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
+        return [(turns[0][0], turns[0][-1]), *turns[1:]]
+
+
+@attack("prolonged-turn", "says a call again and again, which is paid; strength 1: proves it", 0, TURN_ATTACKS)
+class ProlongedTurn(_Rearranged):
+    def rearrange(self, turns: list[Tokens], others: list[list[Tokens]], rng: random.Random) -> list[Tokens]:
+        return [turns[0][:-1] * 4 + turns[0], *turns[1:]]
+
+
+@attack("written-calls", "writes the calls and the answer that the problem wants; strength 1: proves", 0, TURN_ATTACKS)
+class WrittenCalls(_InTurns):
+    """Of the built-in tool, whose problems everybody can make: the answer is known before anything is sampled."""
+
+    def load(self, weights: Path) -> None:
+        super().load(weights)
+        self._tokenizer = load_tokenizer(weights)
+
+    def complete(self, work: Work, plan: Sequence[Planned]) -> list[Completion]:
+        done = super().complete(work, plan)
+        return self.finished(plan, [self._written(one, made) for one, made in zip(plan, done, strict=True)])
+
+    def _written(self, planned: Planned, made: Completion) -> Completion:
+        problem = self.environment.problem(planned.assignment.problem_seed)
+        calls = [f"[{box}]" for box in problem.metadata.get("asked", ())]
+        end, encode = self.environment.eos_ids[0], self._tokenizer.encode
+        tokens: Tokens = tuple(token for text in (*calls, problem.answer) for token in (*encode(text), end))
+        return fitted(made, tokens, FINISH_EOS) if calls and tokens != made.tokens else made

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--only",
         metavar="TEXT",
-        help="of recipe, families, load, faults, journeys, environments, evidence, spread: by name",
+        help="of recipe, families, load, faults, journeys, environments, evidence, spread, turns: by name",
     )
     parser.add_argument("--seconds", type=int, metavar="S", help="agreement, environments: end after that, and a slice")
     parser.add_argument("--problems", type=int, metavar="N", help="environments: of each type; the result is not kept")

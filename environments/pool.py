@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
-from environments.base import InTurns, Problem
+from environments.base import Environment, InTurns, Problem
 from environments.catalogue import load_environment
 from environments.prompts import completion_text, prompt_tokens
 from environments.rewards import float32, length_penalty, reward
 from environments.turns.frame import ReplyFrame
-from environments.turns.replay import replay, turns_of
+from environments.turns.replay import Reply, replay, turns_of
+from environments.turns.replies import RolloutReplies
 from protocol.config import PoolConfig
 from protocol.environments import Drawn, EnvironmentConfig, drawn
-from protocol.errors import IntegrityError
+from protocol.errors import ConfigError, IntegrityError
 from protocol.models.documents import read_object
 from protocol.models.tokenizer import Tokenizer, eos_ids, load_tokenizer
-from protocol.rollouts.transcript import Tokens, Transcript
+from protocol.rollouts.transcript import Transcript
 
 _KEPT_PROBLEMS = 4096
 _MAX_CONFIG_BYTES = 1 << 20
@@ -36,7 +37,8 @@ class PoolEnvironments:
 
     `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. `data`: the
     folder of the environments' files by content hash (environments/data.py). `held_out`: problems that work is never
-    drawn from. Raises ConfigError for an unknown environment, one of another version, or a missing file.
+    drawn from. `positions`: the model's context in tokens (None: unbounded). Raises ConfigError for an unknown
+    environment, one of another version, a missing file, or a context that holds no reply.
     """
 
     def __init__(
@@ -47,16 +49,14 @@ class PoolEnvironments:
         vocabulary: int,
         data: Path | None = None,
         held_out: bool = False,
+        positions: int | None = None,
     ) -> None:
         self.config = config
         self.eos_ids = tuple(eos_ids)
-        self.vocabulary = vocabulary
+        self.vocabulary, self.positions = vocabulary, positions
         self._tokenizer, self._held_out = tokenizer, held_out
         self._environments = [load_environment(one, data) for one in config.environments]
-        self._frames = [
-            ReplyFrame(tokenizer, config.model, one.declared.turns.role) if one.declared.turns.most > 1 else None
-            for one in self._environments
-        ]
+        self._frames = [self._frame(one) for one in self._environments]
         self._made = lru_cache(_KEPT_PROBLEMS)(self._make)
 
     @classmethod
@@ -64,7 +64,27 @@ class PoolEnvironments:
         cls, config: PoolConfig, folder: Path, data: Path | None = None, held_out: bool = False
     ) -> "PoolEnvironments":
         """By a model folder. Raises IntegrityError where tokenizer, EOS or vocabulary are missing."""
-        return cls(config, load_tokenizer(folder), eos_ids(folder), _vocabulary(folder), data, held_out)
+        vocabulary, positions = _sizes(folder)
+        return cls(config, load_tokenizer(folder), eos_ids(folder), vocabulary, data, held_out, positions)
+
+    def _frame(self, environment: Environment) -> ReplyFrame | None:
+        """What stands around an environment's replies; None where it has none."""
+        turns, room, work = environment.declared.turns, self._reply_room, self.config.work
+        if turns.most == 1:
+            return None
+        if room is not None and room < turns.reply_tokens:
+            raise ConfigError(
+                f"the model's {self.positions} positions have no room for a reply of {turns.reply_tokens} tokens "
+                f"beside {work.max_prompt_tokens} of a prompt and {work.max_new_tokens} sampled ones",
+                "lower work.max_prompt_tokens, work.max_new_tokens or `reply_tokens`",
+            )
+        return ReplyFrame(self._tokenizer, self.config.model, turns.role, self.eos_ids)
+
+    @property
+    def _reply_room(self) -> int | None:
+        """Tokens that all replies of a rollout may take together, so that the model can take whatever else it holds."""
+        work = self.config.work
+        return None if self.positions is None else self.positions - work.max_prompt_tokens - work.max_new_tokens
 
     def drawn(self, problem_seed: int) -> Drawn:
         return drawn(self.config.environments, problem_seed, self._held_out)
@@ -94,22 +114,22 @@ class PoolEnvironments:
         """The most turns that a rollout of a problem has."""
         return self._environments[self.drawn(problem_seed).environment].declared.turns.most
 
-    def reply(self, problem_seed: int, turns: Sequence[Tokens]) -> Tokens | None:
-        """What is put after these sampled turns, each ended by its EOS; None where they are the end. Raises
-        ScoringUnavailable where this machine cannot say."""
+    def replies(self, problem_seed: int) -> Reply:
+        """What is put after the turns of one rollout: called once after each, in order. Raises ScoringUnavailable where
+        this machine cannot say."""
         place = self.drawn(problem_seed).environment
         environment, frame = self._environments[place], self._frames[place]
         if frame is None or not isinstance(environment, InTurns):
-            return None
-        said = [completion_text(self._tokenizer, turn, self.eos_ids) for turn in turns]
-        text = environment.reply(self.problem(problem_seed), said)
-        tokens = None if text is None else frame.tokens(text, turns[-1][-1])
-        return tokens if tokens is not None and len(tokens) <= environment.declared.turns.reply_tokens else None
+            return lambda turns: None
+        return RolloutReplies(environment, self.problem(problem_seed), frame, self._text, self._reply_room)
 
     def transcript(self, problem_seed: int, output: Sequence[int]) -> Transcript:
-        """What was sampled of a rollout, with the environment's replies in between, made anew. Raises what `reply`
+        """What was sampled of a rollout, with the environment's replies in between, made anew. Raises what `replies`
         raises."""
-        return replay(tuple(output), self.eos_ids, self.turns(problem_seed), partial(self.reply, problem_seed))
+        return replay(tuple(output), self.eos_ids, self.turns(problem_seed), self.replies(problem_seed))
+
+    def _text(self, turn: Sequence[int]) -> str:
+        return completion_text(self._tokenizer, turn, self.eos_ids)
 
     def score(self, problem_seed: int, target_length: int, output: Sequence[int]) -> Score:
         """Rewards of what was sampled (EOS included). Raises ScoringUnavailable where this machine cannot score it."""
@@ -124,18 +144,21 @@ class PoolEnvironments:
         if environment.declared.turns.most == 1 or not isinstance(environment, InTurns):
             return environment.score(problem, completion_text(self._tokenizer, output, self.eos_ids, after))
         *before, last = turns_of(output, self.eos_ids)
-        said = [completion_text(self._tokenizer, turn, self.eos_ids) for turn in before]
+        said = [self._text(turn) for turn in before]
         return environment.score_turns(problem, [*said, completion_text(self._tokenizer, last, self.eos_ids, after)])
 
 
-def _vocabulary(folder: Path) -> int:
-    """Rows of the output layer, as config.json says (for composite models in `text_config`)."""
+def _sizes(folder: Path) -> tuple[int, int | None]:
+    """Rows of the output layer, and positions (None where it names none), as config.json says (for composite models in
+    `text_config`)."""
     path = folder / "config.json"
     document = read_object(path, _MAX_CONFIG_BYTES)
     try:
-        size = document["text_config"]["vocab_size"] if "text_config" in document else document["vocab_size"]
-        if type(size) is not int or size <= 0:
-            raise ValueError("`vocab_size` is not a positive number")
-    except (ValueError, KeyError, TypeError) as error:
+        text = document.get("text_config", document)
+        positions = text.get("max_position_embeddings", text.get("n_positions"))
+        for name, size in (("vocab_size", text["vocab_size"]), ("max_position_embeddings", positions)):
+            if (type(size) is not int or size <= 0) and not (size is None and name != "vocab_size"):
+                raise ValueError(f"`{name}` is not a positive number")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path} cannot be used: {error!r}", "fetch the weights again") from None
-    return int(size)
+    return int(text["vocab_size"]), positions

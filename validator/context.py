@@ -1,7 +1,7 @@
 """What checks judge: a file, what the chain says of it, and the measurements of the verifier's own prefill."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from environments.pool import PoolEnvironments
@@ -9,6 +9,7 @@ from protocol.audit import audit_sample
 from protocol.config import PoolConfig
 from protocol.rollouts.commitment import Commitment
 from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.rollouts.transcript import Tokens, Transcript
 from protocol.seeds import Work
 from protocol.verdict import Code, Finding, Verdict
 from validator.repeats import Repeats, repeats
@@ -80,10 +81,18 @@ class CheckContext:
     header: RolloutHeader
     rollouts: tuple[Rollout, ...]
     measurements: tuple[RowMeasurements, ...] | None = None
+    _transcripts: dict[tuple[int, Tokens], Transcript] = field(default_factory=dict, repr=False, compare=False)
+
+    def transcript(self, row: Rollout) -> Transcript:
+        """A row with the environment's replies, which are asked for once."""
+        key = row.problem_seed, row.output_tokens
+        if key not in self._transcripts:
+            self._transcripts[key] = self.environment.transcript(*key)
+        return self._transcripts[key]
 
     @cached_property
     def repeats(self) -> Repeats:
-        return repeats(self.rollouts)
+        return repeats(self.rollouts, [self.transcript(row).inserted for row in self.rollouts])
 
     @cached_property
     def audited(self) -> list[int]:

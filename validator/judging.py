@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engines.base import Engine
+from environments.following import FollowingEnvironments
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.errors import MusterError
@@ -58,7 +59,9 @@ class FileJudge:
     ) -> None:
         self._config, self._engine, self._sources, self._weights = config, engine, sources, weights
         self._verdicts, self._files, self._judge_one = verdicts, files, judge_one
+        self._following = FollowingEnvironments(config)
         self._environment: PoolEnvironments | None = None
+        self._manifest = b""
         self._lacking: dict[bytes, str] = {}
         self.judged = 0
 
@@ -128,8 +131,9 @@ class FileJudge:
         return self._files is None or self._files.has(place, facts.commitment.sha256)
 
     def _load(self, work: Work) -> PoolEnvironments:
-        if self._environment is None or not self._engine.has(work.manifest):
+        if self._environment is None or self._manifest != work.manifest or not self._engine.has(work.manifest):
             folder = self._weights(work)
-            self._environment = self._environment or PoolEnvironments.of(self._config, folder)
+            environment = self._following.of(folder)
             self._engine.load(work.manifest, folder)
+            self._environment, self._manifest = environment, work.manifest
         return self._environment

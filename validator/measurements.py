@@ -27,7 +27,7 @@ _TOGETHER = 1 << 22
 def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...]:
     """Measurements of the audited rows, in order. Raises MusterError if the engine cannot prefill."""
     rows = context.audited
-    inserted = [_inserted(context, row) for row in rows]
+    inserted = [context.transcript(context.rollouts[row]).inserted for row in rows]
     sequences = [
         (context.rollouts[row].prompt_tokens, interleaved(context.rollouts[row].output_tokens, replies))
         for row, replies in zip(rows, inserted, strict=True)
@@ -41,11 +41,6 @@ def measure(context: CheckContext, engine: Engine) -> tuple[RowMeasurements, ...
             out += _measured(context, waiting)
             waiting.clear()
     return (*out, *_measured(context, waiting))
-
-
-def _inserted(context: CheckContext, row: int) -> Inserted:
-    rollout = context.rollouts[row]
-    return context.environment.transcript(rollout.problem_seed, rollout.output_tokens).inserted
 
 
 def _sampled(prefilled: Prefilled, tokens: int, inserted: Inserted) -> Prefilled:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from protocol.proofs.codec import CHUNK
 from protocol.rollouts.schema import Rollout
+from protocol.rollouts.transcript import Inserted
 
 SHORTEST = 8
 """Tokens below which rounding to bfloat16 could make proofs of different texts equal."""
@@ -24,13 +25,14 @@ class Repeats:
     copied: tuple[tuple[int, int], ...]
 
 
-def repeats(rollouts: Sequence[Rollout]) -> Repeats:
-    """What a file says twice; a function of the file alone, so that every verifier finds the same."""
+def repeats(rollouts: Sequence[Rollout], inserted: Sequence[Inserted]) -> Repeats:
+    """What a file says twice; a function of the file and of the replies `inserted` in its rows, so that every verifier
+    finds the same."""
     seen: dict[bytes, tuple[bytes, int]] = {}
     ambiguous: set[int] = set()
     copied: dict[int, int] = {}
-    for number, rollout in enumerate(rollouts):
-        for proof, context, surprisal in fingerprints(rollout):
+    for number, (rollout, replies) in enumerate(zip(rollouts, inserted, strict=True)):
+        for proof, context, surprisal in fingerprints(rollout, replies):
             first, row = seen.setdefault(proof, (context, number))
             if first != context:
                 ambiguous |= {number, row}
@@ -39,21 +41,34 @@ def repeats(rollouts: Sequence[Rollout]) -> Repeats:
     return Repeats(tuple(sorted(ambiguous)), tuple(sorted(copied.items())))
 
 
-def fingerprints(rollout: Rollout) -> Iterator[tuple[bytes, bytes, float]]:
-    """Per proof: the proof, a SHA-256 of all tokens that it depends on, and the claimed surprisal (nats) of those of
-    them that were generated."""
-    prompt = b"".join(_word(token) for token in (len(rollout.prompt_tokens), *rollout.prompt_tokens))
-    running, surprisal = hashlib.sha256(prompt), 0.0
+def fingerprints(rollout: Rollout, inserted: Inserted = ()) -> Iterator[tuple[bytes, bytes, float]]:
+    """Per proof: the proof, a SHA-256 of all tokens that it depends on, replies and where they stand included, and the
+    claimed surprisal (nats) of those of them that were generated."""
+    running, surprisal, replies = hashlib.sha256(_words(rollout.prompt_tokens)), 0.0, dict(inserted)
     for number, proof in enumerate(rollout.proofs):
         start, end = number * CHUNK, min((number + 1) * CHUNK, len(rollout.output_tokens))
         if end - start < SHORTEST:
             return
-        # The row that makes token t has read tokens up to t − 1, so the chunk's last token is not in the proof.
-        running.update(b"".join(_word(token) for token in rollout.output_tokens[start : end - 1]))
+        # The row that makes token t has read what stands before it, so the chunk's last token is not in the proof.
+        read = []
+        for place in range(start, end):
+            if place in replies:
+                read.append(_REPLY + _words(replies[place]))
+            if place < end - 1:
+                read.append(_word(rollout.output_tokens[place]))
+        running.update(b"".join(read))
         surprisal -= math.fsum(rollout.logprobs[start : end - 1])
         yield proof, running.digest(), surprisal
         running.update(_word(rollout.output_tokens[end - 1]))
         surprisal -= rollout.logprobs[end - 1]
+
+
+_REPLY = b"\xff\xff\xff\xff"
+"""No token: those of a file are below 2**31."""
+
+
+def _words(tokens: Sequence[int]) -> bytes:
+    return b"".join(_word(token) for token in (len(tokens), *tokens))
 
 
 def _word(token: int) -> bytes:

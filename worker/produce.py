@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.base import Completion, Engine, Sampling
+from environments.following import FollowingEnvironments
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollouts.commitment import Commitment, commit
@@ -43,6 +44,7 @@ class Producer:
     def __init__(self, config: PoolConfig, engine: Engine) -> None:
         self.config = config
         self.engine = engine
+        self._following = FollowingEnvironments(config)
         self._environment: PoolEnvironments | None = None
 
     @property
@@ -53,9 +55,9 @@ class Producer:
 
     def load(self, weights: Path) -> None:
         """Load (or hot-reload) a step's model folder. Raises IntegrityError if it is not usable."""
-        if self._environment is None:
-            self._environment = PoolEnvironments.of(self.config, weights)
+        environment = self._following.of(weights)
         self.engine.load(weights)
+        self._environment = environment
 
     def make(self, work: Work) -> Produced:
         """The file: the same on every call, up to the engine's arithmetic."""

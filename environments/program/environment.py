@@ -28,7 +28,7 @@ MAX_ANSWER_CHARS = 1 << 16
 LIMITS = SandboxLimits(fuel=4_000_000_000, memory=256 * MIB, output=2 * MIB, calls=2_000)
 """Of one call of `problem` or of `score`; the fuel is about a second of a usual core."""
 NO_PROBLEM = "There is no problem here. Any answer is worth nothing."
-_KEPT = 1 << 16
+_KEPT, _KEPT_CHARS = 1 << 16, 1 << 25
 _Said = float | str | None
 
 
@@ -46,7 +46,7 @@ class ProgramEnvironment:
         self._threshold, licence = file_params("program", own, PARAMETERS)
         self._source = _read(path, content)
         self.declared = Declaration("program", "1", content, licence, MAX_ANSWER_CHARS, LIMITS.seconds, turns)
-        self._lock, self._said = threading.Lock(), OrderedDict[bytes, float | str | None]()
+        self._lock, self._said, self._chars = threading.Lock(), OrderedDict[bytes, _Said](), 0
         if fault := self.problem(0).fault:
             raise ConfigError(f"the program {content[:16]}… makes no problem of seed 0: {fault}", "mend the program")
 
@@ -95,14 +95,25 @@ class ProgramEnvironment:
             value = read(self._run(function, [made, about]))
         except ValueError:
             value = failed
-        with self._lock:
-            self._said[key] = value
-            if len(self._said) > _KEPT:
-                self._said.popitem(last=False)
+        self._keep(key, value)
         return value
+
+    def _keep(self, key: bytes, value: _Said) -> None:
+        """Long replies are many: whoever makes an echo say 64 KiB each time must not fill this machine's memory."""
+        with self._lock:
+            if key in self._said:
+                return
+            self._said[key] = value
+            self._chars += _chars(value)
+            while len(self._said) > _KEPT or self._chars > _KEPT_CHARS:
+                self._chars -= _chars(self._said.popitem(last=False)[1])
 
     def _run(self, function: str, arguments: list[Any]) -> SandboxOutcome:
         return shared_pool("python").run(SandboxProgram(self._source, function=function, arguments=arguments), LIMITS)
+
+
+def _chars(value: _Said) -> int:
+    return len(value) if isinstance(value, str) else 0
 
 
 def _read(path: Path, content: str) -> str:

@@ -3,42 +3,87 @@
 What was sampled is never tokenised again: only the text after it is, and that follows from the reply alone.
 """
 
+import re
+from collections.abc import Iterator, Sequence
+
 from environments.prompts import rendered
 from protocol.config import ModelConfig
 from protocol.errors import ConfigError
 from protocol.models.tokenizer import Tokenizer
 
 _ANSWER = "muster-turn"
-_PROBE = "reply"
+_PROBE = "muster-reply"
+_CALL = "muster000"
+"""What a tool's reply says it answers; some templates (Mistral's) want nine letters or digits there."""
 
 
 class ReplyFrame:
     """Of a pool's model, for replies of one role of its chat template, "tool" or "user"; without a chat template a
     reply is put between turns as it is. Raises ConfigError where the template has no place for such a reply."""
 
-    def __init__(self, tokenizer: Tokenizer, model: ModelConfig, role: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, model: ModelConfig, role: str, eos_ids: Sequence[int]) -> None:
         self._tokenizer, self._model, self._role = tokenizer, model, role
-        if _PROBE not in self._after(_PROBE):
-            raise ConfigError(
-                f"the model's chat template leaves out what the role `{role}` says", 'set `reply_role` to "user"'
-            )
+        self._control = _control(tokenizer)
+        ends = {self._tokenizer.decode([end], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+                for end in eos_ids if end < len(tokenizer)}  # fmt: skip
+        self._ends = sorted(ends, key=len, reverse=True)
+        self._before, found, self._behind = self._probed().partition(_PROBE)
+        if not found:
+            raise ConfigError(f"the model's chat template leaves out what the role `{role}` says", self._hint)
 
-    def tokens(self, text: str, ended: int) -> tuple[int, ...]:
-        """What is put after a turn that the token `ended` ended."""
-        after = self._after(text)
-        if self._model.chat_template:
-            end = self._tokenizer.decode([ended], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            after = after.removeprefix(end)
-        return tuple(self._tokenizer.encode(after, add_special_tokens=False))
+    def tokens(self, text: str) -> tuple[int, ...] | None:
+        """What is put after a turn's EOS. None where the template has no place for this very text: it raises, or puts
+        something else around it than around other texts."""
+        try:
+            after = self._after(text)
+        except ConfigError:
+            return None
+        framed = after.startswith(self._before) and after.endswith(self._behind)
+        first, last = len(self._before), len(after) - len(self._behind)
+        if not framed or last < first:
+            return None
+        pieces = self._apart(after, first, last)
+        return tuple(token for piece in pieces for token in self._tokenizer.encode(piece, add_special_tokens=False))
+
+    def _apart(self, after: str, first: int, last: int) -> Iterator[str]:
+        """The text, cut so that no control token begins or ends within the reply: it may quote what a stranger's model
+        wrote, and whoever spells a role's header must not have spoken in that role."""
+        start = 0
+        for found in self._control.finditer(after) if self._control else ():
+            if found.start(1) < last and found.end(1) > first:
+                yield after[start : found.start(1) + 1]
+                start = found.start(1) + 1
+        yield after[start:]
+
+    def _probed(self) -> str:
+        try:
+            return self._after(_PROBE)
+        except ConfigError as error:
+            raise ConfigError(error.what, self._hint) from None
+
+    @property
+    def _hint(self) -> str:
+        other = 'set `reply_role` to "user", or ' if self._role == "tool" else ""
+        return f"{other}choose a model whose template has a place for it"
 
     def _after(self, text: str) -> str:
-        """What the template puts after an answer when `text` follows and the assistant speaks next."""
+        """What the template puts after an answer and its EOS when `text` follows and the assistant speaks next."""
         if not self._model.chat_template:
             return text
-        said = [("user", "."), ("assistant", _ANSWER), (self._role, text)]
+        said = [{"role": "user", "content": "."}, {"role": "assistant", "content": _ANSWER}]
+        said.append({"role": self._role, "content": text})
+        if self._role == "tool":
+            said[-1]["tool_call_id"] = _CALL
         turns = [turn.model_dump() for turn in self._model.turns]
-        turns += [{"role": role, "content": content} for role, content in said]
-        _, found, after = rendered(self._tokenizer, turns).partition(_ANSWER)
+        _, found, after = rendered(self._tokenizer, turns + said).partition(_ANSWER)
         if not found:
             raise ConfigError("the model's chat template leaves answers out", "choose a model whose template has turns")
-        return after
+        # Which of several stop tokens a turn was ended by makes no difference: one of them stands there already.
+        return next((after.removeprefix(end) for end in self._ends if end and after.startswith(end)), after)
+
+
+def _control(tokenizer: Tokenizer) -> "re.Pattern[str] | None":
+    """Finds the texts that the tokenizer reads as control tokens, overlapping ones too; None if there are none."""
+    texts = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special and token.content}
+    names = sorted(texts, key=lambda text: (-len(text), text))
+    return re.compile(f"(?=({'|'.join(map(re.escape, names))}))") if names else None

@@ -1,6 +1,7 @@
 """A byte-level tokenizer without merges, and careful loading of any model folder's tokenizer and EOS ids."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -10,11 +11,24 @@ from protocol.models.documents import check_documents, read_object
 EOS = "<|end|>"
 PAD = "<|pad|>"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+TEXT_FILES = (*TOKENIZER_FILES, "chat_template.jinja", "generation_config.json", "config.json")
+"""All that says how text becomes tokens, and where it ends."""
+
+
+class Added(Protocol):
+    """A token beyond the vocabulary that was learned. `special`: it controls, and is no part of any text."""
+
+    @property
+    def content(self) -> str: ...
+    @property
+    def special(self) -> bool: ...
 
 
 class Tokenizer(Protocol):
     """The part of a Hugging Face tokenizer that the protocol uses."""
 
+    @property
+    def added_tokens_decoder(self) -> Mapping[int, Added]: ...
     def __len__(self) -> int: ...
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
@@ -76,6 +90,19 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             f"the tokenizer in {folder} cannot be read: {first_line(error)}", "fetch the weights again"
         ) from None
     return cast(Tokenizer, loaded)
+
+
+def text_digest(folder: Path) -> bytes:
+    """SHA-256 over those of a model folder's files: folders that agree in it make the same prompts of the same text."""
+    digest = hashlib.sha256()
+    for name in TEXT_FILES:
+        path = folder / name
+        there = path.is_file()
+        digest.update(f"{name} {there}\n".encode())
+        if there:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.digest()
 
 
 def eos_ids(folder: Path) -> tuple[int, ...]:

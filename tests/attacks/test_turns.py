@@ -39,6 +39,11 @@ EXPECTED: dict[str, tuple[tuple[Code, ...], tuple[Code, ...]]] = {
     "spliced-turns": ((W, T, D), (S, T)),
     "early-end": ((T,), (T,)),
     "late-end": ((T,), (T,)),
+    "paid-reply": ((W, T), (S, T)),
+    "own-reply": ((W, T), (S, T)),
+    "cut-turn": ((W, T), (S, T)),
+    "prolonged-turn": ((W, T), (S, T)),
+    "written-calls": ((W, T, D), (S, T, D)),
 }
 """By which a deceit is caught as it is, and when its text is proven anew."""
 

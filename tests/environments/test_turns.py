@@ -13,6 +13,7 @@ from environments.catalogue import load_environment
 from environments.lookup.calls import tool_call
 from environments.lookup.environment import UNKNOWN
 from environments.pool import PoolEnvironments
+from environments.program.environment import ProgramEnvironment
 from environments.turns.frame import ReplyFrame
 from environments.turns.replay import replay
 from protocol.config import ModelConfig, PoolConfig
@@ -88,21 +89,21 @@ def test_the_next_turn_begins_after_exactly_what_was_sampled_before() -> None:
 
 def test_a_reply_without_a_template_is_its_text_and_with_one_the_templates_frame() -> None:
     tokenizer: Any = load_tokenizer(tokenizer_folder())
-    plain = ReplyFrame(tokenizer, ModelConfig(source="local"), "tool")
-    assert tokenizer.decode(list(plain.tokens("7 is it", EOS))) == "7 is it"
+    plain = ReplyFrame(tokenizer, ModelConfig(source="local"), "tool", (EOS,))
+    assert tokenizer.decode(list(plain.tokens("7 is it") or ())) == "7 is it"
     tokenizer.chat_template = CHATML
-    framed = ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool")
+    framed = ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool", (EOS,))
     after = "\n<|im_start|>tool\n7<|end|>\n<|im_start|>assistant\n"
-    assert tokenizer.decode(list(framed.tokens("7", EOS))) == after, "the EOS that was sampled is not put there again"
+    assert tokenizer.decode(list(framed.tokens("7") or ())) == after, "the EOS that was sampled is not put there again"
 
 
 def test_a_sequence_of_turns_is_what_the_chat_template_makes_of_the_conversation() -> None:
     tokenizer: Any = load_tokenizer(tokenizer_folder())
     tokenizer.chat_template = CHATML
-    framed = ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool")
+    framed = ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool", (EOS,))
     said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "[a]"}, {"role": "tool", "content": "7"}]
     prompt = tokenizer.apply_chat_template(said[:1], add_generation_prompt=True, tokenize=False)
-    whole = prompt + "[a]<|end|>" + tokenizer.decode(list(framed.tokens("7", EOS)))
+    whole = prompt + "[a]<|end|>" + tokenizer.decode(list(framed.tokens("7") or ()))
     assert whole == tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
 
 
@@ -118,7 +119,7 @@ def test_a_template_without_a_place_for_replies_is_refused(template: str) -> Non
     tokenizer: Any = load_tokenizer(tokenizer_folder())
     tokenizer.chat_template = template
     with pytest.raises(ConfigError, match="chat template"):
-        ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool")
+        ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool", (EOS,))
 
 
 def test_the_tool_opens_boxes_and_two_of_them_and_the_sum_are_worth_1() -> None:
@@ -230,3 +231,17 @@ def test_an_owners_program_replies(tmp_path: Path) -> None:
 def test_wrong_parameters_of_a_program_are_refused(tmp_path: Path, params: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         load_environment(written(tmp_path, PROGRAM, params=params), tmp_path)
+
+
+def test_what_a_program_said_takes_a_bounded_part_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An echo makes as many long replies as strangers' rollouts have turns."""
+    monkeypatch.setattr("environments.program.environment._KEPT_CHARS", 1000)
+    echo = PROGRAM.replace('f"not {turns[-1]}, try {len(turns)}"', "turns[-1] * 9")
+    environment = load_environment(written(tmp_path, echo, params={"turns": 3}), tmp_path)
+    assert isinstance(environment, ProgramEnvironment)
+    problem = environment.problem(1)
+    said = [f"{number:040}" for number in range(8)]
+    assert [environment.reply(problem, [text]) for text in said] == [text * 9 for text in said]
+    kept = [value for value in environment._said.values() if isinstance(value, str)]
+    assert 0 < sum(map(len, kept)) <= 1000
+    assert environment.reply(problem, [said[0]]) == said[0] * 9, "what was forgotten is asked for again"

@@ -22,7 +22,7 @@ from chain.reader import ChainReader
 from cli.authorisations import Consent, Invite
 from cli.doctor.chain import post_json
 from cli.terms import load_terms
-from environments.pool import _vocabulary
+from environments.pool import _sizes
 from orchestrator.bodies import strict_object
 from protocol.api.endpoints import STATUS
 from protocol.api.work import NoSlot
@@ -104,7 +104,7 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "invite": lambda path: load_document(path, Invite),
     "S3 key": lambda path: S3Settings(endpoint="http://x", bucket="abc", credentials=path).access(),
     "eos ids": lambda path: eos_ids(path.parent),
-    "vocabulary": lambda path: _vocabulary(path.parent),
+    "vocabulary": lambda path: _sizes(path.parent),
 }
 
 

@@ -1,0 +1,24 @@
+"""A pool's environments along its policy steps, each of which brings its own tokenizer, template and stop tokens."""
+
+from pathlib import Path
+
+from environments.pool import PoolEnvironments
+from protocol.config import PoolConfig
+from protocol.models.tokenizer import text_digest
+
+
+class FollowingEnvironments:
+    """Those of the step that was loaded last. They are made anew whenever a folder's text files differ from those
+    before: whoever joined at an earlier step would else judge by other prompts than whoever joins now, and an owner
+    who changes a template under way would have honest nodes refused."""
+
+    def __init__(self, config: PoolConfig) -> None:
+        self._config, self._digest = config, b""
+        self._made: PoolEnvironments | None = None
+
+    def of(self, folder: Path) -> PoolEnvironments:
+        """Raises what `PoolEnvironments.of` raises."""
+        digest = text_digest(folder)
+        if self._made is None or digest != self._digest:
+            self._made, self._digest = PoolEnvironments.of(self._config, folder), digest
+        return self._made

@@ -1,0 +1,54 @@
+"""Prompts and stop tokens are those of the step that work is made with, whenever a process began to look."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engines.hf import TransformersEngine
+from environments.following import FollowingEnvironments
+from environments.pool import PoolEnvironments
+from tests.validator import tiny
+from worker.produce import Producer
+
+CONFIG = tiny.CONFIG.model_copy(update={"model": tiny.CONFIG.model.model_copy(update={"chat_template": True})})
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+def step(folder: Path, template: str) -> Path:
+    """A policy step whose chat template is `template`."""
+    shutil.copytree(tiny.model_folder(), folder)
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+def test_a_worker_that_was_there_before_makes_the_prompts_that_newcomers_make(tmp_path: Path) -> None:
+    """An owner who changes the template under way would else have whoever stayed refused by whoever joined."""
+    first, second = step(tmp_path / "0", TEMPLATE), step(tmp_path / "1", TEMPLATE + "!")
+    producer = Producer(CONFIG, TransformersEngine())
+    producer.load(first)
+    before = producer.environment.prompt(5, 0)
+    producer.load(second)
+    assert producer.environment.prompt(5, 0) == PoolEnvironments.of(CONFIG, second).prompt(5, 0) != before
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "tokenizer_config.json"])
+def test_a_change_of_any_file_of_text_is_followed_and_no_other_is(tmp_path: Path, name: str) -> None:
+    first = step(tmp_path / "0", TEMPLATE)
+    following = FollowingEnvironments(CONFIG)
+    own = following.of(first)
+    again = shutil.copytree(first, tmp_path / "1")
+    (again / "README.md").write_text("other words")
+    assert following.of(again) is own, "weights alone are what steps change"
+    path = again / name
+    path.write_text(path.read_text() + " " if path.exists() else json.dumps({"eos_token_id": 3}))
+    assert following.of(again) is not own
+    if name == "generation_config.json" and not (first / name).exists():
+        assert following.of(again).eos_ids == (3,)
+
+
+def test_a_template_that_is_taken_away_is_missed(tmp_path: Path) -> None:
+    following = FollowingEnvironments(tiny.CONFIG)
+    with_template = following.of(step(tmp_path / "0", TEMPLATE))
+    assert following.of(tiny.model_folder()) is not with_template

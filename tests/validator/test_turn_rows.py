@@ -1,0 +1,181 @@
+"""Rows of several turns against who judges them: the model's context, and what a proof stands for among replies."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from engines.base import FINISH_LENGTH
+from environments.pool import PoolEnvironments
+from protocol.config import PoolConfig
+from protocol.environments import EnvironmentConfig
+from protocol.errors import ConfigError
+from protocol.models.tokenizer import load_tokenizer
+from protocol.proofs.codec import proof_count
+from protocol.rollouts.commitment import commit
+from protocol.rollouts.file import write
+from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.rollouts.transcript import Inserted
+from protocol.verdict import Code, Verdict
+from tests.environments.test_program import written
+from tests.validator import tiny
+from tests.validator.world import proof
+from validator.context import SubmissionFacts
+from validator.pipeline import judge
+from validator.repeats import repeats
+from worker.produce import Produced, Producer
+
+POSITIONS = 512
+ECHO = """
+def problem(seed):
+    return {"question": "Talk.", "answer": ""}
+
+def reply(problem, turns):
+    return "1 + 2 = 3. " * 22 + "4 + 4 = "
+
+def score(problem, turns):
+    return 0.0
+"""
+WORK = tiny.work_of(1)
+
+
+def talking(folder: Path, **work: int) -> PoolConfig:
+    """Up to four turns with 250 tokens between two."""
+    params = {"turns": 4, "reply_tokens": 260}
+    sizes = {"max_new_tokens": 200, "max_prompt_tokens": 16, "samples_per_problem": 6, "targets": (), **work}
+    return tiny.CONFIG.model_copy(
+        update={
+            "environments": (written(folder, ECHO, params=params),),
+            "work": tiny.CONFIG.work.model_copy(update=sizes),
+        }
+    )
+
+
+def test_replies_that_no_longer_fit_the_models_context_end_the_rollout(tmp_path: Path) -> None:
+    """512 positions less 16 of prompt and 200 sampled leave room for one reply of 250 tokens, not for two."""
+    config = talking(tmp_path)
+    own = PoolEnvironments.of(config, tiny.model_folder(), tmp_path)
+
+    end = own.eos_ids[0]
+    transcript = own.transcript(3, (5, end) * 4)
+    assert [len(reply) for reply in transcript.replies] == [250]
+    assert (len(transcript.turns), transcript.due, transcript.excess) == (2, None, 4)
+
+
+def test_a_worker_whose_model_likes_to_end_turns_makes_its_file_and_is_accepted(tmp_path: Path) -> None:
+    config = talking(tmp_path)
+    own = PoolEnvironments.of(config, tiny.model_folder(), tmp_path)
+    producer = Producer(config, tiny.engine(0))
+    producer._environment = own  # whose program lies in this test's own folder
+    made = producer.make(WORK)
+    ended = [sum(token in own.eos_ids for token in row.output_tokens) for row in made.rollouts]
+    assert max(ended) == 2, ended
+    assert judge(tiny.facts(WORK, made), made.data, config, own, tiny.engine(1)).code is Code.ACCEPT
+
+
+def test_a_context_without_room_for_a_single_reply_is_refused_by_whoever_loads_the_pool(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="512 positions have no room"):
+        PoolEnvironments.of(talking(tmp_path, max_new_tokens=240), tiny.model_folder(), tmp_path)
+
+
+def made_up(config: PoolConfig, own: PoolEnvironments, length: int) -> Produced:
+    """A file of random tokens, all rows at the length limit."""
+    producer, draw = Producer(config, tiny.engine(0)), random.Random(1)
+    producer.load(tiny.model_folder())
+    rows = []
+    for planned in producer.plan(WORK):
+        output = tuple(draw.randrange(256) for _ in range(length))
+        problem = planned.assignment
+        score = own.score(problem.problem_seed, problem.target_length, output)
+        rows.append(
+            Rollout(
+                **vars(problem),
+                sample=planned.sample,
+                prompt_tokens=planned.prompt,
+                output_tokens=output,
+                finish=FINISH_LENGTH,
+                logprobs=(-1.0,) * length,
+                **vars(score),
+                proofs=tuple(proof(draw) for _ in range(proof_count(length))),
+            )
+        )
+    header = RolloutHeader(WORK, "hf 1", "float32", "cpu")
+    data = write(header, rows)
+    return Produced(header, tuple(rows), data, commit(data, rows))
+
+
+def test_a_row_longer_than_the_models_context_is_refused_and_stops_no_validator() -> None:
+    """In a pool that promised more tokens than its model takes, such a file once left every seat without a verdict."""
+    work = tiny.CONFIG.work.model_copy(update={"max_new_tokens": 600, "targets": ()})
+    config = tiny.CONFIG.model_copy(update={"work": work})
+    own = PoolEnvironments.of(config, tiny.model_folder())
+    made = made_up(config, own, 600)
+    facts = SubmissionFacts(WORK, made.commitment, 5, b"\x09" * 32, 65536)
+    verdict: Verdict = judge(facts, made.data, config, own, tiny.engine(1))
+    assert verdict.code is Code.REJECT_TERMINATION
+
+
+def row(problem_seed: int, proofs: tuple[bytes, ...], tokens: int = 40) -> Rollout:
+    return Rollout(
+        slot=0,
+        sample=0,
+        problem_seed=problem_seed,
+        target_length=0,
+        prompt_tokens=(1, 2, 3),
+        output_tokens=tuple(range(tokens)),
+        finish=FINISH_LENGTH,
+        logprobs=(-0.01,) * tokens,
+        task_reward=0.0,
+        length_penalty=0.0,
+        reward=0.0,
+        proofs=proofs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "ambiguous"),
+    [
+        (((4, (9, 9)),), ((4, (9, 9)),), ()),
+        (((4, (9, 9)),), ((4, (9, 8)),), (0, 1)),
+        (((4, (9, 9)),), ((5, (9, 9)),), (0, 1)),
+        (((4, (9, 9)),), (), (0, 1)),
+        (((31, (9,)),), ((31, (8,)),), (0, 1)),
+        (((32, (9,)),), ((32, (8,)),), ()),
+    ],
+)
+def test_one_proof_among_other_replies_is_ambiguous(own: Inserted, other: Inserted, ambiguous: tuple[int, ...]) -> None:
+    """Two boxes' problems may have one prompt and one text: only what the tool said makes their activations differ. A
+    reply after a chunk's 32nd token is read by none of its rows."""
+    first = proof(random.Random(1))
+    rows = [row(1, (first, proof(random.Random(2)))), row(2, (first, proof(random.Random(3))))]
+    assert repeats(rows, [own, other]).ambiguous == ambiguous
+
+
+def test_rows_with_another_tools_answer_are_prefilled_whatever_the_lot_says() -> None:
+    """Proofs and text of one row handed in for another problem of the same prompt, whose boxes hold other numbers."""
+    config = tiny.CONFIG.model_copy(
+        update={
+            "environments": (EnvironmentConfig(name="lookup", params={"boxes": 2}),),
+            "model": tiny.CONFIG.model.model_copy(update={"answer_after": ""}),
+            "work": tiny.CONFIG.work.model_copy(update={"max_new_tokens": 40, "targets": ()}),
+        }
+    )
+    own = PoolEnvironments.of(config, tiny.model_folder())
+    made = made_up(config, own, 40)
+    call = tuple(load_tokenizer(tiny.model_folder()).encode("[a]"))
+    text = (*call, own.eos_ids[0], *made.rollouts[0].output_tokens[4:])
+    rows = []
+    for one in made.rollouts:
+        score = own.score(one.problem_seed, one.target_length, text)
+        rows.append(
+            Rollout(**{name: getattr(one, name) for name in one.__slots__} | vars(score) | {"output_tokens": text})
+        )
+    rows = [
+        Rollout(**{name: getattr(one, name) for name in one.__slots__} | {"proofs": rows[0].proofs}) for one in rows
+    ]
+    assert len({one.prompt_tokens for one in rows}) == 1
+    data = write(made.header, rows)
+    facts = SubmissionFacts(WORK, commit(data, rows), 5, b"\x09" * 32, 0)
+    verdict = judge(facts, data, config, own, tiny.engine(1))
+    assert len(verdict.audited) > 1
+    assert not verdict.code.is_accept
