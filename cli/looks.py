@@ -88,7 +88,7 @@ def look_at_process(home: Path | None, role: str) -> Look:
         return Look(StatusPart("process", "it is not known where its home is: muster init"), None)
     log = home / "logs" / f"{role}.log"
     unsubmitted = len(list(home.glob("*/journal/*.json")))
-    facts = {"log": last_line(log), "unsubmitted": unsubmitted, "unserved": _unserved(home), "kept": _kept(home)}
+    facts = {"log": last_line(log), "unsubmitted": unsubmitted, "unserved": unserved_pools(home), "kept": _kept(home)}
     if runs(home):
         return Look(StatusPart("process"), facts)
     seen = last_sign(home, log)
@@ -98,7 +98,7 @@ def look_at_process(home: Path | None, role: str) -> Look:
     return Look(StatusPart("process", why, seen), facts)
 
 
-def _unserved(home: Path) -> dict[str, str]:
+def unserved_pools(home: Path) -> dict[str, str]:
     """What a validator says of pools that it cannot judge; nothing if it says nothing, or nothing readable."""
     from validator.config import UNSERVED
 

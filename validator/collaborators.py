@@ -109,7 +109,8 @@ class PoolOpener:
 
     def open(self, source: PoolSource, announced: bool) -> PoolCollaborators:
         """The pool at `source`, which a stranger `announced` or the configuration names. Blocks while its configuration
-        document is fetched; raises MusterError if that cannot be."""
+        document is fetched, and the first pool's weights where no seat is at stake; raises MusterError if they cannot
+        be had."""
         config = self._config.model_copy(update=source.model_dump())
         client = PoolClient(config, None, self._shared.chain, announced)
         try:
@@ -144,9 +145,9 @@ class PoolOpener:
         return PoolCollaborators(client, orchestrator, judge, *patience)
 
     def _warm(self, client: PoolClient, judge: FileJudge) -> None:
-        """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge. What
-        cannot be had now is had when it is needed, but nobody should bond on it. With seats at stake nothing waits for
-        that: votes may have to be opened."""
+        """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge.
+        Raises MusterError where they cannot be had: nobody should bond on that. With seats at stake nothing waits for
+        them: votes may have to be opened."""
         pool, at_stake = client.pool(), any(map(client.state.seats_of_voter, self._shared.voters))
         try:
             if pool is not None and pool.steps and not at_stake:
@@ -154,8 +155,8 @@ class PoolOpener:
                 work_id = WorkId(client.pool_id, str(self._account.address), newest.step, 0)
                 judge.warm(Work(work_id, bytes(32), newest.manifest))
         except MusterError as error:
-            log.warning("not ready to judge pool %d yet: %s", client.config.pool, error)
-            return
+            log.warning("not ready to judge pool %d yet: %s; trying again", client.config.pool, error)
+            raise
         write_atomic(self._config.home / READY, b"")
         log.info("ready to judge pool %d", client.config.pool)
 

@@ -15,6 +15,8 @@ from validator.transaction_tasks import TransactionTasks
 
 log = logging.getLogger("muster.validator")
 _REMIND_SECONDS = 60.0
+_AT_STAKE, _AT_LEISURE = 2.0, 30.0
+"""The longest pause, in seconds, before a pool that could not be opened is tried again."""
 
 OpenPool = Callable[[PoolSource, bool], PoolCollaborators]
 """From where a pool is, and whether a stranger said so."""
@@ -49,8 +51,9 @@ class ServedPools:
         """Start to open what is missing; pools that the configuration names are opened in any case."""
         for number in sorted(wanted | self._sources.keys()):
             if number not in self._opened and number in state.pools:
-                opening = partial(self._open, state.pools[number])
-                self._tasks.run(("open", number), state.head, f"pool {number} is opened", opening, quiet=True)
+                what, opening = f"pool {number} is opened", partial(self._open, state.pools[number])
+                tried = _AT_STAKE if number in wanted else _AT_LEISURE
+                self._tasks.run(("open", number), state.head, what, opening, quiet=True, longest=tried)
         for number in tuple(self.problems):
             if number in wanted:
                 self._remind(number)

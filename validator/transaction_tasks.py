@@ -1,16 +1,32 @@
-"""Transactions in the background: one at a time per key, retried after a pause, none of them blocking the others."""
+"""Work in the background, transactions above all: one task at a time per key, retried after a pause, none of them
+blocking the others."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from chain.transactions import Receipt
 from protocol.errors import MusterError
 
 log = logging.getLogger("muster.validator")
 _RETRY = 2.0
+
+
+@dataclass(frozen=True)
+class _Failures:
+    """How often a task failed in a row, when it did last, and the pause after the first time."""
+
+    count: int
+    when: float
+    pause: float
+
+    def over(self, longest: float) -> bool:
+        """Whether it may be tried again: pauses double, up to `longest` seconds."""
+        pause = self.pause * 2.0 ** min(self.count - 1, 30)
+        return time.monotonic() >= self.when + min(pause, max(longest, self.pause))
 
 
 class TransactionTasks:
@@ -20,13 +36,23 @@ class TransactionTasks:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="transaction")
         self._lock = threading.Lock()
         self._running: set[Hashable] = set()
-        self._not_before: dict[Hashable, float] = {}
+        self._failed: dict[Hashable, _Failures] = {}
         self._mined: dict[Hashable, int] = {}
 
-    def run(self, key: Hashable, head: int, what: str, task: Callable[[], object], quiet: bool = False) -> bool:
-        """Start a task unless it runs, pauses after a failure, or succeeded in a block beyond `head`."""
+    def run(
+        self,
+        key: Hashable,
+        head: int,
+        what: str,
+        task: Callable[[], object],
+        quiet: bool = False,
+        longest: float = _RETRY,
+    ) -> bool:
+        """Start a task unless it runs, pauses after a failure, or succeeded in a block beyond `head`. The pause after a
+        failure is two seconds, and doubles with every further one up to `longest`."""
         with self._lock:
-            pausing = time.monotonic() < self._not_before.get(key, 0.0)
+            failed = self._failed.get(key)
+            pausing = failed is not None and not failed.over(longest)
             if key in self._running or pausing or head < self._mined.get(key, -1):
                 return False
             self._running.add(key)
@@ -56,5 +82,7 @@ class TransactionTasks:
             log.exception("%s failed", what)
         with self._lock:
             self._running.discard(key)
-            self._not_before[key] = time.monotonic() + pause
+            before = self._failed.pop(key, None)
+            if pause:
+                self._failed[key] = _Failures(1 + (before.count if before else 0), time.monotonic(), pause)
             self._mined[key] = mined

@@ -9,6 +9,7 @@ import typer
 from chain.client import ChainClient
 from chain.records import Seat
 from chain.suite import Suite
+from cli.looks import unserved_pools
 from cli.output import fields, seconds
 from cli.profile import Profile
 from cli.session import Session, open_session
@@ -22,14 +23,13 @@ from protocol.amounts import show_tokens
 from protocol.errors import ConfigError
 from protocol.files import write_atomic
 from runtime.keystore import address_of
-from validator.config import READY
+from validator.config import READY, UNSERVED
 
 BONDING_GAS = 500_000
 """Approving and bonding a seat, with room; for each voting key."""
 VOTING_GAS = 5_000_000
 """Some forty lanes."""
-_LOOK_SECONDS = 1.0
-_WARM_SECONDS = 900.0
+_LOOK_SECONDS, _REMIND_SECONDS = 1.0, 60.0
 
 
 @dataclass
@@ -41,7 +41,8 @@ class ValidatorUp:
     yes: bool = False
     session: Session = field(init=False)
     process: UpProcess | None = None
-    _started: float = 0.0
+    _since: str = ""
+    _said: tuple[str, float] = ("", 0.0)
 
     def __post_init__(self) -> None:
         self.session = open_session(self.profile.deployment, self.profile.rpc)
@@ -127,22 +128,28 @@ class ValidatorUp:
     def start(self) -> None:
         """Start the process, which becomes warm by itself."""
         path = joined_config(self.profile, unattended=True)
-        self.ready.unlink(missing_ok=True)
+        for told in (self.ready, self.profile.home / UNSERVED):
+            told.unlink(missing_ok=True)
         self.process = UpProcess("validator", self.profile, path)
         self.process.start()
 
     def _warm(self, step: UpStep) -> None:
         if self.process is None:
             typer.echo(f"{step.why}; seats are bonded after that")
-            self._started = time.monotonic()
+            self._since, self._said = time.strftime("%H:%M:%S"), ("", time.monotonic())
             self.start()
-        elif time.monotonic() - self._started > _WARM_SECONDS:
-            typer.echo(f"the process could not get ready in {_WARM_SECONDS:.0f} s ({self.process.log_path}): once more")
-            self.process.stop()
-            self.process = None
         else:
             self.process.check()
+            self._say_why()
             time.sleep(_LOOK_SECONDS)
+
+    def _say_why(self) -> None:
+        """What the process, which tries again by itself, says of why it is not ready: when that changes, and every
+        minute."""
+        why, (said, when) = unserved_pools(self.profile.home).get(str(self.pool), ""), self._said
+        if why != said or time.monotonic() >= when + _REMIND_SECONDS:
+            self._said = why, time.monotonic()
+            typer.echo(f"waiting for the process to be ready since {self._since}" + (f": {why}" if why else ""))
 
     def _bond(self, step: UpStep) -> None:
         client = ChainClient(

@@ -107,14 +107,20 @@ def _todo(look: SeatsLook) -> list[str]:
     if process.down and look.active:
         lines.append(f"start the process at once, if it runs on no other machine: muster validator up ({process.down})")
     if not process.down:
-        for pool, why in ((look.process or {}).get("unserved") or {}).items():
-            lines.append(
-                f"judge pool {pool}, which this machine cannot ({why}): mend that, name the pool's service in `pools`, "
-                "or muster validator opt-out; its votes are `unavailable` or missing until then"
-            )
+        lines += [_unserved(look, *one) for one in ((look.process or {}).get("unserved") or {}).items()]
         lines += _custody_chores((look.process or {}).get("kept") or {})
     lines += look.troubles()
     return lines or ["nothing"]
+
+
+def _unserved(look: SeatsLook, pool: str, why: str) -> str:
+    """What to do about a pool that the process cannot judge."""
+    if look.chain is not None and not any(pool in map(str, seat["pools"]) for seat in look.active):
+        return f"bond once the process can judge pool {pool}, which it tries every half minute at least ({why})"
+    return (
+        f"judge pool {pool}, which this machine cannot ({why}): mend that, name the pool's service in `pools`, or "
+        "muster validator opt-out; its votes are `unavailable` or missing until then"
+    )
 
 
 def _custody_chores(kept: dict[str, Any]) -> list[str]:

@@ -191,13 +191,6 @@ def test_a_validator_is_answered_five_questions() -> None:
     assert "gas for fewer than 10 lanes is left" in todo
 
 
-def test_a_validator_is_told_which_pools_its_machine_cannot_judge() -> None:
-    look = seats_look(process={**PROCESS, "unserved": {"7": "nobody answers"}})
-    assert "judge pool 7, which this machine cannot (nobody answers)" in flat(seats_answers(look).todo)
-    gone = replace(look, parts=(*UP[:2], PROCESS_DOWN))
-    assert "judge pool 7" not in flat(seats_answers(gone).todo)
-
-
 def test_a_validator_is_answered_whichever_part_is_down() -> None:
     no_chain = seats_answers(seats_look(parts=(CHAIN_DOWN, *UP[1:])))
     assert "(as of 60 s ago: the chain is down)" in no_chain.earned

@@ -1,5 +1,8 @@
 """Nobody should bond before the process could judge, and nobody with seats at stake should wait for that."""
 
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +18,8 @@ from protocol.seeds import Work
 from tests.chain.game import terms
 from validator.collaborators import PoolOpener
 from validator.config import READY
+from validator.served_pools import ServedPools
+from validator.transaction_tasks import TransactionTasks
 
 VOTER = Account.from_key(b"\x05" * 32)
 POOLS = "0x" + "00" * 19 + "99"
@@ -49,7 +54,8 @@ class Judge:
 
 
 def warm(home: Path, known: Any, judge: Any) -> bool:
-    opener(home)._warm(known, judge)
+    with suppress(UnreachableError):
+        opener(home)._warm(known, judge)
     return (home / READY).exists()
 
 
@@ -78,3 +84,61 @@ def test_the_weights_that_it_warms_with_are_kept(tmp_path: Path) -> None:
     for made._count in (0, 1, 3):
         kept.append(made._kept())
     assert kept == [4, 4, 12]
+
+
+@pytest.fixture
+def tasks() -> Iterator[TransactionTasks]:
+    made = TransactionTasks(1)
+    yield made
+    made.stop()
+
+
+class PauseClock:
+    """The seconds that the tasks' pauses are measured by."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("validator.transaction_tasks.time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+def test_a_failed_warm_up_is_tried_again_soon_and_said(
+    tmp_path: Path, tasks: TransactionTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to be tried again only when `validator up` gave the process up, after a quarter of an hour."""
+    clock, known, tried = PauseClock(monkeypatch), client(1), list[float]()
+    judge: Any = Judge(failing=True)
+    made = opener(tmp_path)
+
+    def open_pool(source: Any, announced: bool) -> Any:
+        tried.append(clock.now)
+        made._warm(known, judge)
+        return source
+
+    source: Any = SimpleNamespace(pool=1)
+    served = ServedPools({1: source}, open_pool, tasks)
+
+    def look(seconds: int, wanted: set[int]) -> list[float]:
+        tried.clear()
+        for _ in range(seconds):
+            served.advance(known.state, wanted)
+            settle(tasks)
+            clock.now += 1.0
+        return [round(one) for one in tried]
+
+    assert look(120, set()) == [0, 2, 6, 14, 30, 60, 90]
+    assert served.problems == {1: "no weights"}
+    assert look(10, {1}) == [120, 122, 124, 126, 128], "with seats at stake as often as ever"
+    assert not (tmp_path / READY).exists()
+    judge.failing = False
+    look(31, set())
+    assert [number for number, _ in served.take()] == [1]
+    assert served.problems == {}
+    assert (tmp_path / READY).exists()
+
+
+def settle(tasks: TransactionTasks) -> None:
+    """Until nothing runs."""
+    end = time.monotonic() + 10
+    while tasks._running and time.monotonic() < end:
+        time.sleep(0.001)
+    assert not tasks._running
