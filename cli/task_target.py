@@ -1,4 +1,5 @@
-"""What `muster task check` is given: an environment's name, a file of problems, a program, a pool's configuration."""
+"""What `muster task check` is given: an environment's name, a file of problems, a program, a package's lock, a pool's
+configuration."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from environments.catalogue import load_environment
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, MusterError
 
-_KINDS = {".py": "program", ".jsonl": "genesys", ".parquet": "genesys"}
+_KINDS = {".py": "program", ".jsonl": "genesys", ".parquet": "genesys", ".lock": "verifiers"}
 _CONFIGS = (".toml", ".json")
 _BUILT_IN = ("lookup",)
 
@@ -47,7 +48,7 @@ def _named(name: str, params: dict[str, Any]) -> CheckTarget:
     if "/" not in name and name not in _BUILT_IN:
         raise ConfigError(
             f"`{name[:80]}` is no environment",
-            "use reasoning_gym/DATASET, lookup, a file (.py, .jsonl, .parquet) or a configuration",
+            "use reasoning_gym/DATASET, lookup, a file (.py, .jsonl, .parquet, .lock) or a configuration",
         )
     config = _checked(name=name, params=params)
     return CheckTarget(config, load_environment(config))
@@ -76,7 +77,20 @@ def _of_file(path: Path, params: dict[str, Any], folder: Path) -> CheckTarget:
         from environments.genesys.datafile import ProblemFile
 
         config = config.model_copy(update={"rows": len(ProblemFile(folder / content, content))})
+    if kind == "verifiers":
+        config = config.model_copy(update={"rows": _locked(folder, content)})
     return CheckTarget(config, load_environment(config, folder), folder)
+
+
+def _locked(folder: Path, content: str) -> int:
+    """How many rows a lock names. The wheels that it carries come from the user's cache."""
+    from environments.data import data_folder
+    from environments.verifiers.lock import read_lock
+
+    lock = read_lock(folder / content, content)
+    for one in lock.carried:
+        (folder / one).symlink_to(data_folder() / one)
+    return lock.rows
 
 
 def _of_pool(path: Path, params: dict[str, Any]) -> list[CheckTarget]:

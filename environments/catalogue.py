@@ -45,6 +45,11 @@ def _load(config: EnvironmentConfig, data: Path | None) -> Environment:
         from environments.lookup.environment import LookupEnvironment
 
         return LookupEnvironment(config.params)
+    if config.name == "verifiers":
+        from environments.verifiers.environment import VerifiersEnvironment
+
+        return VerifiersEnvironment(content_path(data, config), config.content, config.params)
     raise ConfigError(
-        f"unknown environment `{config.name}`", "use `reasoning_gym/<dataset>`, `genesys`, `program` or `lookup`"
+        f"unknown environment `{config.name}`",
+        "use `reasoning_gym/<dataset>`, `genesys`, `program`, `verifiers` or `lookup`",
     )

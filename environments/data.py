@@ -20,7 +20,17 @@ def data_folder(data: Path | None = None) -> Path:
 
 def needs_file(config: EnvironmentConfig) -> bool:
     """Whether an environment is a file of the pool's bucket, named by its hash."""
-    return config.name in ("genesys", "program")
+    return config.name in ("genesys", "program", "verifiers")
+
+
+def carried_files(data: Path, config: EnvironmentConfig) -> list[str]:
+    """The hashes of further files that an environment's file, which lies in the folder `data`, names. Raises
+    ConfigError, IntegrityError where that file is not what it should be."""
+    if config.name != "verifiers":
+        return []
+    from environments.verifiers.lock import read_lock
+
+    return read_lock(data / config.content, config.content).carried
 
 
 def content_path(data: Path | None, config: EnvironmentConfig) -> Path:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from environments.data import data_folder, needs_file
+from environments.data import carried_files, data_folder, needs_file
 from protocol.config import PoolConfig
 from protocol.environments import MAX_FILE_BYTES, EnvironmentConfig
 from protocol.errors import ConfigError
@@ -20,28 +20,42 @@ class EnvironmentStore(Protocol):
 
 def fetch_files(config: PoolConfig, objects: Callable[[str, int], bytes]) -> None:
     """Bring every file that this machine lacks. `objects` checks what it brings against the hash in the key; raises
-    what it raises."""
+    what it raises, ConfigError for a lock that is none."""
     folder = data_folder()
-    for one in _with_files(config):
-        path = folder / one.content
+
+    def fetch(content: str) -> None:
+        path = folder / content
         if not path.is_file():
-            data = objects(object_key("environments", bytes.fromhex(one.content)), MAX_FILE_BYTES)
+            data = objects(object_key("environments", bytes.fromhex(content)), MAX_FILE_BYTES)
             with explained(f"write {path}", "check the folder and the room on its disk, or set XDG_CACHE_HOME"):
                 write_atomic(path, data)
+
+    for one in _with_files(config):
+        fetch(one.content)
+        for content in carried_files(folder, one):
+            fetch(content)
 
 
 def publish_files(config: PoolConfig, store: EnvironmentStore) -> None:
     """Put every file into the pool's bucket. Raises ConfigError where neither it nor this machine has one."""
-    for one in _with_files(config):
-        key, path = object_key("environments", bytes.fromhex(one.content)), data_folder() / one.content
+    folder = data_folder()
+
+    def publish(called: str, content: str) -> None:
+        key, path = object_key("environments", bytes.fromhex(content)), folder / content
         if store.size(key) is not None:
-            continue
+            return
         if not path.is_file():
             raise ConfigError(
-                f"environment {one.called}: neither the bucket nor {path.parent} has the file {one.content[:16]}…",
+                f"environment {called}: neither the bucket nor {folder} has the file {content[:16]}…",
                 "put it there under the name of its SHA-256",
             )
         store.put(key, read_bounded(path, MAX_FILE_BYTES))
+
+    for one in _with_files(config):
+        publish(one.called, one.content)
+        if (folder / one.content).is_file():
+            for content in carried_files(folder, one):
+                publish(one.called, content)
 
 
 def _with_files(config: PoolConfig) -> Iterator[EnvironmentConfig]:

@@ -36,12 +36,55 @@ def new(
     emit({"file": str(file)}, json, lambda: f"{file}\nnext: muster task check {file}")
 
 
+@app.command("install")
+def install(
+    package: Annotated[str, typer.Argument(metavar="NAME==VERSION|WHEEL", help="Package of the verifiers library.")],
+    load: Annotated[
+        str,
+        typer.Option(metavar="MODULE[:CALLABLE]", help="What gives the environment; the package's name if missing."),
+    ] = "",
+    arg: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Argument of the environment; can be repeated.")
+    ] = None,
+    evaluation: Annotated[
+        bool, typer.Option("--eval", help="Its evaluation rows instead of those to train on.")
+    ] = False,
+    wheel: Annotated[
+        list[Path] | None, typer.Option(help="Wheel that no index has; travels with the pool. Can be repeated.")
+    ] = None,
+    build: Annotated[
+        bool, typer.Option("--build", help="Also what has no wheel: building one runs its code on this machine.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Where to write the lock; NAME.lock if missing.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Install a package of the `verifiers` library beside muster and lock it to the byte, for a pool."""
+    from environments.data import data_folder
+    from environments.verifiers.install import wheel_requirement
+    from environments.verifiers.locking import AskedPackage, lock_package, pinned_name
+    from protocol.files import explained, write_atomic
+
+    wheels, path = list(wheel or ()), Path(package).expanduser()
+    if path.suffix == ".whl":
+        package, wheels = wheel_requirement(path), [path, *wheels]
+    file = out or Path(f"{pinned_name(package)}.lock")
+    arguments = dict(map(parameter, arg or ()))
+    asked = AskedPackage(package, load, arguments, "eval" if evaluation else "train", wheels, build)
+    lock = lock_package(asked, data_folder())
+    with explained(f"write {file}", "check the folder"):
+        write_atomic(file, lock.document)
+    lines = [f"verifiers {lock.library}, {len(lock.wheels)} packages, {lock.rows} rows; in a pool's configuration:", ""]
+    lines += [*_block("verifiers", lock.content, lock.rows), "", f"next: muster task check {file}"]
+    about = {"file": str(file), "content": lock.content, "rows": lock.rows, "library": lock.library}
+    emit(about, json, lambda: "\n".join(lines))
+
+
 @app.command("check")
 def check(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="NAME|FILE|CONFIG", help="reasoning_gym/NAME, a .py, .jsonl or .parquet file, or a pool's."
+            metavar="NAME|FILE|CONFIG", help="reasoning_gym/NAME, a .py, .jsonl, .parquet or .lock file, or a pool's."
         ),
     ],
     problems: Annotated[int, typer.Option(min=1, max=1 << 20, help="Problems to try of each environment.")] = 16,
@@ -61,7 +104,7 @@ def check(
     path = Path(target).expanduser()
     with targets(target, dict(map(parameter, param or ()))) as found:
         if keep and found[0].data is None:
-            raise ConfigError("--keep is for a file", "name a .py, .jsonl or .parquet file")
+            raise ConfigError("--keep is for a file", "name a .py, .jsonl, .parquet or .lock file")
         made = [
             check_environment(one.config, one.environment, one.data, sample_seeds(one.environment.rows, problems))
             for one in found
@@ -111,8 +154,11 @@ def _kept(target: "CheckTarget", path: Path) -> Path:
 
 def _pasted(target: "CheckTarget", kept: Path | None) -> str:
     """What a pool's configuration says of the file."""
-    config = target.config
-    lines = ["[[environments]]", f'name = "{config.name}"', f'content = "{config.content}"']
-    lines += [f"rows = {config.rows}"] * bool(config.rows)
+    lines = _block(target.config.name, target.config.content, target.config.rows)
     after = f"kept as {kept}" if kept else "keep the file under that name by --keep"
     return "\n".join(["sound; in a pool's configuration:", "", *lines, "", after])
+
+
+def _block(name: str, content: str, rows: int) -> list[str]:
+    lines = ["[[environments]]", f'name = "{name}"', f'content = "{content}"']
+    return lines + [f"rows = {rows}"] * bool(rows)

@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -10,6 +11,8 @@ from demo.pool import pool_config
 from environments.data import data_folder
 from protocol.environments import EnvironmentConfig
 from tests.cli.muster import CompletedCommand, Muster
+from tests.environments.verifiers.small import ROWS, small_library
+from tests.environments.verifiers.wheels import make_wheel
 
 PROBLEM = "def problem(seed):\n    return {'question': f'{seed}?', 'answer': str(seed)}\n"
 SCORE = "def score(problem, answer_text):\n    return answer_text == problem['answer']\n"
@@ -115,3 +118,20 @@ def test_a_program_that_fails_on_some_seeds_is_refused_by_pool_check(
     monkeypatch.setattr("environments.data.user_cache", lambda part: tmp_path)
     (problem,) = world_problems(pool_config(7, 30).model_copy(update={"environments": (config,)}))
     assert "makes no problem of seed 18446744073709551615: ZeroDivisionError" in problem.line
+
+
+def test_from_a_package_to_a_pools_configuration(muster: Muster, tmp_path: Path) -> None:
+    scored = "\n    def score(answer):\n        return answer == '1'\n"
+    library = make_wheel(tmp_path, "verifiers", "0.2.1", small_library())
+    own = make_wheel(tmp_path, "own", "0.1", {"own.py": dedent(ROWS + scored)}, "verifiers")
+    lock = tmp_path / "own.lock"
+    installing = "task", "install", own, "--wheel", library, "--arg", "count=4", "--out", lock
+    done = muster.run(*installing, timeout=300)
+    assert done.code == 0, done.out + done.err
+    content = hashlib.sha256(lock.read_bytes()).hexdigest()
+    assert f'name = "verifiers"\ncontent = "{content}"\nrows = 4' in done.out
+    assert f"next: muster task check {lock}" in done.out
+    assert f'content = "{content}"' in checked(muster, lock, *SOME).out
+    refused = muster.run("task", "install", own, "--wheel", library, "--arg", "many=4", "--json", timeout=300)
+    assert refused.code
+    assert "many" in refused.err

@@ -1,0 +1,49 @@
+"""A problem as text: what is asked, the reference, and the hash of whatever else its scorer knows."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .refusal import Refused
+
+MAX_ROWS = 1 << 17
+_ROLES = ("system", "user")
+
+
+def row_text(number: int, messages: Any, answer: Any, rest: Any) -> str:
+    """Canonical JSON. Raises Refused where the prompt is not of system's and user's texts."""
+    said = {
+        "answer": answer if isinstance(answer, str) else "",
+        "messages": _plain(number, messages),
+        "rest": hashlib.sha256(json.dumps(rest, sort_keys=True, default=repr).encode()).hexdigest(),
+    }
+    return json.dumps(said, sort_keys=True, separators=(",", ":"))
+
+
+def _plain(number: int, messages: Any) -> list[list[str]]:
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    if not isinstance(messages, Sequence) or not messages:
+        raise Refused(f"row {number} has no prompt", "choose a package whose environment asks first")
+    plain = [[str(_field(one, "role")), _text(number, _field(one, "content"))] for one in messages]
+    roles = [role for role, _ in plain]
+    if not set(roles) <= set(_ROLES) or "system" in roles[1:] or roles[-1] != "user":
+        raise Refused(
+            f"the prompt of row {number} has the roles {', '.join(roles)[:80]}",
+            "only one system text and a user's texts can be asked: turn few-shot examples off",
+        )
+    return plain
+
+
+def _field(message: Any, name: str) -> Any:
+    return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
+
+
+def _text(number: int, content: Any) -> str:
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        parts = [_field(part, "text") for part in content if _field(part, "type") == "text"]
+        content = "\n".join(map(str, parts)) if len(parts) == len(content) else None
+    if not isinstance(content, str):
+        raise Refused(f"the prompt of row {number} is not text alone", "images and sounds cannot be asked")
+    return content

@@ -1,0 +1,144 @@
+"""A package's own folder of dependencies: resolved once by the pool's owner, installed by hash everywhere.
+
+Only wheels are installed: unpacking one runs nothing of it. muster's own packages are never touched.
+"""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from filelock import FileLock
+
+from environments.errors import ScoringUnavailable
+from environments.verifiers.lock import LockedWheel, PackageLock
+from protocol.encoding import parse_json
+from protocol.errors import ConfigError, printable
+from protocol.files import explained, file_sha256, user_cache, write_atomic
+
+INSTALL_SECONDS = 3600.0
+_WHEELS_ONLY = "--only-binary=:all:"
+_SITE = "site-packages"
+"""Libraries tell by this name what is installed: of other modules `datasets` would hash everything they hold."""
+_log = logging.getLogger(__name__)
+
+
+def installed(lock: PackageLock, carried: Path) -> Path:
+    """The folder with what a package needs; made first where it is not there, for minutes. `carried`: where wheels lie
+    by their hash that no index has. Raises ConfigError for another kind of machine, ScoringUnavailable where it cannot
+    be installed."""
+    lock.check_machine()
+    folder = user_cache("packages") / lock.installation
+    if (folder / "whole").is_file():
+        return folder / _SITE
+    with explained(f"write {folder}", "check the folder and the room on its disk, or set XDG_CACHE_HOME"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock", timeout=INSTALL_SECONDS):
+            if not (folder / "whole").is_file():
+                _log.info("installing %s and %d packages: minutes, once", lock.package, len(lock.wheels))
+                _install(lock, folder, carried)
+    return folder / _SITE
+
+
+def resolve(requirement: str, wheels: Sequence[Path], build: bool, keep: Path) -> tuple[LockedWheel, ...]:
+    """What a requirement comes to on this machine. `wheels`: files that no index has; `build`: also take packages that
+    have no wheel, and make one, which runs their code here. What is carried is put into `keep` by its hash. Raises
+    ConfigError where it cannot be resolved."""
+    options = [] if build else [_WHEELS_ONLY]
+    with TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        files = [str(one.resolve()) for one in wheels]
+        wanted = files if requirement in map(wheel_requirement, wheels) else [requirement, *files]
+        about = ["--dry-run", "--ignore-installed", "--report", str(report)]
+        hint = "check its name and version" + ("" if build else "; --build makes wheels of what has none")
+        _pip(["install", *about, *options, *wanted], f"resolve {requirement}", hint)
+        found = parse_json(report.read_bytes())["install"]
+        local = {file_sha256(one): one for one in wheels}
+        return tuple(_locked(one, local, keep, Path(folder)) for one in found)
+
+
+def wheel_requirement(path: Path) -> str:
+    """NAME==VERSION of a wheel, by its file name. Raises ConfigError."""
+    parts = path.name.removesuffix(".whl").split("-")
+    if path.suffix != ".whl" or not path.is_file() or len(parts) < 5:
+        raise ConfigError(f"{path} is no wheel", "build one: python -m build --wheel")
+    return f"{parts[0]}=={parts[1]}"
+
+
+def _locked(one: Mapping[str, Any], local: Mapping[str, Path], keep: Path, folder: Path) -> LockedWheel:
+    name, version = one["metadata"]["name"], one["metadata"]["version"]
+    about = one["download_info"]
+    sha256 = str(about.get("archive_info", {}).get("hashes", {}).get("sha256", ""))
+    file = unquote(urlsplit(about["url"]).path.rsplit("/", 1)[-1])
+    path = local.get(sha256)
+    if not file.endswith(".whl"):
+        _pip(["wheel", "--no-deps", "--wheel-dir", str(folder), f"{name}=={version}"], f"build {name}", "see its error")
+        (path,) = (each for each in folder.glob("*.whl") if _same(each.name, name))
+    if path is None:
+        return LockedWheel(name=name, version=version, sha256=sha256, file=file)
+    sha256, file = file_sha256(path), path.name
+    write_atomic(keep / sha256, path.read_bytes())
+    return LockedWheel(name=name, version=version, sha256=sha256, file=file, carried=True)
+
+
+def _same(file: str, name: str) -> bool:
+    return (
+        file.split("-")[0].replace("_", "-").replace(".", "-").lower()
+        == name.replace("_", "-").replace(".", "-").lower()
+    )
+
+
+def _install(lock: PackageLock, folder: Path, carried: Path) -> None:
+    """Into `site-packages` by way of another folder, so that it is there as a whole or not at all."""
+    with TemporaryDirectory(dir=folder) as scratch:
+        wheels, site = Path(scratch) / "wheels", Path(scratch) / _SITE
+        wheels.mkdir()
+        for one in lock.wheels:
+            if one.carried:
+                _copied(carried / one.sha256, wheels / one.file, one.sha256)
+        wanted = Path(scratch) / "wanted.txt"
+        lines = (f"{_place(one, wheels)} --hash=sha256:{one.sha256}\n" for one in lock.wheels)
+        wanted.write_text("".join(lines))
+        options = ["--no-deps", "--require-hashes", _WHEELS_ONLY]
+        try:
+            _pip(
+                ["install", *options, "--target", str(site), "--requirement", str(wanted)],
+                f"install {lock.package}",
+                "check the network and the package index",
+            )
+        except ConfigError as error:
+            raise ScoringUnavailable(error.what, error.hint) from None
+        shutil.rmtree(folder / _SITE, ignore_errors=True)
+        site.rename(folder / _SITE)
+    write_atomic(folder / "whole", json.dumps([one.file for one in lock.wheels]).encode())
+
+
+def _place(one: LockedWheel, wheels: Path) -> str:
+    """As a requirement. A carried one by its file: an index may have another of that name and version."""
+    return f"{one.name} @ {(wheels / one.file).as_uri()}" if one.carried else f"{one.name}=={one.version}"
+
+
+def _copied(source: Path, target: Path, sha256: str) -> None:
+    if not source.is_file() or file_sha256(source) != sha256:
+        raise ConfigError(f"the wheel {target.name} is not {source}", "fetch the pool's files again")
+    shutil.copyfile(source, target)
+
+
+def _pip(arguments: list[str], what: str, hint: str) -> None:
+    """Runs as this user, with this machine's settings of pip. Raises ConfigError."""
+    argv = [sys.executable, "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check", "--quiet"]
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    try:
+        done = subprocess.run(argv, env=kept, capture_output=True, timeout=INSTALL_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"cannot {what}: not done in {INSTALL_SECONDS:.0f} s", "try again") from None
+    if done.returncode:
+        told = [one for one in done.stderr.decode(errors="replace").splitlines() if one.startswith("ERROR")]
+        raise ConfigError(f"cannot {what}: {printable(' '.join(told) or 'pip ended', 500)}", hint)

@@ -1,0 +1,213 @@
+"""The process that a package runs in: apart from the machine, asked by lines of JSON, replaced when it fails."""
+
+import functools
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from environments.errors import ScoringUnavailable
+from environments.verifiers import guest
+from isolation.choose import try_mode
+from isolation.launch import IsolatedProcess, Launch
+from isolation.policy import MIB, NOBODY, IsolationPolicy, Mode, Mount
+from protocol.encoding import parse_json
+from protocol.errors import ConfigError, printable
+
+START_SECONDS, LOAD_SECONDS, SCORE_SECONDS, ROW_SECONDS = 60.0, 300.0, 30.0, 30.0
+SCORE_MEMORY = 512 * MIB
+_MEMORY, _SCRATCH = 4096 * MIB, 16 * MIB
+_MAX_SAID = 8 << 20
+_TRIES = 2
+_GUEST = Path(guest.__file__).parent
+_PYTHON = Path(sys.executable).resolve()
+_START = """
+import importlib.util, sys
+folder, site = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("guest", folder + "/__init__.py", submodule_search_locations=[folder])
+sys.modules["guest"] = importlib.util.module_from_spec(spec)
+from guest.serve import main
+main(site)
+"""
+_ENVIRONMENT = {
+    **{"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "HF_HUB_OFFLINE": "1"},
+    **{
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+    },
+    **{"MPLCONFIGDIR": "/tmp", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OPENAI_API_KEY": "none"},
+}
+_log = logging.getLogger(__name__)
+
+
+class PackageProcess:
+    """A package, loaded from the folder `site` as `load` says (guest/serve.py). One question at a time, from any
+    thread: a thread of its own starts the process and speaks with it, since it ends with that thread."""
+
+    def __init__(self, name: str, site: Path, load: dict[str, Any]) -> None:
+        self._name, self._site, self._load = name, site, load
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="package")
+        self._process: IsolatedProcess | None = None
+        self._asked = 0
+        self._loaded: dict[str, Any] = {}
+
+    def load(self) -> dict[str, Any]:
+        """`library`, `api`, and `rows`, the digests of all problems. Raises ConfigError where the package cannot be an
+        environment, ScoringUnavailable where it cannot be loaded here."""
+        return dict(self._thread.submit(self._retried, None, 0.0).result())
+
+    def row(self, number: int) -> Any:
+        """A problem's text. Raises ScoringUnavailable."""
+        return self._thread.submit(self._retried, {"do": "row", "with": {"row": number}}, ROW_SECONDS).result()
+
+    def score(self, number: int, answer: str) -> Any:
+        """What the package says of an answer. Raises ScoringUnavailable."""
+        about = {"row": number, "answer": answer, "memory": SCORE_MEMORY, "seconds": int(SCORE_SECONDS)}
+        return self._thread.submit(self._retried, {"do": "score", "with": about}, SCORE_SECONDS).result()
+
+    def close(self) -> None:
+        """End the process; the next question starts another."""
+        try:
+            self._thread.submit(self._end).result()
+        except RuntimeError:  # the interpreter is ending, and with it that thread
+            self._end()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs it, if it runs."""
+        return self._process.process.pid if self._process is not None else None
+
+    # ---- In the thread of its own
+
+    def _retried(self, question: dict[str, Any] | None, seconds: float) -> Any:
+        failure = ""
+        for _ in range(_TRIES):
+            try:
+                if self._process is None:
+                    self._start()
+                return self._loaded if question is None else self._ask(question, seconds)
+            except _NoAnswer as error:
+                failure = str(error)
+            except OSError as error:
+                failure = str(error)
+                _log.warning("the package %s failed in its process: %s", self._name, failure)
+                self._end()
+            except ConfigError:
+                self._end()
+                raise
+            finally:
+                if not self._loaded:
+                    self._end()
+        raise ScoringUnavailable(
+            f"the package {self._name} failed {_TRIES} times: {printable(failure, 400)}",
+            "see this machine's load and memory; a package that fails everywhere is none for a pool",
+        )
+
+    def _start(self) -> None:
+        mode = _mode()
+        policy = IsolationPolicy(
+            memory=_MEMORY,
+            cpus=None,
+            processes=64,
+            open_files=256,
+            scratch=_SCRATCH,
+            mounts=tuple(Mount.same(folder) for folder in _folders(self._site)),
+            environment=_ENVIRONMENT,
+            user=NOBODY if os.geteuid() == 0 and mode is Mode.BUBBLEWRAP else None,
+        )
+        argv = (str(_PYTHON), "-P", "-s", "-S", "-B", "-X", "utf8", "-c", _START, str(_GUEST), str(self._site))
+        pipe = subprocess.PIPE
+        self._process = IsolatedProcess(Launch(mode, policy, argv), pipe, pipe, subprocess.DEVNULL)
+        self._asked = 0
+        self._exchange(b"", 0, START_SECONDS)
+        self._loaded = self._ask({"do": "load", "with": self._load}, LOAD_SECONDS)
+
+    def _ask(self, question: dict[str, Any], seconds: float) -> Any:
+        self._asked += 1
+        data = json.dumps({"id": self._asked} | question).encode() + b"\n"
+        return self._exchange(data, self._asked, seconds)
+
+    def _exchange(self, data: bytes, number: int, seconds: float) -> Any:
+        """Raises OSError where the process ends, hangs or answers nonsense."""
+        assert self._process is not None
+        process = self._process.process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = _lines(process.stdin, process.stdout, data, seconds)
+        try:
+            said = parse_json(line)
+            if said["id"] != number:
+                raise ValueError("it is an answer to something else")
+        except (ValueError, KeyError, TypeError):
+            raise OSError("its answer is not ours") from None
+        if "refused" in said:
+            raise ConfigError(f"{self._name}: {printable(str(said['refused']), 400)}", printable(str(said.get("hint"))))
+        if "value" not in said:
+            raise _NoAnswer(printable(str(said.get("failed")), 400))
+        return said["value"]
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        self._loaded = {}
+        if process is None:
+            return
+        process.close()
+        for stream in (process.process.stdin, process.process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+
+class _NoAnswer(Exception):
+    """It is well, but has no answer to this question."""
+
+
+def _lines(sink: IO[bytes], source: IO[bytes], data: bytes, seconds: float) -> bytes:
+    """Write `data`, read one line, within so many seconds."""
+    os.set_blocking(sink.fileno(), False)
+    left, answer, end = memoryview(data), b"", time.monotonic() + seconds
+    while (remaining := end - time.monotonic()) > 0:
+        waiting = select.poll()
+        waiting.register(source, select.POLLIN)
+        if left:
+            waiting.register(sink, select.POLLOUT)
+        ready = {number for number, _ in waiting.poll(remaining * 1000)}
+        if left and sink.fileno() in ready:
+            left = left[os.write(sink.fileno(), left[: 1 << 16]) :]
+        if source.fileno() in ready:
+            part = os.read(source.fileno(), 1 << 20)
+            answer += part
+            if not part or len(answer) > _MAX_SAID:
+                raise OSError("it ended" if not part else "its answer does not end")
+            if answer.endswith(b"\n"):
+                return answer
+    raise OSError(f"it gave no answer for {seconds:.0f} s")
+
+
+def _folders(site: Path) -> list[Path]:
+    """What it may read besides the system's programs."""
+    python = [] if _PYTHON.is_relative_to("/usr") else [_PYTHON.parent.parent]
+    return [site, _GUEST, *python]
+
+
+@functools.cache
+def _mode() -> Mode:
+    """bubblewrap where it works; else an ordinary process, which the filter of system calls still shuts in."""
+    trouble = try_mode(Mode.BUBBLEWRAP, "").trouble
+    if not trouble:
+        return Mode.BUBBLEWRAP
+    _log.warning(
+        "packages of the verifiers library run without bubblewrap here (%s): they cannot write, start programs or "
+        "reach the network, but they can read what this user can read",
+        trouble,
+    )
+    return Mode.PLAIN

@@ -1,0 +1,142 @@
+"""What a hostile package may try on the machine and on the protocol, in bubblewrap and without: nothing comes of it,
+and the next question is answered."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from environments.errors import ScoringUnavailable
+from environments.verifiers import process as process_module
+from environments.verifiers.process import PackageProcess
+from isolation.choose import try_mode
+from isolation.policy import Mode
+from tests.environments.verifiers.small import ROWS, small_package
+
+MakeProcess = Callable[[str, str], PackageProcess]
+
+
+@pytest.fixture(params=[Mode.BUBBLEWRAP, Mode.PLAIN], ids=["bubblewrap", "plain"])
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mode:
+    chosen: Mode = request.param
+    if chosen is Mode.BUBBLEWRAP and (trouble := try_mode(chosen, "").trouble):
+        pytest.skip(trouble)
+    monkeypatch.setattr(process_module, "_mode", lambda: chosen)
+    return chosen
+
+
+@pytest.fixture
+def make(tmp_path: Path, mode: Mode) -> Iterator[MakeProcess]:
+    made: list[PackageProcess] = []
+
+    def making(scored: str, loaded: str = "") -> PackageProcess:
+        source = (
+            f"{ROWS}\n    {loaded}\n\n    def score(answer):\n        if answer == 'fair':\n            return 0.5\n"
+        )
+        site = small_package(tmp_path / str(len(made)), source + f"        {scored}\n")
+        made.append(PackageProcess("own", site, {"load": "own", "arguments": {}, "split": "train"}))
+        return made[-1]
+
+    yield making
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("scored", "said"),
+    [
+        ("import socket; socket.socket(socket.AF_UNIX).connect('/tmp/x')", "the network"),
+        ("import urllib.request; urllib.request.urlopen('http://127.0.0.1:9/')", "the network"),
+        ("import os\n        while True: os.fork()", "other programs"),
+        ("import multiprocessing; multiprocessing.Process(target=print).start()", "other programs"),
+        ("import os; os.kill(os.getppid(), 9)", "PermissionError"),
+        ("import os; os.symlink('/etc/passwd', '/tmp/own-link')", "PermissionError"),
+        ("open(__file__, 'a')", "PermissionError"),
+        ("import ctypes; ctypes.CDLL(None).execve(b'/bin/true', None, None)", "the network or another process"),
+    ],
+)
+def test_what_it_may_not_do(make: MakeProcess, scored: str, said: str) -> None:
+    process = make(scored, "")
+    with pytest.raises(ScoringUnavailable) as error:
+        process.score(0, "x")
+    assert said in error.value.what
+    assert process.score(0, "fair") == 0.5
+
+
+def test_files_and_settings_of_the_machine_are_out_of_sight(
+    make: MakeProcess, mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "of the user")
+    assert make("import os; return float('A_SECRET' in os.environ)", "").score(0, "x") == 0.0
+    if mode is Mode.BUBBLEWRAP:
+        secret = tmp_path / "secret"
+        secret.write_text("of the user")
+        assert make(f"import os; return float(os.path.exists({str(secret)!r}))", "").score(0, "x") == 0.0
+
+
+FLOOD = """import os
+        for handle in range(3, 64):
+            try:
+                for _ in range(100):
+                    os.write(handle, b'1' * (1 << 20))
+            except OSError:
+                pass
+        return 1.0"""
+
+
+def test_a_hundred_megabytes_in_every_stream_are_no_score(make: MakeProcess) -> None:
+    process = make(FLOOD, "")
+    with pytest.raises(ScoringUnavailable):
+        process.score(0, "x")
+    assert process.score(0, "fair") == 0.5
+
+
+def test_a_score_written_twice_is_none(make: MakeProcess) -> None:
+    said = b'{"value": 1.0}'
+    process = make(f"import os; [os.write(int(handle), {said!r}) for handle in os.listdir('/proc/self/fd')]", "")
+    with pytest.raises(ScoringUnavailable):
+        process.score(0, "x")
+
+
+LINGER = """import os, time
+    if os.fork() == 0:
+        try:
+            os.setsid()
+        except OSError:
+            pass
+        while True:
+            time.sleep(1)"""
+
+
+def test_what_it_leaves_running_ends_with_it(make: MakeProcess) -> None:
+    process = make("return 1.0", LINGER)
+    assert process.score(0, "fair") == 0.5
+    assert process.pid is not None
+    left = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    assert len(left) > 1
+    process.close()
+    gone, alive = psutil.wait_procs(left, timeout=20)
+    assert not alive, gone
+
+
+def test_two_processes_that_answer_are_none(make: MakeProcess) -> None:
+    process = make("return 1.0", "import os; os.fork()")
+    with pytest.raises(ScoringUnavailable):
+        [process.score(0, "fair") for _ in range(4)]
+
+
+def test_a_flood_while_it_is_loaded(make: MakeProcess) -> None:
+    process = make("return 1.0", FLOOD.replace("\n        return 1.0", "").replace("\n        ", "\n    "))
+    with pytest.raises(ScoringUnavailable):
+        process.load()
+
+
+@pytest.mark.parametrize("how", ["os._exit(0)", "os.abort()", "os.close(1)", "os.kill(0, 9)"])
+def test_a_package_that_ends_the_process(make: MakeProcess, how: str) -> None:
+    process = make("return 1.0", f"import os; {how}; os._exit(1)")
+    with pytest.raises(ScoringUnavailable):
+        process.load()
+    assert process.pid is None
+    assert os.getpid() > 0

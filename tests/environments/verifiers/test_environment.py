@@ -1,0 +1,150 @@
+"""From a package to its lock, from the lock to problems and scores on another machine, and whatever differs there."""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from demo.pool import pool_config
+from environments.checking.compare import check_environment
+from environments.data import data_folder
+from environments.errors import ScoringUnavailable
+from environments.verifiers.environment import VerifiersEnvironment
+from environments.verifiers.install import wheel_requirement
+from environments.verifiers.lock import PackageLock, read_lock
+from environments.verifiers.locking import AskedPackage, lock_package
+from protocol.environments import EnvironmentConfig
+from protocol.errors import ConfigError, IntegrityError
+from runtime.environment_files import fetch_files, publish_files
+from tests.environments.verifiers.small import ROWS, small_library
+from tests.environments.verifiers.wheels import make_wheel
+
+SCORE = "\n    def score(answer):\n        return 0.6 * (answer == '1') + 0.9 * (answer == '2')\n"
+Locking = Callable[..., PackageLock]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def locking(tmp_path: Path) -> Locking:
+    def locked(body: str = SCORE, **arguments: object) -> PackageLock:
+        library = make_wheel(tmp_path, "verifiers", "0.2.1", small_library())
+        own = make_wheel(tmp_path, "own", "0.1", {"own.py": dedent(ROWS + body)}, "verifiers")
+        asked = AskedPackage(wheel_requirement(own), arguments=arguments, wheels=(own, library))
+        return lock_package(asked, data_folder())
+
+    return locked
+
+
+def load(lock: PackageLock, **params: object) -> VerifiersEnvironment:
+    return VerifiersEnvironment(data_folder() / lock.content, lock.content, dict(params))
+
+
+def test_from_a_wheel_to_problems_and_scores(locking: Locking) -> None:
+    lock = locking(count=4)
+    assert (lock.rows, lock.library, lock.licence) == (4, "0.2.1", "MIT")
+    assert all(one.carried for one in lock.wheels)
+    environment = load(lock, score_threshold=0)
+    assert environment.rows == 4
+    assert (environment.declared.content, environment.declared.licence) == (lock.content, "MIT")
+    problem = environment.problem(3)
+    assert (problem.question, problem.answer) == ("Say 3.", "3")
+    assert [environment.score(problem, text) for text in ("1", "2", "3", "\ud800", "1" * 70_000)] == [0.6, 0.9, 0, 0, 0]
+    with pytest.raises(ValueError, match="row 4 of 4"):
+        environment.problem(4)
+
+
+def test_what_counts_as_1(locking: Locking) -> None:
+    lock = locking()
+    strict, full = load(lock), load(lock, full_reward=0.9)
+    assert [strict.score(strict.problem(0), text) for text in ("1", "2")] == [0.0, 0.0]
+    assert [full.score(full.problem(0), text) for text in ("1", "2")] == [0.0, 1.0]
+    for wrong in ({"full_reward": 0}, {"full_reward": True}, {"count": 3}):
+        with pytest.raises(ConfigError):
+            load(lock, **wrong)
+
+
+def test_other_bytes_or_another_machine(locking: Locking) -> None:
+    lock = locking()
+    other = lock.model_copy(update={"machine": "plan9-mips"})
+    (data_folder() / other.content).write_bytes(other.document)
+    with pytest.raises(ConfigError, match="locked for Python"):
+        load(other)
+    path = data_folder() / lock.content
+    path.write_bytes(other.document)
+    with pytest.raises(IntegrityError):
+        load(lock)
+    path.unlink()
+    with pytest.raises(ConfigError, match="there is no lock"):
+        load(lock)
+
+
+def test_rows_that_chance_decides_are_refused(locking: Locking) -> None:
+    drawn = "\n    def rows(count):\n        import uuid\n        return [{'prompt': uuid.uuid4().hex, 'answer': ''}]\n"
+    with pytest.raises(ConfigError, match="other ones than"):
+        load(locking(SCORE + drawn))
+
+
+def test_a_score_that_chance_decides_is_found_before_a_pool_has_it(locking: Locking) -> None:
+    lock = locking("\n    def score(answer):\n        import os\n        return os.urandom(1)[0] / 255\n")
+    partial = {"score_threshold": 0}
+    config = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params=partial)
+    found = check_environment(config, load(lock, **partial), data_folder(), [0, 1, 2], hostile_problems=1)
+    assert found.disagreements == 3
+    assert found.findings
+
+
+def test_a_wheel_of_another_hash_is_not_installed(locking: Locking, cache: Path) -> None:
+    lock = locking()
+    shutil.rmtree(cache / "muster" / "packages")
+    wheel = data_folder() / lock.carried[0]
+    wheel.write_bytes(wheel.read_bytes() + b"\0")
+    with pytest.raises(ConfigError, match="the wheel"):
+        load(lock)
+
+
+def test_a_pool_carries_lock_and_wheels_to_another_machine(locking: Locking, cache: Path) -> None:
+    lock = locking()
+    one = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows)
+    config = pool_config(7, 30).model_copy(update={"environments": (one,)})
+    bucket: dict[str, bytes] = {}
+
+    class PretendBucket:
+        def put(self, key: str, data: bytes) -> bool:
+            bucket[key] = data
+            return True
+
+        def size(self, key: str) -> int | None:
+            return len(bucket[key]) if key in bucket else None
+
+    publish_files(config, PretendBucket())
+    assert {key.rsplit("/", 1)[-1] for key in bucket} == {lock.content, *lock.carried}
+    shutil.rmtree(cache)
+    fetch_files(config, lambda key, limit: bucket[key])
+    assert read_lock(data_folder() / lock.content, lock.content) == lock
+    assert load(lock).problem(1).question == "Say 1."
+
+
+def test_a_lock_says_its_hash(locking: Locking) -> None:
+    lock = locking()
+    assert hashlib.sha256((data_folder() / lock.content).read_bytes()).hexdigest() == lock.content
+
+
+def test_what_is_no_package_of_the_library_is_refused(tmp_path: Path) -> None:
+    own = make_wheel(tmp_path, "own", "0.1", {"own.py": ""})
+    with pytest.raises(ConfigError, match="does not need verifiers"):
+        lock_package(AskedPackage("own==0.1", wheels=(own,)), data_folder())
+    with pytest.raises(ConfigError, match="is not NAME==VERSION"):
+        lock_package(AskedPackage("own"), data_folder())
+
+
+def test_a_package_that_cannot_be_loaded(locking: Locking) -> None:
+    with pytest.raises(ScoringUnavailable, match="ZeroDivisionError"):
+        locking("\n    1 / 0\n")

@@ -1,0 +1,157 @@
+"""What a package may do to the process that runs it, and what that makes of a score: a failure, never a 0."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from environments.errors import ScoringUnavailable
+from environments.verifiers import process as process_module
+from environments.verifiers.process import PackageProcess
+from protocol.errors import ConfigError
+from tests.environments.verifiers.small import ROWS, small_package
+
+MakeProcess = Callable[..., PackageProcess]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[MakeProcess]:
+    made: list[PackageProcess] = []
+
+    def making(body: str, rows: str = ROWS, **arguments: object) -> PackageProcess:
+        site = small_package(tmp_path / str(len(made)), rows + body)
+        made.append(PackageProcess("own", site, {"load": "own", "arguments": arguments, "split": "train"}))
+        return made[-1]
+
+    yield making
+    for one in made:
+        one.close()
+
+
+def score(body: str) -> str:
+    return f"\n    def score(answer):\n        {body}\n"
+
+
+def test_rows_and_scores(make: MakeProcess) -> None:
+    process = make(score("return answer == '1'"), count=5)
+    assert len(process.load()["rows"]) == 5 * 32
+    assert '"Say 4."' in process.row(4)
+    assert [process.score(1, text) for text in ("1", "2", "\0", "ä" * 60_000)] == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_nothing_is_carried_from_one_score_to_the_next(make: MakeProcess) -> None:
+    process = make("\n    seen = []\n" + score("seen.append(1); return len(seen) / 10"))
+    assert {process.score(0, "x") for _ in range(3)} == {0.1}
+
+
+def test_what_a_package_prints_is_not_what_it_says(make: MakeProcess) -> None:
+    process = make('\n    print(\'{"id": 1, "value": 1.0}\')\n' + score("print('{\"value\": 1.0}'); return 0"))
+    assert process.score(0, "x") == 0.0
+
+
+def test_clock_chance_and_alarms_decide_nothing(make: MakeProcess) -> None:
+    body = "import random, signal, time; signal.alarm(1); return random.random() + time.time() + time.perf_counter()"
+    first, second = make(score(body)), make(score(body))
+    assert first.score(0, "x") == first.score(0, "x") == second.score(0, "x")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("import os; os._exit(0)", "gave no answer"),
+        ("import os; os.abort()", "gave no answer"),
+        ("import os; os.fork()", "other programs"),
+        ("import ctypes; return ctypes.CDLL(None).fork()", "another process"),
+        ("import subprocess; subprocess.run(['true'])", "other programs"),
+        ("import socket; socket.create_connection(('127.0.0.1', 9))", "the network"),
+        ("import socket; socket.getaddrinfo('localhost', 9)", "the network"),
+        ("import ctypes; return ctypes.CDLL(None).socket(2, 1, 0)", "the network or another process"),
+        ("open('/tmp/left', 'w')", "PermissionError"),
+        ("return len(bytearray(2 << 30))", "MemoryError"),
+        ("raise TimeoutError", "TimeoutError"),
+        ("import nowhere_to_be_found", "ModuleNotFoundError"),
+        ("return 1.0 if asyncio_sleep() else 0.0", ""),
+    ],
+)
+def test_a_scorer_that_fails_has_no_score(make: MakeProcess, body: str, said: str) -> None:
+    process = make(score(body))
+    if not said:  # a mistake in the scorer itself is what the library makes of it
+        assert process.score(0, "x") == 0.0
+        return
+    with pytest.raises(ScoringUnavailable) as error:
+        process.score(0, "x")
+    assert said in error.value.what
+    assert process.row(0), "the next question is answered"
+
+
+def test_a_scorer_that_never_answers_is_ended(make: MakeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "SCORE_SECONDS", 2.0)
+    process = make(score("\n        while answer == 'hang':\n            pass\n        return 1.0"))
+    with pytest.raises(ScoringUnavailable) as error:
+        process.score(0, "hang")
+    assert "2 s" in error.value.what or "its time" in error.value.what
+    assert process.score(0, "x") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise SystemExit(0)", "ended"),
+        ("import os; os._exit(0)", "it ended"),
+        ("import os; os.write(3, b'x' * (9 << 20)); os.write(4, b'x' * (9 << 20))", "failed"),
+        ("import socket; socket.create_connection(('127.0.0.1', 9))", "the network"),
+    ],
+)
+def test_a_package_that_fails_while_it_is_loaded(make: MakeProcess, body: str, said: str) -> None:
+    process = make(score("return 1.0") + f"\n    {body}\n")
+    with pytest.raises(ScoringUnavailable) as error:
+        process.load()
+    assert said in error.value.what
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("vf.SingleTurnEnv([], vf.Rubric([score]))", "no rows"),
+        ("object()", "not a single-turn environment"),
+        ("vf.SingleTurnEnv(rows(), vf.JudgeRubric([score]))", "asks a model"),
+        ("vf.SingleTurnEnv([{'prompt': [{'role': 'tool', 'content': ''}]}], vf.Rubric([score]))", "roles tool"),
+        (
+            "vf.SingleTurnEnv([{'prompt': [{'role': 'user', 'content': [{'type': 'image'}]}]}], vf.Rubric([score]))",
+            "text",
+        ),
+    ],
+)
+def test_what_cannot_be_verified_is_refused(make: MakeProcess, rows: str, said: str) -> None:
+    loads = f"\n    def load_environment():\n        return {rows}\n"
+    with pytest.raises(ConfigError) as error:
+        make(score("return 1.0") + loads).load()
+    assert said in error.value.what
+
+
+def test_another_library_is_refused(tmp_path: Path) -> None:
+    site = small_package(tmp_path, ROWS + score("return 1.0"), version="0.1.9")
+    process = PackageProcess("own", site, {"load": "own", "arguments": {}, "split": "train"})
+    with pytest.raises(ConfigError, match="it needs verifiers"):
+        process.load()
+    process.close()
+
+
+def test_the_process_outlives_the_thread_that_asked_first(make: MakeProcess) -> None:
+    process = make(score("return 1.0"))
+    first = threading.Thread(target=process.load)
+    first.start()
+    first.join()
+    pid = process.pid
+    assert process.score(0, "x") == 1.0
+    assert process.pid == pid
+
+
+def test_a_process_that_was_killed_is_replaced(make: MakeProcess) -> None:
+    process = make(score("return 1.0"))
+    assert process.score(0, "x") == 1.0
+    assert process.pid is not None
+    os.kill(process.pid, 9)
+    assert process.score(0, "x") == 1.0
