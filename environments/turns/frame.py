@@ -3,7 +3,6 @@
 What was sampled is never tokenised again: only the text after it is, and that follows from the reply alone.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 
 from environments.prompts import rendered
@@ -23,17 +22,21 @@ class ReplyFrame:
 
     def __init__(self, tokenizer: Tokenizer, model: ModelConfig, role: str, eos_ids: Sequence[int]) -> None:
         self._tokenizer, self._model, self._role = tokenizer, model, role
-        self._control = _control(tokenizer)
+        added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._control, self._spellings = frozenset(added), sorted({text for text in added.values() if text})
         ends = {self._tokenizer.decode([end], skip_special_tokens=False, clean_up_tokenization_spaces=False)
                 for end in eos_ids if end < len(tokenizer)}  # fmt: skip
         self._ends = sorted(ends, key=len, reverse=True)
         self._before, found, self._behind = self._probed().partition(_PROBE)
         if not found:
             raise ConfigError(f"the model's chat template leaves out what the role `{role}` says", self._hint)
+        whole = tokenizer.encode(self._before + _PROBE + self._behind, add_special_tokens=False)
+        self._own = self._controlling(whole)
 
-    def tokens(self, text: str) -> tuple[int, ...] | None:
-        """What is put after a turn's EOS. None where the template has no place for this very text: it raises, or puts
-        something else around it than around other texts."""
+    def tokens(self, text: str, most: int) -> tuple[int, ...] | None:
+        """What is put after a turn's EOS. None where that is more than `most` tokens, and where the template has no
+        place for this very text: it raises, puts something else around it than around other texts, or makes control
+        tokens of it."""
         try:
             after = self._after(text)
         except ConfigError:
@@ -42,18 +45,25 @@ class ReplyFrame:
         first, last = len(self._before), len(after) - len(self._behind)
         if not framed or last < first:
             return None
-        pieces = self._apart(after, first, last)
-        return tuple(token for piece in pieces for token in self._tokenizer.encode(piece, add_special_tokens=False))
+        tokens: list[int] = []
+        for piece in self._apart(after, first, last):
+            tokens += self._tokenizer.encode(piece, add_special_tokens=False)
+            if len(tokens) > most:
+                return None
+        return tuple(tokens) if self._controlling(tokens) == self._own else None
 
     def _apart(self, after: str, first: int, last: int) -> Iterator[str]:
         """The text, cut so that no control token begins or ends within the reply: it may quote what a stranger's model
         wrote, and whoever spells a role's header must not have spoken in that role."""
+        cuts = {found + 1 for name in self._spellings for found in _places(after, name) if found + len(name) > first}
         start = 0
-        for found in self._control.finditer(after) if self._control else ():
-            if found.start(1) < last and found.end(1) > first:
-                yield after[start : found.start(1) + 1]
-                start = found.start(1) + 1
+        for cut in sorted(cut for cut in cuts if cut <= last):
+            yield after[start:cut]
+            start = cut
         yield after[start:]
+
+    def _controlling(self, tokens: Sequence[int]) -> list[int]:
+        return [token for token in tokens if token in self._control]
 
     def _probed(self) -> str:
         try:
@@ -82,8 +92,9 @@ class ReplyFrame:
         return next((after.removeprefix(end) for end in self._ends if end and after.startswith(end)), after)
 
 
-def _control(tokenizer: Tokenizer) -> "re.Pattern[str] | None":
-    """Finds the texts that the tokenizer reads as control tokens, overlapping ones too; None if there are none."""
-    texts = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special and token.content}
-    names = sorted(texts, key=lambda text: (-len(text), text))
-    return re.compile(f"(?=({'|'.join(map(re.escape, names))}))") if names else None
+def _places(text: str, part: str) -> Iterator[int]:
+    """Wherever a part of a text begins, overlapping ones too."""
+    place = text.find(part)
+    while place >= 0:
+        yield place
+        place = text.find(part, place + 1)

@@ -27,9 +27,10 @@ class RolloutReplies:
     def __call__(self, turns: Sequence[Tokens]) -> Tokens | None:
         self._said += [self._text(turn) for turn in turns[len(self._said) :]]
         reply = self._environment.reply(self._problem, list(self._said))
-        tokens = None if reply is None else self._frame.tokens(reply)
         most = self._environment.declared.turns.reply_tokens
-        if tokens is None or len(tokens) > (most if self._room is None else min(most, self._room)):
+        most = most if self._room is None else min(most, self._room)
+        tokens = None if reply is None else self._frame.tokens(reply, most)
+        if tokens is None:
             return None
         self._room = None if self._room is None else self._room - len(tokens)
         return tokens

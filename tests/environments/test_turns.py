@@ -90,11 +90,13 @@ def test_the_next_turn_begins_after_exactly_what_was_sampled_before() -> None:
 def test_a_reply_without_a_template_is_its_text_and_with_one_the_templates_frame() -> None:
     tokenizer: Any = load_tokenizer(tokenizer_folder())
     plain = ReplyFrame(tokenizer, ModelConfig(source="local"), "tool", (EOS,))
-    assert tokenizer.decode(list(plain.tokens("7 is it") or ())) == "7 is it"
+    assert tokenizer.decode(list(plain.tokens("7 is it", 99) or ())) == "7 is it"
     tokenizer.chat_template = CHATML
     framed = ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool", (EOS,))
     after = "\n<|im_start|>tool\n7<|end|>\n<|im_start|>assistant\n"
-    assert tokenizer.decode(list(framed.tokens("7") or ())) == after, "the EOS that was sampled is not put there again"
+    assert tokenizer.decode(list(framed.tokens("7", 99) or ())) == after, (
+        "the EOS that was sampled is not put there again"
+    )
 
 
 def test_a_sequence_of_turns_is_what_the_chat_template_makes_of_the_conversation() -> None:
@@ -103,7 +105,7 @@ def test_a_sequence_of_turns_is_what_the_chat_template_makes_of_the_conversation
     framed = ReplyFrame(tokenizer, ModelConfig(source="local", chat_template=True), "tool", (EOS,))
     said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "[a]"}, {"role": "tool", "content": "7"}]
     prompt = tokenizer.apply_chat_template(said[:1], add_generation_prompt=True, tokenize=False)
-    whole = prompt + "[a]<|end|>" + tokenizer.decode(list(framed.tokens("7") or ()))
+    whole = prompt + "[a]<|end|>" + tokenizer.decode(list(framed.tokens("7", 99) or ()))
     assert whole == tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
 
 
