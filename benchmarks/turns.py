@@ -10,7 +10,7 @@ from demo.pool import TOOL_ENVIRONMENT
 from trainer.basemodel import base_model
 from trainer.tiny_model import tiny_model_config
 
-COUNT, COARSE_COUNT, QUICK_COUNT = 200, 48, 2
+COUNT, COARSE_COUNT, QUICK_COUNT = 200, 24, 2
 STRENGTHS = (0.0, 1.0)
 
 
