@@ -15,6 +15,8 @@ _SETTINGS = (
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime"),
     *("/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/nsswitch.conf"),
 )
+_PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+"""How many there are, and which memory is near: vLLM places its threads by `lscpu`. `/proc/cpuinfo` tells it too."""
 _NAMES = ("/etc/resolv.conf", "/etc/hosts", "/etc/gai.conf")
 """How names become addresses: for programs with a network."""
 _GPU = ("nvidia*", "nvidia-uvm*", "nvidia-caps/*")
@@ -28,7 +30,7 @@ def system_view(network: bool) -> HostView:
             links[path] = os.readlink(path)
         elif path.is_dir():
             mounts.append(Mount.same(path))
-    for path in map(Path, (*_SETTINGS, *(_NAMES if network else ()))):
+    for path in map(Path, (*_SETTINGS, *_PROCESSORS, *(_NAMES if network else ()))):
         if path.exists():
             mounts.append(Mount(source=path.resolve(), target=path))
     devices = {found for pattern in _GPU for found in Path("/dev").glob(pattern) if found.is_char_device()}

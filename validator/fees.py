@@ -10,8 +10,13 @@ from validator.committees import drawn_committee, ours
 from validator.publishing import VerdictPublisher
 from validator.votes import LaneVote, TrialVote, Vote
 
+_LONGEST_PAUSE = 60.0
+"""Seconds between two tries: what was due and could not be collected is in no hurry."""
+
 
 class FeeCollection:
+    """Asks for no fee before the moment from which the contract pays it."""
+
     def __init__(self, collaborators: ValidatorCollaborators, publisher: VerdictPublisher) -> None:
         self._voters, self._tasks, self._publisher = collaborators.voters, collaborators.tasks, publisher
         self._closed: set[tuple[int, int]] = set()
@@ -55,5 +60,6 @@ class FeeCollection:
             if member not in vote.current.closed:
                 missing += 1
                 close = vote.at(self._voters[voter]).close(vote.place, member).send
-                self._tasks.run((where, seat, "close"), state.head, f"{where} seat {seat} collects", close, quiet=True)
+                key, what = (where, seat, "close"), f"{where} seat {seat} collects"
+                self._tasks.run(key, state.head, what, close, quiet=True, longest=_LONGEST_PAUSE)
         return missing

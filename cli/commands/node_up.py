@@ -65,6 +65,7 @@ def _work(way: "NodeUp") -> int:
     from cli.up.process_config import joined_config
     from cli.up.reports import earned_line
     from cli.up.steps import UpDo
+    from runtime.presence import last_line
 
     path = joined_config(way.profile, unattended=True)
     typer.echo(isolation_words(path))
@@ -74,7 +75,8 @@ def _work(way: "NodeUp") -> int:
         try:
             facts = way.facts()
             step = next_step(facts)
-            lines = [earned_line(way.session.state(), way.pool, facts.node, way.session.client.now())]
+            state, now = way.session.state(), way.session.client.now()
+            lines = [earned_line(state, way.pool, facts.node, now, last_line(process.log_path))]
             if step.do not in (UpDo.RUN, UpDo.STOP):
                 lines.append(f"to do: {step.why}; run `muster node up` again to see to it")
         except MusterError as error:

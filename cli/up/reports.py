@@ -7,11 +7,11 @@ from chain.state import State
 from protocol.amounts import show_tokens
 
 
-def earned_line(state: State, pool: int, node: str, now: int) -> str:
-    """A node's files and pay so far; `now` is chain time."""
+def earned_line(state: State, pool: int, node: str, now: int, said: str = "") -> str:
+    """A node's files and pay so far, before the first file what its worker `said` last; `now` is chain time."""
     account, files = state.accounts.get((pool, node)), state.submissions_of(pool, node)
     if account is None or not files:
-        return "no file handed in yet"
+        return "no file handed in yet" + (f"; the worker says: {said}" if said else "")
     count, rate = Counter(file.status for file in files), state.pools[pool].terms.rate
     waiting, accepted = count[Status.PENDING], count[Status.ACCEPTED]
     refused = len(files) - waiting - accepted

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from chain.state import State
 from cli.profile import Profile, ProfileKey
 from cli.up.process import EJECTED, UpProcess
+from cli.up.reports import earned_line
 from protocol.errors import MusterError
 
 COUNTING = """
@@ -106,3 +108,10 @@ def test_it_looks_at_once_and_then_every_so_often(tmp_path: Path) -> None:
     assert up.run(look, 0.5) == 0
     assert looked[0] - started < 0.5
     assert all(after - before >= 0.4 for before, after in pairwise(looked))
+
+
+def test_before_the_first_file_up_repeats_what_the_worker_says() -> None:
+    """A worker whose engine did not start used to be "no file handed in yet" for ever."""
+    line = earned_line(State(), 1, "0xA", 0, "18:21 I muster.worker: vLLM cannot load")
+    assert line == "no file handed in yet; the worker says: 18:21 I muster.worker: vLLM cannot load"
+    assert earned_line(State(), 1, "0xA", 0) == "no file handed in yet"

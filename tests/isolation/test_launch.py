@@ -1,5 +1,6 @@
 """How a program is started, told to stop, and how it ends."""
 
+import json
 import os
 import signal
 import subprocess
@@ -119,3 +120,13 @@ def test_an_engine_that_does_not_answer_is_left_to_the_watchdog(
     while log.read_text().split().count("rm") < 2 and time.monotonic() < end:
         time.sleep(0.05)
     assert log.read_text().split()[:3] == ["run", "rm", "rm"]
+
+
+def test_a_program_can_count_the_processors() -> None:
+    """vLLM asks so before it loads a model, and loads none if that fails."""
+    need("bwrap")
+    argv = ("lscpu", "--json", "--extended=CPU,CORE,NODE", "--online")
+    given = Launch(Mode.BUBBLEWRAP, IsolationPolicy.model_validate(SMALL), argv)
+    with IsolatedProcess(given, subprocess.DEVNULL, subprocess.PIPE) as process:
+        out, _ = process.process.communicate(timeout=60)
+    assert len(json.loads(out)["cpus"]) == os.cpu_count()

@@ -1,0 +1,79 @@
+"""A fee is asked for once it can be collected, and not before."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chain.judging import Lane, Round, Trial
+from chain.records import Pool, Seat, Submission
+from chain.state import State
+from protocol.verdict import Code
+from tests.chain.game import terms
+from validator.committees import drawn_committee
+from validator.fees import FeeCollection
+
+OWNER, VOTER, OTHER = ("0x" + digit * 40 for digit in "123")
+SETTLED, WINDOW = 1000, 60
+
+
+class FeesAsked:
+    """The validator's tasks and contracts: which fees it would collect, and how long it may pause between two tries."""
+
+    def __init__(self) -> None:
+        self.fees: list[str] = []
+        self.longest: set[float] = set()
+        contract = SimpleNamespace(close=lambda place, member: SimpleNamespace(send=None))
+        self.voters = {VOTER: SimpleNamespace(court=contract, juries=contract)}
+        self.tasks = self
+
+    def run(self, key: Any, head: int, what: str, task: Any, quiet: bool, longest: float) -> None:
+        self.fees.append(what)
+        self.longest.add(longest)
+
+
+def judged(**changes: Any) -> tuple[State, Lane, list[Submission]]:
+    """A lane with one accepted file, two of its three members ours."""
+    state = State(head=9)
+    state.pools[1] = Pool(1, OWNER, bytes(32), terms(challengeWindow=WINDOW), 0, 0)
+    state.seats = {seat: Seat(seat, OWNER, OTHER if seat == 5 else VOTER, 100, 0) for seat in (4, 5, 6)}
+    file = Submission(1, 0, OWNER, 0, 0, 100, 4, bytes(32), bytes(32), 5, 0, "", code=int(Code.ACCEPT))
+    file.decided_time, file.final_time = SETTLED, SETTLED + WINDOW
+    for name, value in changes.items():
+        setattr(file, name, value)
+    turn = Round(0, seed_block=7, seats=(4, 5, 6), settled=True, settled_time=SETTLED)
+    state.submissions[1, 0] = file
+    return state, Lane(1, 0, 5, 5, [turn], [0]), [file]
+
+
+@pytest.mark.parametrize("changes", [{}, {"finalized": True}], ids=["undisputed", "dispute is over"])
+def test_no_fee_is_asked_for_within_the_challenge_window(changes: dict[str, Any]) -> None:
+    """A dispute that was over early had every member of the committee ask every two seconds until the window was."""
+    asked: Any = FeesAsked()
+    fees, (state, lane, files) = FeeCollection(asked, SimpleNamespace(publish=None)), judged(**changes)  # type: ignore[arg-type]
+    for now in range(SETTLED, SETTLED + WINDOW):
+        fees.collect_lane(state, lane, files, now)
+    assert asked.fees == []
+    assert not fees.is_closed(lane)
+    fees.collect_lane(state, lane, files, SETTLED + WINDOW)
+    assert asked.fees == ["lane-1-0-0 seat 4 collects", "lane-1-0-0 seat 6 collects"]
+    lane.round.closed = {0, 2}
+    fees.collect_lane(state, lane, files, SETTLED + WINDOW)
+    assert fees.is_closed(lane)
+
+
+def test_a_file_in_dispute_keeps_its_committee_waiting() -> None:
+    asked: Any = FeesAsked()
+    fees, (state, lane, files) = FeeCollection(asked, SimpleNamespace(publish=None)), judged(disputed=True)  # type: ignore[arg-type]
+    fees.collect_lane(state, lane, files, SETTLED + 9 * WINDOW)
+    assert asked.fees == []
+
+
+def test_what_cannot_be_collected_is_asked_for_ever_more_rarely() -> None:
+    asked: Any = FeesAsked()
+    fees, (state, lane, files) = FeeCollection(asked, SimpleNamespace(publish=None)), judged()  # type: ignore[arg-type]
+    fees.collect_lane(state, lane, files, SETTLED + WINDOW)
+    trial = Trial(trial=1, pool=1, sequence=0, size=3, seed_block=7, seats=(4, 5, 6), settled=True)
+    fees.collect_trial(state, trial, drawn_committee(state, trial))
+    assert asked.fees[2:] == ["trial-1 seat 4 collects", "trial-1 seat 6 collects"], "a juror's waits for nothing"
+    assert asked.longest == {60.0}
