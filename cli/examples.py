@@ -24,6 +24,7 @@ EXAMPLES = {
     "keys balance": "muster keys balance --keystore operator.json",
     "keys send": "muster keys send --to ADDRESS --amount 250 --dry-run",
     "data filter": "muster data filter --pool-config pool.json --weights model --out filtered.json",
+    "data screen": "muster data screen tasks.parquet --pool-config pool.json --weights model --out rows.jsonl --keep",
     "dataset export": "muster dataset export --orchestrator https://pool.example --out rollouts --licence cc-by-4.0",
     "dataset difficulty": "muster dataset difficulty rollouts --before 20",
     "dataset verify": "muster dataset verify rollouts --deployment deployment.json --rpc https://rpc.example",

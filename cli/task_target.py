@@ -41,6 +41,18 @@ def targets(given: str, params: dict[str, Any]) -> Iterator[list[CheckTarget]]:
         yield [_named(given, params)]
 
 
+def keep_file(path: Path, content: str) -> Path:
+    """Put an environment's file where pools of this machine look for it: under its hash in the user's cache."""
+    from environments.data import data_folder
+    from protocol.environments import MAX_FILE_BYTES
+    from protocol.files import explained, read_bounded, write_atomic
+
+    place = data_folder() / content
+    with explained(f"write {place}", "check the folder, or set XDG_CACHE_HOME"):
+        write_atomic(place, read_bounded(path, MAX_FILE_BYTES))
+    return place
+
+
 def _named(name: str, params: dict[str, Any]) -> CheckTarget:
     if name in _KINDS.values():
         endings = ", ".join(_KINDS)

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+NO_PROBLEM = "There is no problem here. Any answer is worth nothing."
+"""Asked where an environment has no problem, or one that is longer than the pool's prompts may be."""
+
 
 @dataclass(frozen=True)
 class Problem:

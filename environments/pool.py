@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from environments.base import Environment, InTurns, Problem
+from environments.base import NO_PROBLEM, Environment, InTurns, Problem
 from environments.catalogue import load_environment
 from environments.prompts import completion_text, prompt_tokens
 from environments.rewards import float32, length_penalty, reward
@@ -17,7 +17,7 @@ from protocol.environments import Drawn, EnvironmentConfig, drawn
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models.documents import read_object
 from protocol.models.tokenizer import Tokenizer, eos_ids, load_tokenizer
-from protocol.rollouts.transcript import Transcript
+from protocol.rollouts.transcript import Tokens, Transcript
 
 _KEPT_PROBLEMS = 4096
 _MAX_CONFIG_BYTES = 1 << 20
@@ -58,6 +58,7 @@ class PoolEnvironments:
         self._environments = [load_environment(one, data) for one in config.environments]
         self._frames = [self._frame(one) for one in self._environments]
         self._made = lru_cache(_KEPT_PROBLEMS)(self._make)
+        self._fits = lru_cache(_KEPT_PROBLEMS)(self._is_short)
 
     @classmethod
     def of(
@@ -106,9 +107,23 @@ class PoolEnvironments:
         return self._environments[found.environment].problem(found.seed)
 
     def prompt(self, problem_seed: int, target_length: int) -> tuple[int, ...]:
-        """Prompt token ids of a problem with a target length (0: none)."""
-        tools = self._environments[self.drawn(problem_seed).environment].declared.turns.tools
-        return prompt_tokens(self._tokenizer, self.config.model, self.problem(problem_seed), target_length, tools)
+        """Prompt token ids of a problem with a target length (0: none). Where they are more than the pool allows,
+        something short is asked instead, and no answer to it is worth anything."""
+        place, longest = self.drawn(problem_seed).environment, self.config.work.max_prompt_tokens
+        tokens = self._tokens(place, self.problem(problem_seed), target_length)
+        return tokens if len(tokens) <= longest else self._tokens(place, Problem(NO_PROBLEM, ""), 0)[:longest]
+
+    def asks(self, problem_seed: int, target_length: int) -> bool:
+        """Whether the prompt is the problem: whether it is as short as the pool's prompts have to be."""
+        return self._fits(self.drawn(problem_seed), target_length)
+
+    def _is_short(self, found: Drawn, target_length: int) -> bool:
+        tokens = self._tokens(found.environment, self._made(found), target_length)
+        return len(tokens) <= self.config.work.max_prompt_tokens
+
+    def _tokens(self, place: int, problem: Problem, target_length: int) -> Tokens:
+        tools = self._environments[place].declared.turns.tools
+        return prompt_tokens(self._tokenizer, self.config.model, problem, target_length, tools)
 
     def turns(self, problem_seed: int) -> int:
         """The most turns that a rollout of a problem has."""
@@ -135,7 +150,8 @@ class PoolEnvironments:
         """Rewards of what was sampled (EOS included). Raises ScoringUnavailable where this machine cannot score it."""
         place = self.drawn(problem_seed).environment
         alpha = self.config.length_alpha_of(self.config.environments[place])
-        task = float32(self._task_score(place, self.problem(problem_seed), output))
+        asked = self.asks(problem_seed, target_length)
+        task = float32(self._task_score(place, self.problem(problem_seed), output)) if asked else 0.0
         penalty = length_penalty(alpha, target_length, len(output))
         return Score(task, penalty, reward(task, penalty))
 

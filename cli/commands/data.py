@@ -1,5 +1,6 @@
 """`muster data`: choosing the problems that a pool's work is drawn from."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,8 @@ from cli.output import emit, fields
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
+    from environments.base import Problem
+    from environments.genesys.screen import ScreenReport
     from protocol.config import PoolConfig
     from trainer.data.offline_filter import FilterReport
 
@@ -61,6 +64,67 @@ def filter_problems(
     with explained(f"write {out}", "check the folder"):
         write_atomic(out, document.model_dump_json(indent=2).encode() + b"\n")
     _emit(report, out, json)
+
+
+@app.command("screen")
+def screen(
+    file: Annotated[Path, typer.Argument(help="JSON lines or Parquet in GENESYS's schema.", exists=True)],
+    out: Annotated[Path, typer.Option(help="File to write, of JSON lines: the rows that a pool can use.")],
+    pool_config: Annotated[
+        Path | None, typer.Option(help="Pool whose prompts a row's must fit; needs --weights.")
+    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Folder of the pool's model: its tokenizer counts.")] = None,
+    proven: Annotated[bool, typer.Option("--proven", help="Drop rows without a reference answer too.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Put the file where pools of this machine look for it.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Keep the rows of a data file that can be asked and verified: of the schema, none twice, none too long, whose
+    reference answer is worth 1 and whose question alone is not. What is dropped, and why, is written beside it."""
+    from cli.task_target import keep_file
+    from environments.genesys.screen import Screen, screen_file
+    from protocol.files import file_sha256
+
+    if (pool_config is None) != (weights is None):
+        raise ConfigError("--pool-config and --weights go together", "give both, or neither")
+    is_short = _shortness(pool_config, weights) if pool_config and weights else lambda problem: True
+    refused = out.with_name(out.name + ".refused.jsonl")
+    report = screen_file(file, out, refused, Screen(is_short, proven), lambda line: typer.echo(line, err=True))
+    if not report.kept:
+        raise ConfigError(f"{file} has no row that a pool can use", f"{refused} says why")
+    content = file_sha256(out)
+    place = keep_file(out, content) if keep else None
+    _emit_screen(report, {"content": content, "out": out, "refused": refused, "kept_as": place}, json)
+
+
+def _emit_screen(report: "ScreenReport", about: dict[str, "str | Path | None"], json: bool) -> None:
+    from environments.genesys.screen import REASONS
+
+    kept, total = report.kept.total(), report.kept.total() + report.dropped.total()
+    summary = {"rows": total, "kept": kept, "task_types": dict(report.kept)}
+    summary |= {"dropped": {name: report.dropped[name] for name in REASONS}}
+    summary |= {name: value and str(value) for name, value in about.items()}
+    shown = {"kept": f"{kept} of {total} rows"}
+    shown |= {f"dropped: {name}": f"{count}, {REASONS[name]}" for name, count in report.dropped.items()}
+    emit(
+        summary,
+        json,
+        lambda: fields(shown | {"why": about["refused"], "file": about["out"], "sha256": about["content"]}),
+    )
+
+
+def _shortness(pool_config: Path, weights: Path) -> "Callable[[Problem], bool]":
+    """Whether a problem's prompt fits, with the longest of the targets."""
+    from environments.prompts import prompt_tokens
+    from protocol.budgets import all_targets
+    from protocol.config import PoolConfig
+    from protocol.documents import load_document
+    from protocol.models.tokenizer import load_tokenizer
+
+    config, tokenizer = load_document(pool_config, PoolConfig), load_tokenizer(weights)
+    longest = max((max(all_targets(config.work, one), default=0) for one in config.environments), default=0)
+    return lambda problem: (
+        len(prompt_tokens(tokenizer, config.model, problem, longest)) <= config.work.max_prompt_tokens
+    )
 
 
 def _place(config: "PoolConfig", wanted: str | None) -> int:

@@ -98,7 +98,7 @@ def check(
 ) -> None:
     """Make and score problems in two processes that differ in hash seed, time zone, locale and threads, and try hostile
     answers. Exit code 1 if anything differs, wins, hangs or cannot be made."""
-    from cli.task_target import targets
+    from cli.task_target import keep_file, targets
     from environments.checking.compare import check_environment, sample_seeds
 
     path = Path(target).expanduser()
@@ -110,7 +110,7 @@ def check(
             for one in found
         ]
         sound = not any(one.findings for one in made)
-        kept = _kept(found[0], path) if keep and sound else None
+        kept = keep_file(path, found[0].config.content) if keep and sound else None
         documents = [
             vars(one) | {"content": each.environment.declared.content} for each, one in zip(found, made, strict=True)
         ]
@@ -138,18 +138,6 @@ def _table(made: "list[EnvironmentCheck]") -> str:
         for one in made
     ]
     return table(head, rows)
-
-
-def _kept(target: "CheckTarget", path: Path) -> Path:
-    """The file under its hash in the user's cache."""
-    from environments.data import data_folder
-    from protocol.environments import MAX_FILE_BYTES
-    from protocol.files import explained, read_bounded, write_atomic
-
-    place = data_folder() / target.config.content
-    with explained(f"write {place}", "check the folder, or set XDG_CACHE_HOME"):
-        write_atomic(place, read_bounded(path, MAX_FILE_BYTES))
-    return place
 
 
 def _pasted(target: "CheckTarget", kept: Path | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import protocol
 from environments.base import Environment
 from environments.checking.hostile import HOSTILE
+from environments.checking.probe import REFERENCE_FORMS
 from environments.errors import ScoringUnavailable
 from protocol.encoding import parse_json
 from protocol.environments import EnvironmentConfig
@@ -166,7 +167,7 @@ def _never_done(config: EnvironmentConfig, problems: int) -> EnvironmentCheck:
 
 def _solved(scores: dict[str, Any]) -> bool:
     """Whether the reference, in any of its forms, is worth 1."""
-    return any(scores[name] == 1.0 for name in ("reference", "boxed", "as JSON", "as a block"))
+    return any(scores[name] == 1.0 for name in REFERENCE_FORMS)
 
 
 def _mean(seconds: Iterable[float]) -> float:

@@ -23,6 +23,7 @@ from environments.checking.hostile import HOSTILE
 from protocol.environments import EnvironmentConfig
 from protocol.errors import MusterError
 
+REFERENCE_FORMS = ("reference", "boxed", "as JSON", "as a block")
 _LONGEST = 4096
 
 

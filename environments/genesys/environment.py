@@ -31,20 +31,25 @@ class GenesysEnvironment:
         return len(self._file)
 
     def problem(self, seed: int) -> Problem:
-        row = self._file.row(seed)
-        known = {"row": seed, "problem_id": row.problem_id, "task_type": row.task_type, "info": row.verification_info}
-        return Problem(row.prompt, row.gold_standard_solution or "", known)
+        return problem_of(self._file.row(seed), seed)
 
     def score(self, problem: Problem, answer_text: str) -> float:
         if len(answer_text) > MAX_ANSWER_CHARS:
             return 0.0
-        return credited(_scored(problem.metadata["task_type"], problem.metadata["info"], answer_text), self._threshold)
+        return credited(scored(problem.metadata["task_type"], problem.metadata["info"], answer_text), self._threshold)
 
     def row(self, number: int) -> GenesysRow:
         return self._file.row(number)
 
 
-def _scored(task_type: str, info: dict[str, Any], answer: str) -> float:
+def problem_of(row: GenesysRow, number: int) -> Problem:
+    """The problem of row `number`."""
+    known = {"row": number, "problem_id": row.problem_id, "task_type": row.task_type, "info": row.verification_info}
+    return Problem(row.prompt, row.gold_standard_solution or "", known)
+
+
+def scored(task_type: str, info: dict[str, Any], answer: str) -> float:
+    """What an answer is worth, 0 to 1. Raises what the scorer of the task type raises."""
     if task_type == "verifiable_math":
         return mathematics.score(answer, reference_of(info))
     if task_type in ("verifiable_code", "prime_rl_code"):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from environments.base import Declaration, Problem
+from environments.base import NO_PROBLEM, Declaration, Problem
 from environments.data import file_params
 from environments.program.answers import read_problem, read_reply, read_score
 from environments.program.turns import PARAMETERS, take_turns
@@ -27,7 +27,6 @@ MAX_PROGRAM_BYTES = 1 << 16
 MAX_ANSWER_CHARS = 1 << 16
 LIMITS = SandboxLimits(fuel=4_000_000_000, memory=256 * MIB, output=2 * MIB, calls=2_000)
 """Of one call of `problem` or of `score`; the fuel is about a second of a usual core."""
-NO_PROBLEM = "There is no problem here. Any answer is worth nothing."
 _KEPT, _KEPT_CHARS = 1 << 16, 1 << 25
 _Said = float | str | None
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from environments.base import Problem
+from environments.base import NO_PROBLEM, Problem
 from environments.catalogue import load_environment
 from environments.data import content_path
 from environments.program import template
-from environments.program.environment import MAX_ANSWER_CHARS, NO_PROBLEM, ProgramEnvironment
+from environments.program.environment import MAX_ANSWER_CHARS, ProgramEnvironment
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError, IntegrityError, MusterError
 

@@ -42,7 +42,7 @@ CONFIG = PoolConfig(
     name="test",
     model=tiny_model_config(),
     environments=(DEMO_ENVIRONMENT,),
-    work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=32),
+    work=WorkConfig(problems_per_file=2, samples_per_problem=2, max_new_tokens=8, max_prompt_tokens=128),
     train=TrainConfig(steps=3, files_per_step=2),
     weights=WeightsConfig(snapshot_every=2, delta_min_bytes=0),
 )

@@ -11,6 +11,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from engines.hf import TransformersEngine
+from environments.base import NO_PROBLEM
 from environments.pool import PoolEnvironments
 from protocol.evidence.figures import rows_of
 from protocol.rollouts.file import write
@@ -44,6 +45,20 @@ def test_an_honest_file_is_accepted_with_every_figure() -> None:
     )
     assert verdict.audited == list(range(6))
     assert Verdict.parse(verdict.canonical()) == verdict
+
+
+@pytest.mark.parametrize("longest", [117, 20])
+def test_who_answers_a_prompt_that_is_too_long_is_not_to_blame(longest: int) -> None:
+    """The owner asked it: what is asked in its place, cut off if need be, makes a file like any other."""
+    work, of = tiny.CONFIG.work.model_copy(update={"max_prompt_tokens": longest}), tiny.work_of()
+    config = tiny.CONFIG.model_copy(update={"work": work})
+    producer = Producer(config, tiny.engine(0))
+    producer.load(tiny.model_folder())
+    made = producer.make(of)
+    assert {len(row.prompt_tokens) for row in made.rollouts} == {min(longest, len(NO_PROBLEM) + 1)}
+    assert {row.task_reward for row in made.rollouts} == {0.0}
+    verdict = judge(tiny.facts(of, made), made.data, config, producer.environment, tiny.engine(1))
+    assert verdict.code is Code.ACCEPT
 
 
 def test_two_verifiers_with_other_batches_agree() -> None:

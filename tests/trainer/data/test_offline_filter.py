@@ -24,7 +24,7 @@ CONFIG = PoolConfig(
     name="test",
     model=tiny_model_config(),
     environments=(SUMS,),
-    work=WorkConfig(max_new_tokens=8, max_prompt_tokens=64),
+    work=WorkConfig(max_new_tokens=8, max_prompt_tokens=128),
 )
 CANDIDATES = 40
 SEEDS = [candidate_seed(number) for number in range(CANDIDATES)]

@@ -30,7 +30,7 @@ CONFIG = PoolConfig(
     name="test",
     model=tiny_model_config(),
     environments=(SUMS,),
-    work=WorkConfig(max_new_tokens=8, max_prompt_tokens=64),
+    work=WorkConfig(max_new_tokens=8, max_prompt_tokens=128),
     evaluation=EvaluationConfig(sets=SETS),
 )
 
