@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="attacks, agreement, codec, environments, families, faults, spread: keep what an ended run finished",
+        help="of attacks, agreement, codec, environments, families, faults, genesys, spread: keep what is finished",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument(

@@ -64,14 +64,14 @@ def warm_up(folder: Path, task: Environment, seed: int, recipe: Recipe, progress
     set_threads(1)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory(prefix="muster-warmup-") as temporary:
-        fresh = _fresh(Path(temporary), seed)
+        fresh = fresh_model(Path(temporary), seed)
         policy = Policy(fresh)
         encoder = ConversationEncoder(load_tokenizer(fresh), chat_template=False)
         _train(policy, encoder, task, seed, recipe, progress)
         policy.export(folder)
 
 
-def _fresh(folder: Path, seed: int) -> Path:
+def fresh_model(folder: Path, seed: int) -> Path:
     """A tiny model that knows nothing, with its tokenizer."""
     save_byte_tokenizer(folder, PHRASES)
     tokenizer: Any = load_tokenizer(folder)

@@ -17,7 +17,7 @@ from dataset.tally import RowTally
 from dataset.verify import Verification, load, verify
 from protocol.config import PoolConfig
 from protocol.identity import PoolId, WorkId
-from protocol.rollouts.commitment import commit
+from protocol.rollouts.commitment import Commitment, commit
 from protocol.rollouts.file import write
 from protocol.rollouts.schema import RolloutHeader
 from protocol.seeds import Work
@@ -34,17 +34,18 @@ MAX_LINE = 1 << 20
 
 @dataclass
 class SoldWork:
-    """A pool that has published step 0; `submitted`: sequence of every file."""
+    """A pool that has published step 0, the model `folder`; `submitted`: sequence of every file."""
 
     game: Game
     bucket: Bucket
     config: PoolConfig = CONFIG
+    folder: Path = field(default_factory=tokenizer_folder)
     submitted: list[int] = field(default_factory=list)
 
     def begin(self) -> None:
         self.bucket.put(object_key("configs", self.config.digest), self.config.canonical())
         scope = ManifestScope(self.pool_id, self.game.owner.address)
-        made = publish(tokenizer_folder(), self.bucket, scope, 0, None, self.game.owner)
+        made = publish(self.folder, self.bucket, scope, 0, None, self.game.owner)
         seed_block = self.game.suite.pools.publish_step(self.game.pool, 0, made.digest, bytes(32)).send()
         self.game.mine_to(seed_block + 1)
 
@@ -60,13 +61,17 @@ class SoldWork:
         assert step_seed
         counter = state.accounts[self.game.pool, node.address].counter
         work = Work(WorkId(self.pool_id, node.address, step, counter), step_seed, published.manifest)
-        rows = rollouts(work, seed)
-        data = write(RolloutHeader(work, "hf 1", "float32", "cpu"), rows)
-        made = commit(data, rows)
+        data, made = self.file(work, seed)
         self.bucket.put(object_key("rollouts", made.sha256), data)
         sub = self.game.submit(node, step, WorkItem(made.root, made.sha256, made.units, made.rows))
         self.submitted.append(sub.sequence)
         return sub.lane
+
+    def file(self, work: Work, seed: int) -> tuple[bytes, Commitment]:
+        """The file that a node hands in: made up, the same for a seed."""
+        rows = rollouts(work, seed)
+        data = write(RolloutHeader(work, "hf 1", "float32", "cpu"), rows)
+        return data, commit(data, rows)
 
     def judge(self, lane: int, *codes: Code) -> None:
         """Votes on the files of a lane, in order."""

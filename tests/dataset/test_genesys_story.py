@@ -1,0 +1,114 @@
+"""Somebody's tasks through everything a data pool does with them: screened, filtered by a real model, sold by a real
+worker, judged by a real validator, exported, verified; rows altered afterwards are found."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.genesys_altered import alter, named
+from benchmarks.genesys_rows import tasks
+from cli.task_target import keep_file
+from dataset.document import Format
+from environments.data import data_folder
+from environments.genesys.screen import Screen, screen_file
+from environments.pool import PoolEnvironments
+from protocol.config import DataConfig, PoolConfig
+from protocol.environments import EnvironmentConfig
+from protocol.files import file_sha256
+from protocol.rollouts.commitment import Commitment
+from protocol.seeds import Work
+from protocol.verdict import Code
+from storage.bucket import Bucket
+from tests.chain.game import begin
+from tests.conftest import Chain, deploy_on
+from tests.dataset.world import SoldWork
+from tests.demo.services.running import ServiceProcess, running, settings_of
+from tests.validator import tiny
+from trainer.data.offline_filter import FilterPlan, run_filter
+from validator.pipeline import judge
+from worker.produce import Producer
+
+TASKS, FILES, HELD_OUT = 48, 3, 8
+
+
+@dataclass
+class RealWork(SoldWork):
+    """Files of a real producer, each judged by the validator's own code."""
+
+    verdicts: list[Code] = field(default_factory=list)
+
+    def file(self, work: Work, seed: int) -> tuple[bytes, Commitment]:
+        producer = Producer(self.config, tiny.engine(0))
+        producer.load(self.folder)
+        made = producer.make(work)
+        environment = PoolEnvironments.of(self.config, self.folder)
+        verdict = judge(tiny.facts(work, made), made.data, self.config, environment, tiny.engine(1))
+        self.verdicts.append(verdict.code)
+        return made.data, made.commitment
+
+
+@pytest.fixture
+def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PoolConfig:
+    """A pool of tasks that the tiny model never always solves, of rows of which some were spoilt."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rows, _ = tasks(print, ("packaging",), gym=0)
+    rows = rows[:TASKS]
+    rows[1] |= {"problem_id": rows[0]["problem_id"]}
+    rows[2] |= {"task_type": "llm_judgeable"}
+    rows[3] |= {"prompt": rows[3]["prompt"] * 9}
+    raw, out = tmp_path / "raw.jsonl", tmp_path / "rows.jsonl"
+    raw.write_bytes(b"".join(lined(row) for row in rows))
+    report = screen_file(raw, out, tmp_path / "refused", Screen(lambda one: len(one.question) < 400, True), print)
+    assert report.dropped == {"repeated": 1, "schema": 1, "long": 1}
+    content = file_sha256(out)
+    keep_file(out, content)
+    assert (data_folder() / content).is_file()
+    environment = EnvironmentConfig(name="genesys", content=content, rows=TASKS - 3, held_out=HELD_OUT)
+    work = tiny.CONFIG.work.model_copy(
+        update={"max_prompt_tokens": 440, "max_new_tokens": 16, "samples_per_problem": 1, "targets": ()}
+    )
+    model = tiny.CONFIG.model.model_copy(update={"answer_after": ""})
+    update: dict[str, Any] = {"environments": (environment,), "work": work, "model": model}
+    config = tiny.CONFIG.model_copy(update=update | {"data": DataConfig(rollouts=FILES * work.rows)})
+    plan = FilterPlan(TASKS - 3 - HELD_OUT, samples=2, lowest=0.0, highest=0.9)
+    kept = run_filter(tiny.engine(0), config, tiny.model_folder(), plan, tmp_path / "tries.jsonl")
+    chosen = environment.model_copy(update={"problems": kept.problems})
+    return config.model_copy(update={"environments": (chosen,)})
+
+
+def lined(row: dict[str, Any]) -> bytes:
+    return json.dumps(row).encode() + b"\n"
+
+
+def test_tasks_become_a_data_set_in_which_every_altered_row_is_found(
+    filtered: PoolConfig, chain: Chain, tmp_path: Path
+) -> None:
+    with running(ServiceProcess("s3", tmp_path / "swift")) as service:
+        deployed = deploy_on(chain, tmp_path / "suite")
+        game = begin(deployed, tmp_path, configHash=filtered.digest)
+        sold = RealWork(game, Bucket(settings_of(service)), filtered, folder=tiny.model_folder())
+        (_, node), _ = game.node(), game.node()
+        sold.begin()
+        for number in range(FILES):
+            lane = sold.submit(node, number)
+            sold.judge(lane, sold.verdicts[number])
+        chain.later(61)
+        sold.judge(sold.submit(node, FILES), Code.ACCEPT)
+        assert sold.verdicts == [Code.ACCEPT] * (FILES + 1)
+        made = sold.export(tmp_path / "data-set").dataset
+        assert made.totals.rows == FILES * filtered.work.rows
+        assert sold.verify(tmp_path / "data-set").findings.told == []
+        formats: tuple[Format, ...] = ("jsonl", "parquet")
+        for kind in formats:
+            places = alter(tmp_path / "data-set", tmp_path / kind, kind)
+            said = named(sold.verify(tmp_path / kind).findings.told, places)
+            assert said == {
+                "prompt": "`prompt` is not the text of its tokens",
+                "completion": "its content is not the one of its leaf",
+                "score": "its content is not the one of its leaf",
+                "node": "`node` is not what the chain says",
+                "file": "`file_sha256` is not what the chain says",
+            }
