@@ -136,7 +136,9 @@ class PoolEnvironments:
         environment, frame = self._environments[place], self._frames[place]
         if frame is None or not isinstance(environment, InTurns):
             return lambda turns: None
-        return RolloutReplies(environment, self.problem(problem_seed), frame, self._text, self._reply_room)
+        return RolloutReplies(
+            environment, self.problem(problem_seed), frame, self._text, self._reply_room, self.vocabulary
+        )
 
     def transcript(self, problem_seed: int, output: Sequence[int]) -> Transcript:
         """What was sampled of a rollout, with the environment's replies in between, made anew. Raises what `replies`

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from protocol.rollouts.transcript import Inserted
 from protocol.verdict import Code, Verdict
 from tests.environments.test_program import written
 from tests.validator import tiny
-from tests.validator.world import proof
+from tests.validator.world import BY_NAME, context, proof, with_row
 from validator.context import SubmissionFacts
 from validator.pipeline import judge
 from validator.repeats import repeats
@@ -113,6 +114,29 @@ def test_a_row_longer_than_the_models_context_is_refused_and_stops_no_validator(
     facts = SubmissionFacts(WORK, made.commitment, 5, b"\x09" * 32, 65536)
     verdict: Verdict = judge(facts, made.data, config, own, tiny.engine(1))
     assert verdict.code is Code.REJECT_TERMINATION
+
+
+def test_a_reply_of_tokens_that_the_model_lacks_ends_the_rollout(tmp_path: Path) -> None:
+    """Tokenizers have tokens beyond their models' vocabularies. A tool that quotes one would else leave every seat with
+    a row that no engine takes."""
+    program = ECHO.replace('"1 + 2 = 3. " * 22 + "4 + 4 = "', "turns[-1]")
+    config = tiny.CONFIG.model_copy(update={"environments": (written(tmp_path, program, params={"turns": 3}),)})
+    tokenizer: Any = load_tokenizer(tiny.model_folder())
+    end, lacking = tokenizer.convert_tokens_to_ids("<|end|>"), len(tokenizer)
+    tokenizer.add_tokens(["<more>"])
+    own = PoolEnvironments(config, tokenizer, (end,), lacking, tmp_path)
+    spelled = [token for letter in "<more>" for token in tokenizer.encode(letter)]
+    assert max(spelled) < lacking
+    assert own.transcript(3, (*spelled[1:], end)).due is not None
+    assert own.transcript(3, (*spelled, end)).due is None
+
+
+def test_a_prompt_of_tokens_that_the_model_lacks_is_malformed() -> None:
+    base = context()
+    row = base.rollouts[1]
+    broken = with_row(base, 1, prompt_tokens=(*row.prompt_tokens, base.environment.vocabulary))
+    assert BY_NAME["schema"](base).code.is_accept
+    assert BY_NAME["schema"](broken).code is Code.MALFORMED
 
 
 def row(problem_seed: int, proofs: tuple[bytes, ...], tokens: int = 40) -> Rollout:

@@ -11,7 +11,7 @@ MAX_LOGPROB = 1e-3
 def judge(context: CheckContext) -> Finding:
     vocabulary = context.environment.vocabulary
     for number, rollout in enumerate(context.rollouts):
-        if max(rollout.output_tokens) >= vocabulary:
+        if max(max(rollout.prompt_tokens), max(rollout.output_tokens)) >= vocabulary:
             return refuse("schema", Code.MALFORMED, f"row {number}: a token outside the vocabulary", row=number)
         if max(rollout.logprobs) > MAX_LOGPROB:
             return refuse("schema", Code.MALFORMED, f"row {number}: a log-probability above 0", row=number)
