@@ -66,11 +66,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--only",
         metavar="TEXT",
-        help="of recipe, families, load, faults, journeys, environments, evidence, spread, turns: by name",
+        help="of recipe, families, load, faults, journeys, joiner, environments, evidence, spread, turns: by name",
     )
     parser.add_argument("--seconds", type=int, metavar="S", help="agreement, environments: end after that, and a slice")
     parser.add_argument("--problems", type=int, metavar="N", help="environments: of each type; the result is not kept")
-    parser.add_argument("--size", type=int, metavar="MB", help="broadcast: beside shardcast; the result is not kept")
+    parser.add_argument(
+        "--size", type=int, metavar="MB", help="broadcast: beside shardcast; joiner: of the weights; not kept"
+    )
     options = parser.parse_args(arguments)
     numbers = (options.jobs, options.count, options.problems, options.seconds, options.size)
     if min(number or 1 for number in numbers) < 1:

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from protocol.errors import MusterError, unwritten
+from protocol.waits import WAITS
 from runtime.pool_client import PoolClient
 from storage.weights.cache import KEPT_VERSIONS
 
 log = logging.getLogger("muster.weights")
-_AGAIN_SECONDS = 5.0
+_AGAIN_SECONDS, _LONGEST_SECONDS = 5.0, 3600.0
 _REMEMBERED = 3
 """Steps whose folders are remembered: less than any cache keeps."""
 
@@ -63,8 +64,9 @@ class WeightsAhead:
         keep: Callable[[], int] = lambda: KEPT_VERSIONS,
     ) -> None:
         self._client, self._poll, self._wanted, self._keep = client, poll_seconds, wanted, keep
-        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._changed, self._stop = threading.Condition(), threading.Event()
         self._ready: OrderedDict[bytes, Path] = OrderedDict()
+        self._coming = b""
         self._thread = threading.Thread(target=self._run, name="weights-ahead", daemon=True)
         self.clock = WorkClock()
         self.figures = {"weights_fetched": 0.0, "weights_overlapped": 0.0}
@@ -78,7 +80,13 @@ class WeightsAhead:
 
     def folder(self, manifest: bytes) -> Path | None:
         """Where the step's weights are, if they were fetched and checked ahead a moment ago."""
-        with self._lock:
+        with self._changed:
+            return self._ready.get(manifest)
+
+    def wait(self, manifest: bytes) -> Path | None:
+        """The same, once a fetch of that step which is under way has ended."""
+        with self._changed, WAITS.on("weights that are being fetched"):
+            self._changed.wait_for(lambda: self._coming != manifest, _LONGEST_SECONDS)
             return self._ready.get(manifest)
 
     def _run(self) -> None:
@@ -101,14 +109,26 @@ class WeightsAhead:
             return
         began = time.monotonic()
         worked = self.clock.seconds(began)
-        folder = self._client.step_weights(step.step, self._keep())
+        with self._fetching(step.manifest):
+            folder = self._client.step_weights(step.step, self._keep())
+            with self._changed:
+                self._ready[step.manifest] = folder
+                while len(self._ready) > _REMEMBERED:
+                    self._ready.popitem(last=False)
         end = time.monotonic()
-        with self._lock:
-            self._ready[step.manifest] = folder
-            while len(self._ready) > _REMEMBERED:
-                self._ready.popitem(last=False)
         self.figures["weights_fetched"] += end - began
         self.figures["weights_overlapped"] += self.clock.seconds(end) - worked
+
+    @contextmanager
+    def _fetching(self, manifest: bytes) -> Iterator[None]:
+        with self._changed:
+            self._coming = manifest
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._coming = b""
+                self._changed.notify_all()
 
     def _trouble(self, words: str) -> None:
         log.info("no weights ahead: %s", words)

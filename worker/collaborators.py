@@ -9,6 +9,7 @@ from protocol.config import PoolConfig
 from runtime.orchestrator_client import OrchestratorClient
 from runtime.pool_client import PoolClient
 from runtime.relay.peer import serve_as_peer
+from runtime.weights_ahead import WeightsAhead
 from worker.config import WorkerConfig
 from worker.journal import Journal
 from worker.produce import Producer
@@ -18,13 +19,14 @@ MakeProducer = Callable[[PoolConfig, Engine], Producer]
 
 @dataclass(frozen=True)
 class WorkerCollaborators:
-    """`pool_client` sends as `node`, whose address it is."""
+    """`pool_client` sends as `node`, whose address it is. `ahead` brings weights, as soon as it is started."""
 
     node: str
     pool_client: PoolClient
     orchestrator: OrchestratorClient
     producer: Producer
     journal: Journal
+    ahead: WeightsAhead
 
     @classmethod
     def connect(cls, config: WorkerConfig, make_producer: MakeProducer = Producer) -> Self:
@@ -32,16 +34,21 @@ class WorkerCollaborators:
         account = config.node.open()
         client = PoolClient(config, account)
         serve_as_peer(client, account)
+        pool_config, ahead = client.pool_config(), WeightsAhead(client, config.poll_seconds)
+        # An engine takes seconds to a minute to start: whoever joins downloads meanwhile.
+        ahead.start()
         return cls(
             str(account.address),
             client,
             OrchestratorClient(
                 config.orchestrator, account, client.pool_id, allow_private=config.allow_private_sources
             ),
-            make_producer(client.pool_config(), config.engine.make()),
+            make_producer(pool_config, config.engine.make()),
             Journal(client.home / "journal"),
+            ahead,
         )
 
     def close(self) -> None:
+        self.ahead.stop()
         self.orchestrator.close()
         self.pool_client.close()

@@ -10,7 +10,6 @@ from protocol.identity import WorkId
 from protocol.seeds import Work
 from runtime.heartbeats import Heartbeats
 from runtime.signed_client import ServiceError
-from runtime.weights_ahead import WeightsAhead
 from worker.collaborators import WorkerCollaborators
 from worker.config import WorkerConfig
 from worker.decide import Decision, Do, decide
@@ -30,7 +29,7 @@ class Worker:
         self._stopping = threading.Event()
         self._progress = WorkerProgress(self._stopping)
         self._submitter = Submitter(collaborators, self._progress, self._stopping, config.claim_seconds)
-        self._ahead = WeightsAhead(self._client, config.poll_seconds)
+        self._ahead = collaborators.ahead
         self._loaded = b""
 
     def stop(self) -> None:
@@ -43,7 +42,6 @@ class Worker:
         beats.start()
         receipts = ReceiptKeeper(collaborators, self._config.poll_seconds)
         receipts.start()
-        self._ahead.start()
         what = "node %s works for pool %d: model %s, licence %s"
         log.info(what, collaborators.node, self._config.pool, model.source, model.license)
         try:
@@ -51,7 +49,6 @@ class Worker:
             self._submitter.claim()
             return code
         finally:
-            self._ahead.stop()
             receipts.stop()
             beats.stop()
             collaborators.close()
@@ -130,7 +127,7 @@ class Worker:
             return
         began, swap = time.monotonic(), bool(self._loaded)
         self._progress.phase = "loading weights"
-        folder = self._ahead.folder(work.manifest) or self._client.weights(work)
+        folder = self._ahead.wait(work.manifest) or self._client.weights(work)
         self._loaded, reloading = b"", time.monotonic()
         try:
             self._collaborators.producer.load(folder)

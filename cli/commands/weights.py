@@ -12,7 +12,6 @@ from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from storage.weights.cache import WeightCache
-    from storage.weights.manifest import Manifest
 
 app = Commands(help="Policy steps on this machine: what is here, is it sound, fetch, make room.", no_args_is_help=True)
 
@@ -24,8 +23,9 @@ CacheOption = Annotated[
 @app.command("ls")
 def ls(cache: CacheOption = None, json: JsonOption = False) -> None:
     """List the policy steps that are here, the one used longest ago first."""
-    rows = [_row(manifest, _cache(cache)) for manifest in _versions(_cache(cache))]
-    emit(rows, json, lambda: _text(rows))
+    place = _cache(cache)
+    rows = _rows(place)
+    emit(rows, json, lambda: _text(rows, place))
 
 
 @app.command("verify")
@@ -37,11 +37,11 @@ def verify(
     """Read every file of the steps that are here and compare its hash with the manifest that the pool's owner signed.
     Exit code 1 if one is damaged; it mends itself when it is used next."""
     place = _cache(cache)
-    chosen = [one for one in _versions(place) if not steps or one.step in steps]
-    if missing := sorted(set(steps or ()) - {one.step for one in chosen}):
+    chosen = [row for row in _rows(place) if not steps or row["step"] in steps]
+    if missing := sorted(set(steps or ()) - {row["step"] for row in chosen}):
         raise ConfigError(f"step {missing[0]} is not in {place.folder}", "see: muster weights ls")
-    rows = [_row(one, place) | {"intact": place.is_intact(one)} for one in chosen]
-    emit(rows, json, lambda: _text(rows))
+    rows = [row | {"intact": _is_intact(row, place)} for row in chosen]
+    emit(rows, json, lambda: _text(rows, place))
     if not all(row["intact"] for row in rows):
         raise typer.Exit(1)
 
@@ -64,7 +64,7 @@ def fetch(
     from runtime.pool_client import PoolClient
     from runtime.process import EngineConfig
 
-    place, home = _cache(cache), user_cache("weights-fetch")
+    place, home = _cache(cache, make=True), user_cache("weights-fetch")
     config = observer_config(look, pool, orchestrator, EngineConfig(), home, place.folder, allow_private_sources)
     started, client = time.monotonic(), PoolClient(config, None)
     try:
@@ -73,6 +73,8 @@ def fetch(
         have = len(published.steps) if published else 0
         number = have - 1 if step is None else step
         if not 0 <= number < have:
+            if published is None:
+                raise ConfigError(f"pool {pool} is not on this chain", "check --pool and --deployment")
             known = f"steps are 0 to {have - 1}" if have else "it has published none"
             raise ConfigError(f"pool {pool} has no policy step {'' if step is None else step}".rstrip(), known)
         folder = client.step_weights(number)
@@ -80,7 +82,7 @@ def fetch(
         client.close()
     manifest = place.manifest(bytes.fromhex(folder.name))
     assert manifest is not None, "it was fetched just now"
-    row = _row(manifest, place) | {"seconds": round(time.monotonic() - started, 3)}
+    row = _row(manifest.digest, place) | {"seconds": round(time.monotonic() - started, 3)}
     emit(row, look.json, lambda: f"step {number} is in {folder} ({row['bytes']:,} bytes, {row['seconds']:.1f} s)")
 
 
@@ -93,59 +95,80 @@ def gc(
     """Remove all but the steps used last, and what a fetch abandoned a day ago left. A process that still needs one
     fetches it again."""
     place = _cache(cache)
-    before = {one.digest: _row(one, place) for one in _versions(place)}
+    before = _rows(place)
     place.prune(keep)
-    left = set(place.versions())
-    gone = [row for digest, row in before.items() if digest not in left]
+    left = {digest.hex() for digest in place.versions()}
+    gone = [row for row in before if row["manifest"] not in left]
     document = {"removed": gone, "kept": len(left), "freed": sum(row["bytes"] for row in gone)}
-    emit(document, json, lambda: f"{len(gone)} steps removed, {document['freed']:,} bytes; {len(left)} kept")
+    removed = "1 step" if len(gone) == 1 else f"{len(gone)} steps"
+    emit(document, json, lambda: f"{removed} removed, {document['freed']:,} bytes; {len(left)} kept")
 
 
-def _cache(folder: Path | None) -> "WeightCache":
+def _cache(folder: Path | None, make: bool = False) -> "WeightCache":
+    """The cache at `folder`, or the profile's. Raises ConfigError where a folder is named that does not exist, unless
+    it is to be made."""
     from cli.profile import find_profile
     from protocol.files import user_cache
     from storage.weights.cache import WeightCache
 
     if folder is not None:
+        if not make and not folder.is_dir():
+            raise ConfigError(f"there is no folder {folder}", "check --cache")
         return WeightCache(folder)
     profile = find_profile(None)
     return WeightCache(profile.cache if profile else user_cache("weights"))
 
 
-def _versions(cache: "WeightCache") -> "list[Manifest]":
-    """Those whose manifest can be read, longest unused first."""
-    found = (cache.manifest(digest) for digest in cache.versions())
-    return [one for one in found if one is not None]
+def _rows(cache: "WeightCache") -> list[dict[str, Any]]:
+    """Of every version, longest unused first."""
+    return [_row(digest, cache) for digest in cache.versions()]
 
 
-def _row(manifest: "Manifest", cache: "WeightCache") -> dict[str, Any]:
-    folder = cache.version(manifest.digest)
+def _is_intact(row: dict[str, Any], cache: "WeightCache") -> bool:
+    manifest = cache.manifest(bytes.fromhex(row["manifest"]))
+    return manifest is not None and cache.is_intact(manifest)
+
+
+def _row(digest: bytes, cache: "WeightCache") -> dict[str, Any]:
+    """A version, of which the folder alone is known where its manifest is damaged."""
+    manifest, folder = cache.manifest(digest), cache.version(digest)
+    files = manifest.files if manifest else ()
     return {
-        "step": manifest.step,
-        "pool": manifest.pool,
-        "chain_id": manifest.chain_id,
-        "manifest": manifest.digest.hex(),
-        "dtype": manifest.dtype,
-        "bytes": sum(file.size for file in manifest.files),
-        "delta_bytes": {str(delta.step): sum(file.size for file in delta.files) for delta in manifest.deltas},
+        "step": manifest.step if manifest else None,
+        "pool": manifest.pool if manifest else None,
+        "chain_id": manifest.chain_id if manifest else None,
+        "manifest": digest.hex(),
+        "dtype": manifest.dtype if manifest else None,
+        "bytes": sum(file.size for file in files) if manifest else _held(folder),
+        "delta_bytes": {
+            str(delta.step): sum(file.size for file in delta.files) for delta in (manifest.deltas if manifest else ())
+        },
         "used": folder.stat().st_mtime if folder.is_dir() else 0.0,
         "folder": str(folder),
     }
 
 
-def _text(rows: list[dict[str, Any]]) -> str:
+def _held(folder: Path) -> int:
+    """Bytes of a version's files; 0 if another process removes it."""
+    try:
+        return sum(path.stat().st_size for path in folder.iterdir())
+    except OSError:
+        return 0
+
+
+def _text(rows: list[dict[str, Any]], cache: "WeightCache") -> str:
     checked = bool(rows) and "intact" in rows[0]
     headers = ["pool", "step", "bytes", "deltas from", "used", "manifest", *(["hashes"] if checked else [])]
     cells = [
         [
-            row["pool"],
-            row["step"],
-            row["bytes"],
+            "?" if row["pool"] is None else row["pool"],
+            "?" if row["step"] is None else row["step"],
+            f"{row['bytes']:,}",
             ", ".join(f"{step} ({size:,} bytes)" for step, size in row["delta_bytes"].items()) or "-",
             clock(row["used"]),
-            row["manifest"][:12],
+            row["manifest"][:12] + ("" if row["step"] is not None else " (unreadable)"),
             *(["as signed" if row["intact"] else "DAMAGED"] if checked else []),
         ]
         for row in rows
     ]
-    return table(headers, cells, empty="no policy step is here")
+    return table(headers, cells, empty=f"no policy step is in {cache.folder}")

@@ -1,5 +1,7 @@
 """A worker that changes from one policy step to the next between two files, on a real chain."""
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -47,8 +49,10 @@ class FetchingPool(GamePool):
     def __init__(self, *given: Any, ahead: Path) -> None:
         super().__init__(*given)
         self.ahead, self.asked = ahead, list[int]()
+        self.before: Callable[[], object] = lambda: None
 
     def step_weights(self, step: int, keep: int = 5) -> Path | None:
+        self.before()
         super().step_weights(step, keep)
         return self.ahead
 
@@ -85,6 +89,24 @@ def test_the_next_weights_are_here_when_they_are_needed(deployed: Deployed, tmp_
 def test_weights_that_vanished_meanwhile_are_fetched_again(deployed: Deployed, tmp_path: Path) -> None:
     _, pool, _ = worked(deployed, tmp_path, tmp_path / "gone")
     assert 1 in pool.asked
+
+
+def test_a_fetch_under_way_is_waited_for_and_not_repeated(deployed: Deployed, tmp_path: Path) -> None:
+    """Whoever needs the weights now takes what comes: fetching them as well would read and hash every byte again."""
+    world = WorkerWorld(begin(deployed, tmp_path), tmp_path)
+    pool, may_end = FetchingPool(world.game, world.account, tmp_path, ahead=tmp_path), threading.Event()
+    pool.before = may_end.wait
+    pool.refresh()
+    ahead = WeightsAhead(cast(PoolClient, pool), 0.01)
+    ahead.start()
+    manifest = pool.pool().steps[0].manifest
+    while ahead._coming != manifest:
+        time.sleep(0.005)
+    assert ahead.folder(manifest) is None
+    threading.Timer(0.2, may_end.set).start()
+    assert ahead.wait(manifest) == tmp_path
+    assert ahead.wait(bytes(32)) is None
+    ahead.stop()
 
 
 def test_a_step_stays_ready_when_the_next_one_comes(deployed: Deployed, tmp_path: Path) -> None:

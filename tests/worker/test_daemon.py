@@ -15,6 +15,7 @@ from protocol.receipts import UploadReceipt
 from protocol.rollouts.file import read
 from protocol.rollouts.schema import Limits
 from protocol.verdict import Code
+from runtime.weights_ahead import WeightsAhead
 from tests.chain.game import Game, begin
 from tests.chain.game_pool import GamePool
 from tests.conftest import Deployed
@@ -65,7 +66,9 @@ class WorkerWorld:
     def start(self, service: Any, pool: Any = None) -> Worker:
         """A process that finds what the one before left on disk."""
         pool = pool or GamePool(self.game, self.account, tiny.model_folder())
-        parts = (self.account.address, pool, service, tiny.producer(), Journal(self.folder / "journal"))
+        ahead = WeightsAhead(pool, 0.01)
+        ahead.start()
+        parts = (self.account.address, pool, service, tiny.producer(), Journal(self.folder / "journal"), ahead)
         config: Any = SimpleNamespace(
             pool=self.game.pool, name="", heartbeat_seconds=0.05, claim_seconds=0.5, poll_seconds=0.01
         )

@@ -3,6 +3,7 @@ the service or the owner does then."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,6 +13,8 @@ from chain.records import Status, Submission
 from protocol.api.work import HeartbeatRequest, HeartbeatResponse
 from protocol.receipts import UploadReceipt
 from protocol.verdict import Code
+from runtime.pool_client import PoolClient
+from runtime.weights_ahead import WeightsAhead
 from tests.chain.game import RATE, Game, begin, work
 from tests.chain.game_pool import GamePool
 from tests.conftest import Deployed
@@ -33,7 +36,7 @@ def keeper(world: WorkerWorld) -> ReceiptKeeper:
     pool = GamePool(world.game, world.account)
     journal = Journal(world.folder / "journal")
     service = ScriptedService(files=0)
-    parts = (world.account.address, pool, service, tiny.producer(), journal)
+    parts = (world.account.address, pool, service, tiny.producer(), journal, WeightsAhead(cast(PoolClient, pool), 1.0))
     return ReceiptKeeper(WorkerCollaborators(*parts), 1.0)  # type: ignore[arg-type]
 
 
