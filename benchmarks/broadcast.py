@@ -1,8 +1,9 @@
 """What hostile sources cost a download, and what relays spare their origin.
 
 `python -m benchmarks broadcast [--quick] [--size MB]`. Sources send so many bytes a second each: the machine's load
-matters little. Keys: `hostile_slowdown`: how many times as long a download from nine sources takes if three are hostile
-(one poisons, one drips a byte a second, one sends half a shard of poison and breaks off), medians of `seconds` =
+matters little. Keys: `hostile_slowdown`: how many times as long a download from twelve sources takes if four are
+hostile (one poisons, one drips a byte a second, one sends half a shard of poison and breaks off, one holds back the
+last byte of all it sends), medians of `seconds` =
 {honest, hostile}; `sent`: bytes that all sources sent in the hostile run per byte of the object; `origin_share`: what
 an origin sends while `clients` fetch from three relays that fetch from it, in sizes of the object (three is one copy
 for each relay); `megabytes`, `shards`, `source_mb_s`.
@@ -39,15 +40,16 @@ from storage.spread import SpreadSources
 SHARD = 1 << 20
 SHARDS, QUICK_SHARDS = 96, 16
 RATE = 1 << 20
-SOURCES, HOSTILE, RELAYS, CLIENTS = 9, 3, 3, 8
+HOSTILE = ("poison", "drip", "break", "withhold")
+SOURCES, RELAYS, CLIENTS = 12, 3, 8
 RUNS, QUICK_RUNS = 5, 1
-PARALLEL = 9
+PARALLEL = 12
 SLICE = 32 << 10
 Objects = dict[str, bytes]
 
 
 class PacedSource:
-    """Serves `objects` with ranges at RATE bytes a second in all. `kind`: honest, poison, drip or break."""
+    """Serves `objects` with ranges at RATE bytes a second in all. `kind`: honest, or one of HOSTILE."""
 
     def __init__(self, objects: Objects, kind: str = "honest", rate: float = RATE) -> None:
         self.objects, self.kind, self.rate, self.sent = objects, kind, rate, 0
@@ -59,7 +61,7 @@ class PacedSource:
             handler.send_error(404)
             return
         start = int((handler.headers.get("Range") or "bytes=0-")[6:-1])
-        if self.kind != "honest":
+        if self.kind not in ("honest", "withhold"):
             data = bytes(len(data))
         handler.send_response(206 if start else 200)
         handler.send_header("Content-Length", str(len(data) - start))
@@ -74,13 +76,16 @@ class PacedSource:
             for at in range(start, len(data)):
                 handler.wfile.write(data[at : at + 1])
                 time.sleep(1)
-        end = len(data) // 2 if self.kind == "break" else len(data)
+        end = {"break": len(data) // 2, "withhold": len(data) - 1}.get(self.kind, len(data))
         for at in range(start, end, SLICE):
             piece = data[at : min(at + SLICE, end)]
             self._wait(len(piece))
             handler.wfile.write(piece)
+        if self.kind == "withhold":
+            handler.connection.settimeout(60.0)
+            handler.connection.recv(1)  # until the client hangs up
         if end < len(data):
-            handler.connection.close()
+            handler.close_connection = True
 
     def _wait(self, size: int) -> None:
         """Until the line is free for so many bytes more."""
@@ -118,7 +123,7 @@ def relayed(upstream: str, keys: Objects, folder: Path) -> Iterator[str]:
     shelf.name((key, len(data)) for key, data in keys.items())
     flights = Flights(SpreadSources(objects.each()), shelf, 64 << 20)
     listener = bound("127.0.0.1", 0)
-    server = HttpServer(server_options(RelayApp(shelf, flights, RelayLimits(1e6, 1e6, 1000)), 1000))
+    server = HttpServer(server_options(RelayApp(shelf, flights, RelayLimits(1e6, 1e6, 1000)), 1000, files=True))
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     try:
@@ -172,7 +177,7 @@ def run(quick: bool, progress: Callable[[str], None], size: int = 0) -> dict[str
     beside = compared(size or (16 if quick else 1000), progress) if with_peer else {}
     objects = made(QUICK_SHARDS if quick else SHARDS)
     total = sum(map(len, objects.values()))
-    hostile = ["poison", "drip", "break"] + ["honest"] * (SOURCES - HOSTILE)
+    hostile = [*HOSTILE, *["honest"] * (SOURCES - len(HOSTILE))]
     seconds: dict[str, list[float]] = {"honest": [], "hostile": []}
     sent = list[float]()
     for number in range(QUICK_RUNS if quick else RUNS):

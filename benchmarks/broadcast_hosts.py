@@ -6,6 +6,7 @@ documentation names, its clients every half second; its origin has cut the file 
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ SHARDS = {"ours": 30, "shardcast": 20}
 """What both cut a gigabyte into by default; a smaller file into as many: shardcast wants ten, or waits for ever."""
 TRIES = 4
 """Of a system some of whose clients never come to an end, as shardcast's do now and then."""
+ROLES = ("origin", "relay", "client")
 NAMES = ("origin", *(f"relay{one}" for one in range(RELAYS)), *(f"client{one}" for one in range(CLIENTS)))
 
 
@@ -82,7 +84,8 @@ def tried(system: str, file: Path, shaped: bool, progress: Callable[[str], None]
 
 
 def broadcast(system: str, file: Path, shaped: bool) -> dict[str, float]:
-    """{seconds until the last client has it, cpu seconds of all, bytes that left the origin}. Raises StuckError if a
+    """{seconds until the last client has it, cpu seconds of all and of each role's processes, bytes that left the
+    origin, the machine's load at the end}. Raises StuckError if a
     host takes twenty times as long as the line does, and two minutes."""
     for name in NAMES:
         shutil.rmtree(FOLDER / name, ignore_errors=True)
@@ -90,7 +93,7 @@ def broadcast(system: str, file: Path, shaped: bool) -> dict[str, float]:
     with ExitStack() as stack:
         made = stack.enter_context(hosts(NAMES, MEGABITS if shaped else None))
         running: dict[str, Running] = {}
-        for role in ("origin", "relay", "client"):  # shardcast wants whom it asks to answer at once
+        for role in ROLES:  # shardcast wants whom it asks to answer at once
             tier = [host for name, host in made.items() if name.startswith(role)]
             for host in tier:
                 if shaped and role != "client":
@@ -148,7 +151,9 @@ def _timed(running: dict[str, Running]) -> dict[str, float]:
     sent = running["origin"].host.sent() - sent
     for one in running.values():
         one.tell()
-    return {"seconds": seconds, "cpu": sum(one.hear("cpu") for one in running.values()), "origin": float(sent)}
+    cpu = {name: float(one.hear("cpu")) for name, one in running.items()}
+    tiers = {f"cpu_{role}": sum(one for name, one in cpu.items() if name.startswith(role)) for role in ROLES}
+    return {"seconds": seconds, "cpu": sum(cpu.values()), **tiers, "origin": float(sent), "load": os.getloadavg()[0]}
 
 
 def compared(megabytes: int, progress: Callable[[str], None]) -> dict[str, Any]:

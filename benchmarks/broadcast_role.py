@@ -81,9 +81,13 @@ def theirs(options: dict[str, Any]) -> Callable[[], object]:
 def ours(options: dict[str, Any]) -> Callable[[], object]:
     """A host's part, as something to call once everybody is ready."""
     if options["role"] == "client":
-        return partial(fetched, options)
+        importlib.import_module("storage.weights.fetch")  # shardcast is imported before the time begins, too
+        sources = asked(options)
+        return partial(fetched, options, sources, owned()[1])
     shelf, flights, sources = serving(Path(options["folder"]), options)
+    owned()
     if options["role"] == "origin":
+        importlib.import_module("storage.weights.publish")
         return partial(publishing, options, shelf)
     return threading.Thread(target=relaying, args=(options, shelf, flights, sources), daemon=True).start
 
@@ -105,16 +109,23 @@ def published(options: dict[str, Any]) -> bytes:
     return bytes.fromhex(Path(options["digest"]).read_text())
 
 
-def fetched(options: dict[str, Any]) -> None:
-    from protocol.errors import MusterError
+def asked(options: dict[str, Any]) -> "SpreadSources":
     from storage.download import HttpObjects
     from storage.spread import SpreadSources
+
+    upstreams = options["upstreams"] or ["http://127.0.0.1:1"]
+    return SpreadSources(HttpObjects(upstreams, 60.0, allow_private=True).each())
+
+
+def fetched(options: dict[str, Any], sources: "SpreadSources", scope: "ManifestScope") -> None:
+    from protocol.errors import MusterError
     from storage.weights.fetch import fetch
 
-    sources = SpreadSources(HttpObjects(options["upstreams"], 60.0, allow_private=True).each())
+    folder = Path(options["folder"])
     while True:
         try:
-            fetch(published(options), sources, Path(options["folder"]), owned()[1], open_manifest=sources.checked)
+            digest = published(options)
+            fetch(digest, sources, folder, scope, open_manifest=sources.checked, bring=sources.bring)
             return
         except MusterError:  # the relays do not have it yet
             time.sleep(LOOK_SECONDS)
@@ -156,18 +167,14 @@ def relaying(options: dict[str, Any], shelf: "RelayShelf", flights: "Flights", s
 def serving(folder: Path, options: dict[str, Any]) -> "tuple[RelayShelf, Flights, SpreadSources]":
     """A relay in a thread: what it holds, brings and asks. The origin's bucket is served in the same way."""
     from runtime.http_server import HttpServer, bound, server_options
-    from storage.download import HttpObjects
     from storage.relay.app import RelayApp, RelayLimits
     from storage.relay.flights import Flights
     from storage.relay.shelf import RelayShelf
-    from storage.spread import SpreadSources
 
-    shelf = RelayShelf(folder, 1 << 40)
-    upstreams = options["upstreams"] or ["http://127.0.0.1:1"]
-    sources = SpreadSources(HttpObjects(upstreams, 60.0, allow_private=True).each())
+    shelf, sources = RelayShelf(folder, 1 << 40), asked(options)
     flights = Flights(sources, shelf, 512 << 20)
     app = RelayApp(shelf, flights, RelayLimits(1e6, 1e6, 1000))
-    server = HttpServer(server_options(app, 1000))
+    server = HttpServer(server_options(app, 1000, files=True))
     listener = bound("0.0.0.0", options["port"])
     threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True).start()
     return shelf, flights, sources

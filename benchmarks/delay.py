@@ -53,7 +53,12 @@ async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
 
 
 async def main(port: int, to: int, seconds: float) -> None:
+    running = set[asyncio.Task[None]]()
+
     async def both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (task := asyncio.current_task()) is not None:
+            running.add(task)  # the loop alone would forget it once its client is gone
+            task.add_done_callback(running.discard)
         try:
             behind, before = await asyncio.open_connection("127.0.0.1", to)
         except OSError:

@@ -19,18 +19,23 @@ def write_folder(target: Path, fill: Callable[[Path], None]) -> Path:
     aside.mkdir()
     try:
         fill(aside)
-        _sync(aside)
-        if target.exists():
-            old = aside.with_suffix(".old")
-            target.rename(old)
-            aside.rename(target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            aside.rename(target)
-        sync_folder(target.parent)
+        put_folder(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target
+
+
+def put_folder(aside: Path, target: Path) -> None:
+    """Sync a folder of the same parent, and put it at `target`, replacing any other. A crash leaves one of them."""
+    _sync(aside)
+    if target.exists():
+        old = aside.with_suffix(".old")
+        target.rename(old)
+        aside.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        aside.rename(target)
+    sync_folder(target.parent)
 
 
 def remove_leftovers(parent: Path) -> None:

@@ -8,12 +8,14 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Any, BinaryIO
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from protocol.errors import ConfigError
+from protocol.http.asgi import SEND_FILE
 from protocol.http.limits import party
 
 HEAD_BYTES = 64 << 10
@@ -32,13 +34,16 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\
 
 
 class ServerOptions(uvicorn.Config):
-    """`of_one`: connections that one address may have at once; a network of 2⁶⁴ IPv6 addresses counts as one."""
+    """`of_one`: connections that one address may have at once; a network of 2⁶⁴ IPv6 addresses counts as one. `files`:
+    whether applications may send files."""
 
     of_one: int | None = None
+    files = False
 
 
-def server_options(app: Any, connections: int, of_one: int | None = None) -> uvicorn.Config:
-    """How an ASGI application is served, to at most so many connections at once, and so many `of_one` address."""
+def server_options(app: Any, connections: int, of_one: int | None = None, files: bool = False) -> uvicorn.Config:
+    """How an ASGI application is served, to at most so many connections at once, and so many `of_one` address. With
+    `files` it finds the extension SEND_FILE in its scope, for the price of a slower loop."""
     options = ServerOptions(
         app,
         log_config=None,
@@ -52,9 +57,9 @@ def server_options(app: Any, connections: int, of_one: int | None = None) -> uvi
         http=BoundedProtocol,
         # Nothing of ours speaks it, and a connection that was handed over is no longer bounded.
         ws="none",
-        loop="uvloop",
+        loop="asyncio" if files else "uvloop",  # uvloop cannot send files
     )
-    options.of_one = of_one
+    options.of_one, options.files = of_one, files
     few = logging.getLogger("uvicorn.error")
     if not any(isinstance(one, _FewLines) for one in few.filters):
         few.addFilter(_FewLines())
@@ -158,7 +163,24 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         super().on_headers_complete()
+        if getattr(self.config, "files", False):
+            scope["extensions"] = {SEND_FILE: partial(self._send_file, self.cycle)}
+
+    async def _send_file(self, cycle: RequestResponseCycle, file: BinaryIO, start: int, size: int) -> None:
+        """SEND_FILE."""
+        if size > cycle.expected_content_length or cycle.disconnected or self.transport.is_closing():
+            raise ConnectionResetError("nobody reads this answer, or it would be too long")
+        try:
+            sent = await self.loop.sendfile(self.transport, file, start, size, fallback=False)
+        except asyncio.SendfileNotAvailableError:
+            raise
+        except RuntimeError as error:  # the transport was closed
+            raise ConnectionResetError(str(error)) from None
+        if sent < size:
+            raise OSError("the file is shorter than it was")
+        cycle.expected_content_length -= sent
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:

@@ -23,7 +23,7 @@ from runtime.process import ProcessConfig
 from storage.download import HttpObjects
 from storage.keys import object_key
 from storage.weights.cache import KEPT_VERSIONS
-from storage.weights.fetch import OpenObject, fetch
+from storage.weights.fetch import BringObject, OpenObject, fetch
 from storage.weights.manifest import ManifestScope
 
 log = logging.getLogger("muster.pool")
@@ -57,6 +57,7 @@ class PoolClient:
         self.sources = PoolSources(self.objects, config.orchestrator, lambda: self.pool_id, private, announced)
         self.open_weights: OpenObject = self.sources.spread
         """Where `weights` come from; a process that serves them to others puts its relay in between."""
+        self.bring_weights: BringObject | None = self.sources.spread.bring
         self.newest_weights = -1
         """The newest policy step whose weights were fetched and checked."""
         self.before_close: list[Callable[[], None]] = []
@@ -142,7 +143,16 @@ class PoolClient:
         scope = ManifestScope(self.pool_id, pool.owner)
         self.sources.look()
         opened = self.sources.spread.checked
-        folder = fetch(manifest, self.open_weights, self.config.cache, scope, step, keep, open_manifest=opened)
+        folder = fetch(
+            manifest,
+            self.open_weights,
+            self.config.cache,
+            scope,
+            step,
+            keep,
+            open_manifest=opened,
+            bring=self.bring_weights,
+        )
         self.newest_weights = max(self.newest_weights, step)
         return folder
 

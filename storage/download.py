@@ -12,7 +12,8 @@ import httpx
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError
 from protocol.http.reach import Reach
-from storage.keys import MissingObjectError, check_content, parse_key
+from protocol.http.transport import pieces
+from storage.keys import MissingObjectError, check_content, check_sha256, parse_key
 from storage.partial import PartialObject
 from storage.spread import Source
 from storage.transfer import TRIES, Again, check_url, host, http_client, tries
@@ -35,27 +36,38 @@ def download(
     hash, it is fetched once more from its first byte. Raises MissingObjectError (404), IntegrityError (too large, other
     bytes), UnreachableError after bounded tries; what came is in `begun` then, if it may be right.
     """
+    got = begun if begun is not None else PartialObject()
+    complete(url, key, limit, client, timeout, got)
+    return got.whole()
+
+
+def complete(url: str, key: str, limit: int, client: httpx.Client, timeout: float, got: PartialObject) -> None:
+    """The same, with the bytes left in `got`."""
     parse_key(key)
     deadline = time.monotonic() + timeout
-    got = begun if begun is not None else PartialObject()
 
-    def attempt() -> bytes:
+    def attempt() -> None:
         if client.is_closed:  # a source that was asked besides others may be answering still
             raise UnreachableError("nobody waits for this download any more", "ask again")
         for last in (False, True):
             if len(got) < limit:
                 _get(client, url, limit, deadline, got)
-            data = got.whole()
             try:
-                check_content(key, data)
+                _check(key, got)
             except IntegrityError:
                 if not got.refuse() or last:
                     raise
             else:
                 break
-        return data
 
-    return tries(f"read {key}", url, attempt, deadline, HURRIED_TRIES if got.hurried else TRIES)
+    tries(f"read {key}", url, attempt, deadline, HURRIED_TRIES if got.hurried else TRIES)
+
+
+def _check(key: str, got: PartialObject) -> None:
+    if parse_key(key).is_sha256:
+        check_sha256(key, got.sha256)
+    else:
+        check_content(key, got.whole())
 
 
 def _get(client: httpx.Client, url: str, limit: int, deadline: float, got: PartialObject) -> None:
@@ -115,14 +127,14 @@ def _range(answer: httpx.Response) -> tuple[int, int]:
 
 
 def _body(answer: httpx.Response, limit: int, deadline: float, got: PartialObject) -> None:
-    for chunk in answer.iter_raw():
-        if len(got) + len(chunk) > limit:
+    for piece in pieces(answer):
+        if len(got) + len(piece) > limit:
             got.restart()
             where = host(str(answer.url))
             raise IntegrityError(f"{where} sends more than the {limit} bytes expected", "use another source")
         if time.monotonic() > deadline:
             raise Again("too slow")
-        got.append(chunk)
+        got.append(piece)
 
 
 class HttpObjects:
@@ -162,10 +174,13 @@ class HttpObjects:
 
     def each(self) -> dict[str, Source]:
         """Every base as a source of its own, by its URL."""
-        return {base: partial(self._from, base) for base in self._bases}
+        return {base: partial(self._complete, base) for base in self._bases}
 
-    def _from(self, base: str, key: str, limit: int, begun: PartialObject | None = None) -> bytes:
-        return download(f"{base}/{key}", key, limit, self._client, self._timeout, begun)
+    def _from(self, base: str, key: str, limit: int) -> bytes:
+        return download(f"{base}/{key}", key, limit, self._client, self._timeout)
+
+    def _complete(self, base: str, key: str, limit: int, got: PartialObject) -> None:
+        complete(f"{base}/{key}", key, limit, self._client, self._timeout, got)
 
     def elsewhere(
         self, url: str, key: str, limit: int, timeout: float = 20.0, begun: PartialObject | None = None

@@ -35,6 +35,11 @@ class ObjectKey:
     kind: Kind
     digest: bytes
 
+    @property
+    def is_sha256(self) -> bool:
+        """Whether the digest is the SHA-256 of the object's bytes as they are."""
+        return self.kind not in ("verdicts", "manifests")
+
     def __str__(self) -> str:
         return f"{self.kind}/{self.digest.hex()}{_SUFFIX[self.kind]}"
 
@@ -61,14 +66,24 @@ def check_content(key: str, data: bytes) -> None:
 
     A manifest's key is the SHA-256 of the canonical manifest inside the stored {manifest, signature}.
     """
-    parsed = parse_key(key)
-    if parsed.kind == "verdicts":
-        actual = keccak(data)
-    elif parsed.kind == "manifests":
-        actual = hashlib.sha256(_unsigned_manifest(data)).digest()
+    kind = parse_key(key).kind
+    if kind == "verdicts":
+        _check_digest(key, keccak(data))
+    elif kind == "manifests":
+        _check_digest(key, hashlib.sha256(_unsigned_manifest(data)).digest())
     else:
-        actual = hashlib.sha256(data).digest()
-    if actual != parsed.digest:
+        _check_digest(key, hashlib.sha256(data).digest())
+
+
+def check_sha256(key: str, actual: bytes) -> None:
+    """The same of an object whose bytes have the SHA-256 `actual`, where that says all (`ObjectKey.is_sha256`)."""
+    if not parse_key(key).is_sha256:
+        raise ValueError(f"the SHA-256 of {key} does not tell whether it is right")
+    _check_digest(key, actual)
+
+
+def _check_digest(key: str, actual: bytes) -> None:
+    if actual != parse_key(key).digest:
         raise IntegrityError(
             f"{key} holds bytes of another hash ({actual.hex()[:16]}…)", "fetch it from another source"
         )

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 _GUESS, _SMOOTH, _WORST = 1e6, 0.3, 10
-_TELLING = 64 << 10
-"""Fewer bytes than this say little of a pace."""
+_TELLING, _LONG = 64 << 10, 1.0
+"""Fewer bytes within fewer seconds say little of a pace: that was the way there and back."""
 
 
 @dataclass
@@ -50,8 +50,7 @@ class SourcePace:
         self.failed()
 
     def _measured(self, size: int, seconds: float) -> None:
+        if size < _TELLING and seconds < _LONG:
+            return
         now = size / max(seconds, 1e-6)
-        if not self.rate:
-            self.rate = now
-        elif size >= _TELLING or now < self.rate:
-            self.rate = (1 - _SMOOTH) * self.rate + _SMOOTH * now
+        self.rate = (1 - _SMOOTH) * self.rate + _SMOOTH * now if self.rate else now

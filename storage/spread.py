@@ -16,14 +16,15 @@ from dataclasses import dataclass, field
 from protocol.errors import MusterError, UnreachableError
 from storage import choice
 from storage.choice import RequestEnd, SourceChoice, comes_before, is_late
+from storage.draft import Draft
 from storage.keys import MissingObjectError
 from storage.pace import SourcePace
 from storage.partial import AbandonedError, PartialObject
 
 log = logging.getLogger("muster.weights")
-Source = Callable[[str, int, PartialObject], bytes]
-"""(key, limit in bytes, what came so far) → the object's bytes, checked; MusterError, in bounded time, if it has no
-such bytes. What it receives it appends; it may go on where the partial is."""
+Source = Callable[[str, int, PartialObject], None]
+"""(key, limit in bytes, what came so far): appends what it receives, and returns once that is the object, checked;
+MusterError, in bounded time, if it has no such bytes. It may go on where the partial is."""
 UNDER_WAY = 64
 """Requests at once, those included that nobody waits for any more."""
 KEPT_BYTES = 64 << 20
@@ -38,16 +39,17 @@ def _ignore(_: object) -> None:
 
 @dataclass
 class _Call:
-    """One object that somebody waits for. `left`: names that were not asked yet; `begun`: a partial for each request,
-    the newest last."""
+    """One object that somebody waits for. `drafts`: what holds its bytes; `left`: names that were not asked yet;
+    `begun`: a partial for each request, the newest last."""
 
     key: str
     limit: int
+    drafts: Callable[[], Draft]
     watch: Callable[[PartialObject], object]
-    check: Callable[[bytes], object]
+    check: Callable[[bytes], object] | None
     left: dict[str, Source]
     begun: list[PartialObject] = field(default_factory=list)
-    answers: "queue.SimpleQueue[bytes | MusterError]" = field(default_factory=queue.SimpleQueue)
+    answers: "queue.SimpleQueue[PartialObject | MusterError]" = field(default_factory=queue.SimpleQueue)
 
     @property
     def likely(self) -> int:
@@ -93,18 +95,28 @@ class SpreadSources:
         self,
         key: str,
         limit: int,
-        watch: Callable[[PartialObject], object] = _ignore,
-        check: Callable[[bytes], object] = _ignore,
+        check: Callable[[bytes], object] | None = None,
     ) -> bytes:
-        """The object's bytes from whichever source has them first; `watch` is told of every request's partial. Bytes
-        for which `check` raises a MusterError are no better than none. If no source has them, raises what the most
-        informative failure was: MissingObjectError or IntegrityError if any source answered, UnreachableError if none
-        did."""
+        """The object's bytes from whichever source has them first. Bytes for which `check` raises a MusterError are no
+        better than none. If no source has them, raises what the most informative failure was: MissingObjectError or
+        IntegrityError if any source answered, UnreachableError if none did."""
+        return self.bring(key, limit, Draft, check=check).whole()
+
+    def bring(
+        self,
+        key: str,
+        limit: int,
+        drafts: Callable[[], Draft],
+        watch: Callable[[PartialObject], object] = _ignore,
+        check: Callable[[bytes], object] | None = None,
+    ) -> PartialObject:
+        """The same, in one of the `drafts`, for the caller to keep or to drop; `watch` is told of every request's
+        partial."""
         with self._lock:
-            call = _Call(key, limit, watch, check, self._upstream(key) or dict(self._sources))
+            call = _Call(key, limit, drafts, watch, check, self._upstream(key) or dict(self._sources))
             if (kept := self._kept.pop(key, None)) is not None:
                 call.begun.append(kept)
-        waiting, failures = 0, list[MusterError]()
+        waiting, failures, needed = 0, list[MusterError](), list[PartialObject]()
         try:
             while call.left or waiting:
                 patience = None
@@ -112,7 +124,8 @@ class SpreadSources:
                     patience = self._begin(call)
                     waiting += 1
                 answer = self._wait(call, patience)
-                if isinstance(answer, bytes):
+                if isinstance(answer, PartialObject):
+                    needed.append(answer)
                     return answer
                 if answer is None:
                     with self._lock:
@@ -120,11 +133,13 @@ class SpreadSources:
                 else:
                     waiting -= 1
                     failures.append(answer)
-            self._keep(call)
+            needed += self._keep(call)
             raise min(failures, key=lambda error: isinstance(error, UnreachableError))
         finally:
             for partial in call.begun:
                 partial.abandon()
+                if partial not in needed:
+                    partial.drop()
 
     def checked(self, key: str, limit: int, check: Callable[[bytes], object]) -> bytes:
         """The same, of an object whose key does not say all about its bytes."""
@@ -136,7 +151,7 @@ class SpreadSources:
             begun = self._furthest(call)
             name, patience = self._choice.begin(call.left, call.likely, len(begun) if begun is not None else 0)
             pace, source = self._choice.pace(name), call.left.pop(name)
-            partial = PartialObject(name, begun)
+            partial = PartialObject(name, begun, call.drafts)
             partial.hurried = bool(call.left)
         call.begun.append(partial)
         call.watch(partial)
@@ -152,7 +167,7 @@ class SpreadSources:
         ]
         return max(usable, key=len, default=None)
 
-    def _wait(self, call: _Call, patience: float | None) -> bytes | MusterError | None:
+    def _wait(self, call: _Call, patience: float | None) -> PartialObject | MusterError | None:
         """The next answer; None when it is time to ask another source. Without `patience` none is left."""
         began, partial = time.monotonic(), call.begun[-1]
         need, sent, moved = max(1, call.likely - len(partial)), 0, began
@@ -168,49 +183,49 @@ class SpreadSources:
                     return None
 
     def _ask(self, call: _Call, source: Source, partial: PartialObject, pace: SourcePace) -> None:
-        answer: bytes | MusterError
+        answer: PartialObject | MusterError = partial
         name = partial.source
         with self._room:
             started = self._clock()
             try:
-                answer = self._asked(call, source, partial)
+                self._asked(call, source, partial)
             except MusterError as error:
                 answer = error
             except Exception as error:  # a thread's end must be heard of
                 log.exception("source %s failed", name)
                 answer = MusterError(f"source {name} failed: {error}")
             taken = self._clock() - started
-        sent = partial.own or (len(answer) if isinstance(answer, bytes) else 0)
         with self._lock:
-            self._choice.ended(pace, _outcome(answer), sent, taken, partial.suspects)
-        if partial.suspects and isinstance(answer, bytes):
+            self._choice.ended(pace, _outcome(answer), partial.own, taken, partial.suspects)
+        if partial.suspects and isinstance(answer, PartialObject):
             log.warning("%s: bytes of %s were wrong", call.key, ", ".join(sorted(partial.suspects)))
         if isinstance(answer, MusterError) and not isinstance(answer, (MissingObjectError, AbandonedError)):
             log.info("source %s: %s", name, answer)
         call.answers.put(answer)
 
-    def _asked(self, call: _Call, source: Source, partial: PartialObject) -> bytes:
-        """What the source answers, if the caller's own check holds as well; otherwise nobody goes on with it."""
-        data = source(call.key, call.limit, partial)
+    def _asked(self, call: _Call, source: Source, partial: PartialObject) -> None:
+        """The caller's own check has to hold as well; otherwise nobody goes on with the bytes."""
+        source(call.key, call.limit, partial)
         try:
-            call.check(data)
+            if call.check is not None:
+                call.check(partial.whole())
         except MusterError:
             partial.restart()
             raise
-        return data
 
-    def _keep(self, call: _Call) -> None:
+    def _keep(self, call: _Call) -> list[PartialObject]:
         """Remember how far it came, for the next call."""
         with self._lock:
             furthest = self._furthest(call)
             if furthest is not None:
                 self._kept[call.key] = furthest
             while self._kept and sum(map(len, self._kept.values())) > KEPT_BYTES:
-                self._kept.popitem(last=False)
+                self._kept.popitem(last=False)[1].drop()
+            return [furthest] if furthest is not None else []
 
 
-def _outcome(answer: bytes | MusterError) -> RequestEnd:
-    if isinstance(answer, bytes):
+def _outcome(answer: PartialObject | MusterError) -> RequestEnd:
+    if isinstance(answer, PartialObject):
         return RequestEnd.WHOLE
     if isinstance(answer, AbandonedError):
         return RequestEnd.ABANDONED

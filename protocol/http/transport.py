@@ -1,5 +1,6 @@
 """How muster's HTTP clients connect and read: deadlines that hold against a peer that drips, and judged addresses."""
 
+import socket
 import ssl
 import time
 import zlib
@@ -19,6 +20,11 @@ MOST_CONNECTIONS = 32
 _READ_SECONDS = 30.0
 _IDLE_SECONDS = 5.0
 _PIECE = 64 << 10
+_LARGE = 4 << 20
+"""Of a body with more than this still to come it is cheaper to read the connection than to keep it."""
+_READ = 512 << 10
+_GATHERING = 0.2
+"""Seconds that bytes may wait for more of them."""
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 
 
@@ -70,6 +76,57 @@ def exchange(client: httpx.Client, request: httpx.Request, limit: int, seconds: 
             answer.close()
     headers = [(name, value) for name, value in answer.headers.items() if name.lower() != "content-encoding"]
     return httpx.Response(answer.status_code, headers=headers, content=bytes(data), request=request)
+
+
+def pieces(answer: httpx.Response) -> Iterator[bytes | memoryview]:
+    """The body of a streamed answer as it is, a piece at a time, which is overwritten by the next.
+
+    httpx copies every byte several times, 64 KiB at a time. What it has not read of a large body of a known length
+    comes straight from the connection, which ends with it. Raises httpx.HTTPError.
+    """
+    raw = answer.iter_raw()
+    first = next(raw, b"")  # with it, httpx has handed over all that it has read
+    yield first
+    length = "" if "transfer-encoding" in answer.headers else answer.headers.get("content-length", "")
+    left = int(length) - len(first) if length.isascii() and length.isdigit() and len(length) < 16 else 0
+    stream = answer.extensions.get("network_stream")
+    line = stream.get_extra_info("socket") if left > _LARGE and stream is not None else None
+    if isinstance(line, socket.socket):
+        yield from _straight(line, left, answer.request.extensions.get("timeout", {}).get("read"))
+    else:
+        yield from raw
+
+
+def _straight(line: socket.socket, left: int, timeout: float | None) -> Iterator[memoryview]:
+    """The next `left` bytes of a connection."""
+    gathers = not isinstance(line, ssl.SSLSocket)
+    with memoryview(bytearray(_READ)) as room:
+        while left:
+            try:
+                got = _gathered(line, room[:left], timeout) if gathers else 0
+                if not got:
+                    line.settimeout(_left(timeout))
+                    got = line.recv_into(room[:left])
+            except (TimeoutError, httpcore.ReadTimeout) as error:
+                raise httpx.ReadTimeout(str(error)) from None
+            except OSError as error:
+                raise httpx.ReadError(str(error)) from None
+            if not got:
+                raise httpx.RemoteProtocolError(f"the connection ended {left} bytes before the answer")
+            left -= got
+            yield room[:got]
+
+
+def _gathered(line: socket.socket, room: memoryview, timeout: float | None) -> int:
+    """Fill `room`, as far as that is possible in a moment: every read costs as much as many kilobytes do. 0 if nothing
+    came, or the connection ended."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(room))
+    line.settimeout(min(_GATHERING, _left(timeout)))
+    try:
+        return line.recv_into(room)
+    except TimeoutError:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        return 0
 
 
 def _unpacked(answer: httpx.Response) -> Iterator[bytes]:

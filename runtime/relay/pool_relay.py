@@ -55,7 +55,7 @@ class PoolRelay:
         self._step, self._announced_until = -1, 0
         self._stop = threading.Event()
         self._listener = bound(serve.host, serve.port)
-        self._server = HttpServer(server_options(self.app, serve.connections, serve.connections_of_one))
+        self._server = HttpServer(server_options(self.app, serve.connections, serve.connections_of_one, files=True))
         self._threads = [
             threading.Thread(target=self._listen, name="relay-http", daemon=True),
             threading.Thread(target=self._follow, name="relay-follow", daemon=True),

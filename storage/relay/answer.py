@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import os
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from starlette.types import Receive, Scope, Send
 
+from protocol.http.asgi import SEND_FILE
 from storage.relay.ranges import ObjectPart
 
 SILENCE_SECONDS = 30.0
@@ -17,6 +19,25 @@ SILENCE_SECONDS = 30.0
 
 class BrokenOffError(Exception):
     """The connection has to end before the object does: what was sent of it may be wrong, or nobody reads it."""
+
+
+@dataclass(frozen=True)
+class FilePiece:
+    """`size` bytes of a file, from `start` on."""
+
+    file: BinaryIO
+    start: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        """Raises BrokenOffError where the disk has lost them."""
+        data = os.pread(self.file.fileno(), self.size, self.start)
+        if len(data) < self.size:
+            raise BrokenOffError
+        return data
 
 
 @dataclass
@@ -33,6 +54,8 @@ class RelayAnswer:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, served: Served) -> None:
         self._head, self._receive, self._send, self._served = scope["method"] == "HEAD", receive, send, served
+        self._send_file: Callable[[BinaryIO, int, int], Awaitable[None]] | None
+        self._send_file = scope.get("extensions", {}).get(SEND_FILE)
         self.begun = False
         self._gone: asyncio.Future[None] | None = None
 
@@ -57,7 +80,7 @@ class RelayAnswer:
         await self._begin(status, {"content-type": kind, "content-length": str(len(body)), **(headers or {})})
         await self._send({"type": "http.response.body", "body": b"" if self._head else body})
 
-    async def stream(self, part: ObjectPart, chunks: AsyncIterator[bytes]) -> None:
+    async def stream(self, part: ObjectPart, chunks: AsyncIterator[bytes] | AsyncIterator[bytes | FilePiece]) -> None:
         """Each chunk is read once the client has taken the one before: nothing piles up for a slow one. Raises
         BrokenOffError, TimeoutError."""
         await self._begin(part.status, part.headers | {"content-type": "application/octet-stream"})
@@ -66,9 +89,21 @@ class RelayAnswer:
                 if self._gone is not None and self._gone.done():
                     raise BrokenOffError
                 async with asyncio.timeout(SILENCE_SECONDS):
-                    await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await self._pass_on(chunk)
                 self._served.sent += len(chunk)
         await self._send({"type": "http.response.body", "body": b""})
+
+    async def _pass_on(self, chunk: bytes | FilePiece) -> None:
+        if isinstance(chunk, FilePiece):
+            if self._send_file is not None:
+                try:
+                    return await self._send_file(chunk.file, chunk.start, chunk.size)
+                except OSError:
+                    raise BrokenOffError from None
+                except asyncio.SendfileNotAvailableError:
+                    self._send_file = None
+            chunk = await asyncio.to_thread(chunk.read)
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _begin(self, status: int, headers: dict[str, str]) -> None:
         self.begun = True

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,15 +23,19 @@ _COPIES = 2
 
 class Flight:
     """One object on its way. `ended`: nothing more comes, at `ended_at` (monotonic seconds). If it came, checked, it is
-    at `path`, or where there was no room on the disk, `data`: who reads slowly holds no more memory than that."""
+    at `path`, or where there was no room on the disk, `data`: who reads slowly holds no more memory than that. `winner`
+    is the request that it came by."""
 
     def __init__(self, key: str, size: int) -> None:
         self.key, self.size = key, size
         self.partials: list[PartialObject] = []
+        self.winner: PartialObject | None = None
         self.data: bytes | None = None
         self.path: Path | None = None
         self.ended = threading.Event()
         self.ended_at = 0.0
+        self._lock = threading.Lock()
+        self._waiting: list[Callable[[], object]] = []
 
     @property
     def came(self) -> bool:
@@ -40,6 +44,29 @@ class Flight:
     def furthest(self) -> PartialObject | None:
         """The request that has the most bytes."""
         return max((one for one in list(self.partials) if not one.abandoned), key=len, default=None)
+
+    def watch(self, partial: PartialObject) -> None:
+        """Another request was begun."""
+        partial.on_news = self.tell
+        self.partials.append(partial)
+        self.tell()
+
+    def when_news(self, wake: Callable[[], object]) -> None:
+        """Call `wake` once, from any thread, when there are more bytes, or fewer, or it ended."""
+        with self._lock:
+            self._waiting.append(wake)
+
+    def tell(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for wake in waiting:
+            wake()
+
+    def end(self) -> None:
+        self.ended_at = time.monotonic()
+        self.ended.set()
+        self.partials.clear()
+        self.tell()
 
 
 class Flights:
@@ -74,21 +101,21 @@ class Flights:
             with self._reserved(_COPIES * flight.size):
                 flight.path = self._shelf.path(flight.key)  # it may have come since it was asked for
                 if flight.path is None:
-                    data = self._sources(flight.key, flight.size, flight.partials.append)
-                    if self._shelf.put(flight.key, data):
+                    whole = self._sources.bring(flight.key, flight.size, self._shelf.draft, flight.watch)
+                    flight.winner = whole
+                    if self._shelf.keep(flight.key, whole):
                         flight.path = self._shelf.path(flight.key)
                     if flight.path is None:
-                        flight.data = data
-                    self.received += len(data)
+                        flight.data = whole.whole()
+                    whole.drop()
+                    self.received += len(whole)
         except MusterError as error:
             self._fail(flight, error)
         except Exception as error:
             log.exception("fetching %s failed", flight.key)
             self._fail(flight, error)
         finally:
-            flight.ended_at = time.monotonic()
-            flight.ended.set()
-            flight.partials.clear()
+            flight.end()
             with self._lock:
                 self._flying.pop(flight.key, None)
 

@@ -3,35 +3,34 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from storage.partial import PartialObject
-from storage.relay.answer import SILENCE_SECONDS, BrokenOffError
+from storage.relay.answer import SILENCE_SECONDS, BrokenOffError, FilePiece
 from storage.relay.flights import Flight
 from storage.relay.ranges import ObjectPart
 
 CHUNK = 256 << 10
-LOOK_SECONDS = 0.02
+FILE_CHUNK = 512 << 10
+"""Of a file, which no memory holds; who cannot take that within SILENCE_SECONDS takes less than LEAST_RATE."""
+GATHERING = 0.05
+"""Seconds that bytes may wait for more of them: sending any costs as much as sending many kilobytes."""
+_COMPARED = 1 << 20
 LEAST_MEMORY_RATE = 1 << 20
 """Bytes a second that a client has to take of what is in memory alone, as the disk had no room for it."""
 
 
-async def from_disk(path: Path, part: ObjectPart) -> AsyncIterator[bytes]:
+async def from_disk(path: Path, part: ObjectPart) -> AsyncIterator[FilePiece]:
     """Read as it is sent; a file that is removed meanwhile stays readable."""
     try:
-        file = path.open("rb")
+        file = path.open("rb", buffering=0)
     except OSError:
         raise BrokenOffError from None
     with file:
-        file.seek(part.start)
-        left = part.end - part.start
-        while left:
-            chunk = await asyncio.to_thread(file.read, min(CHUNK, left))
-            if not chunk:
-                raise BrokenOffError
-            left -= len(chunk)
-            yield chunk
+        for start in range(part.start, part.end, FILE_CHUNK):
+            yield FilePiece(file, start, min(FILE_CHUNK, part.end - start))
 
 
 async def from_memory(flight: Flight, part: ObjectPart) -> AsyncIterator[bytes]:
@@ -51,12 +50,12 @@ async def first_byte(flight: Flight, start: int) -> None:
         furthest = flight.furthest()
         return flight.ended.is_set() or (furthest is not None and len(furthest) > start)
 
-    await _until(here)
+    await _until(flight, here)
     if flight.ended.is_set() and not flight.came:
         raise BrokenOffError
 
 
-async def follow(flight: Flight, part: ObjectPart) -> AsyncIterator[bytes]:
+async def follow(flight: Flight, part: ObjectPart) -> AsyncIterator[bytes | FilePiece]:
     """The part as it comes. A shard's last byte stays here until the whole has its hash, so that no client ever gets
     all of a wrong one. Raises BrokenOffError when what was sent turns out to be wrong, or no more comes."""
     at, reading = part.start, _Reading(flight, part.start)
@@ -69,18 +68,30 @@ async def follow(flight: Flight, part: ObjectPart) -> AsyncIterator[bytes]:
             async for chunk in from_memory(flight, rest) if flight.path is None else from_disk(flight.path, rest):
                 yield chunk
             return
-        chunk = reading.next(at, min(part.end, flight.size - 1, at + CHUNK))
+        chunk = reading.next(at, min(part.end, flight.size - 1))
         at += len(chunk)
-        if chunk:
+        if len(chunk):
             yield chunk
         else:
-            await _until(partial(reading.has_news, at))
+            await _until(flight, partial(reading.has_news, at))
+            if not flight.ended.is_set():
+                await asyncio.sleep(GATHERING)
 
 
-async def _until(reached: Callable[[], bool]) -> None:
+async def _until(flight: Flight, reached: Callable[[], bool]) -> None:
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(news.set)
+
     async with asyncio.timeout(SILENCE_SECONDS):
-        while not reached():  # noqa: ASYNC110 (threads fill it)
-            await asyncio.sleep(LOOK_SECONDS)
+        while True:
+            flight.when_news(wake)
+            if reached():
+                return
+            await news.wait()
+            news.clear()
 
 
 class _Reading:
@@ -99,13 +110,17 @@ class _Reading:
         more = furthest is not None and min(len(furthest), self._flight.size - 1) > at
         return more or self._is_void()
 
-    def next(self, at: int, end: int) -> bytes:
+    def next(self, at: int, end: int) -> bytes | FilePiece:
         """Bytes up to `end`, or none yet. Raises BrokenOffError when what was sent is in doubt."""
         if self._partial is None or len(self._partial) <= at:
             self._change(at)
         if self._partial is None:
             return b""
-        data = self._partial.read(at, end - at)
+        data: bytes | FilePiece
+        if (place := self._partial.place) is not None:
+            data = FilePiece(place[0], place[1] + at, max(0, min(end, len(self._partial), at + FILE_CHUNK) - at))
+        else:
+            data = self._partial.read(at, min(end, at + CHUNK) - at)
         if self._is_void():
             raise BrokenOffError
         return data
@@ -115,9 +130,8 @@ class _Reading:
         other = self._flight.furthest()
         if other is None or other is self._partial or len(other) <= at:
             return
-        before, sent = self._partial, at - self._start
-        restarts = other.restarts
-        if before is not None and other.read(self._start, sent) != before.read(self._start, sent):
+        before, restarts = self._partial, other.restarts
+        if before is not None and not self._same(before, other.read, at):
             raise BrokenOffError
         if self._is_void():
             raise BrokenOffError
@@ -130,19 +144,29 @@ class _Reading:
         """Whether what was sent is part of the object, which came."""
         if self._partial is None:
             return True
-        sent = self._partial.read(self._start, at - self._start)
-        return sent == self._came(at) and not self._is_void()
-
-    def _came(self, at: int) -> bytes:
-        """The object's bytes so far; none if they are gone from the disk."""
-        if self._flight.data is not None:
-            return self._flight.data[self._start : at]
+        if self._partial is self._flight.winner:
+            return not self._is_void()
+        if (data := self._flight.data) is not None:
+            return self._same(self._partial, lambda start, most: data[start : start + most], at)
         try:
             with (self._flight.path or Path()).open("rb") as file:
-                file.seek(self._start)
-                return file.read(at - self._start)
+
+                def read(start: int, most: int) -> bytes:
+                    file.seek(start)
+                    return file.read(most)
+
+                return self._same(self._partial, read, at)
         except OSError:
-            return b""
+            return False
+
+    def _same(self, sent: PartialObject, other: Callable[[int, int], bytes], at: int) -> bool:
+        """Whether there is the same up to `at` as was sent."""
+        for start in range(self._start, at, _COMPARED):
+            most = min(_COMPARED, at - start)
+            data = sent.read(start, most)
+            if len(data) < most or data != other(start, most):
+                return False
+        return not self._is_void()
 
     def end(self) -> None:
         """Let go of the memory that the request's bytes are in."""

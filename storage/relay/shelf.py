@@ -1,14 +1,15 @@
 """What a relay holds: objects that verified manifests name, on its disk, each checked against its hash."""
 
 import logging
-import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from protocol.errors import IntegrityError
 from protocol.files import explained
+from storage.draft import Draft
 from storage.keys import check_content, parse_key
+from storage.partial import PartialObject
 
 log = logging.getLogger("muster.relay")
 KINDS = ("manifests", "shards")
@@ -107,21 +108,31 @@ class RelayShelf:
         except OSError:
             return None
 
+    def draft(self) -> Draft:
+        """For an object that `keep` is called with later."""
+        return Draft(self.folder / "shards")
+
     def put(self, key: str, data: bytes) -> bool:
         """Keep a checked object; False if it is not named any more, or the disk has no room."""
+        draft = self.draft()
+        draft.append(data)
+        return self._keep(key, draft.keep, len(data))
+
+    def keep(self, key: str, whole: PartialObject) -> bool:
+        """The same, of one that came into a `draft`."""
+        return self._keep(key, whole.keep, len(whole))
+
+    def _keep(self, key: str, keep: Callable[[Path], None], size: int) -> bool:
         if key not in self._named:
             return False
-        draft = (self.folder / key).parent / f".{os.getpid()}-{threading.get_ident()}"
         try:
-            draft.write_bytes(data)
-            draft.replace(self.folder / key)
+            keep(self.folder / key)
         except OSError as error:
-            draft.unlink(missing_ok=True)
             log.warning("cannot keep %s: %s", key, error.strerror)
             return False
         with self._lock:
             if key in self._named:
-                self._here[key] = len(data)
+                self._here[key] = size
         return True
 
     def clear_drafts(self) -> None:

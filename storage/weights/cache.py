@@ -7,21 +7,26 @@ shards. Shards of complete versions are found inside their files, so nothing is 
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from protocol.files import explained, file_sha256, write_atomic
-from protocol.folders import write_folder
+from protocol.files import explained, write_atomic
+from protocol.folders import put_folder, write_folder
 from protocol.locks import locked
-from storage.weights.manifest import Manifest, Shard
+from storage.draft import Draft
+from storage.partial import PartialObject
+from storage.weights.assembly import Assembly
+from storage.weights.manifest import Manifest, Shard, WeightFile
 
 KEPT_VERSIONS = 5
+_PARTS = ".parts"
+_READ = 256 << 10
 _VERSION = re.compile(r"[0-9a-f]{64}")
 _LOCK_SECONDS = 3600.0
 _ABANDONED_SECONDS = 86_400.0
@@ -51,7 +56,7 @@ class WeightCache:
         try:
             if not folder.is_dir() or {path.name for path in folder.iterdir()} != names:
                 return False
-            return all(_file_hash(folder / file.name, file.size) == file.sha256 for file in manifest.files)
+            return all(has_its_shards(folder / file.name, file) for file in manifest.files)
         except OSError:  # another process removes it
             return False
 
@@ -68,11 +73,37 @@ class WeightCache:
             return None
         return manifest if manifest.digest == digest else None
 
+    def assembly(self, manifest: Manifest) -> Assembly:
+        """The version's files, put together where the next process finds what came; only for whoever has it
+        `locked`."""
+        folder = self._parts(manifest.digest)
+        try:
+            return Assembly(folder, manifest.files)
+        except FileExistsError:
+            _remove(folder)
+            return Assembly(folder, manifest.files)
+
+    def _parts(self, digest: bytes) -> Path:
+        return self.folder / f".{digest.hex()}{_PARTS}"
+
+    def came(self, digest: bytes) -> int:
+        """Bytes on the disk of the version's assembly."""
+        parts, total = self._parts(digest), 0
+        with suppress(OSError):
+            total = sum(path.lstat().st_blocks * 512 for path in parts.iterdir())
+        return total
+
+    def keep_shard(self, shard: Shard, whole: PartialObject) -> None:
+        """A checked one that came into a `draft`."""
+        whole.keep(self.shards / shard.sha256)
+
+    def draft(self) -> Draft:
+        return Draft(self.shards)
+
     def store_shard(self, shard: Shard, data: bytes) -> None:
-        # Two threads may bring one shard at once, for two versions.
-        draft = self.shards / f".{shard.sha256}.{secrets.token_hex(8)}"
-        draft.write_bytes(data)
-        draft.replace(self.shards / shard.sha256)
+        draft = self.draft()
+        draft.append(data)
+        draft.keep(self.shards / shard.sha256)
 
     def read_shard(self, shard: Shard, elsewhere: dict[str, tuple[Path, int]]) -> bytes | None:
         """The shard's bytes from a loose file or a complete version (`find_shards`), or None; never wrong bytes."""
@@ -107,7 +138,16 @@ class WeightCache:
     def install(self, manifest: Manifest, fill: Callable[[Path], None]) -> None:
         """Make the folder into which `fill` writes the version's, at once and for good; loose shards of it go."""
         write_folder(self.version(manifest.digest), fill)
+        self._installed(manifest)
+
+    def complete(self, manifest: Manifest) -> None:
+        """Make the version's folder of its assembly, all shards of which are there."""
+        put_folder(self._parts(manifest.digest), self.version(manifest.digest))
+        self._installed(manifest)
+
+    def _installed(self, manifest: Manifest) -> None:
         write_atomic(self.folder / f"{manifest.digest.hex()}.json", manifest.canonical())
+        _remove(self._parts(manifest.digest))
         self.forget(manifest.shards())
 
     def forget(self, shards: Iterable[Shard]) -> None:
@@ -116,10 +156,10 @@ class WeightCache:
             _remove(self.shards / shard.sha256)
 
     def make_room(self, needed: Iterable[Shard]) -> None:
-        """Remove loose shards that are not `needed` and came more than an hour ago: fetches that never succeed would
-        fill the disk with what may be of use to them one day."""
+        """Remove loose shards that are not `needed`, and assemblies, of more than an hour ago: fetches that never
+        succeed would fill the disk with what may be of use to them one day."""
         names, old = {shard.sha256 for shard in needed}, time.time() - _IDLE_SECONDS
-        for path in self.shards.iterdir():
+        for path in (*self.shards.iterdir(), *self.folder.glob(f".*{_PARTS}")):
             if path.name not in names and _modified(path) < old:
                 _remove(path)
 
@@ -127,7 +167,8 @@ class WeightCache:
         """Remove what a process that died left of this version, and what is in its way; only for whoever has it
         `locked`."""
         for path in self.folder.glob(f".{digest.hex()}.*"):
-            _remove(path)
+            if path != self._parts(digest):
+                _remove(path)
         version, manifest = self.version(digest), self.folder / f"{digest.hex()}.json"
         for path, right in ((version, version.is_dir()), (manifest, manifest.is_file())):
             if path.is_symlink() or not right:
@@ -170,8 +211,18 @@ def _modified(path: Path) -> float:
     return stamp if stamp < time.time() + _CLOCK_SECONDS else 0.0
 
 
-def _file_hash(path: Path, size: int) -> str:
-    """SHA-256 of a plain file of `size` bytes, empty if it is not one."""
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
-        return ""
-    return file_sha256(path)
+def has_its_shards(path: Path, file: WeightFile) -> bool:
+    """Whether a plain file of that size is at `path`, and every part of it has its shard's hash. Raises OSError."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size:
+        return False
+    with path.open("rb", buffering=0) as found:
+        return all(_hash(found, shard.size) == shard.sha256 for shard in file.shards)
+
+
+def _hash(file: BinaryIO, size: int) -> str:
+    """SHA-256 of the next bytes of a file."""
+    state = hashlib.sha256()
+    while size and (data := file.read(min(_READ, size))):
+        state.update(data)
+        size -= len(data)
+    return state.hexdigest()

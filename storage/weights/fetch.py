@@ -5,26 +5,33 @@ import hashlib
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from protocol.errors import IntegrityError, MusterError
 from protocol.waits import WAITS
+from storage.draft import Draft
 from storage.keys import object_key
+from storage.partial import PartialObject
+from storage.weights.assembly import Assembly, Spot, spots
 from storage.weights.cache import KEPT_VERSIONS, WeightCache
 from storage.weights.manifest import MAX_STORED_BYTES, Manifest, ManifestScope, Shard, StepDelta, unseal
 from storage.weights.plan import MAX_LISTED, MAX_LOOKUPS, Link, Way, shortest
 from storage.weights.rebuild import rebuild
 
 log = logging.getLogger("muster.weights")
+T = TypeVar("T")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OpenObject = Callable[[str, int], bytes]
 """(key, limit in bytes) → the object's bytes; `storage.download.HttpObjects` and `Bucket.get` are such."""
 OpenChecked = Callable[[str, int, Callable[[bytes], object]], bytes]
 """The same, and what has to be true of the bytes, or it raises a MusterError: then another source is asked."""
+BringObject = Callable[[str, int, Callable[[], Draft]], PartialObject]
+"""(key, limit in bytes, what makes drafts) → the object, checked, in one of them; `SpreadSources.bring` is such."""
 PARALLEL = 8
 WASTE = 2
 
@@ -38,6 +45,7 @@ def fetch(
     keep: int = KEPT_VERSIONS,
     parallel: int = PARALLEL,
     open_manifest: OpenChecked | None = None,
+    bring: BringObject | None = None,
 ) -> Path:
     """The folder `<cache_dir>/<manifest hash>` with the step's files, complete and checked.
 
@@ -46,15 +54,16 @@ def fetch(
     the cache (from an interrupted fetch or another version) are not fetched again; damaged cache entries are found and
     replaced. At most `parallel` shards are in memory at a time; the `keep` versions used last stay.
 
-    `open_manifest`, if there are several sources, asks another one for a manifest that the owner did not sign.
+    `open_manifest`, if there are several sources, asks another one for a manifest that the owner did not sign. `bring`,
+    if there is one, gives shards without passing their bytes through memory.
 
     Raises IntegrityError if the source serves other bytes, MusterError if the disk is full, or what `open_object`
     raises; what was fetched stays.
     """
     cache = WeightCache(cache_dir)
     with _disk(cache.folder, 0), cache.locked(manifest_hash):
-        bring = _Bringing(cache, open_object, open_manifest or _then_checked(open_object), scope, parallel)
-        manifest = bring.manifest(manifest_hash)
+        bringing = _Bringing(cache, open_object, open_manifest or _then_checked(open_object), bring, scope, parallel)
+        manifest = bringing.manifest(manifest_hash)
         if step is not None and manifest.step != step:
             raise IntegrityError(
                 f"the manifest is of step {manifest.step}, not {step}", "report it to the pool's owner"
@@ -62,7 +71,7 @@ def fetch(
         cache.touch(manifest_hash)
         if not cache.is_intact(manifest):
             cache.sweep(manifest_hash)
-            bring.version(manifest)
+            bringing.version(manifest)
         cache.touch(manifest_hash)
         cache.prune(keep, manifest_hash)
     return cache.version(manifest_hash)
@@ -89,11 +98,12 @@ class _Bringing:
         cache: WeightCache,
         open_object: OpenObject,
         open_manifest: OpenChecked,
+        bring: BringObject | None,
         scope: ManifestScope,
         parallel: int,
     ) -> None:
         self._cache, self._open, self._scope, self._parallel = cache, open_object, scope, parallel
-        self._open_manifest = open_manifest
+        self._open_manifest, self._bring = open_manifest, bring
         self._parents: dict[str, Manifest | None] = {}
         self._came: list[int] = []
 
@@ -158,32 +168,74 @@ class _Bringing:
         # A file's deltas are put together beside it before they are applied.
         aside = max(sum(delta.size for delta in way.deltas_of(file.name)) for file in wanted.files)
         needed = size + aside + sum(file.size for file in wanted.files)
+        if not way.links:
+            needed = max(0, sum(file.size for file in wanted.files) - self._cache.came(way.digests[0]))
         if shutil.disk_usage(self._cache.folder).free < needed:
             self._cache.make_room(way.shards)
         with WAITS.on(what), _disk(self._cache.folder, needed):
+            if not way.links:
+                self._assemble(wanted)
+                return
             self._fetch_shards(way.shards)
             if way.held:
                 self._cache.touch(way.digests[0])
             self._cache.install(wanted, partial(rebuild, way, self._cache))
 
     def _fetch_shards(self, shards: list[Shard]) -> None:
-        """Bring every shard into the cache. The first failure ends it, after what is under way has come."""
+        """Bring every shard into the cache."""
         cache, places = self._cache, self._cache.find_shards()
-        failed = threading.Event()
 
         def bring(shard: Shard) -> None:
+            if cache.read_shard(shard, places) is not None:
+                return
+            if self._bring is not None:
+                cache.keep_shard(shard, self._bring(shard.key, shard.size, cache.draft))
+            else:
+                cache.store_shard(shard, _checked(shard, self._open(shard.key, shard.size)))
+            self._came.append(shard.size)
+
+        self._in_parallel(bring, {shard.sha256: shard for shard in shards}.values())
+
+    def _assemble(self, wanted: Manifest) -> None:
+        """Bring every full shard to its place in the files, and make them a version."""
+        cache, places = self._cache, self._cache.find_shards()
+        with cache.assembly(wanted) as assembly:
+
+            def bring(all_spots: list[Spot]) -> None:
+                spot, *others = all_spots
+                if not assembly.has(spot):
+                    self._to_its_spot(assembly, spot, places)
+                assembly.repeat(spot, others)
+
+            self._in_parallel(bring, spots(wanted.files).values())
+        cache.complete(wanted)
+
+    def _to_its_spot(self, assembly: Assembly, spot: Spot, places: dict[str, tuple[Path, int]]) -> None:
+        shard = spot.shard
+        if (data := self._cache.read_shard(shard, places)) is not None:
+            assembly.write(spot, data)
+            return
+        if self._bring is not None:
+            assembly.keep(spot, self._bring(shard.key, shard.size, assembly.drafts(spot)))
+        else:
+            assembly.write(spot, _checked(shard, self._open(shard.key, shard.size)))
+        self._came.append(shard.size)
+
+    def _in_parallel(self, bring: Callable[[T], None], what: Iterable[T]) -> None:
+        """The first failure ends it, after what is under way has come."""
+        failed = threading.Event()
+
+        def unless_failed(one: T) -> None:
             if failed.is_set():
                 return
             try:
-                if cache.read_shard(shard, places) is None:
-                    cache.store_shard(shard, _checked(shard, self._open(shard.key, shard.size)))
-                    self._came.append(shard.size)
+                bring(one)
             except BaseException:
                 failed.set()
                 raise
 
         with ThreadPoolExecutor(self._parallel, thread_name_prefix="shards") as pool:
-            jobs = [pool.submit(bring, shard) for shard in {shard.sha256: shard for shard in shards}.values()]
+            jobs = [pool.submit(unless_failed, one) for one in what]
         errors = [error for job in jobs if (error := job.exception()) is not None]
         if errors:
             raise errors[0]

@@ -6,8 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from protocol.errors import IntegrityError, MusterError, first_line
-from protocol.files import file_sha256
-from storage.weights.cache import WeightCache
+from storage.weights.cache import WeightCache, has_its_shards
 from storage.weights.manifest import FileDelta, Shard
 from storage.weights.plan import Way
 
@@ -29,8 +28,8 @@ def rebuild(way: Way, cache: WeightCache, folder: Path) -> None:
             _join(file.shards, target, cache, places)
         _apply(target, way.deltas_of(file.name), cache, places)
     for file in last.files:
-        if (folder / file.name).stat().st_size != file.size or file_sha256(folder / file.name) != file.sha256:
-            raise IntegrityError(f"{file.name} does not have its hash", "report the manifest to the pool's owner")
+        if not has_its_shards(folder / file.name, file):
+            raise IntegrityError(f"{file.name} does not have its hashes", "report the manifest to the pool's owner")
 
 
 def _copy(source: Path, target: Path, size: int) -> None:

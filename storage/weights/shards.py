@@ -3,11 +3,13 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from protocol.errors import ConfigError
 from storage.weights.manifest import MAX_SHARD_BYTES, Shard, WeightFile
 
 SHARD_BYTES = 32 << 20
+_READ = 256 << 10
 DELTA_SHARD_BYTES = 1 << 20
 """Of deltas, which many pass on to each other at once: a wrong one is found out sooner."""
 
@@ -37,11 +39,22 @@ def weight_files(folder: Path, shard_size: int = SHARD_BYTES) -> tuple[WeightFil
 
 def _weight_file(path: Path, shard_size: int) -> WeightFile:
     whole, size, shards = hashlib.sha256(), 0, []
-    for data in read_shards(path, shard_size):
-        whole.update(data)
-        size += len(data)
-        shards.append(Shard(sha256=hashlib.sha256(data).hexdigest(), size=len(data)))
+    with path.open("rb", buffering=0) as file:
+        while shard := _next_shard(file, shard_size, whole):
+            shards.append(shard)
+            size += shard.size
     return WeightFile(name=path.name, size=size, sha256=whole.hexdigest(), shards=tuple(shards))
+
+
+def _next_shard(file: BinaryIO, most: int, whole: "hashlib._Hash") -> Shard | None:
+    """What the next bytes are, which `whole` is told of too; None at the end. A little at a time stays in the
+    processor's cache."""
+    state, size = hashlib.sha256(), 0
+    while size < most and (data := file.read(min(_READ, most - size))):
+        whole.update(data)
+        state.update(data)
+        size += len(data)
+    return Shard(sha256=state.hexdigest(), size=size) if size else None
 
 
 def read_shards(path: Path, shard_size: int) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ BIG = 32 << 20
 ASK = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 
 
-def nobody(*_: object) -> bytes:
+def nobody(*_: object) -> None:
     raise AssertionError("nothing is fetched here")
 
 

@@ -97,3 +97,53 @@ def test_secrets_of_urls_stay_out_of_errors() -> None:
     with pytest.raises(UnreachableError) as caught:
         download(url, KEY, 1000, NEAR, timeout=1)
     assert "SECRET" not in str(caught.value)
+
+
+LARGE = os.urandom(6_000_000)
+LARGE_KEY = object_key("shards", hashlib.sha256(LARGE).digest())
+"""More than what httpx reads by itself."""
+
+
+def test_a_large_object_comes_whole_although_it_comes_in_bits() -> None:
+    asked = list[str]()
+
+    def in_bits(handler: BaseHTTPRequestHandler) -> None:
+        start = int((handler.headers.get("Range") or "bytes=0-")[6:-1])
+        asked.append(str(start))
+        handler.send_response(206 if start else 200)
+        handler.send_header("Content-Length", str(len(LARGE) - start))
+        handler.send_header("Content-Range", f"bytes {start}-{len(LARGE) - 1}/{len(LARGE)}")
+        handler.end_headers()
+        for at, size in ((start, 1000), (start + 1000, 700_000)):
+            handler.wfile.write(LARGE[at : at + size])
+            time.sleep(0.5)
+        if start:
+            handler.wfile.write(LARGE[start + 701_000 :])
+
+    with mirror(in_bits) as base:
+        assert download(f"{base}/{LARGE_KEY}", LARGE_KEY, len(LARGE), NEAR) == LARGE
+    assert asked == ["0", "701000"], "what breaks off goes on at its byte"
+
+
+def test_a_large_object_that_drips_or_never_ends_is_bounded() -> None:
+    def dripping(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(LARGE)))
+        handler.end_headers()
+        handler.wfile.write(LARGE[:100_000])
+        drip_on(handler)
+
+    def drip_on(handler: BaseHTTPRequestHandler) -> None:
+        try:
+            while True:
+                handler.wfile.write(b"x")
+                time.sleep(0.05)
+        except OSError:
+            pass
+
+    start = time.monotonic()
+    with mirror(dripping) as base, pytest.raises(UnreachableError):
+        download(f"{base}/{LARGE_KEY}", LARGE_KEY, len(LARGE), NEAR, timeout=1.5)
+    assert time.monotonic() - start < 10
+    with mirror(lambda h: send(h, 200, LARGE + b"x")) as base, pytest.raises(IntegrityError, match="more than"):
+        download(f"{base}/{LARGE_KEY}", LARGE_KEY, len(LARGE), NEAR)

@@ -88,7 +88,7 @@ def test_a_hedge_goes_on_where_the_slow_one_is(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(choice, name, 0.05)
     log: Log = []
 
-    def half(key: str, limit: int, begun: PartialObject) -> bytes:
+    def half(key: str, limit: int, begun: PartialObject) -> None:
         begun.begin_answer()
         begun.append(DATA[:200_000])
         while not begun.abandoned:

@@ -22,12 +22,12 @@ from tests.storage.weights.stepping import Origin
 MB = 1 << 20
 
 
-def good(key: str, limit: int, begun: PartialObject) -> bytes:
-    return key.encode()
+def good(key: str, limit: int, begun: PartialObject) -> None:
+    begun.append(key.encode())
 
 
 def failing(error: MusterError) -> Source:
-    def source(key: str, limit: int, begun: PartialObject) -> bytes:
+    def source(key: str, limit: int, begun: PartialObject) -> None:
         raise error
 
     return source
@@ -50,13 +50,25 @@ def test_the_faster_one_is_expected_earlier_and_load_counts() -> None:
     assert slow.failures == 0
 
 
+def test_little_that_came_at_once_says_nothing_of_a_pace() -> None:
+    """A manifest takes as long as the way there and back: whoever sent it would never be asked for a shard."""
+    pace, slow = SourcePace(), SourcePace()
+    pace.succeeded(5_000, 0.2)
+    assert pace.rate == 0.0
+    pace.succeeded(10 * MB, 1.0)
+    pace.succeeded(5_000, 0.2)
+    assert pace.rate == 10 * MB
+    slow.overtaken(10, 10.0)
+    assert slow.rate == 1.0
+
+
 def test_a_broken_source_is_hardly_asked_again() -> None:
     asked: Counter[str] = Counter()
 
     def counted(name: str, source: Source) -> Source:
-        def ask(key: str, limit: int, begun: PartialObject) -> bytes:
+        def ask(key: str, limit: int, begun: PartialObject) -> None:
             asked[name] += 1
-            return source(key, limit, begun)
+            source(key, limit, begun)
 
         return ask
 
@@ -73,7 +85,7 @@ def test_a_stuck_source_is_hedged(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(choice, name, 0.02)
     stuck = threading.Event()
 
-    def never(key: str, limit: int, begun: PartialObject) -> bytes:
+    def never(key: str, limit: int, begun: PartialObject) -> None:
         stuck.wait()
         raise UnreachableError("too late")
 
@@ -92,7 +104,7 @@ def test_what_answers_is_said_rather_than_what_does_not() -> None:
     with pytest.raises(UnreachableError):
         SpreadSources({"a": failing(gone), "b": failing(gone)})("key", 1)
 
-    def bug(key: str, limit: int, begun: PartialObject) -> bytes:
+    def bug(key: str, limit: int, begun: PartialObject) -> None:
         raise RuntimeError("bug")
 
     with pytest.raises(MusterError, match="source b failed"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage.partial import PartialObject
-from storage.relay.answer import BrokenOffError
+from storage.relay.answer import BrokenOffError, FilePiece
 from storage.relay.flights import Flight
 from storage.relay.following import follow
 from storage.relay.ranges import ObjectPart
@@ -19,7 +19,7 @@ DATA = b"0123456789"
 def flight(*partials: bytes) -> Flight:
     made = Flight("shards/" + "0" * 64, len(DATA))
     for data in partials:
-        made.partials.append(PartialObject())
+        made.watch(PartialObject())
         made.partials[-1].append(data)
     return made
 
@@ -27,10 +27,11 @@ def flight(*partials: bytes) -> Flight:
 def ended(made: Flight, data: bytes | None) -> None:
     made.data, made.ended_at = data, time.monotonic()
     made.ended.set()
+    made.tell()
 
 
-async def rest(chunks: AsyncIterator[bytes]) -> bytes:
-    return b"".join([chunk async for chunk in chunks])
+async def rest(chunks: AsyncIterator[bytes | FilePiece]) -> bytes:
+    return b"".join([chunk.read() if isinstance(chunk, FilePiece) else chunk async for chunk in chunks])
 
 
 def test_the_last_byte_waits_for_the_hash() -> None:
@@ -108,6 +109,7 @@ def test_who_reads_slowly_is_sent_the_rest_from_the_disk(tmp_path: Path, kept: b
         if kept:
             made.path.write_bytes(kept)
         made.ended.set()
+        made.tell()
         if kept != DATA:
             with pytest.raises(BrokenOffError):
                 await rest(chunks)

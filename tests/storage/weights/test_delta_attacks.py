@@ -280,3 +280,18 @@ def test_one_byte_a_second(origin: Origin, tmp_path: Path) -> None:
             fetch(origin.manifests[step].digest, objects, tmp_path, PUBLISHER, step, parallel=1)
         objects.close()
     assert contents(tmp_path / origin.manifests[1].digest.hex()) == contents(origin.folders[1])
+
+
+def test_whichever_way_a_node_takes_it_has_the_same_bytes(tmp_path: Path) -> None:
+    """An owner who signs shards of other bytes than the delta leads to, and the hash of the file that it leads to, sets
+    nobody apart: those at step 0 would have one model, those who join another."""
+    origin = Origin(tmp_path / "steps", steps=3, snapshots=(0, 1, 2))
+    honest, other = origin.manifests[1], origin.manifests[2]
+    mixed = zip(honest.files, other.files, strict=True)
+    files = tuple(file.model_copy(update={"shards": shown.shards}) for file, shown in mixed)
+    odd = origin.sign(honest.model_copy(update={"files": files}))
+    for cache in ("joins", "has step 0"):
+        if cache == "has step 0":
+            fetch(origin.manifests[0].digest, origin.get, tmp_path / cache, PUBLISHER)
+        made = fetch(odd.digest, origin.get, tmp_path / cache, PUBLISHER)
+        assert contents(made) == contents(origin.folders[2])

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from protocol.errors import MusterError
-from protocol.files import file_sha256
 from storage.weights import fetch as fetching
-from storage.weights.cache import WeightCache
+from storage.weights.cache import WeightCache, has_its_shards
 from storage.weights.fetch import fetch
-from storage.weights.manifest import Manifest
+from storage.weights.manifest import Manifest, WeightFile
 from tests.storage.weights.folders import PUBLISHER, contents
 from tests.storage.weights.stepping import Origin
 
@@ -113,12 +112,12 @@ def test_a_version_that_vanishes_while_it_is_looked_at(
 ) -> None:
     folder = get(origin, 0, tmp_path)
 
-    def pruned(path: Path) -> str:
+    def pruned(path: Path, file: WeightFile) -> bool:
         shutil.rmtree(folder, ignore_errors=True)
-        return file_sha256(path)
+        return has_its_shards(path, file)
 
     with monkeypatch.context() as patched:
-        patched.setattr("storage.weights.cache.file_sha256", pruned)
+        patched.setattr("storage.weights.cache.has_its_shards", pruned)
         assert not WeightCache(tmp_path).is_intact(origin.manifests[0])
     assert contents(get(origin, 0, tmp_path)) == contents(origin.folders[0])
 
@@ -175,14 +174,14 @@ def test_shards_of_fetches_that_never_succeed_make_room(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An owner who publishes steps that cannot be put together fills no disk for good."""
-    shards = WeightCache(tmp_path).shards
+    shards, full = WeightCache(tmp_path).shards, sum(file.size for file in origin.manifests[0].files)
     for number, age in ((1, 7200), (2, 60)):
         path = shards / f"{number:064x}"
         path.write_bytes(bytes(300_000))
         os.utime(path, (time.time() - age,) * 2)
 
     def room(_: Path) -> Any:
-        return SimpleNamespace(free=700_000 - sum(path.stat().st_size for path in shards.iterdir()))
+        return SimpleNamespace(free=600_000 + full // 2 - sum(path.stat().st_size for path in shards.iterdir()))
 
     monkeypatch.setattr(shutil, "disk_usage", room)
     assert contents(get(origin, 0, tmp_path)) == contents(origin.folders[0])

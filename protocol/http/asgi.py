@@ -1,0 +1,6 @@
+"""What our HTTP server offers its applications besides ASGI."""
+
+SEND_FILE = "muster.send_file"
+"""The extension that sends a part of a file as an answer's next bytes, without a copy of them in this process: (file,
+first byte, size in bytes), awaited until the client has taken nearly all of them. Raises OSError if it cannot go on,
+`asyncio.SendfileNotAvailableError` for a file of a kind that cannot be sent so."""

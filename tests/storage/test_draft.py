@@ -1,0 +1,92 @@
+"""What holds the bytes of an object on its way."""
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from storage.draft import Draft
+from storage.partial import PartialObject
+
+
+def test_a_full_disk_is_heard_of_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft, whole = Draft(tmp_path), os.pwrite
+    draft.append(b"first ")
+
+    def full(handle: int, data: memoryview, at: int) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        draft.append(b"second ")
+    monkeypatch.setattr(os, "pwrite", whole)
+    draft.append(b"third")
+    assert draft.place is None
+    assert (len(draft), draft.read(3, 100)) == (18, b"st second third")
+    assert not list(tmp_path.iterdir()), "what the disk took of it is gone"
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="no room"):
+        draft.keep(tmp_path / "kept")
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(os, "pwrite", whole)
+    draft.keep(tmp_path / "kept")
+    assert (tmp_path / "kept").read_bytes() == b"first second third"
+
+
+@pytest.mark.parametrize("end", ["seal", "keep", "drop", "abandon"])
+def test_nothing_is_written_after_the_end(tmp_path: Path, end: str) -> None:
+    """Where it is may belong to checked bytes by then."""
+    with (tmp_path / "file").open("xb+", buffering=0) as file:
+        draft = Draft(at=(file, 4))
+        partial = PartialObject(drafts=lambda: draft)
+        partial.append(b"mine")
+        if end == "abandon":
+            partial.abandon()
+        elif end == "keep":
+            draft.keep(tmp_path / "kept")
+        else:
+            getattr(draft, end)()
+        draft.append(b"late")
+        assert (tmp_path / "file").read_bytes() == b"\0\0\0\0mine"
+
+
+def test_it_is_put_where_it_belongs(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("xb+", buffering=0) as file:
+        for draft in (Draft(at=(file, 2)), Draft(tmp_path), Draft()):
+            draft.append(b"bytes")
+            draft.put(file, 2)
+            assert (tmp_path / "file").read_bytes() == b"\0\0bytes"
+            draft.drop()
+            os.truncate(tmp_path / "file", 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
+    draft, got = Draft(tmp_path), bytearray()
+
+    def read() -> None:
+        while len(got) < 200_000:
+            got.extend(draft.read(len(got), 1 << 20))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    for number in range(200):
+        draft.append(bytes([number]) * 1000)
+    reader.join(60)
+    assert got == b"".join(bytes([number]) * 1000 for number in range(200))
+
+
+def test_who_goes_on_elsewhere_has_the_bytes_and_their_hash(tmp_path: Path) -> None:
+    first = PartialObject("1", drafts=lambda: Draft(tmp_path))
+    first.append(b"half, ")
+    second = PartialObject("2", first, lambda: Draft(tmp_path))
+    first.abandon()
+    first.drop()
+    second.append(b"whole")
+    both = PartialObject()
+    both.append(b"half, whole")
+    assert (second.whole(), second.sha256) == (b"half, whole", both.sha256)
+    second.restart()
+    assert (second.whole(), len(list(tmp_path.iterdir()))) == (b"", 1)
