@@ -1,0 +1,134 @@
+"""A package of the verifiers library from an index, which nobody here wrote, as an environment of a pool on the whole
+local network: its rubric pays, seats agree on it, the trainer learns from it, and who claims more is ejected."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chain.records import Status
+from chain.state import State
+from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from demo.pool import pool_config
+from demo.ports import claim_port
+from demo.settlement import settle_accounts
+from engines.runtime import vllm_installed
+from environments.base import Problem
+from environments.catalogue import load_environment
+from environments.data import data_folder
+from environments.pool import PoolEnvironments
+from environments.verifiers.locking import AskedPackage, lock_package
+from protocol.config import EvaluationConfig, EvaluationSet, PoolConfig
+from protocol.environments import EnvironmentConfig
+from protocol.verdict import Code
+from tests.e2e.test_turns import ToolDemo, rows_of
+from trainer.state.records import Records
+from trainer.warmup import Recipe, warm_up
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
+STEPS = 2
+SUMS = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
+
+
+class TaggedSums:
+    """What the tiny model is warmed up on: sums whose answers stand in the tags that the package reads."""
+
+    def __init__(self) -> None:
+        self._sums = load_environment(EnvironmentConfig(name="reasoning_gym/chain_sum", params=SUMS))
+        self.declared, self.rows = self._sums.declared, 0
+
+    def problem(self, seed: int) -> Problem:
+        plain = self._sums.problem(seed)
+        return replace(plain, answer=f"<answer>{plain.answer}</answer>")
+
+    def score(self, problem: Problem, answer_text: str) -> float:
+        return float(answer_text == problem.answer)
+
+
+def test_a_package_of_strangers_pays_and_teaches(tmp_path: Path) -> None:
+    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
+    fast = "vllm" if vllm_installed() else "transformers"
+    nodes = NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "inflated-reward")
+    judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine=fast, batch=16))
+    plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=6)
+    base = tmp_path / "base"
+    warm_up(base, TaggedSums(), plan.seed, Recipe())
+    config = package_config(base)
+    demo = ToolDemo(plan, config)
+    try:
+        demo.bring_up()
+        monitor = demo.follow()
+        settle_accounts(monitor, demo.onboarding.client("deployer").now, demo.network.check, demo.say)
+        check_nodes(demo, monitor.state)
+        check_seats(monitor.state)
+        check_rewards(plan, config, monitor.state)
+        check_training(plan, config)
+    finally:
+        demo.network.supervisor.stop()
+
+
+def package_config(base: Path) -> PoolConfig:
+    """The library's own environment of reasoning_gym, as it came from the index, beside sums without tags."""
+    gym = [{"name": "chain_sum", "weight": 1.0, "config": SUMS}]
+    load = "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv"
+    asked = AskedPackage("verifiers[rg]==0.2.1", load, {"gym": gym, "system_prompt": ""}, build=True)
+    lock = lock_package(asked, data_folder())
+    package = EnvironmentConfig(name="verifiers", label="package", content=lock.content, rows=lock.rows, weight=3)
+    made = pool_config(1, STEPS)
+    model = made.model.model_copy(update={"source": str(base)})
+    work = made.work.model_copy(update={"problems_per_file": 8})
+    train = made.train.model_copy(update={"files_per_step": 2, "async_level": 2, "minibatches": 2})
+    changed = {
+        "environments": (package, *made.environments),
+        "model": model,
+        "work": work,
+        "train": train,
+        "evaluation": EvaluationConfig(sets=(EvaluationSet(name="held-out", problems=16),)),
+    }
+    return made.model_copy(update=changed)
+
+
+def check_nodes(demo: ToolDemo, state: State) -> None:
+    address = {name: demo.ring[f"node-{name}"].address for name in ("ada", "mallory")}
+    files = {name: [sub for sub in state.submissions_of(POOL) if sub.node == own] for name, own in address.items()}
+    assert files["ada"]
+    assert all(sub.status is Status.ACCEPTED for sub in files["ada"])
+    assert files["mallory"]
+    assert all(sub.status is Status.REJECTED for sub in files["mallory"])
+    assert state.accounts[POOL, address["mallory"]].ejected
+
+
+def check_seats(state: State) -> None:
+    """All seats of a committee that revealed a vote revealed the same one."""
+    compared = 0
+    for sub in state.submissions_of(POOL):
+        for one in state.lane_of(sub).rounds:
+            votes = [one.code_at(sub.place, member) for member in one.reveals]
+            said = {code for code in votes if code not in (Code.NONE, Code.UNAVAILABLE)}
+            assert len(said) <= 1, (sub.sequence, votes)
+            compared += len(votes) > 1 and len(said) == 1
+    assert compared
+
+
+def check_rewards(plan: DemoPlan, config: PoolConfig, state: State) -> None:
+    """Rows of accepted files have what the package gives: some the whole reward, most none."""
+    environments = PoolEnvironments.of(config, Path(config.model.source))
+    rewards = [
+        row.task_reward
+        for sub in state.submissions_of(POOL)
+        if sub.status is Status.ACCEPTED
+        for row in rows_of(plan, config, sub.sha256)
+        if environments.settings(row.problem_seed).called == "package"
+    ]
+    assert len(rewards) > 100
+    assert {0.0, 1.0} == set(rewards)
+
+
+def check_training(plan: DemoPlan, config: PoolConfig) -> None:
+    """Every step was trained, on rewards of the package too."""
+    (home,) = (path for path in plan.home("trainer").iterdir() if (path / "metrics.jsonl").exists())
+    metrics = Records(home).metrics()
+    assert len(metrics) == STEPS
+    earned = [one["rewards_by_environment"].get("package", 0.0) for one in metrics]
+    print("rewards of the package by step", earned)
+    assert max(earned) > 0
