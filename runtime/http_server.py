@@ -172,15 +172,25 @@ class BoundedProtocol(HttpToolsProtocol):
         """SEND_FILE."""
         if size > cycle.expected_content_length or cycle.disconnected or self.transport.is_closing():
             raise ConnectionResetError("nobody reads this answer, or it would be too long")
+        step = max(1, int(LEAST_RATE * STUCK_SECONDS))
+        for at in range(start, start + size, step):
+            cycle.expected_content_length -= await self._send_slice(file, at, min(step, start + size - at))
+
+    async def _send_slice(self, file: BinaryIO, start: int, size: int) -> int:
+        """The kernel has what the client has still to take, so `_look_again` knows nothing of it."""
         try:
-            sent = await self.loop.sendfile(self.transport, file, start, size, fallback=False)
+            async with asyncio.timeout(STUCK_SECONDS):
+                sent = await self.loop.sendfile(self.transport, file, start, size, fallback=False)
+        except TimeoutError:
+            self.transport.abort()
+            raise
         except asyncio.SendfileNotAvailableError:
             raise
         except RuntimeError as error:  # the transport was closed
             raise ConnectionResetError(str(error)) from None
         if sent < size:
             raise OSError("the file is shorter than it was")
-        cycle.expected_content_length -= sent
+        return sent
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:

@@ -13,8 +13,8 @@ from storage.relay.flights import Flight
 from storage.relay.ranges import ObjectPart
 
 CHUNK = 256 << 10
-FILE_CHUNK = 512 << 10
-"""Of a file, which no memory holds; who cannot take that within SILENCE_SECONDS takes less than LEAST_RATE."""
+FILE_CHUNK = 480 << 10
+"""Of a file, which no memory holds; who cannot take that within SILENCE_SECONDS takes less than 16 KiB a second."""
 GATHERING = 0.05
 """Seconds that bytes may wait for more of them: sending any costs as much as sending many kilobytes."""
 _COMPARED = 1 << 20

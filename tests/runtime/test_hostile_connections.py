@@ -42,7 +42,7 @@ class BesiegedRelay:
         shelf.put(self.key, data)
         app = RelayApp(shelf, Flights(SpreadSources({"": nobody}), shelf, 1 << 20), RelayLimits(1e6, 1e6, 64))
         self.port = free_port()
-        self.server = uvicorn.Server(server_options(app, 20, of_one))
+        self.server = uvicorn.Server(server_options(app, 20, of_one, files=True))
         listener = bound("127.0.0.1", self.port)
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve(sockets=[listener])), daemon=True)
         self.thread.start()
