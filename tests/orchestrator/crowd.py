@@ -216,6 +216,7 @@ def serve_crowd(home: Path, nodes: int = 1000, files: int = 100_000, *, evil: bo
                 "version": "0.1.0",
                 "phase": HOSTILE[(number + 1) % 5] if evil else "generating",
                 "step": crowd.steps - 1,
+                "weights": max(0, crowd.steps - 1 - number % 3),
                 "waits": [{"what": HOSTILE[1] if evil else "a work slot", "since": crowd.now - 5}]
                 if number < 6
                 else [],

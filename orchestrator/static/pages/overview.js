@@ -109,6 +109,9 @@ function verdictOnRun(summary) {
       {tone: summary.ledger_matches_chain ? "good" : "warn"}],
     ["Escrow balanced", summary.escrow_balanced ? "yes" : "not confirmed", {tone: summary.escrow_balanced ? "good" : "warn"}],
     ["Trainer idle", share(summary.trainer_idle_share)]];
+  if (summary.weights_overlap != null) list.push(["Weights fetched beside the making", share(summary.weights_overlap)]);
+  if (summary.swap_pause != null) list.push(["Longest stop for new weights", `${figure(summary.swap_pause)} s`,
+    {sub: "besides the engine's reload"}]);
   if (agreement) list.push(["Verdicts that differ", `${agreement.differing.length} of ${agreement.compared}`,
     tone(!agreement.differing.length)]);
   if (safeguards) list.push(["Files attested before their draw", count(safeguards.attested)],

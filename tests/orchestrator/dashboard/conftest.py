@@ -20,7 +20,7 @@ from tests.orchestrator.crowd import address, serve_crowd
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NODE, OWNER = address(1005), address(7001)
 PAGES = {
-    "": "Reward by policy step",
+    "": "Who has which step",
     "training": "Entropy (nats)",
     "steps": "Held out",
     "steps/1": "As the trainer reported it",

@@ -33,7 +33,8 @@ def finished(desk: Desk) -> RunRecord:
     chain.publish(1)
     chain.emit("Appeals", "Disputed", pool=1, sequence=bad, disputer=CHEAT.address, trial=1, deposit=9)
     desk.follow()
-    desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": EVIL, "engine": EVIL})
+    weights = {"weights_fetched": 8.0, "weights_overlapped": 6.0, "swaps": 2.0, "swap_pause": 0.125}
+    desk.post(NODE, "/v1/heartbeats", {"role": "worker", "name": EVIL, "engine": EVIL, "metrics": weights})
     metrics = {"reward": 0.5, "entropy": 0.625, "idle_seconds/judging": 3.0, "mismatch": 0.00004}
     report = {"step": 1, "consumed": files, "metrics": metrics, "timings": {"wait": 3.0, "train": 1.0}}
     assert desk.post(OWNER, "/v1/steps", report | {"evaluation": desk.evaluation(1, 0.75)}).status_code == 200
@@ -50,7 +51,7 @@ def test_a_finished_run_is_read_from_a_file(finished: RunRecord, visit: Opening,
     summary = build_summary(finished, seed=7, seconds=12.34, cheaters=[CHEAT.address])
     seen = opened(visit, report_page(documents(summary, finished)), tmp_path)
     expected = {
-        "": ("Honest files rejected", "Rollouts trained", "reject: weights", "seed 7", "0.75 → 0.75"),
+        "": ("Honest files rejected", "Rollouts trained", "reject: weights", "seed 7", "0.75 → 0.75", "0.125 s", "75%"),
         "training": ("Entropy (nats)", "0.625", "4.00e-5", "verdicts"),
         "steps/1": ("0.75 ± 0.1", "pass@1 0.5", "Training that made it", "1 s"),
         f"nodes/{CHEAT.address}": ("Ejected: reject: weights", "0.000005"),
