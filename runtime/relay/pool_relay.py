@@ -32,6 +32,8 @@ _AGAIN_SECONDS = 30.0
 _NEWS_SECONDS = 15.0
 """Between two announcements, if there is a new step to tell of."""
 _FLIGHT_SECONDS = 600.0
+MAX_NAMED = 1 << 19
+"""Shards that the manifests in memory name at most, all together: each takes about a kilobyte there."""
 _AHEAD = 3
 """Objects that are fetched before anybody asks for them, at once."""
 
@@ -51,6 +53,7 @@ class PoolRelay:
         client.sources.own = serve.public_url
         self._manifests: dict[bytes, tuple[Manifest, int]] = {}
         self._fresh: dict[str, bytes] = {}
+        self._left_out: set[bytes] = set()
         self._naming = threading.Lock()
         self._step, self._announced_until = -1, 0
         self._stop = threading.Event()
@@ -134,6 +137,8 @@ class PoolRelay:
         """The step's manifest, checked."""
         if digest in self._manifests:
             return self._manifests[digest][0]
+        if digest in self._left_out:
+            return None
         key = object_key("manifests", digest)
         check = partial(unseal, expected=digest, scope=scope)
         try:
@@ -144,7 +149,19 @@ class PoolRelay:
             return None
         self._manifests[digest] = manifest, len(stored)
         self._fresh[key] = stored
-        return manifest
+        self._leave_out()
+        return manifest if digest in self._manifests else None
+
+    def _leave_out(self) -> None:
+        """Give up the oldest steps where there is no memory for what all of them name."""
+        named = {digest: len(one.every_shard()) for digest, (one, _) in self._manifests.items()}
+        oldest = sorted(named, key=lambda digest: self._manifests[digest][0].step)
+        while sum(named.values()) > MAX_NAMED and len(named) > 1:
+            digest = oldest.pop(0)
+            log.warning("step %d is not served: too many shards to be held", self._manifests.pop(digest)[0].step)
+            self._fresh.pop(object_key("manifests", digest), None)
+            self._left_out.add(digest)
+            del named[digest]
 
     def _left(self, key: str, check: Callable[[bytes], object]) -> bytes | None:
         """A manifest that a former process left, if it is sound."""

@@ -205,3 +205,23 @@ def test_steps_that_are_no_longer_wanted_go(published: Published, tmp_path: Path
 
     assert {f"{OBJECTS}/{key}" for key in kept} <= fetched()
     assert fetched() == set()
+
+
+def test_steps_that_name_too_much_are_left_out_oldest_first(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        published.publish()
+    newest = published.steps[-2:]
+    monkeypatch.setattr("runtime.relay.pool_relay.MAX_NAMED", sum(len(one.every_shard()) for one in newest))
+    serve = ServeWeights(host="127.0.0.1", port=free_port())
+    client = PoolClient(published.config(tmp_path / "home", serve_weights=serve), None)
+    client.refresh()
+    relay = PoolRelay(client, serve, None)
+    for _ in range(2):
+        before = published.service.asked.copy()
+        relay._name()
+        assert {one.step for one, _ in relay._manifests.values()} == {one.step for one in newest}
+    assert published.service.asked == before, "what was left out is not fetched again"
+    relay.stop()
+    client.close()
