@@ -163,6 +163,8 @@ class Trainer:
         self.records.write(record, entries)
         self.publish_step()
         self.sinks.write(record)
+        if not files:  # the collector said why
+            return
         log.info(
             "step %d: reward %.3f, %d groups used, %d without signal, waited %.1f s, trained %.1f s",
             metrics.step, metrics.reward_mean, metrics.groups_used, metrics.groups_dropped, waited, metrics.seconds,
