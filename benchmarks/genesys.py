@@ -143,7 +143,7 @@ def _checked(folder: Path) -> dict[str, Any]:
 def _filtered(folder: Path, model: Path, config: PoolConfig, progress: Progress) -> dict[str, Any]:
     """`muster data filter` over every row that is not held out: what is always solved is dropped."""
     (environment,), out = config.environments, folder / "filtered.json"
-    where = ("--pool-config", folder / "pool.json", "--weights", model, "--out", out, "--batch", 256)
+    where = ("--pool-config", folder / "pool.json", "--weights", model, "--out", out, "--batch", 64)
     plan = ("--candidates", environment.drawn_rows, "--samples", SAMPLES, "--lowest", 0, "--highest", HIGHEST)
     found = _muster("data", "filter", *where, *plan, "--engine", "transformers", "--dtype", "float32")
     tries = [json.loads(line) for line in (folder / "filtered.tries.jsonl").read_text().splitlines()[1:]]

@@ -41,7 +41,7 @@ def selling(config: PoolConfig, base: Path, root: Path, progress: Callable[[str]
     nodes = (NodeSpec("ada", "transformers"), NodeSpec("bob", "transformers"))
     judges = (ValidatorSpec("xena", 11),)
     ports = kept_ports(root / "ports.json")
-    plan = DemoPlan(root, 1, 1, *ports, nodes, judges, absentee="", patience=PATIENCE, worker_batch=128)
+    plan = DemoPlan(root, 1, 1, *ports, nodes, judges, absentee="", patience=PATIENCE)
     demo, begin, used = ResumableDemo(plan, config, base), time.monotonic(), _cpu()
     found = Slice(plan, False, 0, 0)
     try:

@@ -7,6 +7,9 @@ from engines.base import Engine, Sampling
 from environments.pool import PoolEnvironments, Score
 from runtime.turns import RolloutTask, converse
 
+AHEAD = 8
+"""Batches that an engine is given at once: it puts prompts of one length together, which saves most of the padding."""
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -32,12 +35,12 @@ def score_attempts(
     batch: int,
     temperature: float | None = None,
 ) -> Iterator[ScoredAttempt]:
-    """The outcome of every try, in order, `batch` at a time, with the weights that the engine has loaded. The
-    temperature is the pool's unless another is given."""
+    """The outcome of every try, in order, with the weights that the engine has loaded; `batch` is what it generates
+    together. The temperature is the pool's unless another is given."""
     work = environment.config.work
     sampling = Sampling(temperature or work.temperature, environment.eos_ids)
-    for start in range(0, len(attempts), batch):
-        part = attempts[start : start + batch]
+    for start in range(0, len(attempts), AHEAD * batch):
+        part = attempts[start : start + AHEAD * batch]
         tasks = [
             RolloutTask(one.problem_seed, environment.prompt(one.problem_seed, one.target_length), one.noise_key)
             for one in part
