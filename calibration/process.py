@@ -43,7 +43,7 @@ class BatchProducer(Producer):
 
 def run(job: Job) -> Done:
     """Do a job. Raises MusterError."""
-    config = PoolConfig.load(job.plan.pool_config)
+    config = PoolConfig.load(job.plan.pool_config).without_curricula
     spec = job.engine
     engine = make_engine(spec.name, spec.dtype, spec.device, job.plan.threads, max(job.plan.batches))
     engine.load(job.plan.weights)

@@ -26,6 +26,7 @@ EXAMPLES = {
     "data filter": "muster data filter --pool-config pool.json --weights model --out filtered.json",
     "data screen": "muster data screen tasks.parquet --pool-config pool.json --weights model --out rows.jsonl --keep",
     "dataset export": "muster dataset export --orchestrator https://pool.example --out rollouts --licence cc-by-4.0",
+    "dataset curriculum": "muster dataset curriculum 20 --orchestrator https://pool.example",
     "dataset difficulty": "muster dataset difficulty rollouts --before 20",
     "dataset verify": "muster dataset verify rollouts --deployment deployment.json --rpc https://rpc.example",
     "node up": "muster node up --pool https://pool.example",

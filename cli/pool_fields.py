@@ -1,7 +1,7 @@
 """What each field of a pool's configuration means, for the file that `muster pool init` writes. Defaults and bounds are
 not said here: the file takes them from the models themselves."""
 
-from protocol import config, environments, problems, training
+from protocol import config, curriculum, environments, problems, training
 from protocol.documents import Document
 
 _MATRIX = "Decay of the weights of matrices; others do not decay."
@@ -53,10 +53,21 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "held_out": "How many of these, the last ones, are kept for evaluation.",
         "problems": "Draw from some problems only: `muster data filter` writes this part, with those that a model "
         "solves sometimes.",
+        "curriculum": "Let problems rest that the run's own models nearly always or hardly ever solved; they come back "
+        "by themselves. It takes `rows` or `problems`.",
         "targets": "Instead of the pool's: lengths that answers are asked to have.",
         "length_alpha": "Instead of the pool's: reward lost for every token off the target.",
         "advantage": "Instead of the run's: how rewards of one problem's answers become advantages.",
         "advantage_scale": "What multiplies the advantages of this environment's answers.",
+    },
+    curriculum.Curriculum: {
+        "tries": "With fewer tries a problem is drawn like any other.",
+        "lowest": "Thousandths of solved tries: below them a problem rests as too hard.",
+        "highest": "Above them it rests as too easy.",
+        "solved": "The task reward from which on a try counts as solved.",
+        "window": "Only files that became final during so many policy steps count; what rests comes back after as "
+        "many.",
+        "most": "At most so many thousandths of the problems rest at a time.",
     },
     problems.ProblemFilter: {
         "rule": "By what the problems were chosen.",

@@ -8,6 +8,8 @@ from chain.records import Terms
 from cli.output import fields
 from protocol.amounts import show_tokens
 from protocol.config import PoolConfig
+from protocol.curriculum import Curriculum
+from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigError
 
 _MAX_ROWS = 65535
@@ -90,7 +92,42 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
     if config.data is None and terms.maxLag < config.train.async_level:
         what = f"training uses files {config.train.async_level} steps old, `max_lag` takes {terms.maxLag}"
         found.append(PoolProblem(what, "raise `max_lag`, or lower `train.async_level`"))
+    return [*found, *curriculum_problems(config)]
+
+
+def curriculum_lines(config: PoolConfig) -> list[str]:
+    """What each curriculum of the pool does, in words."""
+    return [_curriculum_line(config, one, one.curriculum) for one in config.curricula.values() if one.curriculum]
+
+
+def _curriculum_line(config: PoolConfig, one: EnvironmentConfig, learn: Curriculum) -> str:
+    rest = f"those solved in fewer than {learn.lowest / 10:g}% or more than {learn.highest / 10:g}%"
+    return (
+        f"curriculum of {one.called}: of {one.kept} problems, {rest} of at least {learn.tries} tries rest, at most "
+        f"{learn.most / 10:g}% of them at a time; files that became final during the last {learn.window} policy steps "
+        f"count, so each comes back after as many. In that time a problem is tried about "
+        f"{_tries(config, one, learn):.3g} times"
+    )
+
+
+def curriculum_problems(config: PoolConfig) -> list[PoolProblem]:
+    """Curricula by which hardly anything would ever rest."""
+    found = []
+    for one in config.curricula.values():
+        learn = one.curriculum
+        if learn is not None and 4 * _tries(config, one, learn) < learn.tries:
+            often = f"a problem is tried about {_tries(config, one, learn):.2g} times in {learn.window} policy steps"
+            what = (
+                f"environment {one.called}: {often}, and its curriculum takes {learn.tries} tries: nothing would rest"
+            )
+            found.append(PoolProblem(what, "raise `curriculum.window`, lower `tries`, or leave `curriculum` out"))
     return found
+
+
+def _tries(config: PoolConfig, one: EnvironmentConfig, learn: Curriculum) -> float:
+    """How often each of an environment's problems is tried in the files of a curriculum's window, while none rests."""
+    share = one.weight / sum(other.weight for other in config.environments)
+    return learn.window * config.train.files_per_step * config.work.rows * share / one.kept
 
 
 def world_problems(config: PoolConfig) -> list[PoolProblem]:

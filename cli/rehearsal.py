@@ -80,5 +80,5 @@ def judge_file(
     verifier.load(weights)
     facts = SubmissionFacts(work, made.commitment, draw.sequence, draw.lane_seed, draw.audit_rate)
     started = time.monotonic()
-    verdict = judge(facts, made.data, config, PoolEnvironments.of(config, weights), verifier)
+    verdict = judge(facts, made.data, config, PoolEnvironments.of(config, weights).at(weights), verifier)
     return Judged(verdict, time.monotonic() - started)

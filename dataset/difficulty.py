@@ -1,4 +1,4 @@
-"""How difficult a pool's problems were to its own models, by the rows of a data set: what a curriculum would draw by.
+"""How difficult a pool's problems were to its own models, by the rows of a data set: what a curriculum goes by.
 
 Whoever has chain and bucket has the rows (dataset/export.py), so these rates are nobody's word. The folder itself is
 believed here: `muster dataset verify` compares it with the chain.
@@ -14,9 +14,9 @@ from dataset.row import DatasetRow
 from dataset.tables import read_rows
 from dataset.verify import load
 from protocol.config import PoolConfig
-from protocol.curriculum import Curriculum, Difficulty, SolveRate, Try, solve_rates
+from protocol.curriculum import Curriculum, Difficulty, SolveRate
 from protocol.documents import load_document
-from protocol.environments import Drawn
+from protocol.environments import Drawn, drawn
 from protocol.errors import IntegrityError
 
 _LINE_BYTES = 16 << 20
@@ -29,12 +29,12 @@ class DifficultyReport:
     config: PoolConfig
     rates: dict[Drawn, SolveRate]
 
-    def counts(self, curriculum: Curriculum) -> dict[str, Counter[Difficulty]]:
-        """Environment → how many of its tried problems have which difficulty."""
+    def counts(self, usual: Curriculum) -> dict[str, Counter[Difficulty]]:
+        """Environment → how many of its tried problems have which difficulty by its own curriculum, or the usual."""
         found: dict[str, Counter[Difficulty]] = {one.called: Counter() for one in self.config.environments}
         for problem, rate in self.rates.items():
-            called = self.config.environments[problem.environment].called
-            found[called][rate.difficulty(curriculum)] += 1
+            own = self.config.environments[problem.environment]
+            found[own.called][rate.difficulty(own.curriculum or usual)] += 1
         return found
 
 
@@ -42,12 +42,17 @@ def measure(folder: Path, before: int | None = None) -> DifficultyReport:
     """Of the data set in `folder`; `before`: only tries by policy steps before that one. Raises ConfigError where there
     is no data set, IntegrityError for one that cannot be read."""
     config = load_document(folder / CONFIG, PoolConfig, toml=False)
-    rates = solve_rates(config.environments, _tries(folder, before))
+    rates: dict[Drawn, SolveRate] = {}
+    for row in _rows(folder, before):
+        problem = drawn(config.environments, row.problem_seed)
+        own = config.environments[problem.environment].curriculum
+        solved = row.task_reward >= (own.solved if own is not None else 1.0)
+        rates[problem] = rates.get(problem, SolveRate()) + SolveRate(1, int(solved))
     ordered = sorted(rates.items(), key=lambda item: (item[0].environment, item[0].seed))
     return DifficultyReport(config, dict(ordered))
 
 
-def _tries(folder: Path, before: int | None) -> Iterator[Try]:
+def _rows(folder: Path, before: int | None) -> Iterator[DatasetRow]:
     files = load(folder).dataset.files
     kind = files[0].format if files else "jsonl"
     for file in files:
@@ -56,7 +61,7 @@ def _tries(folder: Path, before: int | None) -> Iterator[Try]:
                 if isinstance(row, IntegrityError):
                     raise row
                 if _counts(row, before):
-                    yield row.problem_seed, row.task_reward
+                    yield row
 
 
 def _counts(row: DatasetRow, before: int | None) -> bool:

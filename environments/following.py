@@ -17,8 +17,8 @@ class FollowingEnvironments:
         self._made: PoolEnvironments | None = None
 
     def of(self, folder: Path) -> PoolEnvironments:
-        """Raises what `PoolEnvironments.of` raises."""
+        """With the step's table of resting problems. Raises what `PoolEnvironments.of` and `at` raise."""
         digest = text_digest(folder)
         if self._made is None or digest != self._digest:
             self._made, self._digest = PoolEnvironments.of(self._config, folder), digest
-        return self._made
+        return self._made.at(folder)

@@ -1,5 +1,6 @@
 """What worker, validator and trainer derive alike from a pool's configuration: prompts, and rewards bit for bit."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ from protocol.environments import Drawn, EnvironmentConfig, drawn
 from protocol.errors import ConfigError, IntegrityError
 from protocol.models.documents import read_object
 from protocol.models.tokenizer import Tokenizer, eos_ids, load_tokenizer
+from protocol.resting import Resting
 from protocol.rollouts.transcript import Tokens, Transcript
 
 _KEPT_PROBLEMS = 4096
@@ -37,8 +39,9 @@ class PoolEnvironments:
 
     `vocabulary` is the number of rows of the model's output layer, which may exceed the tokenizer's size. `data`: the
     folder of the environments' files by content hash (environments/data.py). `held_out`: problems that work is never
-    drawn from. `positions`: the model's context in tokens (None: unbounded). Raises ConfigError for an unknown
-    environment, one of another version, a missing file, or a context that holds no reply.
+    drawn from. `positions`: the model's context in tokens (None: unbounded). `resting`: the table by which a policy
+    step's work is drawn (`at`). Raises ConfigError for an unknown environment, one of another version, a missing file,
+    or a context that holds no reply.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class PoolEnvironments:
         self.config = config
         self.eos_ids = tuple(eos_ids)
         self.vocabulary, self.positions = vocabulary, positions
+        self.resting: Resting | None = None
         self._tokenizer, self._held_out = tokenizer, held_out
         self._environments = [load_environment(one, data) for one in config.environments]
         self._frames = [self._frame(one) for one in self._environments]
@@ -86,6 +90,15 @@ class PoolEnvironments:
         """Tokens that all replies of a rollout may take together, so that the model can take whatever else it holds."""
         work = self.config.work
         return None if self.positions is None else self.positions - work.max_prompt_tokens - work.max_new_tokens
+
+    def at(self, folder: Path) -> "PoolEnvironments":
+        """The same with the table of resting problems of the policy step in `folder`, where the pool has a curriculum.
+        Raises IntegrityError where the step has none."""
+        if not self.config.curricula:
+            return self
+        found = copy.copy(self)
+        found.resting = Resting.load(self.config, folder)
+        return found
 
     def drawn(self, problem_seed: int) -> Drawn:
         return drawn(self.config.environments, problem_seed, self._held_out)

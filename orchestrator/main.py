@@ -25,6 +25,7 @@ from orchestrator.interpreter import settle
 from orchestrator.leader import Leader
 from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
+from orchestrator.solve_rates import SolveRateReader
 from orchestrator.uploads import Uploads
 from orchestrator.watch import Watch
 from protocol.api.run import PoolAccess
@@ -109,16 +110,17 @@ def build(config: OrchestratorConfig, stack: contextlib.ExitStack) -> FastAPI:
     service = Service(parts)
     nonces = NonceStore(db)
     keeper = Housekeeper(service.heartbeats, service.leases, nonces, leader, config.flush_seconds)
+    rates = SolveRateReader(service.rates, leader.leads)
     guard = RequestGuard(realm, nonces, lambda address: address in config.relays or watch.knows(address))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         settle()
-        indexer.start()
-        keeper.start()
+        for thread in (indexer, keeper, rates):
+            thread.start()
         yield
-        keeper.stop()
-        indexer.stop()
+        for thread in (rates, keeper, indexer):
+            thread.stop()
 
     return create_app(service, guard, rate=config.rate, burst=config.burst, lifespan=lifespan)
 

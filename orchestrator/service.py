@@ -16,6 +16,7 @@ from orchestrator.indexer import Indexer
 from orchestrator.leases import Leases
 from orchestrator.liveness import HEARTBEAT_SECONDS, Beat
 from orchestrator.scheduler import Keep, Refuse, Wait
+from orchestrator.solve_rates import SolveRates
 from orchestrator.sources import AnnouncedSources
 from orchestrator.supply import Rule
 from orchestrator.tables import StepReportRow
@@ -67,6 +68,7 @@ class Service:
         rule = Rule.of(parts.config, parts.lease_seconds, parts.lease_limit, parts.stall_seconds)
         self.leases = Leases(parts.db, parts.watch, rule, shape.rows * shape.max_new_tokens, parts.clock)
         self.uploads = parts.uploads
+        self.rates = SolveRates(parts.db, parts.watch, parts.config, parts.uploads.pool, parts.store.get)
         self.sources = AnnouncedSources(parts.uploads.pool, parts.allow_private_sources, self.clock)
         self.heartbeats = NewestHeartbeats(parts.db)
         self._batched = parts.batched

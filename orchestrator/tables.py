@@ -89,6 +89,15 @@ class StepReportRow(Base):
     body: Mapped[str] = mapped_column(Text)
 
 
+class FileTriesRow(Base):
+    """What an accepted file says of its problems; `tries` is canonical JSON: [environment, number, tried, solved] of
+    each. A function of the file alone, so it never changes; which files count is the chain's word."""
+
+    __tablename__ = "file_tries"
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tries: Mapped[str] = mapped_column(Text)
+
+
 class ConsumedRow(Base):
     """What a step was trained on. `sha256` is the file that had this sequence when it was reported, empty if none had:
     after a reorganisation a file may return under another sequence, and another file under this one."""

@@ -11,8 +11,11 @@ from pydantic import Field, PositiveInt, model_validator
 
 from protocol.documents import Document, load_document, parse_document
 from protocol.encoding import canonical_json
-from protocol.environments import MAX_ENVIRONMENTS, EnvironmentConfig
+from protocol.environments import MAX_ENVIRONMENTS, MAX_ROWS, EnvironmentConfig
 from protocol.training import AdvantageName, TrainConfig
+
+LEAST_SHARE = 64
+"""Of an environment with a curriculum: drawing another problem of it takes so many looks at most, on average."""
 
 
 class ChatTurn(Document):
@@ -211,6 +214,36 @@ class PoolConfig(Document):
                     "rewards negative"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _curricula_fit(self) -> Self:
+        total = sum(one.weight for one in self.environments)
+        for one in self.curricula.values():
+            if self.data is not None:
+                raise ValueError(
+                    f"environment {one.called}: a data pool draws from all problems; leave `curriculum` out"
+                )
+            if one.weight * LEAST_SHARE < total:
+                raise ValueError(
+                    f"environment {one.called}: its `weight` is {one.weight} of {total}, a `curriculum` takes at least "
+                    f"one part in {LEAST_SHARE}"
+                )
+        if any(one.environment is not None and one.environment.curriculum is not None for one in self.evaluation.sets):
+            raise ValueError("an evaluation set draws the same problems every time; leave its `curriculum` out")
+        if (count := sum(one.numbered for one in self.curricula.values())) > MAX_ROWS:
+            raise ValueError(f"curricula of {count} problems; {MAX_ROWS} fit into the table that goes with every step")
+        return self
+
+    @property
+    def curricula(self) -> dict[int, EnvironmentConfig]:
+        """Place → environment, of those that have a curriculum."""
+        return {place: one for place, one in enumerate(self.environments) if one.curriculum is not None}
+
+    @property
+    def without_curricula(self) -> Self:
+        """The same where all problems are drawn: for work that belongs to no policy step."""
+        plain = tuple(one.model_copy(update={"curriculum": None}) for one in self.environments)
+        return self.model_copy(update={"environments": plain})
 
     def advantage_of(self, environment: EnvironmentConfig) -> AdvantageName:
         return environment.advantage or self.train.algorithm.advantage

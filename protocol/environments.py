@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from protocol.curriculum import Curriculum
 from protocol.documents import Document
 from protocol.encoding import tagged_hash, words
 from protocol.problems import ProblemFilter, candidate_seed, kept_candidate
@@ -24,7 +25,8 @@ class EnvironmentConfig(Document):
     compared with the other environments'. `content`: hex SHA-256 of what defines it (a data file's or a program's
     bytes, a package's files); whoever has another refuses to work. `rows`: how many problems a data file has, 0 where a
     problem is made from any seed; its last `held_out` are never drawn for work, evaluation draws from them alone.
-    `problems`: what an offline filter kept; without it work is drawn from all.
+    `problems`: what an offline filter kept; without it work is drawn from all. `curriculum`: which of them rest while
+    a run goes on (protocol/resting.py); it takes a data file or a filter, for other problems never come again.
 
     What is set below is this environment's own instead of the pool's: `targets` (lengths in tokens, () for none) and
     `length_alpha` instead of `work`'s, `advantage` instead of `train.algorithm`'s. `advantage_scale` multiplies the
@@ -39,6 +41,7 @@ class EnvironmentConfig(Document):
     rows: int = Field(0, ge=0, le=MAX_ROWS)
     held_out: int = Field(0, ge=0)
     problems: ProblemFilter | None = None
+    curriculum: Curriculum | None = None
     targets: tuple[PositiveInt, ...] | None = Field(None, max_length=64)
     length_alpha: float | None = Field(None, ge=0)
     advantage: AdvantageName | None = None
@@ -50,6 +53,11 @@ class EnvironmentConfig(Document):
             raise ValueError(f"`held_out` is {self.held_out} of {self.rows} `rows`: nothing is left to work on")
         if self.rows and self.problems is not None and self.problems.candidates > self.drawn_rows:
             raise ValueError(f"`problems.candidates` are {self.problems.candidates}, of {self.drawn_rows} rows")
+        if self.curriculum is not None and not self.numbered:
+            raise ValueError(
+                "`curriculum` needs problems that come again, and these are made from any seed: name a data file's "
+                "`rows`, or `problems` (muster data filter)"
+            )
         return self
 
     @property
@@ -62,6 +70,23 @@ class EnvironmentConfig(Document):
         """The rows that work is drawn from; 0 where a problem is made from any seed."""
         return self.rows - self.held_out
 
+    @property
+    def numbered(self) -> int:
+        """How many numbers its problems have: rows that work is drawn from, or candidates of a filter, of which it is
+        drawn from some; 0 where a problem is made from any seed."""
+        return self.drawn_rows if self.problems is None else self.problems.candidates
+
+    @property
+    def kept(self) -> int:
+        """How many of these work is drawn from."""
+        return self.drawn_rows if self.problems is None else len(self.problems.places)
+
+    def number(self, draw: int) -> int:
+        """The number of the problem that the 64-bit number `draw` stands for in work; without numbers the draw."""
+        if self.problems is not None:
+            return kept_candidate(self.problems, draw)
+        return draw % self.drawn_rows if self.rows else draw
+
     def candidate(self, number: int) -> int:
         """The environment's own seed of candidate `number` of an offline filter: a row, or a public hash."""
         return number if self.rows else candidate_seed(number)
@@ -71,9 +96,9 @@ class EnvironmentConfig(Document):
         With `held_out`: of those that work is not drawn from."""
         if held_out and self.rows:
             return self.drawn_rows + draw % self.held_out if self.held_out else draw % self.rows
-        if self.problems is not None and not held_out:
-            return self.candidate(kept_candidate(self.problems, draw))
-        return draw % self.drawn_rows if self.rows else draw
+        if held_out:
+            return draw
+        return self.number(draw) if self.problems is None else self.candidate(self.number(draw))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from protocol.config import PoolConfig
 from protocol.encoding import tagged_hash, words
 from protocol.environments import drawn
 from protocol.identity import WorkId
+from protocol.resting import Resting, awake
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,13 @@ def step_seed(block_hash: bytes, chain_id: int, pools: str, pool: int, step: int
     return tagged_hash("muster/step-seed/1", block_hash, chain_id, pools, pool, step)
 
 
-def assignments(work: Work, config: PoolConfig) -> list[Assignment]:
-    """The slots of a submission, in order."""
+def assignments(work: Work, config: PoolConfig, resting: Resting | None = None) -> list[Assignment]:
+    """The slots of a submission, in order. `resting`: the table of the work's policy step, where the pool has a
+    curriculum; without it IntegrityError is raised then."""
     seed, out = work.seed, []
     for slot in range(config.work.problems_per_file):
-        (problem,) = words(tagged_hash("muster/problem/1", seed, slot), 1)
+        (draw,) = words(tagged_hash("muster/problem/1", seed, slot), 1)
+        problem = awake(config, draw, resting)
         environment = config.environments[drawn(config.environments, problem).environment]
         targets, target = targets_of(config.work, work.id.node, environment), 0
         if targets:

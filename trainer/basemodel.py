@@ -63,9 +63,11 @@ def warmed_up(
 
 
 def cache_key(task: EnvironmentConfig, seed: int, recipe: Recipe) -> str:
-    """Hash of everything that decides the weights: recipe, seed, task, tokenizer phrases, library versions."""
+    """Hash of everything that decides the weights: recipe, seed, task (whichever of its problems work is drawn from),
+    tokenizer phrases, library versions."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    parts = [REVISION, dataclasses.asdict(recipe), seed, task.model_dump(mode="json"), list(PHRASES), versions]
+    whole = task.model_copy(update={"problems": None}).model_dump(mode="json", exclude={"curriculum"})
+    parts = [REVISION, dataclasses.asdict(recipe), seed, whole, list(PHRASES), versions]
     return f"tiny-{sha256_hex(canonical_json(parts))[:24]}"
 
 

@@ -38,6 +38,7 @@ from trainer.model.sharding import Placement
 from trainer.publisher import StepPublisher
 from trainer.ranks import RanksLostError
 from trainer.reports import Reports
+from trainer.resting_tables import RestingTables
 from trainer.rollouts import Group
 from trainer.state.progress import TrainingProgress
 from trainer.state.records import Records, file_record, step_record
@@ -64,7 +65,11 @@ class Trainer:
         self.group = lead(config, pool, base, placement or Placement(device=config.engine.device, memory=config.memory))
         self.progress = TrainingProgress(self.home / "checkpoints", self.group, self.records)
         self.reports.catch_up()
-        loader = Loader(pool, outside.bucket.get, base)
+        self.resting = RestingTables(
+            pool, config.pool, outside.client.refresh, outside.bucket.get, self.home, config.confirmations,
+            config.missing_seconds,
+        )  # fmt: skip
+        loader = Loader(pool, outside.bucket.get, base, self.resting.note)
         self.canaries = CanaryPlan.of(outside.account, config.pool, outside.carrier)
         self.files = FileCollector(config, pool, outside.client, self.records, loader, self.canaries.node)
         self.publisher = StepPublisher(
@@ -221,13 +226,20 @@ class Trainer:
         return bool(self._until(f"writing the checkpoint of step {step}", attempt, _DISK_RETRY_SECONDS))
 
     def _export(self, step: int) -> None:
-        self.group.export(self._policy_folder(step))
+        folder = self._policy_folder(step)
+        self.group.export(folder)
+        try:
+            self.resting.write(step, folder)
+        except MusterError as error:
+            log.debug("the step is prepared later: %s", error)
+            return
         self.publisher.encoder.begin(step, self.progress.manifests)
 
     def _next_batch(self) -> StepFiles | None:
         batch = self.files.batch(self.learner.step + 1, self.progress.consumed)
         if batch is None:
             self.idle.tick(self.files.awaited.cause)
+            self.resting.read_ahead()
             self.publisher.ensure(self.progress.manifests)
         return batch
 
@@ -251,6 +263,9 @@ class Trainer:
 
     def _upload(self, step: int) -> bytes:
         manifests = self.progress.manifests
+        if self.pool_config.curricula:  # a reorganisation may have removed the step by whose time files count
+            self.publisher.ensure(manifests[:step])
+        self.resting.write(step, self._policy_folder(step))
         digest = self.publisher.upload(step, manifests)
         manifests[step:] = [digest]
         self.publisher.ensure(manifests)

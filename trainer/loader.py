@@ -1,5 +1,6 @@
 """From an accepted file to training groups: fetched by hash, parsed as hostile, scored again."""
 
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -7,16 +8,20 @@ from chain.records import Submission
 from environments.pool import PoolEnvironments
 from protocol.config import PoolConfig
 from protocol.rollouts.file import read
-from protocol.rollouts.schema import Limits, MalformedFile
+from protocol.rollouts.schema import Limits, MalformedFile, Rollout
 from storage.keys import object_key
 from storage.weights.fetch import OpenObject
 from trainer.rollouts import Group, GroupSettings, Source, TrainRollout
 
+Note = Callable[[Submission, Sequence[Rollout]], None]
+
 
 class Loader:
-    """Reads files of one pool. Tokenizer, EOS and vocabulary come from `folder`, which holds one of its models."""
+    """Reads files of one pool. Tokenizer, EOS and vocabulary come from `folder`, which holds one of its models. `note`
+    is told of every file that was read."""
 
-    def __init__(self, config: PoolConfig, open_object: OpenObject, folder: Path) -> None:
+    def __init__(self, config: PoolConfig, open_object: OpenObject, folder: Path, note: Note | None = None) -> None:
+        self._note = note
         self._open, self._limits = open_object, Limits.of(config.work)
         self._environment = PoolEnvironments.of(config, folder)
 
@@ -31,6 +36,8 @@ class Loader:
         work = header.work.id
         if (work.node, work.step, work.counter) != (submission.node, submission.step, submission.counter):
             raise MalformedFile("its header names another node, step or counter than its submission")
+        if self._note is not None:
+            self._note(submission, rollouts)
         # A token that the embedding lacks would not be an error of one file but the end of the process.
         if any(max(one.output_tokens) >= self._environment.vocabulary for one in rollouts):
             raise MalformedFile(f"a token outside the vocabulary of {self._environment.vocabulary}")

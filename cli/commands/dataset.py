@@ -111,12 +111,13 @@ def verify(
 def difficulty(
     folder: Annotated[Path, typer.Argument(help="The data set's folder.", exists=True, file_okay=False)],
     before: Annotated[int | None, typer.Option(min=0, help="Only tries by policy steps before this one.")] = None,
-    tries: Annotated[int, typer.Option(min=1, max=1 << 16, help="With fewer tries a problem is fresh.")] = 8,
+    tries: Annotated[int, typer.Option(min=1, max=1 << 16, help="With fewer a problem is fresh.")] = 8,
     lowest: Annotated[int, typer.Option(min=0, max=1000, help="Thousandths solved from which a problem fits.")] = 125,
-    highest: Annotated[int, typer.Option(min=0, max=1000, help="Thousandths up to which it does.")] = 750,
+    highest: Annotated[int, typer.Option(min=0, max=1000, help="Thousandths up to which it does.")] = 875,
     json: JsonOption = False,
 ) -> None:
-    """How many of each environment's problems were fresh, hard, fitting or easy to the models that tried them."""
+    """How many of each environment's problems were fresh, hard, fitting or easy to the models that tried them; by the
+    thresholds of its own curriculum, where it has one."""
     from dataset.difficulty import measure
     from protocol.curriculum import Curriculum, Difficulty
 
@@ -131,6 +132,50 @@ def difficulty(
     ]
     shown = {"environments": {name: dict(counts) for name, counts in found.items()}, "problems": problems}
     emit(shown, json, lambda: table(("environment", "tried", *Difficulty), rows))
+
+
+@app.command("curriculum")
+def curriculum(
+    step: Annotated[int, typer.Argument(min=0, help="Policy step.")],
+    pool: PoolOption,
+    orchestrator: Annotated[str, typer.Option(help="The pool's service, or another source of files.")],
+    look: Reading,
+) -> None:
+    """Make a policy step's table of resting problems anew, from chain and bucket alone, and compare it with the one
+    that the pool's owner published. Exit code 1 if it is another."""
+    from dataset.curriculum import check_table
+    from protocol.api.endpoints import OBJECTS
+    from storage.download import HttpObjects
+
+    session = look.open()
+    session.pool(pool)
+    objects = HttpObjects([orchestrator.rstrip("/") + OBJECTS], timeout=_SECONDS, allow_private=True)
+    try:
+        found = check_table(_source(session, pool, 0), objects, step)
+    finally:
+        objects.close()
+    findings = found.findings
+    shown = {
+        "sound": not findings.count,
+        "step": step,
+        "files": found.files,
+        "left_out": list(found.table.left_out),
+        "environments": {
+            name: {"problems": problems, "hard": hard, "easy": easy} for name, problems, hard, easy in found.rows()
+        },
+        "wrong": findings.count,
+        "findings": findings.told,
+    }
+    lines = [table(("environment", "problems", "rest as too hard", "as too easy"), found.rows())]
+    lines += [f"WRONG  {one}" for one in findings.told]
+    if findings.count > len(findings.told):
+        lines.append(f"{findings.count - len(findings.told)} more things are wrong")
+    lines.append(f"counted from {found.files} files" + (f", without {len(found.table.left_out)} that the owner could "
+                 "not have" if found.table.left_out else ""))  # fmt: skip
+    lines += [] if findings.count else ["the table is the one that chain and bucket say"]
+    emit(shown, look.json, lambda: "\n".join(lines))
+    if findings.count:
+        raise typer.Exit(1)
 
 
 def _source(session: "Session", pool: int, confirmations: int) -> "PoolOnChain":

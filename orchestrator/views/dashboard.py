@@ -30,6 +30,9 @@ class Dashboard:
     def history(self) -> views.History:
         return steps.history(self._published(), self._tallies(), self._service.reports())
 
+    def difficulty(self) -> views.Difficulties:
+        return self._service.rates.view()
+
     def step_list(self, after: int | None, limit: int) -> views.Listing[views.StepEntry]:
         """Newest first: those before step `after`."""
         published, told = self._published(), {one.step: one for one in self._service.reports()}

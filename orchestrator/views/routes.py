@@ -50,6 +50,11 @@ def get_history(ask: Ask) -> Response:
     return ask.answer(ask.dashboard.history)
 
 
+@router.get(endpoints.DIFFICULTY.path, summary="How often problems were solved", response_model=views.Difficulties)
+def get_difficulty(ask: Ask) -> Response:
+    return ask.answer(ask.dashboard.difficulty)
+
+
 @router.get(endpoints.STEP_LIST.path, summary="Policy steps", response_model=views.Listing[views.StepEntry])
 def list_steps(ask: Ask, after: _Before = None, limit: _Limit = 25) -> Response:
     return ask.answer(lambda: ask.dashboard.step_list(after, limit))

@@ -23,6 +23,7 @@ from protocol.api.run import (
 )
 from protocol.api.uploads import ReceiptRequest, ReceiptResponse, UploadRequest, UploadResponse
 from protocol.api.views import (
+    Difficulties,
     History,
     Hits,
     Listing,
@@ -78,6 +79,7 @@ RECORD: Get[RunRecord] = Get("/v1/record", TypeAdapter(RunRecord))
 
 OVERVIEW: Get[Overview] = Get("/v1/overview", TypeAdapter(Overview))
 HISTORY: Get[History] = Get("/v1/history", TypeAdapter(History))
+DIFFICULTY: Get[Difficulties] = Get("/v1/difficulty", TypeAdapter(Difficulties))
 STEP_LIST: Get[Listing[StepEntry]] = Get("/v1/policy-steps", TypeAdapter(Listing[StepEntry]))
 STEP: Get[StepView] = Get("/v1/policy-steps/{step}", TypeAdapter(StepView))
 NODES: Get[Listing[NodeEntry]] = Get("/v1/nodes", TypeAdapter(Listing[NodeEntry]))

@@ -10,6 +10,7 @@ from eth_account.signers.local import LocalAccount
 
 from protocol.errors import IntegrityError
 from protocol.files import file_sha256
+from protocol.resting import TABLE
 from storage.keys import object_key
 from storage.weights.manifest import FileDelta, Manifest, ManifestScope, Shard, StepDelta, WeightFile, seal
 from storage.weights.shards import DELTA_SHARD_BYTES, SHARD_BYTES, read_shards, weight_files
@@ -77,14 +78,16 @@ def send(
 ) -> None:
     """Upload a step; what is there already is not sent again.
 
-    The manifest goes last: whoever sees it finds every shard. Safe to repeat after a crash. Raises IntegrityError if
-    the folder changed meanwhile, and what the store raises.
+    Full shards are those of a snapshot, and of a table of resting problems. The manifest goes last: whoever sees it
+    finds every shard. Safe to repeat after a crash. Raises IntegrityError if the folder changed meanwhile, and what the
+    store raises.
     """
     manifest = prepared.manifest
     for delta in manifest.deltas:
         for shard in (shard for file in delta.files for shard in file.shards):
             store.put(shard.key, prepared.deltas[shard.sha256])
-    for file in manifest.files if manifest.snapshot else ():
+    # What rests can be looked at without the weights that it goes with.
+    for file in (one for one in manifest.files if manifest.snapshot or one.name == TABLE):
         pieces = read_shards(folder / file.name, shard_size)
         try:
             for shard, data in zip(file.shards, pieces, strict=True):

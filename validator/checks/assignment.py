@@ -1,4 +1,5 @@
-"""Problems and target lengths are those that the step seed, the node and its counter assign."""
+"""Problems and target lengths are those that the step seed, the node, its counter and the step's table of resting
+problems assign."""
 
 from protocol.seeds import assignments
 from protocol.verdict import Code, Finding
@@ -8,7 +9,7 @@ from validator.context import CheckContext
 
 def judge(context: CheckContext) -> Finding:
     work = context.config.work
-    assigned = assignments(context.facts.work, context.config)
+    assigned = assignments(context.facts.work, context.config, context.environment.resting)
     wrong = [
         number
         for number, rollout in enumerate(context.rollouts)

@@ -1,0 +1,84 @@
+"""Whether the table of resting problems that an owner published is the one that follows from chain and bucket."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chain.records import Submission
+from dataset.export import MAX_CONFIG_BYTES, PoolOnChain
+from dataset.findings import DatasetFindings
+from protocol.config import PoolConfig
+from protocol.curriculum import Difficulty, Tried
+from protocol.errors import ConfigError, IntegrityError
+from protocol.resting import Resting
+from runtime.solve_rates import counted_files, expected_table, published_table, read_tries
+from storage.keys import MissingObjectError, object_key
+from storage.weights.fetch import OpenObject
+
+_WORDS = ("is drawn", "rests as too hard", "rests as too easy")
+
+
+@dataclass(frozen=True)
+class CheckedTable:
+    """A step's published table, what is wrong with it, and how many files were counted for it."""
+
+    config: PoolConfig
+    table: Resting
+    files: int
+    findings: DatasetFindings
+
+    def rows(self) -> list[tuple[str, int, int, int]]:
+        """(environment, problems, how many rest as too hard, as too easy)."""
+        return [
+            (one.called, one.kept, self.table.count(place, Difficulty.HARD), self.table.count(place, Difficulty.EASY))
+            for place, one in self.config.curricula.items()
+        ]
+
+
+def check_table(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedTable:
+    """Make the table of policy step `step` anew. `objects` opens what is in the pool's bucket.
+
+    Raises ConfigError where there is no such table, IntegrityError for bytes that are not the chain's, and what
+    `objects` raises: MissingObjectError if a file that counts cannot be had.
+    """
+    pool = source.state.pools[source.pool_id.pool]
+    if not 0 <= step < len(pool.steps):
+        raise ConfigError(
+            f"pool {pool.pool} has no policy step {step}", f"it has published {len(pool.steps)}, from 0 on"
+        )
+    data = objects(object_key("configs", pool.config_hash), MAX_CONFIG_BYTES)
+    config = PoolConfig.parse(data, "the pool's configuration document")
+    if not config.curricula:
+        raise ConfigError(f"pool {pool.pool} has no curriculum", "its work is drawn from all problems, at every step")
+    table = published_table(config, objects, pool.steps[step].manifest, source.scope)
+    counted = counted_files(source.state, config, pool.pool, step)
+
+    def tries(sub: Submission) -> Sequence[Tried]:
+        return read_tries(config, objects, sub)
+
+    expected = expected_table(source.state, config, pool.pool, step, tries, table.left_out)
+    findings = DatasetFindings()
+    _compare(config, table, expected, findings)
+    served = {sub.sequence: sub for sub in counted}
+    for sequence in table.left_out:
+        if sequence not in served:
+            findings.add("left out", f"file {sequence} is said to be left out, but does not count for this step")
+        elif _is_served(objects, config, served[sequence]):
+            findings.add("left out", f"file {sequence} is left out as unavailable, and can be had")
+    return CheckedTable(config, table, len(counted) - len(table.left_out), findings)
+
+
+def _compare(config: PoolConfig, table: Resting, expected: Resting, findings: DatasetFindings) -> None:
+    for place, one in config.curricula.items():
+        pairs = zip(table.codes[place], expected.codes[place], strict=True)
+        for number, (said, right) in enumerate(pairs):
+            if said != right:
+                what = f"problem {number} of {one.called} {_WORDS[said]}; by chain and bucket it {_WORDS[right]}"
+                findings.add("table", what)
+
+
+def _is_served(objects: OpenObject, config: PoolConfig, sub: Submission) -> bool:
+    try:
+        read_tries(config, objects, sub)
+    except (MissingObjectError, IntegrityError):
+        return False
+    return True

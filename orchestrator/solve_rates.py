@@ -1,0 +1,194 @@
+"""How often each problem was solved, from accepted files: read once, kept in the database, shown to everybody.
+
+The database holds what each file says; which files count follows from the chain at every look: those that were final,
+undisputed, when the newest policy step was published. So a restart loses nothing, and a reorganisation takes back what
+it took from the chain. The curriculum itself trusts none of this (docs/protocol.md, section 3).
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
+
+from chain.records import Submission
+from orchestrator.db import Database
+from orchestrator.tables import FileTriesRow
+from orchestrator.watch import Watch
+from protocol.api.views import Difficulties, DifficultyEntry
+from protocol.config import PoolConfig
+from protocol.curriculum import Difficulty, SolveRate, Tried
+from protocol.encoding import canonical_json
+from protocol.environments import EnvironmentConfig
+from protocol.errors import MusterError
+from protocol.identity import PoolId
+from protocol.resting import Resting
+from runtime.solve_rates import published_table, read_tries, undisputed
+from storage.keys import MissingObjectError
+from storage.weights.fetch import OpenObject
+from storage.weights.manifest import ManifestScope
+
+log = logging.getLogger("muster.orchestrator")
+_CHUNK = 500
+_SHARE = 9
+_MISSING_SECONDS, _IDLE_SECONDS = 60.0, 1.0
+BINS = 12
+
+
+@dataclass
+class _Counted:
+    """Sums over the files in `files`. `rates` of numbered problems; `loose`: problems made from any seed, which come
+    once, by the share solved."""
+
+    step: int | None = None
+    files: set[str] = field(default_factory=set)
+    rates: dict[tuple[int, int], SolveRate] = field(default_factory=dict)
+    loose: dict[int, list[int]] = field(default_factory=dict)
+
+    def add(self, name: str, environments: Sequence[EnvironmentConfig], tries: Iterable[Tried]) -> None:
+        self.files.add(name)
+        for one in tries:
+            if environments[one.environment].numbered:
+                key = (one.environment, one.number)
+                self.rates[key] = self.rates.get(key, SolveRate()) + one.rate
+            else:
+                self.loose.setdefault(one.environment, [0] * BINS)[solved_bin(one.rate)] += 1
+
+
+def solved_bin(rate: SolveRate) -> int:
+    """0: never solved, 11: always, between them by tenths."""
+    if rate.solved in (0, rate.tried):
+        return BINS - 1 if rate.solved else 0
+    return 1 + 10 * rate.solved // rate.tried
+
+
+class SolveRates:
+    """`view` may be called from any thread, the rest from one."""
+
+    def __init__(self, db: Database, watch: Watch, config: PoolConfig, pool: PoolId, open_object: OpenObject) -> None:
+        self._db, self._watch, self._config, self._pool, self._open = db, watch, config, pool, open_object
+        self._lock = threading.Lock()
+        self._counted = _Counted()
+        self._unread: list[Submission] = []
+        self._absent: dict[str, float] = {}
+        self._table: tuple[bytes, Resting] | None = None
+
+    def look(self) -> None:
+        """Count what the database knows of the files that count now."""
+        state = self._watch.state
+        pool = self._watch.pool(state)
+        steps = pool.steps if pool else []
+        until = steps[-1].time if steps else -1
+        final = {sub.sha256.hex(): sub for sub in undisputed(state, self._watch.pool_id) if sub.final_time <= until}
+        with self._lock:
+            if not self._counted.files <= final.keys():
+                self._counted = _Counted()
+            self._counted.step = len(steps) - 1 if steps else None
+            missing = [name for name in final if name not in self._counted.files]
+        unread = set(missing)
+        for start in range(0, len(missing), _CHUNK):
+            names = missing[start : start + _CHUNK]
+            with self._db.reading() as session:
+                rows = session.scalars(select(FileTriesRow).where(FileTriesRow.sha256.in_(names))).all()
+            with self._lock:
+                for row in rows:
+                    self._counted.add(row.sha256, self._config.environments, _decoded(row.tries))
+            unread -= {row.sha256 for row in rows}
+        with self._lock:
+            self._unread = [sub for name, sub in final.items() if name in unread]
+        if pool is not None and steps and self._config.curricula:
+            self._look_at_table(steps[-1].manifest, pool.owner)
+
+    def read_one(self) -> bool:
+        """Read one file that nobody has read; False if there is none that can be had now."""
+        now = time.monotonic()
+        for sub in self._unread:
+            name = sub.sha256.hex()
+            if now < self._absent.get(name, now):
+                continue
+            try:
+                tries = read_tries(self._config, self._open, sub)
+            except MissingObjectError as error:
+                log.info("accepted file %d is not counted: %s", sub.sequence, error)
+                self._absent[name] = now + _MISSING_SECONDS
+                continue
+            with self._db.session() as session:
+                session.merge(FileTriesRow(sha256=name, tries=_encoded(tries)))
+            self._absent.pop(name, None)
+            return True
+        return False
+
+    def view(self) -> Difficulties:
+        with self._lock:
+            counted, table = self._counted, self._table[1] if self._table else None
+            bins = {place: [0] * BINS for place in range(len(self._config.environments))}
+            bins |= {place: list(counts) for place, counts in counted.loose.items()}
+            for (place, _), rate in counted.rates.items():
+                bins[place][solved_bin(rate)] += 1
+            entries = [self._entry(place, counts, table) for place, counts in bins.items()]
+            return Difficulties(
+                step=counted.step, files=len(counted.files), unread=len(self._unread), environments=entries
+            )
+
+    def _entry(self, place: int, solved: list[int], table: Resting | None) -> DifficultyEntry:
+        own = self._config.environments[place]
+        hard, easy = None, None
+        if own.curriculum is not None and table is not None:
+            hard, easy = table.count(place, Difficulty.HARD), table.count(place, Difficulty.EASY)
+        return DifficultyEntry(
+            environment=own.called, problems=own.kept or None, tried=sum(solved), solved=solved, hard=hard, easy=easy
+        )
+
+    def _look_at_table(self, digest: bytes, owner: str) -> None:
+        if self._table is None or self._table[0] != digest:
+            try:
+                found = published_table(self._config, self._open, digest, ManifestScope(self._pool, owner))
+            except MusterError as error:
+                log.info("the newest table of resting problems cannot be read: %s", error)
+                return
+            with self._lock:
+                self._table = digest, found
+
+
+class SolveRateReader:
+    """The thread behind `SolveRates`. It works for at most a tenth of its time, and reads files only where this replica
+    leads: what requests wait for comes first, and the rates may lag behind."""
+
+    def __init__(self, rates: SolveRates, leads: Callable[[], bool]) -> None:
+        self._rates, self._leads = rates, leads
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="solve-rates", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stop.wait(pause):
+            started, read = time.monotonic(), False
+            try:
+                self._rates.look()
+                read = self._leads() and self._rates.read_one()
+            except DBAPIError as error:
+                log.warning("the database does not answer: %s", error.orig)
+            except MusterError as error:
+                log.info("solve rates wait: %s", error)
+            took = time.monotonic() - started
+            pause = _SHARE * took if read else max(_IDLE_SECONDS, _SHARE * took)
+
+
+def _encoded(tries: Iterable[Tried]) -> str:
+    return canonical_json([[one.environment, one.number, one.rate.tried, one.rate.solved] for one in tries]).decode()
+
+
+def _decoded(text: str) -> list[Tried]:
+    rows = json.loads(text)
+    return [Tried(place, number, SolveRate(count, solved)) for place, number, count, solved in rows]

@@ -1,0 +1,104 @@
+"""Which table of resting problems a policy step should have: a pure function of the projected chain and of its files.
+
+Counted for step k is what was final when step k − 1 was published, by the chain's clock: who publishes k knows it, and
+whoever looks later finds the same. Files that were ever disputed, or tried as canaries, are left aside: the end of
+that has no time of its own in the state.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+from chain.records import Submission
+from chain.state import State
+from protocol.config import PoolConfig
+from protocol.curriculum import SolveRate, Tried, added
+from protocol.errors import IntegrityError, MusterError
+from protocol.resting import TABLE, Resting, resting, table_bytes, tried
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits, MalformedFile
+from storage.keys import object_key
+from storage.weights.fetch import OpenObject
+from storage.weights.manifest import MAX_STORED_BYTES, ManifestScope, unseal
+
+TriesOf = Callable[[Submission], Sequence[Tried] | None]
+"""What a final file says of its problems, None where nobody serves it."""
+
+
+class StepNotSeenError(MusterError):
+    """The chain has not (yet) the policy step by whose time files count."""
+
+
+def undisputed(state: State, pool: int) -> list[Submission]:
+    """Accepted files whose finality follows from the clock alone, by sequence."""
+    return [
+        sub
+        for sub in state.accepted(pool)
+        if (pool, sub.sequence) not in state.disputes and (pool, sub.sequence) not in state.canaries
+    ]
+
+
+def counted(state: State, pool: int, step: int, window: int) -> list[Submission]:
+    """The files that count for policy step `step`: those that became final after step − 1 − window was published, and
+    until step − 1 was. Raises StepNotSeenError."""
+    steps = state.pools[pool].steps if pool in state.pools else []
+    if step > len(steps):
+        raise StepNotSeenError(f"policy step {step - 1} of pool {pool} is not on chain", "wait for it")
+    if step == 0:
+        return []
+    until = steps[step - 1].time
+    since = steps[step - 1 - window].time if step - 1 >= window else -1
+    return [sub for sub in undisputed(state, pool) if since < sub.final_time <= until]
+
+
+def counted_files(state: State, config: PoolConfig, pool: int, step: int) -> list[Submission]:
+    """Those that count for any curriculum of the pool."""
+    windows = [one.curriculum.window for one in config.curricula.values() if one.curriculum is not None]
+    return counted(state, pool, step, max(windows)) if windows else []
+
+
+def expected_table(
+    state: State, config: PoolConfig, pool: int, step: int, tries_of: TriesOf, left_out: Iterable[int] = ()
+) -> Resting:
+    """The table that policy step `step` should have; without the files `left_out`, and those without tries. Raises
+    StepNotSeenError."""
+    out = set(left_out)
+    known: dict[int, Sequence[Tried]] = {}
+    for sub in counted_files(state, config, pool, step):
+        found = None if sub.sequence in out else tries_of(sub)
+        if found is None:
+            out.add(sub.sequence)
+        else:
+            known[sub.sequence] = found
+    rates: dict[int, dict[int, SolveRate]] = {}
+    for place, one in config.curricula.items():
+        assert one.curriculum is not None
+        files = [sub.sequence for sub in counted(state, pool, step, one.curriculum.window) if sub.sequence in known]
+        tries = added(each for sequence in files for each in known[sequence] if each.environment == place)
+        rates[place] = {number: rate for (_, number), rate in tries.items()}
+    return resting(config, step, rates, out)
+
+
+def read_tries(config: PoolConfig, open_object: OpenObject, sub: Submission) -> list[Tried]:
+    """What an accepted file says of its problems; nothing where it is malformed, for everybody alike. Raises
+    MissingObjectError, UnreachableError, IntegrityError."""
+    limits = Limits.of(config.work)
+    data = open_object(object_key("rollouts", sub.sha256), limits.file_bytes)
+    try:
+        _, rollouts = read(data, limits)
+    except MalformedFile:
+        return []
+    return tried(config, ((one.problem_seed, one.task_reward) for one in rollouts))
+
+
+def published_table(config: PoolConfig, open_object: OpenObject, digest: bytes, scope: ManifestScope) -> Resting:
+    """The table of the policy step whose manifest has this digest, without its weights. Raises IntegrityError for what
+    is not the owner's or no table, and what `open_object` raises."""
+    manifest = unseal(open_object(object_key("manifests", digest), MAX_STORED_BYTES), digest, scope)
+    file = next((one for one in manifest.files if one.name == TABLE), None)
+    if file is None or file.size != table_bytes(config):
+        what = f"the manifest of step {manifest.step} names no table of this pool"
+        raise IntegrityError(what, "nobody can work for this step: report it to the pool's owner")
+    data = b"".join(open_object(shard.key, shard.size) for shard in file.shards)
+    if hashlib.sha256(data).hexdigest() != file.sha256:
+        raise IntegrityError(f"{file.name} came with other bytes", "fetch it from another source")
+    return Resting.decoded(config, data)

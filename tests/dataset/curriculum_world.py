@@ -1,0 +1,158 @@
+"""A pool with a curriculum whose files are judged on a real chain, with its bucket on a real S3 server; the trainer's
+own code makes the tables."""
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eth_account.signers.local import LocalAccount
+
+from chain.contracts.pools import WorkItem
+from dataset.curriculum import CheckedTable, check_table
+from dataset.export import PoolOnChain
+from engines.base import FINISH_EOS
+from environments.pool import PoolEnvironments
+from protocol.config import PoolConfig, WorkConfig
+from protocol.curriculum import Curriculum
+from protocol.identity import PoolId, WorkId
+from protocol.models.tokenizer import load_tokenizer
+from protocol.problems import ProblemFilter
+from protocol.resting import TABLE, Resting
+from protocol.rollouts.commitment import Commitment, commit
+from protocol.rollouts.file import write
+from protocol.rollouts.schema import Rollout, RolloutHeader
+from protocol.seeds import Work, assignments
+from protocol.verdict import Code
+from storage.bucket import Bucket
+from storage.keys import object_key
+from storage.weights.manifest import ManifestScope
+from storage.weights.publish import publish
+from tests.chain.game import Game
+from tests.validator.world import CONFIG as PLAIN
+from tests.validator.world import tokenizer_folder
+from trainer.resting_tables import RestingTables
+
+LEARN = Curriculum(tries=4, lowest=250, highest=750, window=2, most=900)
+ENVIRONMENT = PLAIN.environments[0].model_copy(
+    update={"problems": ProblemFilter.of(14, tuple(range(1, 13))), "curriculum": LEARN}
+)
+CONFIG = PoolConfig(
+    name="learning",
+    model=PLAIN.model,
+    environments=(ENVIRONMENT,),
+    work=WorkConfig(problems_per_file=12, samples_per_problem=4, max_new_tokens=40),
+)
+RIGHT = {0: 4, 1: 0, 2: 2}
+"""Of four answers to a problem, how many are right, by its number modulo three: easy, hard, fitting."""
+
+
+@dataclass
+class LearningPool:
+    """`folder` holds policy steps as a trainer keeps them; `node` joined before step 0."""
+
+    game: Game
+    bucket: Bucket
+    folder: Path
+    digests: list[bytes] = field(default_factory=list)
+    node: LocalAccount = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bucket.put(object_key("configs", CONFIG.digest), CONFIG.canonical())
+
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.game.suite.client.chain_id, self.game.suite.pools.address, self.game.pool)
+
+    def tables(self, name: str) -> RestingTables:
+        """A trainer's, with a home of that name."""
+        (self.folder / name).mkdir(exist_ok=True)
+        return RestingTables(
+            CONFIG, self.game.pool, lambda: self.game.state, self.bucket.get, self.folder / name, 0, patience=0.0
+        )
+
+    def step_folder(self, step: int) -> Path:
+        return self.folder / f"step-{step}"
+
+    def publish(self, trainer: RestingTables | None = None, forged: Resting | None = None) -> int:
+        """The next policy step with its table, or a forged one."""
+        step = len(self.digests)
+        folder = self.step_folder(step)
+        shutil.copytree(tokenizer_folder(), folder)
+        (folder / "weights").write_text(json.dumps(step))
+        (trainer or self.tables("home")).write(step, folder)
+        if forged is not None:
+            (folder / TABLE).write_bytes(forged.encoded(CONFIG))
+        scope = ManifestScope(self.pool_id, self.game.owner.address)
+        parent = self.digests[-1] if self.digests else None
+        made = publish(folder, self.bucket, scope, step, parent, self.game.owner)
+        self.digests.append(made.digest)
+        seed_block = self.game.suite.pools.publish_step(self.game.pool, step, made.digest, bytes(32)).send()
+        self.game.mine_to(seed_block + 1)
+        return step
+
+    def table(self, step: int) -> Resting:
+        found = Resting.load(CONFIG, self.step_folder(step))
+        assert found is not None
+        return found
+
+    def resting(self, step: int) -> dict[int, int]:
+        """Number of a problem → 1 if it rests as too hard, 2 as too easy."""
+        return {number: code for number, code in enumerate(self.table(step).codes[0]) if code}
+
+    def work(self, node: LocalAccount, step: int) -> Work:
+        state = self.game.state
+        published = state.pools[self.game.pool].steps[step]
+        seed = self.game.suite.step_seed(self.game.pool, published)
+        assert seed
+        counter = state.accounts[self.game.pool, node.address].counter
+        return Work(WorkId(self.pool_id, node.address, step, counter), seed, published.manifest)
+
+    def file(self, work: Work, table: Resting) -> tuple[bytes, Commitment]:
+        """A file whose answers are right as `RIGHT` says, drawn by `table`."""
+        rows = rows_of(work, table)
+        data = write(RolloutHeader(work, "hf 1", "float32", "cpu"), rows)
+        return data, commit(data, rows)
+
+    def submit(self, node: LocalAccount, step: int, *codes: Code, stored: bool = True) -> int:
+        """A file of the node's, on chain and judged with these votes, or not at all; returns its sequence."""
+        data, made = self.file(self.work(node, step), self.table(step))
+        if stored:
+            self.bucket.put(object_key("rollouts", made.sha256), data)
+        sub = self.game.submit(node, step, WorkItem(made.root, made.sha256, made.units, made.rows))
+        if codes:
+            self.game.vote(sub.lane, dict(enumerate(map(int, codes))))
+        return sub.sequence
+
+    @property
+    def source(self) -> PoolOnChain:
+        deployment, state = self.game.deployed.deployment, self.game.state
+        contracts = {name: placed.address for name, placed in deployment.contracts.items()}
+        block = self.game.suite.client.block(state.head)
+        assert block
+        return PoolOnChain(state, self.pool_id, deployment.genesis, contracts, block)
+
+    def check(self, step: int) -> CheckedTable:
+        """What a stranger finds who has chain and bucket."""
+        return check_table(self.source, self.bucket.get, step)
+
+
+def environment(folder: Path) -> PoolEnvironments:
+    return PoolEnvironments.of(CONFIG, tokenizer_folder()).at(folder)
+
+
+def rows_of(work: Work, table: Resting) -> list[Rollout]:
+    book = PoolEnvironments.of(CONFIG, tokenizer_folder())
+    tokenizer, rows = load_tokenizer(tokenizer_folder()), []
+    for task in assignments(work, CONFIG, table):
+        right = RIGHT[ENVIRONMENT.number(task.problem_seed) % 3]
+        for sample in range(CONFIG.work.samples_per_problem):
+            answer = book.problem(task.problem_seed).answer if sample < right else "x"
+            output = (*tokenizer.encode(f"</think>{answer}"), book.eos_ids[0])
+            score = book.score(task.problem_seed, 0, output)
+            assert (score.task_reward == 1.0) == (sample < right)
+            prompt, logs = book.prompt(task.problem_seed, 0), (-1.5,) * len(output)
+            proofs = (b"\xff\xd9" + bytes(256),) * -(-len(output) // 32)
+            what = (task.slot, sample, task.problem_seed, 0, prompt, output, FINISH_EOS, logs)
+            rows.append(Rollout(*what, *vars(score).values(), proofs))
+    return rows

@@ -1,0 +1,199 @@
+"""Problems that are too easy or too hard leave a pool's work and come back, by a table that follows from chain and
+bucket alone; real contracts, real S3, the trainer's own code and the validators' own checks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chain.state import State
+from protocol.audit import AUDIT_EVERYTHING
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError, IntegrityError
+from protocol.resting import TABLE, Resting
+from protocol.rollouts.file import read
+from protocol.rollouts.schema import Limits
+from protocol.verdict import Code, Finding
+from runtime.solve_rates import StepNotSeenError, counted
+from storage.bucket import Bucket
+from storage.keys import MissingObjectError, object_key
+from tests.chain.game import begin
+from tests.conftest import Chain, deploy_on
+from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
+from tests.demo.services.running import ServiceProcess, running, settings_of
+from trainer.resting_tables import RestingTables
+from validator.checks import FILE_CHECKS
+from validator.context import CheckContext, SubmissionFacts
+
+ALL = {number: 2 if number % 3 == 0 else 1 for number in range(1, 13) if number % 3 != 2}
+"""What rests once every problem was tried."""
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearningPool]:
+    """Seven steps. Files of step 0 are final before step 1; nobody works after that until step 5."""
+    folder = tmp_path_factory.mktemp("learning")
+    chain = Chain().start()
+    try:
+        with running(ServiceProcess("s3", folder / "swift")) as service:
+            deployed = deploy_on(chain, folder / "suite")
+            made = LearningPool(begin(deployed, folder, configHash=CONFIG.digest), Bucket(settings_of(service)), folder)
+            play(made, chain)
+            yield made
+    finally:
+        chain.kill()
+
+
+def play(pool: LearningPool, chain: Chain) -> None:
+    (_, honest), (_, cheat) = pool.game.node(), pool.game.node()
+    pool.publish()
+    for _ in range(5):
+        pool.submit(honest, 0, Code.ACCEPT)
+    pool.submit(cheat, 0, Code.REJECT_SAMPLING)
+    chain.later(61)
+    pool.publish()
+    pool.publish()
+    pool.submit(honest, 2, Code.ACCEPT)
+    for _ in range(3):
+        pool.publish()
+    pool.node = honest
+
+
+def test_what_is_easy_or_hard_rests_and_comes_back(pool: LearningPool) -> None:
+    assert [pool.resting(step) for step in (0, 1)] == [{}, {}], "nothing was final when step 0 was published"
+    assert pool.resting(2) == ALL
+    assert pool.resting(3) == ALL
+    assert pool.resting(4) == {}, "what was final before step 1 is forgotten two steps later"
+
+
+def test_work_of_a_step_is_drawn_by_its_own_table(pool: LearningPool) -> None:
+    for step, drawn in ((2, {number for number in range(1, 13) if number % 3 == 2}), (4, set(range(1, 13)))):
+        data, _ = pool.file(pool.work(pool.node, step), pool.table(step))
+        _, rows = read(data, Limits.of(CONFIG.work))
+        assert {CONFIG.environments[0].number(row.problem_seed) for row in rows} <= drawn
+
+
+def judged(pool: LearningPool, step: int, table: Resting) -> Finding:
+    """What a validator's checks, up to that of the assignment, say of a file of `step` that was drawn by `table`."""
+    work = pool.work(pool.node, step)
+    data, commitment = pool.file(work, table)
+    header, rows = read(data, Limits.of(CONFIG.work))
+    facts = SubmissionFacts(work, commitment, 50, b"\x09" * 32, AUDIT_EVERYTHING)
+    context = CheckContext(facts, CONFIG, environment(pool.step_folder(step)), data, header, tuple(rows))
+    for check in FILE_CHECKS:
+        finding = check(context)
+        if finding.check == "assignment" or not finding.code.is_accept:
+            return finding
+    raise AssertionError("no check looked at the assignment")
+
+
+def test_validators_take_files_drawn_by_the_steps_table_and_refuse_others(pool: LearningPool) -> None:
+    assert judged(pool, 2, pool.table(2)).code is Code.ACCEPT
+    assert judged(pool, 4, pool.table(4)).code is Code.ACCEPT
+    for step, other in ((2, 4), (4, 2)):
+        finding = judged(pool, step, pool.table(other))
+        assert finding.code is Code.REJECT_ASSIGNMENT, "with problems that rest, or without some that do not"
+
+
+def test_anybody_finds_every_table_from_chain_and_bucket(pool: LearningPool, tmp_path: Path) -> None:
+    for step in range(6):
+        found = pool.check(step)
+        assert found.findings.told == []
+        assert found.files == (5 if step in (2, 3) else 0)
+    assert pool.check(2).rows() == [("reasoning_gym/chain_sum", 12, 4, 4)]
+    again = pool.tables("another-machine")
+    for step in range(6):
+        (tmp_path / str(step)).mkdir()
+        again.write(step, tmp_path / str(step))
+        assert (tmp_path / str(step) / TABLE).read_bytes() == (pool.step_folder(step) / TABLE).read_bytes()
+
+
+def test_refused_files_and_files_that_are_not_final_do_not_count(pool: LearningPool) -> None:
+    state = pool.game.state
+    sequences = [sub.sequence for sub in counted(state, pool.game.pool, 2, 2)]
+    statuses = {sub.sequence: str(sub.status) for sub in state.submissions_of(pool.game.pool)}
+    assert [statuses[sequence] for sequence in sequences] == ["accepted"] * 5
+    assert sorted(statuses.values()) == ["accepted"] * 6 + ["rejected"]
+
+
+def test_disputed_files_never_count(pool: LearningPool) -> None:
+    state: State = pool.game.state
+    place = (pool.game.pool, counted(state, pool.game.pool, 2, 2)[0].sequence)
+    state.disputes[place] = None  # type: ignore[assignment]
+    try:
+        assert len(counted(state, pool.game.pool, 2, 2)) == 4
+    finally:
+        del state.disputes[place]
+
+
+def test_a_step_whose_predecessor_is_unknown_waits(pool: LearningPool, tmp_path: Path) -> None:
+    with pytest.raises(StepNotSeenError, match="policy step 98"):
+        pool.tables("home").write(99, tmp_path)
+    careful = RestingTables(CONFIG, pool.game.pool, lambda: pool.game.state, pool.bucket.get, tmp_path, 1000, 0.0)
+    with pytest.raises(StepNotSeenError, match="not confirmed"):
+        careful.write(2, tmp_path)
+
+
+def test_a_damaged_or_lost_memory_of_the_trainer_changes_nothing(pool: LearningPool, tmp_path: Path) -> None:
+    for number, memory in enumerate((b"", b"{", b"[1]", b'{"ab": [[1]]}')):
+        home = pool.folder / f"home-{number}"
+        home.mkdir()
+        (home / "solve-rates.json").write_bytes(memory)
+        (tmp_path / str(number)).mkdir()
+        pool.tables(home.name).write(2, tmp_path / str(number))
+        assert (tmp_path / str(number) / TABLE).read_bytes() == (pool.step_folder(2) / TABLE).read_bytes()
+
+
+class Blind:
+    """A bucket without some files."""
+
+    def __init__(self, bucket: Bucket, *missing: str) -> None:
+        self._bucket, self._missing = bucket, missing
+
+    def get(self, key: str, limit: int) -> bytes:
+        if key in self._missing:
+            raise MissingObjectError(f"no object {key}")
+        return self._bucket.get(key, limit)
+
+
+def test_a_file_that_nobody_serves_is_left_out_and_the_table_says_so(pool: LearningPool, tmp_path: Path) -> None:
+    state = pool.game.state
+    lost = counted(state, pool.game.pool, 2, 2)[0]
+    blind = Blind(pool.bucket, object_key("rollouts", lost.sha256))
+    RestingTables(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path, 0, patience=0.0).write(2, tmp_path)
+    table = Resting.load(CONFIG, tmp_path)
+    assert table is not None
+    assert table.left_out == (lost.sequence,)
+    patient = RestingTables(CONFIG, pool.game.pool, lambda: state, blind.get, tmp_path / "p", 0, patience=60.0)
+    (tmp_path / "new").mkdir()
+    with pytest.raises(Exception, match=f"final file {lost.sequence} waits"):
+        patient.write(2, tmp_path / "new")
+
+
+def test_an_owner_who_lies_is_seen(pool: LearningPool) -> None:
+    honest, chain = pool.table(5), pool.game.deployed.chain
+    codes = bytearray(honest.codes[0])
+    codes[2] = 2
+    chain.later(61)
+    step = pool.publish(forged=replace(honest, codes={0: bytes(codes)}))
+    found = pool.check(step)
+    assert found.findings.count == 1
+    (line,) = found.findings.told
+    assert line == "problem 2 of reasoning_gym/chain_sum rests as too easy; by chain and bucket it is drawn"
+    sequence = max(sub.sequence for sub in pool.game.state.accepted(pool.game.pool))
+    step = pool.publish(forged=replace(honest, left_out=(sequence, 999)))
+    assert pool.check(step).findings.told == [
+        f"file {sequence} is left out as unavailable, and can be had",
+        "file 999 is said to be left out, but does not count for this step",
+    ]
+
+
+def test_pools_and_steps_without_a_table_are_named(pool: LearningPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="has no policy step 77"):
+        pool.check(77)
+    with pytest.raises(IntegrityError, match=f"has no {TABLE}"):
+        environment(pool.folder)
+    monkeypatch.setattr(PoolConfig, "curricula", property(lambda self: {}))
+    with pytest.raises(ConfigError, match="has no curriculum"):
+        pool.check(2)

@@ -1,0 +1,86 @@
+"""A pool with a curriculum on the whole local network: problems leave and come back, honest files are accepted all the
+while, a worker that draws what rests is slashed and ejected, and every table follows from chain and bucket alone."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from chain.records import Status
+from chain.state import State
+from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from demo.pool import pool_config
+from demo.ports import claim_port
+from demo.run import Demo, Onlooker
+from demo.settlement import settle_accounts
+from protocol.config import PoolConfig
+from protocol.curriculum import Curriculum
+from protocol.problems import ProblemFilter
+from tests.e2e.running import muster
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
+STEPS = 16
+
+
+class QuietDemo(Demo):
+    """Nobody lazy, nobody absent."""
+
+    def onlookers(self) -> list[Onlooker]:
+        return []
+
+
+def learning_config(seed: int, steps: int) -> PoolConfig:
+    """Twenty problems and small files; what became final during two steps counts."""
+    base = pool_config(seed, steps)
+    learn = Curriculum(tries=4, lowest=300, highest=700, window=2, most=800)
+    problems = ProblemFilter.of(20, tuple(range(20)))
+    environment = base.environments[0].model_copy(update={"problems": problems, "curriculum": learn})
+    work = base.work.model_copy(update={"samples_per_problem": 4})
+    train = base.train.model_copy(update={"files_per_step": 2, "async_level": 2})
+    return base.model_copy(update={"environments": (environment,), "work": work, "train": train})
+
+
+def test_problems_leave_and_come_back(tmp_path: Path) -> None:
+    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
+    nodes = (NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "resting-problems"))
+    judges = (ValidatorSpec("xena", 12),)
+    plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=2)
+    demo = QuietDemo(plan, learning_config(1, STEPS))
+    try:
+        demo.bring_up()
+        monitor = demo.follow()
+        settle_accounts(monitor, demo.onboarding.client("deployer").now, demo.network.check, demo.say)
+        check_nodes(demo, monitor.state)
+        check_tables(plan)
+    finally:
+        demo.network.supervisor.stop()
+
+
+def check_nodes(demo: Demo, state: State) -> None:
+    address = {name: demo.ring[f"node-{name}"].address for name in ("ada", "mallory")}
+    files = {name: [sub for sub in state.submissions_of(POOL) if sub.node == own] for name, own in address.items()}
+    assert files["ada"]
+    assert all(sub.status is Status.ACCEPTED for sub in files["ada"])
+    assert any(sub.status is Status.REJECTED for sub in files["mallory"])
+    assert state.accounts[POOL, address["mallory"]].ejected
+
+
+def check_tables(plan: DemoPlan) -> None:
+    """What a stranger sees who asks for every step: each table is right, and problems rest, and stop resting."""
+    resting = []
+    for step in range(STEPS + 1):
+        done = muster(
+            "dataset", "curriculum", str(step), "--pool", str(POOL), "--orchestrator", plan.http_url,
+            "--deployment", str(plan.deployment), "--rpc", plan.rpc_url, "--json",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = json.loads(done.stdout)
+        (counts,) = found["environments"].values()
+        assert found["left_out"] == []
+        resting.append((counts["hard"], counts["easy"]))
+    print(resting)
+    rests = [hard + easy for hard, easy in resting]
+    assert any(hard for hard, _ in resting)
+    assert any(easy for _, easy in resting)
+    assert any(after < before for before, after in pairwise(rests)), "some come back"
