@@ -33,7 +33,7 @@ POOL = PoolId(31337, POOLS, 1)
 EMPTY = Resting({0: bytes(14)})
 
 
-class Bucket(Shelf):
+class CountingShelf(Shelf):
     reads = 0
 
     def get(self, key: str, limit: int) -> bytes:
@@ -46,10 +46,10 @@ class Bucket(Shelf):
 
 
 @dataclass
-class Run:
+class RatedRun:
     """A pool whose steps were published at `times`; files, final at given times."""
 
-    bucket: Bucket = field(default_factory=Bucket)
+    bucket: CountingShelf = field(default_factory=CountingShelf)
     state: State = field(default_factory=State)
     pool_id: int = 1
 
@@ -75,7 +75,7 @@ class Run:
         return sub
 
 
-def rates_of(run: Run, db: Database) -> SolveRates:
+def rates_of(run: RatedRun, db: Database) -> SolveRates:
     watch: Any = run
     return SolveRates(db, watch, CONFIG, POOL, run.bucket.get)
 
@@ -94,7 +94,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_final_files_count_once_and_survive_a_restart(url: str) -> None:
-    run, db = Run(), Database(url)
+    run, db = RatedRun(), Database(url)
     for counter, code in enumerate((Code.ACCEPT, Code.ACCEPT, Code.REJECT_SAMPLING)):
         run.file(counter, 50, code)
     run.file(3, 150)
@@ -117,7 +117,7 @@ def test_final_files_count_once_and_survive_a_restart(url: str) -> None:
 
 
 def test_what_a_reorganisation_or_a_dispute_takes_is_taken_back(url: str) -> None:
-    run, db = Run(), Database(url)
+    run, db = RatedRun(), Database(url)
     subs = [run.file(counter, 50) for counter in range(3)]
     run.step(100)
     rates = rates_of(run, db)
@@ -133,7 +133,7 @@ def test_what_a_reorganisation_or_a_dispute_takes_is_taken_back(url: str) -> Non
 
 
 def test_lost_and_malformed_files_hold_nothing_up(tmp_path: Path) -> None:
-    run, db = Run(), Database(empty_database("sqlite", tmp_path))
+    run, db = RatedRun(), Database(empty_database("sqlite", tmp_path))
     lost = run.file(0, 50)
     del run.bucket.objects[f"rollouts/{lost.sha256.hex()}.parquet"]
     run.file(1, 50, data=b"no parquet")
@@ -146,7 +146,7 @@ def test_lost_and_malformed_files_hold_nothing_up(tmp_path: Path) -> None:
 
 
 def test_the_newest_table_is_told(tmp_path: Path) -> None:
-    run, db = Run(), Database(empty_database("sqlite", tmp_path))
+    run, db = RatedRun(), Database(empty_database("sqlite", tmp_path))
     folder = tmp_path / "step"
     folder.mkdir()
     table = resting(CONFIG, 0, {0: {1: SolveRate(4, 0), 3: SolveRate(4, 4), 4: SolveRate(4, 0)}})
@@ -164,7 +164,7 @@ def test_shares_fall_into_tenths_with_none_and_all_apart() -> None:
 
 
 def test_the_reader_stops_at_once_and_reads_only_where_it_leads(tmp_path: Path) -> None:
-    run, db = Run(), Database(empty_database("sqlite", tmp_path))
+    run, db = RatedRun(), Database(empty_database("sqlite", tmp_path))
     run.file(0, 50)
     run.step(100)
     rates = rates_of(run, db)
