@@ -166,6 +166,7 @@ def test_a_database_from_before_migrations_is_taken_over_with_what_it_holds(repl
             "INSERT INTO slots (id, node, step, counter, granted, expires, ends, open) "
             f"VALUES ('{'a' * 32}', '{ALICE}', 0, 0, 1, 31, 600, true)",
             "DROP TABLE alembic_version",
+            "DROP TABLE file_tries",
             "DROP TABLE nonces",
             "DROP TABLE lease_changes",
             "DROP INDEX slots_change",
