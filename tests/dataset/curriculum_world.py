@@ -154,5 +154,5 @@ def rows_of(work: Work, table: Resting) -> list[Rollout]:
             prompt, logs = book.prompt(task.problem_seed, 0), (-1.5,) * len(output)
             proofs = (b"\xff\xd9" + bytes(256),) * -(-len(output) // 32)
             what = (task.slot, sample, task.problem_seed, 0, prompt, output, FINISH_EOS, logs)
-            rows.append(Rollout(*what, *vars(score).values(), proofs))
+            rows.append(Rollout(*what, score.task_reward, score.length_penalty, score.reward, proofs))
     return rows

@@ -126,7 +126,8 @@ def test_a_table_always_has_a_delta_shorter_than_itself(tmp_path: Path) -> None:
     """Otherwise a step would lose its deltas, for they lead to all files that differ or to none."""
     full = {0: {number: SolveRate(9, 9 * (number % 2)) for number in range(40)}, 2: {1: SolveRate(9, 0)}}
     old, new = tmp_path / "old", tmp_path / "new"
-    for rates in (RATES, full, {0: {}, 2: {}}):
+    nothing: dict[int, dict[int, SolveRate]] = {0: {}, 2: {}}
+    for rates in (RATES, full, nothing):
         for left_out in ((), range(64)):
             old.write_bytes(resting(POOL, 5, RATES, left_out=(1,)).encoded(POOL))
             new.write_bytes(resting(POOL, 6, rates, left_out).encoded(POOL))
