@@ -132,7 +132,7 @@ def test_what_cannot_be_verified_is_refused(make: MakeProcess, rows: str, said: 
 
 
 def test_another_library_is_refused(tmp_path: Path) -> None:
-    site = small_package(tmp_path, ROWS + score("return 1.0"), version="0.1.9")
+    site = small_package(tmp_path / "site", ROWS + score("return 1.0"), version="0.1.9")
     process = PackageProcess("own", site, {"load": "own", "arguments": {}, "split": "train"})
     with pytest.raises(ConfigError, match="it needs verifiers"):
         process.load()

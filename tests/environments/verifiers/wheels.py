@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def make_wheel(folder: Path, name: str, version: str, files: dict[str, str], needs: str = "") -> Path:
-    """A pure wheel of these files in `folder`."""
+    """A pure wheel of these files in `folder`, the same bytes at any time: it is installed once."""
     about = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nLicense: MIT\n"
     whole = files | {
@@ -19,8 +19,8 @@ def make_wheel(folder: Path, name: str, version: str, files: dict[str, str], nee
     made = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(made, "w") as archive:
         for path, text in whole.items():
-            archive.writestr(path, text)
-        archive.writestr(f"{about}/RECORD", "\n".join([*record, f"{about}/RECORD,,"]) + "\n")
+            archive.writestr(zipfile.ZipInfo(path), text)
+        archive.writestr(zipfile.ZipInfo(f"{about}/RECORD"), "\n".join([*record, f"{about}/RECORD,,"]) + "\n")
     return made
 
 
