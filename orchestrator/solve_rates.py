@@ -21,10 +21,10 @@ from orchestrator.tables import FileTriesRow
 from orchestrator.watch import Watch
 from protocol.api.views import Difficulties, DifficultyEntry
 from protocol.config import PoolConfig
-from protocol.curriculum import Difficulty, SolveRate, Tried
+from protocol.curriculum import Difficulty, SolveRate, Tried, rows_tries, tries_rows
 from protocol.encoding import canonical_json
 from protocol.environments import EnvironmentConfig
-from protocol.errors import MusterError
+from protocol.errors import IntegrityError, MusterError
 from protocol.identity import PoolId
 from protocol.resting import Resting
 from runtime.solve_rates import published_table, read_tries, undisputed
@@ -96,7 +96,7 @@ class SolveRates:
                 rows = session.scalars(select(FileTriesRow).where(FileTriesRow.sha256.in_(names))).all()
             with self._lock:
                 for row in rows:
-                    self._counted.add(row.sha256, self._config.environments, _decoded(row.tries))
+                    self._counted.add(row.sha256, self._config.environments, rows_tries(json.loads(row.tries)))
             unread -= {row.sha256 for row in rows}
         with self._lock:
             self._unread = [sub for name, sub in final.items() if name in unread]
@@ -112,12 +112,12 @@ class SolveRates:
                 continue
             try:
                 tries = read_tries(self._config, self._open, sub)
-            except MissingObjectError as error:
+            except (MissingObjectError, IntegrityError) as error:
                 log.info("accepted file %d is not counted: %s", sub.sequence, error)
                 self._absent[name] = now + _MISSING_SECONDS
                 continue
             with self._db.session() as session:
-                session.merge(FileTriesRow(sha256=name, tries=_encoded(tries)))
+                session.merge(FileTriesRow(sha256=name, tries=canonical_json(tries_rows(tries)).decode()))
             self._absent.pop(name, None)
             return True
         return False
@@ -183,12 +183,3 @@ class SolveRateReader:
                 log.info("solve rates wait: %s", error)
             took = time.monotonic() - started
             pause = _SHARE * took if read else max(_IDLE_SECONDS, _SHARE * took)
-
-
-def _encoded(tries: Iterable[Tried]) -> str:
-    return canonical_json([[one.environment, one.number, one.rate.tried, one.rate.solved] for one in tries]).decode()
-
-
-def _decoded(text: str) -> list[Tried]:
-    rows = json.loads(text)
-    return [Tried(place, number, SolveRate(count, solved)) for place, number, count, solved in rows]

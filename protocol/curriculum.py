@@ -4,7 +4,7 @@ What counts is the chain's word (files that were accepted for good) and stands i
 nothing is rounded, so whoever has chain and bucket finds the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
@@ -72,6 +72,16 @@ class Tried:
     environment: int
     number: int
     rate: SolveRate
+
+
+def tries_rows(tries: Iterable[Tried]) -> list[list[int]]:
+    """As JSON has them: [environment, number, tried, solved] of each."""
+    return [[one.environment, one.number, one.rate.tried, one.rate.solved] for one in tries]
+
+
+def rows_tries(rows: Iterable[Sequence[int]]) -> list[Tried]:
+    """Back from `tries_rows`. Raises ValueError or TypeError for anything else."""
+    return [Tried(place, number, SolveRate(count, solved)) for place, number, count, solved in rows]
 
 
 def added(tries: Iterable[Tried]) -> dict[tuple[int, int], SolveRate]:

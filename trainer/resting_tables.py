@@ -11,7 +11,7 @@ from pathlib import Path
 from chain.records import Submission
 from chain.state import State
 from protocol.config import PoolConfig
-from protocol.curriculum import Difficulty, SolveRate, Tried
+from protocol.curriculum import Difficulty, Tried, rows_tries, tries_rows
 from protocol.errors import IntegrityError, MusterError, unwritten
 from protocol.files import write_atomic
 from protocol.resting import TABLE, tried
@@ -48,7 +48,8 @@ class RestingTables:
         self._missing: dict[str, float] = {}
         if config.curricula:
             with suppress(OSError, ValueError, TypeError, AttributeError):  # damaged: the bucket has it all
-                self._tries = _decoded(self._path.read_bytes())
+                kept = json.loads(self._path.read_bytes())
+                self._tries = {name: rows_tries(rows) for name, rows in kept.items()}
 
     def note(self, sub: Submission, rollouts: Sequence[Rollout]) -> None:
         """Take a file that was read for another reason."""
@@ -114,15 +115,4 @@ class RestingTables:
         since = min((sub.final_time for sub in counted_files(state, self._config, self._pool, step)), default=-1)
         wanted = {sub.sha256.hex() for sub in state.submissions_of(self._pool) if sub.final_time >= since}
         self._tries = {name: tries for name, tries in self._tries.items() if name in wanted}
-        write_atomic(self._path, json.dumps({name: _rows(tries) for name, tries in self._tries.items()}).encode())
-
-
-def _rows(tries: Sequence[Tried]) -> list[list[int]]:
-    return [[one.environment, one.number, one.rate.tried, one.rate.solved] for one in tries]
-
-
-def _decoded(data: bytes) -> dict[str, Sequence[Tried]]:
-    return {
-        str(name): [Tried(place, number, SolveRate(count, solved)) for place, number, count, solved in rows]
-        for name, rows in json.loads(data).items()
-    }
+        write_atomic(self._path, json.dumps({name: tries_rows(tries) for name, tries in self._tries.items()}).encode())

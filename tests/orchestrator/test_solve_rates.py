@@ -14,6 +14,7 @@ from orchestrator.db import Database
 from orchestrator.solve_rates import SolveRateReader, SolveRates, solved_bin
 from protocol.api.views import Difficulties
 from protocol.curriculum import SolveRate
+from protocol.errors import IntegrityError
 from protocol.identity import PoolId, WorkId
 from protocol.resting import TABLE, Resting, resting
 from protocol.rollouts.file import write
@@ -34,10 +35,18 @@ EMPTY = Resting({0: bytes(14)})
 
 
 class CountingShelf(Shelf):
+    """`wrong`: keys whose bytes somebody altered; a client of the bucket refuses them."""
+
     reads = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong = set[str]()
 
     def get(self, key: str, limit: int) -> bytes:
         self.reads += key.startswith("rollouts/")
+        if key in self.wrong:
+            raise IntegrityError(f"{key} has other bytes", "fetch it again")
         return super().get(key, limit)
 
     def put(self, key: str, data: bytes) -> bool:
@@ -132,15 +141,17 @@ def test_what_a_reorganisation_or_a_dispute_takes_is_taken_back(url: str) -> Non
     db.close()
 
 
-def test_lost_and_malformed_files_hold_nothing_up(tmp_path: Path) -> None:
+def test_lost_wrong_and_malformed_files_hold_nothing_up(tmp_path: Path) -> None:
     run, db = RatedRun(), Database(empty_database("sqlite", tmp_path))
     lost = run.file(0, 50)
     del run.bucket.objects[f"rollouts/{lost.sha256.hex()}.parquet"]
-    run.file(1, 50, data=b"no parquet")
-    run.file(2, 50)
+    swapped = run.file(1, 50)
+    run.bucket.wrong.add(f"rollouts/{swapped.sha256.hex()}.parquet")
+    run.file(2, 50, data=b"no parquet")
+    run.file(3, 50)
     run.step(100)
     found = settled(rates_of(run, db))
-    assert (found.files, found.unread) == (2, 1)
+    assert (found.files, found.unread) == (2, 2)
     assert found.environments[0].tried > 0
     db.close()
 
