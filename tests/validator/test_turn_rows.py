@@ -26,7 +26,6 @@ from validator.pipeline import judge
 from validator.repeats import repeats
 from worker.produce import Produced, Producer
 
-POSITIONS = 512
 ECHO = """
 def problem(seed):
     return {"question": "Talk.", "answer": ""}
