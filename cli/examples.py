@@ -75,6 +75,7 @@ EXAMPLES = {
     "pool settle": "muster pool settle --pool 1",
     "pool remove-node": "muster pool remove-node --pool 1 --node ADDRESS",
     "task new": "muster task new words.py",
+    "task install": "muster task install my-env==0.1.0 --arg size=500",
     "task check": "muster task check words.py --keep",
     "governance status": "muster governance status --deployment deployment.json",
     "governance change": "muster governance change --set minority=0.15 --keystore governor.json",

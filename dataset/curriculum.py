@@ -64,7 +64,7 @@ def check_table(source: PoolOnChain, objects: OpenObject, step: int) -> CheckedT
             findings.add("left out", f"file {sequence} is said to be left out, but does not count for this step")
         elif _is_served(objects, config, served[sequence]):
             findings.add("left out", f"file {sequence} is left out as unavailable, and can be had")
-    return CheckedTable(config, table, len(counted) - len(table.left_out), findings)
+    return CheckedTable(config, table, len(served.keys() - set(table.left_out)), findings)
 
 
 def _compare(config: PoolConfig, table: Resting, expected: Resting, findings: DatasetFindings) -> None:

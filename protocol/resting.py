@@ -25,6 +25,7 @@ MAX_LOOKS = 4096
 _HEADER_BYTES = 8192
 _DRAWN, _HARD, _EASY = 0, 1, 2
 _CODES = {Difficulty.HARD: _HARD, Difficulty.EASY: _EASY}
+_BLAME = "report it to the pool's owner, whose trainer publishes it with every step"
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,6 @@ class Resting:
             return cls.decoded(config, path.read_bytes())
         except OSError:
             raise IntegrityError(f"the policy step has no {TABLE}, though the pool has a curriculum", _BLAME) from None
-
-
-_BLAME = "report it to the pool's owner, whose trainer publishes it with every step"
 
 
 def table_bytes(config: "PoolConfig") -> int:

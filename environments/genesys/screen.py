@@ -29,7 +29,7 @@ REASONS = {
     LONG: "a longer prompt than the pool's",
     UNPROVEN: "without a reference answer",
     WRONG: "a reference answer that is not worth 1",
-    GIVEN: "worth 1 for no answer, or for its own question",
+    GIVEN: "worth 1 for an empty answer, or for its own question",
 }
 
 
@@ -76,7 +76,7 @@ class Screen:
         answers = answers_to(problem)
         try:
             if any(scored(row.task_type, row.verification_info, text) >= 1 for text in ("", answers["the question"])):
-                return GIVEN, "no answer, or the question itself, is worth 1"
+                return GIVEN, "an empty answer, or the question itself, is worth 1"
             if not answers["reference"]:
                 return (UNPROVEN, "there is no reference answer") if self._proven else ("", "")
             forms = (answers[name] for name in REFERENCE_FORMS)

@@ -37,14 +37,19 @@ from guest.serve import main
 main(site)
 """
 _ENVIRONMENT = {
-    **{"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "HF_HUB_OFFLINE": "1"},
-    **{
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "ARROW_DEFAULT_MEMORY_POOL": "system",
-    },
-    **{"MPLCONFIGDIR": "/tmp", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OPENAI_API_KEY": "none"},
+    "PYTHONHASHSEED": "0",
+    "TZ": "UTC",
+    "LC_ALL": "C.UTF-8",
+    "HOME": "/tmp",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MPLCONFIGDIR": "/tmp",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OPENAI_API_KEY": "none",
 }
 _log = logging.getLogger(__name__)
 
@@ -142,7 +147,7 @@ class PackageProcess:
         process = self._process.process
         assert process.stdin is not None
         assert process.stdout is not None
-        line = _lines(process.stdin, process.stdout, data, seconds)
+        line = _answer(process.stdin, process.stdout, data, seconds)
         try:
             said = parse_json(line)
             if said["id"] != number:
@@ -171,7 +176,7 @@ class _NoAnswer(Exception):
     """It is well, but has no answer to this question."""
 
 
-def _lines(sink: IO[bytes], source: IO[bytes], data: bytes, seconds: float) -> bytes:
+def _answer(sink: IO[bytes], source: IO[bytes], data: bytes, seconds: float) -> bytes:
     """Write `data`, read one line, within so many seconds."""
     os.set_blocking(sink.fileno(), False)
     left, answer, end = memoryview(data), b"", time.monotonic() + seconds

@@ -18,19 +18,8 @@ _WRITES = (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND)
 _SOCKETS = ("socket", "connect", "bind", "listen", "accept", "accept4")
 _PROGRAMS = ("execve", "execveat")
 _CHANGES = (
-    *(
-        "creat",
-        "unlink",
-        "unlinkat",
-        "rename",
-        "renameat",
-        "renameat2",
-        "mkdir",
-        "mkdirat",
-        "rmdir",
-        "mknod",
-        "mknodat",
-    ),
+    *("creat", "unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat", "rmdir"),
+    *("mknod", "mknodat"),
     *("link", "linkat", "symlink", "symlinkat", "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown"),
     *("fchown", "fchownat", "truncate", "ftruncate64", "utime", "utimes", "utimensat", "futimesat", "fallocate"),
     *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr", "mount", "umount2"),
