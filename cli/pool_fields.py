@@ -27,7 +27,7 @@ EXPLAINED: dict[type[Document], dict[str, str]] = {
         "rollouts": "How many verified rollouts it buys; then its owner's process closes it.",
     },
     config.WeightsConfig: {
-        "snapshot_every": "Every so manieth step is published in full, all as what changed; 1: all in full too.",
+        "snapshot_every": "Every step is published as what changed, multiples of this in full too; 1: all in full.",
         "delta_min_bytes": "Weights of fewer bytes always travel whole.",
     },
     config.ModelConfig: {
