@@ -43,7 +43,6 @@ RATE = 1 << 20
 HOSTILE = ("poison", "drip", "break", "withhold")
 SOURCES, RELAYS, CLIENTS = 12, 3, 8
 RUNS, QUICK_RUNS = 5, 1
-PARALLEL = 12
 SLICE = 32 << 10
 Objects = dict[str, bytes]
 
@@ -140,11 +139,11 @@ def made(shards: int) -> Objects:
     return {object_key("shards", hashlib.sha256(data).digest()): data for data in pieces}
 
 
-def downloaded(objects: Objects, bases: list[str]) -> float:
-    """Seconds for all objects from all bases."""
+def downloaded(objects: Objects, bases: list[str], parallel: int = SOURCES) -> float:
+    """Seconds for all objects from all bases, `parallel` at a time."""
     source = HttpObjects(bases, timeout=60.0)
     spread, began = SpreadSources(source.each()), time.monotonic()
-    with ThreadPoolExecutor(PARALLEL) as pool:
+    with ThreadPoolExecutor(parallel) as pool:
         for key, data in zip(objects, pool.map(lambda key: spread(key, SHARD), objects), strict=True):
             assert data == objects[key]
     taken = time.monotonic() - began
@@ -158,7 +157,7 @@ def against(objects: Objects, kinds: list[str]) -> tuple[float, int]:
     with ExitStack() as stack:
         bases = [stack.enter_context(served(source)) for source in sources]
         random.Random(len(objects)).shuffle(bases)
-        return downloaded(objects, bases), sum(source.sent for source in sources)
+        return downloaded(objects, bases, len(bases)), sum(source.sent for source in sources)
 
 
 def origin_share(objects: Objects, folder: Path) -> float:

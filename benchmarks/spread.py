@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.broadcast import RATE, SHARD, SHARDS, SOURCES, against, made
+from benchmarks.broadcast import RATE, SHARD, SHARDS, against, made
 from benchmarks.flows import Lines
 from benchmarks.swarm import Simulation
 from benchmarks.swarm_parts import NodeKind, Swarm
@@ -33,6 +33,8 @@ MEGABIT = 1e6 / 8
 HOSTILE_SHARE = 1 / 3
 SORTS = (NodeKind.POISON, NodeKind.DRIP, NodeKind.SILENT, NodeKind.BREAK)
 RELAYS_KNOWN, PEERS_KNOWN = 8, AT_ONCE
+SMALL_SOURCES = 9
+"""Of the small case, three of them hostile: each kind that both the virtual network and the real one have."""
 LONGEST = 7200.0
 KEPT = Path(__file__).parent.parent / "build" / "spread"
 IMAGE = Path(__file__).parent.parent / "docs" / "images" / "spread.png"
@@ -148,19 +150,19 @@ def simulated(case: SpreadCase, progress: Callable[[str], None]) -> dict[str, An
 
 
 def small(hostile: bool) -> float:
-    """Seconds that the download of `benchmarks.broadcast` takes on the virtual network."""
-    kinds = [NodeKind.HONEST] * SOURCES
+    """Seconds that a download like that of `benchmarks.broadcast` takes on the virtual network."""
+    kinds = [NodeKind.HONEST] * SMALL_SOURCES
     if hostile:
         kinds[:3] = NodeKind.POISON, NodeKind.DRIP, NodeKind.BREAK
     random.Random(SHARDS).shuffle(kinds)
     nodes = [NodeKind.HONEST, *kinds, NodeKind.HONEST]
-    names = list(range(1, SOURCES + 1))
+    names = list(range(1, SMALL_SOURCES + 1))
     lines = Lines(np.full(len(nodes), float(RATE)), np.full(len(nodes), 1e12))
     sources: list[list[int]] = [[] for _ in nodes]
     orders: list[list[int]] = [[] for _ in nodes]
     sources[-1], orders[-1] = names, list(range(SHARDS))
     holders = frozenset(name for name in names if nodes[name] is NodeKind.HONEST)
-    run = Simulation(Swarm(nodes, sources, orders, lines, SHARDS, SHARD, holders, parallel=SOURCES, latency=0.0))
+    run = Simulation(Swarm(nodes, sources, orders, lines, SHARDS, SHARD, holders, parallel=SMALL_SOURCES, latency=0.0))
     run.run(LONGEST)
     return round(run.now, 2)
 
@@ -182,8 +184,8 @@ def run(
     if not (quick or only or count):
         draw(found, IMAGE)
     objects = made(SHARDS)
-    hostile = ["poison", "drip", "break"] + ["honest"] * (SOURCES - 3)
-    measured = {"honest": against(objects, ["honest"] * SOURCES)[0], "hostile": against(objects, hostile)[0]}
+    hostile = ["poison", "drip", "break"] + ["honest"] * (SMALL_SOURCES - 3)
+    measured = {"honest": against(objects, ["honest"] * SMALL_SOURCES)[0], "hostile": against(objects, hostile)[0]}
     return {
         "peers": {name: one["peers"] for name, one in found.items()},
         "seconds": {name: one["seconds"] for name, one in found.items()},
