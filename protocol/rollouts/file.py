@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from protocol.rollouts.parquet import to_parquet
 from protocol.rollouts.rowbytes import decode_row
 from protocol.rollouts.sandbox import SANDBOX, Sandbox
 from protocol.rollouts.schema import Limits, MalformedFile, Rollout, RolloutHeader, check_rollouts
@@ -16,6 +15,8 @@ def write(header: RolloutHeader, rollouts: Sequence[Rollout]) -> bytes:
 
     Raises MalformedFile if the rows are not sorted, complete, finite and consistent.
     """
+    from protocol.rollouts.parquet import to_parquet  # many processes read files, in the sandbox, and never write one
+
     check_rollouts(rollouts)
     return to_parquet(header, rollouts)
 

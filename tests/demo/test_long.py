@@ -13,6 +13,7 @@ from demo.footprint import SHORTEST, Footprint, FootprintSample, disk, growths, 
 from demo.long import facts
 from demo.plan import POOL
 from demo.supervisor import Child, Supervisor
+from protocol.waits import wait_for
 from tests.demo.test_results import GOOD, changed
 
 STEPS = 200
@@ -96,6 +97,7 @@ def test_each_policy_step_is_sampled_once_also_by_a_run_that_goes_on(tmp_path: P
     sleeping = Child("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
     supervisor.start(sleeping)
     try:
+        wait_for("the sleeper's memory", lambda: resident(sleeping.pid or 0) > 0, 30)
         one = Footprint(supervisor, tmp_path, log)
         for state in (State(), at_step(0), at_step(1), at_step(1), at_step(3)):
             one.look(state)
