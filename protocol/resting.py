@@ -65,7 +65,7 @@ class Resting:
             if codes[place].strip(bytes((_DRAWN, _HARD, _EASY))):
                 raise wrong
         found = cls(codes, tuple(left))
-        if found.encoded(config) != data:
+        if found.encoded(config) != data or left != sorted(set(left)):
             raise wrong
         return found
 

@@ -105,7 +105,9 @@ def test_hostile_tables_are_refused_and_never_half_read(tmp_path: Path) -> None:
     good = resting(POOL, 5, RATES, left_out=(3, 7)).encoded(POOL)
     with pytest.raises(IntegrityError, match=f"has no {TABLE}"):
         Resting.load(POOL, tmp_path)
-    for bad in (b"", good[:-1], good + b"\0", bytes(len(good)), good[:-1] + b"\x03"):
+    falling = replace(Resting.decoded(POOL, good), left_out=(7, 3)).encoded(POOL)
+    twice = replace(Resting.decoded(POOL, good), left_out=(3, 3)).encoded(POOL)
+    for bad in (b"", good[:-1], good + b"\0", bytes(len(good)), good[:-1] + b"\x03", falling, twice):
         (tmp_path / TABLE).write_bytes(bad)
         with pytest.raises(IntegrityError, match=r"table of resting problems"):
             Resting.load(POOL, tmp_path)
