@@ -85,7 +85,7 @@ class Draft:
             return
         at = 0
         while data := self.read(at, _COPY):
-            _write(file, start, at, data)
+            write(file, start, at, data)
             at += len(data)
         if at < self._size:
             raise OSError("the disk has lost bytes that it took")
@@ -108,13 +108,14 @@ class Draft:
 def _written(file: BinaryIO, start: int, at: int, data: Bytes) -> bool:
     """Whether the disk took all of it."""
     try:
-        _write(file, start, at, data)
+        write(file, start, at, data)
     except (OSError, ValueError):  # ValueError: a file of the caller's that was closed
         return False
     return True
 
 
-def _write(file: BinaryIO, start: int, at: int, data: Bytes) -> None:
+def write(file: BinaryIO, start: int, at: int, data: Bytes) -> None:
+    """Write all of the bytes, `at` behind `start`, however few of them the disk takes at once. Raises OSError."""
     with memoryview(data) as view:
         done = 0
         while done < len(view):

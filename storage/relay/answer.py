@@ -33,8 +33,11 @@ class FilePiece:
         return self.size
 
     def read(self) -> bytes:
-        """Raises BrokenOffError where the disk has lost them."""
-        data = os.pread(self.file.fileno(), self.size, self.start)
+        """Raises BrokenOffError where the disk has lost them, or cannot read them."""
+        try:
+            data = os.pread(self.file.fileno(), self.size, self.start)
+        except OSError:
+            raise BrokenOffError from None
         if len(data) < self.size:
             raise BrokenOffError
         return data

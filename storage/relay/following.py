@@ -68,6 +68,8 @@ async def follow(flight: Flight, part: ObjectPart) -> AsyncIterator[bytes | File
             async for chunk in from_memory(flight, rest) if flight.path is None else from_disk(flight.path, rest):
                 yield chunk
             return
+        if reading.is_behind(at):
+            await asyncio.to_thread(reading.change, at)
         chunk = reading.next(at, min(part.end, flight.size - 1))
         at += len(chunk)
         if len(chunk):
@@ -112,8 +114,6 @@ class _Reading:
 
     def next(self, at: int, end: int) -> bytes | FilePiece:
         """Bytes up to `end`, or none yet. Raises BrokenOffError when what was sent is in doubt."""
-        if self._partial is None or len(self._partial) <= at:
-            self._change(at)
         if self._partial is None:
             return b""
         data: bytes | FilePiece
@@ -125,8 +125,16 @@ class _Reading:
             raise BrokenOffError
         return data
 
-    def _change(self, at: int) -> None:
-        """Go over to the request that came furthest, if its bytes are the same so far."""
+    def is_behind(self, at: int) -> bool:
+        """Whether another request has more bytes than those up to `at`, and the present one has not."""
+        if self._partial is not None and len(self._partial) > at:
+            return False
+        other = self._flight.furthest()
+        return other is not None and other is not self._partial and len(other) > at
+
+    def change(self, at: int) -> None:
+        """Go over to the request that came furthest, if its bytes are the same so far; reads them all, and so is none of
+        the event loop's business. Raises BrokenOffError."""
         other = self._flight.furthest()
         if other is None or other is self._partial or len(other) <= at:
             return

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from storage.draft import Bytes, Draft
+from storage.draft import Bytes, Draft, write
 from storage.partial import PartialObject
 from storage.weights.manifest import Shard, WeightFile
 
@@ -73,33 +74,34 @@ class Assembly:
         return state.hexdigest() == spot.shard.sha256
 
     def drafts(self, spot: Spot) -> Callable[[], Draft]:
-        """Makes drafts of the shard: one at a time at its very spot, more of them elsewhere."""
-        inside: list[Draft] = []
+        """Makes drafts of the shard, in any thread: one at a time at its very spot, more of them elsewhere."""
+        inside, lock = list[Draft](), threading.Lock()
 
         def made() -> Draft:
-            if inside and not inside[-1].sealed:
-                return Draft(self.folder.parent / "shards")
-            inside.append(Draft(at=(self._files[spot.file], spot.offset)))
-            return inside[-1]
+            with lock:
+                if inside and not inside[-1].sealed:
+                    return Draft(self.folder.parent / "shards")
+                inside.append(Draft(at=(self._files[spot.file], spot.offset)))
+                return inside[-1]
 
         return made
 
     def keep(self, spot: Spot, whole: PartialObject) -> None:
         """The checked shard that one of its drafts has become."""
         whole.put(self._files[spot.file], spot.offset)
+        os.utime(self.folder)
 
     def write(self, spot: Spot, data: Bytes) -> None:
         """A checked shard from elsewhere."""
-        draft = Draft()
-        draft.append(data)
-        draft.put(self._files[spot.file], spot.offset)
+        write(self._files[spot.file], spot.offset, 0, data)
+        os.utime(self.folder)
 
     def repeat(self, spot: Spot, others: Iterable[Spot]) -> None:
         """Write a shard that is at `spot` to where else it belongs."""
         for other in others:
             for at in range(0, spot.shard.size, _READ):
                 data = os.pread(self._files[spot.file].fileno(), min(_READ, spot.shard.size - at), spot.offset + at)
-                os.pwrite(self._files[other.file].fileno(), data, other.offset + at)
+                write(self._files[other.file], other.offset, at, data)
 
     def __enter__(self) -> "Assembly":
         return self

@@ -118,7 +118,7 @@ class WeightCache:
                     data = file.read(shard.size)
             except OSError:
                 continue
-            if hashlib.sha256(data).hexdigest() == shard.sha256:
+            if len(data) == shard.size and hashlib.sha256(data).hexdigest() == shard.sha256:
                 return data
         _remove(loose)
         return None
@@ -145,6 +145,11 @@ class WeightCache:
         put_folder(self._parts(manifest.digest), self.version(manifest.digest))
         self._installed(manifest)
 
+    def remember(self, manifest: Manifest) -> None:
+        """Note what a complete version holds, if a process died before it could."""
+        if self.manifest(manifest.digest) is None:
+            write_atomic(self.folder / f"{manifest.digest.hex()}.json", manifest.canonical())
+
     def _installed(self, manifest: Manifest) -> None:
         write_atomic(self.folder / f"{manifest.digest.hex()}.json", manifest.canonical())
         _remove(self._parts(manifest.digest))
@@ -155,10 +160,11 @@ class WeightCache:
         for shard in shards:
             _remove(self.shards / shard.sha256)
 
-    def make_room(self, needed: Iterable[Shard]) -> None:
-        """Remove loose shards that are not `needed`, and assemblies, of more than an hour ago: fetches that never
-        succeed would fill the disk with what may be of use to them one day."""
+    def make_room(self, needed: Iterable[Shard], assembled: bytes = b"") -> None:
+        """Remove loose shards that are not `needed`, and assemblies but that of the version `assembled`, of more than an
+        hour ago: fetches that never succeed would fill the disk with what may be of use to them one day."""
         names, old = {shard.sha256 for shard in needed}, time.time() - _IDLE_SECONDS
+        names.add(self._parts(assembled).name)
         for path in (*self.shards.iterdir(), *self.folder.glob(f".*{_PARTS}")):
             if path.name not in names and _modified(path) < old:
                 _remove(path)

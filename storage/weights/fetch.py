@@ -72,6 +72,7 @@ def fetch(
         if not cache.is_intact(manifest):
             cache.sweep(manifest_hash)
             bringing.version(manifest)
+        cache.remember(manifest)
         cache.touch(manifest_hash)
         cache.prune(keep, manifest_hash)
     return cache.version(manifest_hash)
@@ -171,7 +172,7 @@ class _Bringing:
         if not way.links:
             needed = max(0, sum(file.size for file in wanted.files) - self._cache.came(way.digests[0]))
         if shutil.disk_usage(self._cache.folder).free < needed:
-            self._cache.make_room(way.shards)
+            self._cache.make_room(way.shards, b"" if way.links else way.digests[0])
         with WAITS.on(what), _disk(self._cache.folder, needed):
             if not way.links:
                 self._assemble(wanted)
@@ -189,7 +190,7 @@ class _Bringing:
             if cache.read_shard(shard, places) is not None:
                 return
             if self._bring is not None:
-                cache.keep_shard(shard, self._bring(shard.key, shard.size, cache.draft))
+                cache.keep_shard(shard, _of_its_size(shard, self._bring(shard.key, shard.size, cache.draft)))
             else:
                 cache.store_shard(shard, _checked(shard, self._open(shard.key, shard.size)))
             self._came.append(shard.size)
@@ -216,7 +217,7 @@ class _Bringing:
             assembly.write(spot, data)
             return
         if self._bring is not None:
-            assembly.keep(spot, self._bring(shard.key, shard.size, assembly.drafts(spot)))
+            assembly.keep(spot, _of_its_size(shard, self._bring(shard.key, shard.size, assembly.drafts(spot))))
         else:
             assembly.write(spot, _checked(shard, self._open(shard.key, shard.size)))
         self._came.append(shard.size)
@@ -243,8 +244,20 @@ class _Bringing:
 
 def _checked(shard: Shard, data: bytes) -> bytes:
     if len(data) != shard.size or hashlib.sha256(data).hexdigest() != shard.sha256:
-        raise IntegrityError(f"shard {shard.sha256[:16]}… came with other bytes", "fetch it from another source")
+        raise _other_bytes(shard)
     return data
+
+
+def _of_its_size(shard: Shard, whole: PartialObject) -> PartialObject:
+    """What has the shard's hash: whatever size its owner signed, what is behind its bytes is nobody's."""
+    if len(whole) != shard.size:
+        whole.drop()
+        raise _other_bytes(shard)
+    return whole
+
+
+def _other_bytes(shard: Shard) -> IntegrityError:
+    return IntegrityError(f"shard {shard.sha256[:16]}… came with other bytes", "fetch it from another source")
 
 
 @contextmanager

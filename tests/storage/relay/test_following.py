@@ -1,6 +1,7 @@
 """What a client is sent of a shard that is still coming."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -131,3 +132,31 @@ def test_what_only_the_memory_holds_is_not_held_for_the_slowest() -> None:
             await rest(chunks)
 
     asyncio.run(story())
+
+
+def test_bytes_of_two_requests_are_not_compared_in_the_loop() -> None:
+    """It may be a whole shard, read from the disk, for everybody who follows: nobody else would be served meanwhile."""
+    compared = list[int]()
+
+    class Watched(PartialObject):
+        def read(self, start: int, most: int) -> bytes:
+            if start == 0 and len(self) == 8:
+                compared.append(threading.get_ident())
+            return super().read(start, most)
+
+    async def story() -> None:
+        made = flight(DATA[:4])
+        chunks = follow(made, ObjectPart(0, 10, 10))
+        assert await anext(chunks) == DATA[:4]
+        made.watch(Watched())
+        made.partials[-1].append(DATA[:8])
+        assert await anext(chunks) == DATA[4:8]
+        assert compared
+        assert threading.get_ident() not in compared
+
+    asyncio.run(story())
+
+
+def test_what_the_disk_cannot_read_is_broken_off(tmp_path: Path) -> None:
+    with (tmp_path / "object").open("ab") as unreadable, pytest.raises(BrokenOffError):
+        FilePiece(unreadable, 0, 10).read()

@@ -2,17 +2,26 @@
 
 import os
 import random
+import shutil
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 
-from protocol.errors import MusterError
+from protocol.errors import IntegrityError, MusterError
 from storage.draft import Draft
+from storage.keys import object_key
 from storage.partial import PartialObject
+from storage.weights import assembly
 from storage.weights.assembly import Assembly, spots
+from storage.weights.cache import WeightCache
 from storage.weights.fetch import fetch
-from storage.weights.manifest import Manifest
+from storage.weights.manifest import Manifest, seal
 from storage.weights.publish import publish
 from tests.storage.weights.folders import OWNER, PUBLISHER, contents, model_folder
 from tests.storage.weights.test_fetch import Store
@@ -91,17 +100,105 @@ def test_one_draft_at_a_time_is_at_its_spot(store: Bringing, manifest: Manifest,
     spot = spots(manifest.files)[manifest.files[2].shards[1].sha256][0]
     right = store.objects[spot.shard.key]
     (tmp_path / "shards").mkdir()
-    with Assembly(tmp_path / "parts", manifest.files) as assembly:
-        drafts = assembly.drafts(spot)
+    with Assembly(tmp_path / "parts", manifest.files) as parts:
+        drafts = parts.drafts(spot)
         slow, fast = PartialObject("slow", drafts=drafts), PartialObject("fast", drafts=drafts)
         slow.append(bytes(10))
         fast.append(right)
         slow.abandon()
         slow.drop()
-        assembly.keep(spot, fast)
+        parts.keep(spot, fast)
         with pytest.raises(MusterError):
             slow.append(bytes(10))
         fast.drop()
-    with Assembly(tmp_path / "parts", manifest.files) as assembly:
-        assert assembly.has(spot)
+    with Assembly(tmp_path / "parts", manifest.files) as parts:
+        assert parts.has(spot)
     assert not list((tmp_path / "shards").iterdir())
+
+
+@pytest.mark.parametrize("way", ["bring", "open", "loose"])
+def test_a_shard_shorter_than_its_manifest_says_is_refused(
+    store: Bringing, manifest: Manifest, tmp_path: Path, way: str
+) -> None:
+    """The owner signed a size that the bytes of this hash do not have: what is behind them would be anything, another
+    thing at each node."""
+    file = manifest.files[2]
+    last = file.shards[-1].model_copy(update={"size": file.shards[-1].size + 100})
+    longer = file.model_copy(update={"size": file.size + 100, "shards": (*file.shards[:-1], last)})
+    lying = Manifest.model_validate({**dict(manifest), "files": (*manifest.files[:2], longer, *manifest.files[3:])})
+    store.put(object_key("manifests", lying.digest), seal(lying, OWNER))
+    if way == "loose":
+        WeightCache(tmp_path / "cache").store_shard(last, store.objects[last.key])
+    with pytest.raises(IntegrityError, match="came with other bytes"):
+        bring = None if way == "open" else store.bring
+        fetch(lying.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=1, bring=bring)
+    assert not (tmp_path / "cache" / lying.digest.hex()).exists()
+
+
+def test_two_that_begin_at_once_do_not_share_the_spot(
+    manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source that was caught begins anew just as another one is asked besides."""
+
+    class Slow(Draft):
+        def __init__(self, folder: Path | None = None, at: tuple[BinaryIO, int] | None = None) -> None:
+            time.sleep(0.2)
+            super().__init__(folder, at)
+
+    monkeypatch.setattr(assembly, "Draft", Slow)
+    (tmp_path / "shards").mkdir()
+    spot = spots(manifest.files)[manifest.files[2].shards[1].sha256][0]
+    with Assembly(tmp_path / "parts", manifest.files) as parts, ThreadPoolExecutor(2) as pool:
+        drafts = parts.drafts(spot)
+        made = [pool.submit(drafts) for _ in range(2)]
+        places = [draft.result().place for draft in made]
+        assert len({place[0].name for place in places if place is not None}) == 2
+
+
+def test_a_shard_that_belongs_twice_is_whole_where_the_disk_takes_a_part_at_a_time(
+    store: Bringing, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does when it is about to be full."""
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda handle, data, at: whole(handle, bytes(data)[:300], at))
+    assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
+
+
+def test_what_came_makes_no_room_for_itself(
+    store: Bringing, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long ago most of it came, and there is no room for all of it besides; a version of another owner goes."""
+    store.gives = 5
+    with pytest.raises(MusterError, match="no more"):
+        get(store, manifest, tmp_path)
+    store.gives = 1 << 30
+    mine, other = (tmp_path / "cache" / f".{name}.parts" for name in (manifest.digest.hex(), "ab" * 32))
+    other.mkdir()
+    for folder in (mine, other):
+        os.utime(folder, (time.time() - 7200,) * 2)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=(1 << 30) * (not other.exists())))
+    monkeypatch.setattr("storage.weights.fetch._disk", lambda *_: nullcontext())
+    assert contents(get(store, manifest, tmp_path)) == contents(tmp_path / "v0")
+    assert not other.exists()
+    assert {count for key, count in store.read.items() if key.startswith("shards/")} == {1}
+
+
+def test_an_assembly_that_shards_come_into_is_not_idle(
+    store: Bringing, manifest: Manifest, tmp_path: Path
+) -> None:
+    """Where a step takes hours, others that need room must leave it alone."""
+    folder, spot = tmp_path / "parts", spots(manifest.files)[manifest.files[2].shards[1].sha256][0]
+    with Assembly(folder, manifest.files) as parts:
+        os.utime(folder, (0, 0))
+        parts.write(spot, store.objects[spot.shard.key])
+    assert folder.stat().st_mtime > time.time() - 600
+
+
+def test_a_version_whose_manifest_was_not_written_in_time_is_found_again(
+    store: Bringing, manifest: Manifest, tmp_path: Path
+) -> None:
+    """A process that died between the two: otherwise no delta would ever lead from it."""
+    get(store, manifest, tmp_path)
+    (tmp_path / "cache" / f"{manifest.digest.hex()}.json").unlink()
+    get(store, manifest, tmp_path)
+    assert WeightCache(tmp_path / "cache").manifest(manifest.digest) == manifest
