@@ -27,7 +27,6 @@ from orchestrator.guard import RequestGuard
 from orchestrator.housekeeping import Housekeeper
 from orchestrator.interpreter import settle
 from orchestrator.leader import Leader
-from orchestrator.main import allow_files
 from orchestrator.nonces import NonceStore
 from orchestrator.service import Service, ServiceParts
 from orchestrator.uploads import Uploads
@@ -35,7 +34,7 @@ from orchestrator.watch import Watch
 from protocol.http.signing import Realm
 from protocol.identity import PoolId
 from protocol.receipts import ReceiptSigner
-from runtime.http_server import bound, server_options
+from runtime.http_server import allow_files, bound, server_options
 from storage.keys import MissingObjectError
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -41,8 +40,6 @@ from storage.bucket import Bucket
 from storage.keys import object_key
 
 log = logging.getLogger("muster.orchestrator")
-SPARE_FILES = 256
-"""Besides connections: databases, the bucket, the chain."""
 
 
 def run(config_path: Path) -> None:
@@ -55,7 +52,6 @@ class Orchestrator:
     """The HTTP server with everything that it opened."""
 
     def __init__(self, config: OrchestratorConfig) -> None:
-        allow_files(config.connections + SPARE_FILES)
         with contextlib.ExitStack() as stack:
             self.listener = stack.enter_context(bound(config.host, config.port))
             options = server_options(build(config, stack), config.connections)
@@ -146,13 +142,3 @@ def check_pool(watch: Watch, config: PoolConfig, owner: str) -> None:
         raise ConfigError(what, "name the document the pool was created with")
     if owner and owner.lower() != pool.owner.lower():
         raise ConfigError(f"pool {watch.pool_id} belongs to {pool.owner}, not {owner}", "mend `owner`")
-
-
-def allow_files(count: int) -> None:
-    """Let this process open so many files, as far as the system does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most < count:
-        log.warning("the system allows %d open files: fewer connections than %d can be served", most, count)

@@ -5,6 +5,7 @@ client may keep a connection that it sends nothing of use on, or takes nothing f
 import asyncio
 import contextlib
 import logging
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from protocol.errors import ConfigError
 from protocol.http.asgi import SEND_FILE
 from protocol.http.limits import party
 
+log = logging.getLogger("muster.http")
 HEAD_BYTES = 64 << 10
 """Request line and headers."""
 HEAD_SECONDS = 15.0
@@ -29,6 +31,8 @@ PIPELINED = 4
 """Requests that may wait behind one that is being answered."""
 _SPARE = 32
 """Connections beyond the limit that are told so; all others are ended unheard."""
+SPARE_FILES = 256
+"""Besides those of connections: databases, the chain, what the rest of the process has open."""
 _LINES_A_MINUTE = 20
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -96,8 +100,24 @@ def bound(host: str, port: int) -> socket.socket:
     return listener
 
 
+def allow_files(count: int) -> None:
+    """Let this process open so many files, as far as the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < count:
+        log.warning("the system allows %d open files: fewer connections than %d can be served", most, count)
+
+
 class HttpServer(uvicorn.Server):
-    """Leaves signals to `runtime.process`."""
+    """Leaves signals to `runtime.process`. Lets its process open a file for each connection, and as many more as
+    sending files takes: the one that is sent, and the one that it is still being written to."""
+
+    def __init__(self, options: uvicorn.Config) -> None:
+        super().__init__(options)
+        each = 3 if getattr(options, "files", False) else 1
+        allow_files(each * (options.limit_concurrency or 0) + SPARE_FILES)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

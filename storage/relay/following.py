@@ -133,8 +133,8 @@ class _Reading:
         return other is not None and other is not self._partial and len(other) > at
 
     def change(self, at: int) -> None:
-        """Go over to the request that came furthest, if its bytes are the same so far; reads them all, and so is none of
-        the event loop's business. Raises BrokenOffError."""
+        """Go over to the request that came furthest, if its bytes are the same so far; reads them all, so not in the
+        event loop. Raises BrokenOffError."""
         other = self._flight.furthest()
         if other is None or other is self._partial or len(other) <= at:
             return

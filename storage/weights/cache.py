@@ -161,8 +161,8 @@ class WeightCache:
             _remove(self.shards / shard.sha256)
 
     def make_room(self, needed: Iterable[Shard], assembled: bytes = b"") -> None:
-        """Remove loose shards that are not `needed`, and assemblies but that of the version `assembled`, of more than an
-        hour ago: fetches that never succeed would fill the disk with what may be of use to them one day."""
+        """Remove loose shards that are not `needed`, and assemblies but that of the version `assembled`, of more than
+        an hour ago: fetches that never succeed would fill the disk with what may be of use to them one day."""
         names, old = {shard.sha256 for shard in needed}, time.time() - _IDLE_SECONDS
         names.add(self._parts(assembled).name)
         for path in (*self.shards.iterdir(), *self.folder.glob(f".*{_PARTS}")):

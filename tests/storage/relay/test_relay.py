@@ -1,5 +1,7 @@
 """A relay as a process: what it serves, when, to whom, and what it never does."""
 
+import contextlib
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -236,3 +238,26 @@ def test_a_full_room_keeps_the_most_wanted_and_serves_the_rest_from_nothing(orig
         assert sum(shards[key] for key, status in answers.items() if status == 200) <= 10_000
         held = sum(path.stat().st_size for path in (tmp_path / "relay").rglob("*") if path.is_file())
         assert held <= 10_000
+
+
+def test_those_who_take_a_shard_slowly_leave_it_files_to_open(tmp_path: Path) -> None:
+    """Each takes a connection and a file, of the few that a system allows a process at first."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "model.safetensors").write_bytes(bytes(24 << 20))
+    store, (soft, hard) = ShardStore(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    manifest = publish(tmp_path / "folder", store, PUBLISHER, 0, None, OWNER)
+    shard = manifest.shards()[0]
+    with mirror(Upstream(store)) as base, contextlib.ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        try:
+            limits = {"transfers": 64}
+            one = stack.enter_context(relay(tmp_path / "relay", [base], [manifest.digest], limits=limits))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        objects = HttpObjects([one.url])
+        stack.callback(objects.close)
+        assert len(objects(shard.key, shard.size)) == shard.size
+        for number in range(40):
+            line = stack.enter_context(socket.create_connection(("127.0.0.1", one.port), timeout=10))
+            line.sendall(f"GET /v1/objects/{shard.key} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert len(line.makefile("rb").read(4096)) == 4096, f"client {number}"

@@ -129,8 +129,8 @@ def test_a_shard_shorter_than_its_manifest_says_is_refused(
     store.put(object_key("manifests", lying.digest), seal(lying, OWNER))
     if way == "loose":
         WeightCache(tmp_path / "cache").store_shard(last, store.objects[last.key])
+    bring = None if way == "open" else store.bring
     with pytest.raises(IntegrityError, match="came with other bytes"):
-        bring = None if way == "open" else store.bring
         fetch(lying.digest, store.get, tmp_path / "cache", PUBLISHER, parallel=1, bring=bring)
     assert not (tmp_path / "cache" / lying.digest.hex()).exists()
 
@@ -183,9 +183,7 @@ def test_what_came_makes_no_room_for_itself(
     assert {count for key, count in store.read.items() if key.startswith("shards/")} == {1}
 
 
-def test_an_assembly_that_shards_come_into_is_not_idle(
-    store: Bringing, manifest: Manifest, tmp_path: Path
-) -> None:
+def test_an_assembly_that_shards_come_into_is_not_idle(store: Bringing, manifest: Manifest, tmp_path: Path) -> None:
     """Where a step takes hours, others that need room must leave it alone."""
     folder, spot = tmp_path / "parts", spots(manifest.files)[manifest.files[2].shards[1].sha256][0]
     with Assembly(folder, manifest.files) as parts:
