@@ -1,6 +1,7 @@
 """A relay without a chain, as a process of its own: it is told its upstreams and which manifests to believe."""
 
 import json
+import resource
 import sys
 from pathlib import Path
 
@@ -17,7 +18,11 @@ from tests.storage.weights.folders import PUBLISHER
 
 
 def main(options: dict[str, object]) -> None:
-    """`upstreams`, `manifests` (digests in hex), `folder`, `port`, `room`, `memory`, `limits`."""
+    """`upstreams`, `manifests` (digests in hex), `folder`, `port`, `room`, `memory`, `limits`; and `open_files`: how
+    many it may have open at first."""
+    if "open_files" in options:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(options["open_files"]), hard))  # type: ignore[call-overload]
     objects = HttpObjects(list(options["upstreams"]), timeout=10.0)  # type: ignore[call-overload]
     spread = SpreadSources(objects.each())
     shelf = RelayShelf(Path(str(options["folder"])), int(options.get("room", 1 << 30)))  # type: ignore[call-overload]

@@ -1,7 +1,6 @@
 """A relay as a process: what it serves, when, to whom, and what it never does."""
 
 import contextlib
-import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -244,16 +243,12 @@ def test_those_who_take_a_shard_slowly_leave_it_files_to_open(tmp_path: Path) ->
     """Each takes a connection and a file, of the few that a system allows a process at first."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "model.safetensors").write_bytes(bytes(24 << 20))
-    store, (soft, hard) = ShardStore(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    store = ShardStore()
     manifest = publish(tmp_path / "folder", store, PUBLISHER, 0, None, OWNER)
     shard = manifest.shards()[0]
     with mirror(Upstream(store)) as base, contextlib.ExitStack() as stack:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-        try:
-            limits = {"transfers": 64}
-            one = stack.enter_context(relay(tmp_path / "relay", [base], [manifest.digest], limits=limits))
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        limits = {"transfers": 64}
+        one = stack.enter_context(relay(tmp_path / "relay", [base], [manifest.digest], limits=limits, open_files=64))
         objects = HttpObjects([one.url])
         stack.callback(objects.close)
         assert len(objects(shard.key, shard.size)) == shard.size
