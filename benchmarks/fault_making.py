@@ -146,9 +146,9 @@ def name_other_key(fault: Fault, network: FaultNetwork) -> None:
 
 
 def name_key_again(fault: Fault, network: FaultNetwork) -> None:
-    """A second change is refused until the first is as old as a receipt lasts."""
-    suite = network.onboarding.suite("owner")
-    time.sleep(network.state().pools[POOL].terms.receiptWindow + 2)
+    """A second change is refused as long as receipts of the key before the first one hold."""
+    suite, until = network.onboarding.suite("owner"), network.state().pools[POOL].previous_until
+    network.wait("the first change to be old enough", lambda: suite.client.now() >= until, 300)
     suite.court.set_service(POOL, network.ring["service"].address).send()
 
 
