@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.broadcast import RATE, SHARD, SHARDS, against, made
 from benchmarks.flows import Lines
-from benchmarks.swarm import Simulation
-from benchmarks.swarm_parts import NodeKind, Swarm
+from benchmarks.spread_network import Simulation
+from benchmarks.spread_parts import NodeCrowd, NodeKind
 from runtime.pool_sources import AT_ONCE
 from storage.choice import place
 
@@ -75,7 +75,7 @@ def scaled(case: SpreadCase, share: float) -> SpreadCase:
     return replace(case, peers=round(case.peers * share), relays=relays, relay_line=line, bucket_line=bucket)
 
 
-def network(case: SpreadCase) -> Swarm:
+def network(case: SpreadCase) -> NodeCrowd:
     """Node 0 is the bucket, then the relays, then the peers, the honest and the hostile in any order."""
     dice, serving = random.Random(case.seed), case.peers if case.serve else 0
     relays = _mixed(dice, case.relays - round(case.relays * HOSTILE_SHARE), round(case.relays * HOSTILE_SHARE))
@@ -93,7 +93,7 @@ def network(case: SpreadCase) -> Swarm:
     ranks = [[0.0] + [_rank(key, node) for node in range(1, len(kinds))] for key in keys]
     for row in ranks:
         row[1:first] = [one / 1e6 for one in row[1:first]]
-    return Swarm(
+    return NodeCrowd(
         kinds,
         [_sources(dice, case, node, first, len(kinds)) for node in range(len(kinds))],
         [list(range(count)) if node >= first and kind is NodeKind.HONEST else [] for node, kind in enumerate(kinds)],
@@ -162,7 +162,9 @@ def small(hostile: bool) -> float:
     orders: list[list[int]] = [[] for _ in nodes]
     sources[-1], orders[-1] = names, list(range(SHARDS))
     holders = frozenset(name for name in names if nodes[name] is NodeKind.HONEST)
-    run = Simulation(Swarm(nodes, sources, orders, lines, SHARDS, SHARD, holders, parallel=SMALL_SOURCES, latency=0.0))
+    run = Simulation(
+        NodeCrowd(nodes, sources, orders, lines, SHARDS, SHARD, holders, parallel=SMALL_SOURCES, latency=0.0)
+    )
     run.run(LONGEST)
     return round(run.now, 2)
 

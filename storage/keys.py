@@ -10,7 +10,7 @@ from eth_utils.crypto import keccak
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
 
-Kind = Literal["rollouts", "shards", "manifests", "verdicts", "configs", "environments"]
+Kind = Literal["rollouts", "shards", "manifests", "verdicts", "configs", "environments", "envelopes"]
 _SUFFIX: dict[Kind, str] = {
     "rollouts": ".parquet",
     "shards": "",
@@ -18,6 +18,7 @@ _SUFFIX: dict[Kind, str] = {
     "verdicts": ".json",
     "configs": ".json",
     "environments": "",
+    "envelopes": ".json",
 }
 KEY_PATTERN = "|".join(f"{kind}/[0-9a-f]{{64}}{re.escape(suffix)}" for kind, suffix in _SUFFIX.items())
 """What a whole key matches."""

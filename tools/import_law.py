@@ -1,8 +1,8 @@
 """The one law of dependencies: downwards only, and no circles.
 
-cli → demo, calibration, dataset → {worker, validator, trainer, orchestrator} → runtime → chain | engines | storage |
-environments → isolation → protocol → the contracts' ABI. Rooms of one floor do not import one another. `attacks` and
-`benchmarks` may use every room below the command line, tests everything; nothing uses these.
+cli → demo, calibration, dataset → swarm → {worker, validator, trainer, orchestrator} → runtime → chain | engines |
+storage | environments → isolation → protocol → the contracts' ABI. Rooms of one floor do not import one another.
+`attacks` and `benchmarks` may use every room below the command line, tests everything; nothing uses these.
 """
 
 import ast
@@ -18,6 +18,7 @@ FLOORS = (
     {"chain", "engines", "storage", "environments"},
     {"runtime"},
     {"worker", "validator", "trainer", "orchestrator"},
+    {"swarm"},
     {"calibration", "dataset", "demo"},
 )
 BELOW_CLI = set[str]().union(*FLOORS)

@@ -1,4 +1,4 @@
-"""The virtual network: lines are shared fairly and in full, and a small swarm brings everything to everybody."""
+"""The virtual network: lines are shared fairly and in full, and a small crowd brings everything to everybody."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.flows import Lines
 from benchmarks.spread import CASES, SpreadCase, network, simulated, small
-from benchmarks.swarm import Simulation
-from benchmarks.swarm_parts import NodeKind, Swarm
+from benchmarks.spread_network import Simulation
+from benchmarks.spread_parts import NodeCrowd, NodeKind
 
 MB = 1 << 20
 
@@ -30,8 +30,8 @@ def test_a_line_is_shared_equally_and_what_one_cannot_use_goes_to_the_others() -
 def test_a_relay_passes_on_as_it_comes_but_not_the_last_byte() -> None:
     kinds = [NodeKind.HONEST] * 3
     lines = Lines(np.array([1e6, 1e6, 0.0]), np.array([0.0, 1e6, 1e6]))
-    swarm = Swarm(kinds, [[], [0], [1]], [[], [], [0]], lines, 1, 10**6, relays=1)
-    run = Simulation(swarm, 0.05)
+    crowd = NodeCrowd(kinds, [[], [0], [1]], [[], [], [0]], lines, 1, 10**6, relays=1)
+    run = Simulation(crowd, 0.05)
     run.run(0.9)
     assert run.share() == 0.0
     run.run(10.0)
@@ -43,8 +43,8 @@ def test_a_relay_passes_on_as_it_comes_but_not_the_last_byte() -> None:
 @pytest.mark.parametrize("name", ["step tree", "step peers", "step both"])
 def test_everything_comes_to_everybody_although_a_third_is_hostile(name: str) -> None:
     case = few(name)
-    swarm = network(case)
-    serving = swarm.kinds[1:] if case.serve else swarm.kinds[1 : 1 + swarm.relays]
+    crowd = network(case)
+    serving = crowd.kinds[1:] if case.serve else crowd.kinds[1 : 1 + crowd.relays]
     assert sum(kind is not NodeKind.HONEST for kind in serving) / len(serving) == pytest.approx(1 / 3, abs=0.05)
     found = simulated(case, lambda _: None)
     assert found["seconds"] is not None

@@ -92,6 +92,7 @@ def test_a_role_that_reaches_across_is_named(tmp_path: Path) -> None:
         ("chain_a", "storage.bucket"),
         ("runtime_a", "worker.main"),
         ("demo_a", "calibration.table"),
+        ("trainer_a", "swarm.member"),
         ("demo_a", "cli.main"),
         ("demo_a", "attacks.worker"),
         ("attacks_a", "cli.main"),
@@ -111,6 +112,7 @@ def test_the_law_forbids(module: str, imported: str, tmp_path: Path) -> None:
     [
         ("storage_a", "protocol.errors"),
         ("demo_a", "trainer.main"),
+        ("swarm_a", "trainer.learner"),
         ("cli_a", "calibration.table"),
         ("attacks_a", "demo.run"),
         ("benchmarks_a", "attacks.worker"),

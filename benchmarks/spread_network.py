@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.flows import Streams
-from benchmarks.swarm_parts import NodeKind, Swarm, SwarmCall, SwarmRequest
+from benchmarks.spread_parts import NodeCrowd, NodeKind, ShardCall, ShardRequest
 from storage.choice import LEAST_PATIENCE, RequestEnd, SourceChoice, is_late
 from storage.download import HURRIED_TRIES
 from storage.relay.flights import AGAIN_SECONDS
@@ -25,17 +25,17 @@ RETRY_SECONDS = 0.4
 class Simulation:
     """`seconds`: when each node had everything, infinite before; `sent`: bytes of each."""
 
-    def __init__(self, swarm: Swarm, slice_seconds: float = 0.05) -> None:
-        self.swarm, self._slice, self._size = swarm, slice_seconds, float(swarm.shard_bytes)
-        nodes, shards = len(swarm.kinds), swarm.shards
+    def __init__(self, crowd: NodeCrowd, slice_seconds: float = 0.05) -> None:
+        self.crowd, self._slice, self._size = crowd, slice_seconds, float(crowd.shard_bytes)
+        nodes, shards = len(crowd.kinds), crowd.shards
         self.now, self.seconds, self.sent = 0.0, np.full(nodes, np.inf), np.zeros(nodes)
-        spared = [{0} if node > swarm.relays else set[int]() for node in range(nodes)]
-        self._choices = [SourceChoice(names, spared[node]) for node, names in enumerate(swarm.sources)]
+        spared = [{0} if node > crowd.relays else set[int]() for node in range(nodes)]
+        self._choices = [SourceChoice(names, spared[node]) for node, names in enumerate(crowd.sources)]
         self._streams = Streams()
-        self._requests: dict[int, SwarmRequest] = {}
-        self._kinds = np.array(swarm.kinds)
+        self._requests: dict[int, ShardRequest] = {}
+        self._kinds = np.array(crowd.kinds)
         self._done = np.zeros((nodes, shards), bool)
-        self._done[list(swarm.holders)] = True
+        self._done[list(crowd.holders)] = True
         self._have = np.where(self._done, self._size, 0.0)
         self._wrong = np.zeros((nodes, shards), bool)
         for kind, have in (
@@ -46,15 +46,15 @@ class Simulation:
             self._have[self._kinds == kind] = have
         self._done[self._kinds == NodeKind.POISON] = True
         self._wrong[self._kinds != NodeKind.HONEST] = True
-        self._flying: list[dict[int, SwarmCall]] = [{} for _ in range(nodes)]
+        self._flying: list[dict[int, ShardCall]] = [{} for _ in range(nodes)]
         self._queues: list[deque[int]] = [deque() for _ in range(nodes)]
         self._queued: list[set[int]] = [set() for _ in range(nodes)]
-        self._own: list[deque[int]] = [deque(order) for order in swarm.orders]
+        self._own: list[deque[int]] = [deque(order) for order in crowd.orders]
         self._ahead: list[set[int]] = [set() for _ in range(nodes)]
-        self._left = [len(order) for order in swarm.orders]
-        self._later: list[tuple[float, int, SwarmRequest | tuple[int, int]]] = []
+        self._left = [len(order) for order in crowd.orders]
+        self._later: list[tuple[float, int, ShardRequest | tuple[int, int]]] = []
         self._count = 0
-        self.unserved = sum(bool(order) for order in swarm.orders)
+        self.unserved = sum(bool(order) for order in crowd.orders)
         for node in range(nodes):
             self._fill(node)
 
@@ -65,8 +65,8 @@ class Simulation:
 
     def share(self) -> float:
         """Of all shards that somebody wants, how many are there."""
-        wanted = sum(map(len, self.swarm.orders))
-        return 1.0 - sum(self._left[node] for node, order in enumerate(self.swarm.orders) if order) / wanted
+        wanted = sum(map(len, self.crowd.orders))
+        return 1.0 - sum(self._left[node] for node, order in enumerate(self.crowd.orders) if order) / wanted
 
     def advance(self) -> None:
         """One slice."""
@@ -77,7 +77,7 @@ class Simulation:
         have = np.where(self._done[source, shard], self._size, np.minimum(self._have[source, shard], self._size - 1))
         room = np.maximum(have - table.got[rows], 0.0)
         room[self._kinds[source] == NodeKind.DRIP] = self._slice
-        brought = self.swarm.lines.brought(source, sink, room, self._slice)
+        brought = self.crowd.lines.brought(source, sink, room, self._slice)
         self.sent += np.bincount(source, brought, len(self.sent))
         table.got[rows] += brought
         table.own[rows] += brought
@@ -93,7 +93,7 @@ class Simulation:
                 self._break_off(request)
         while self._later and self._later[0][0] <= self.now:
             _, _, what = heapq.heappop(self._later)
-            if isinstance(what, SwarmRequest):
+            if isinstance(what, ShardRequest):
                 self._look(what)
             else:
                 self._want(*what)
@@ -121,30 +121,30 @@ class Simulation:
         if self._kinds[node] != NodeKind.HONEST:
             return
         own, ahead, queue, queued = self._own[node], self._ahead[node], self._queues[node], self._queued[node]
-        while own and len(ahead) < self.swarm.parallel:
+        while own and len(ahead) < self.crowd.parallel:
             shard = own.popleft()
             if not self._done[node, shard]:
                 ahead.add(shard)
                 if shard not in self._flying[node] and shard not in queued:
                     queued.add(shard)
                     queue.append(shard)
-        while queue and len(self._flying[node]) < max(FLIGHTS, self.swarm.parallel):
+        while queue and len(self._flying[node]) < max(FLIGHTS, self.crowd.parallel):
             shard = queue.popleft()
             queued.discard(shard)
-            call = SwarmCall(node, shard, dict.fromkeys(self._upstream(node, shard)))
+            call = ShardCall(node, shard, dict.fromkeys(self._upstream(node, shard)))
             self._flying[node][shard] = call
             self._begin(call)
 
     def _upstream(self, node: int, shard: int) -> list[int]:
         """Whom it may ask: the origin, and who comes before it in this shard's order, so that no two wait for each
         other."""
-        names, ranks = self.swarm.sources[node], self.swarm.ranks
+        names, ranks = self.crowd.sources[node], self.crowd.ranks
         if ranks is None:
             return names
         own = ranks[shard][node]
         return [name for name in names if ranks[shard][name] < own]
 
-    def _begin(self, call: SwarmCall) -> None:
+    def _begin(self, call: ShardCall) -> None:
         choice, table = self._choices[call.node], self._streams
         usable = [one for one in call.begun if not any(choice.is_spoilt(who) for who in (one.source, *one.givers))]
         before = max(usable, key=self._got, default=None)
@@ -154,23 +154,23 @@ class Simulation:
         source, patience = choice.begin(call.left, int(self._size), int(start))
         del call.left[source]
         need = max(1.0, self._size - start)
-        request = SwarmRequest(call, source, choice.pace(source), patience, self.now, need, givers)
+        request = ShardRequest(call, source, choice.pace(source), patience, self.now, need, givers)
         request.moved = self.now
-        request.row = table.add(source, call.node, call.shard, start, self.now + self.swarm.latency, wrong)
+        request.row = table.add(source, call.node, call.shard, start, self.now + self.crowd.latency, wrong)
         self._requests[request.row] = request
         call.begun.append(request)
         call.waiting += 1
         self._at(LEAST_PATIENCE, request)
-        self._at(self.swarm.latency / 2, (source, call.shard))
+        self._at(self.crowd.latency / 2, (source, call.shard))
 
-    def _got(self, request: SwarmRequest) -> float:
+    def _got(self, request: ShardRequest) -> float:
         return float(self._streams.got[request.row]) if request.row >= 0 else request.got
 
-    def _at(self, seconds: float, what: SwarmRequest | tuple[int, int]) -> None:
+    def _at(self, seconds: float, what: ShardRequest | tuple[int, int]) -> None:
         self._count += 1
         heapq.heappush(self._later, (self.now + seconds, self._count, what))
 
-    def _look(self, request: SwarmRequest) -> None:
+    def _look(self, request: ShardRequest) -> None:
         """Whether another source has to be asked too."""
         call = request.call
         if request.row < 0:
@@ -189,7 +189,7 @@ class Simulation:
                     self._begin(call)
         self._at(LEAST_PATIENCE, request)
 
-    def _whole(self, request: SwarmRequest) -> None:
+    def _whole(self, request: ShardRequest) -> None:
         """All bytes are here: do they have the hash?"""
         call, table, row = request.call, self._streams, request.row
         if not table.wrong[row]:
@@ -199,12 +199,12 @@ class Simulation:
         table.wrong[row] = False
         if mixed:
             request.suspects, request.givers, request.anew = request.givers, frozenset(), True
-            table.since[row] = self.now + self.swarm.latency
+            table.since[row] = self.now + self.crowd.latency
         else:
             self._failed(request)
         self._doubted(call)
 
-    def _doubted(self, call: SwarmCall) -> None:
+    def _doubted(self, call: ShardCall) -> None:
         """What a node had of a shard is void: whoever was sent some of it is cut off."""
         furthest = max((one for one in call.begun if one.row >= 0), key=self._got, default=None)
         self._have[call.node, call.shard] = self._got(furthest) if furthest is not None else 0.0
@@ -217,7 +217,7 @@ class Simulation:
             if table.own[row] and table.wrong[row]:
                 self._break_off(self._requests[row])
 
-    def _break_off(self, request: SwarmRequest) -> None:
+    def _break_off(self, request: ShardRequest) -> None:
         """The source ended its answer too early; it is asked again a little later, and then no more."""
         request.broken += 1
         if request.broken >= HURRIED_TRIES:
@@ -225,7 +225,7 @@ class Simulation:
         self._streams.since[request.row] = self.now + RETRY_SECONDS
         self._at(RETRY_SECONDS, (request.source, request.call.shard))
 
-    def _succeeded(self, request: SwarmRequest) -> None:
+    def _succeeded(self, request: ShardRequest) -> None:
         call = request.call
         node, shard = call.node, call.shard
         wrong = self._streams.wrong
@@ -245,7 +245,7 @@ class Simulation:
             self.unserved -= 1
         self._fill(node)
 
-    def _failed(self, request: SwarmRequest) -> None:
+    def _failed(self, request: ShardRequest) -> None:
         call = request.call
         self._end(request, RequestEnd.FAILED)
         if call.left:
@@ -257,7 +257,7 @@ class Simulation:
             self._at(AGAIN_SECONDS, (call.node, call.shard))
             self._fill(call.node)
 
-    def _end(self, request: SwarmRequest, outcome: RequestEnd) -> None:
+    def _end(self, request: ShardRequest, outcome: RequestEnd) -> None:
         table, row = self._streams, request.row
         request.got, request.wrong = float(table.got[row]), bool(table.wrong[row])
         size, seconds = int(table.own[row]), self.now - request.began

@@ -1,4 +1,4 @@
-"""Who is in a swarm of `benchmarks.swarm`, and what is under way in it."""
+"""Who is in a crowd of `benchmarks.spread_network`, and what is under way in it."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -15,7 +15,7 @@ class NodeKind(IntEnum):
 
 
 @dataclass
-class Swarm:
+class NodeCrowd:
     """`holders` have all `shards`; node 0, the origin, is spared by all but the `relays` that follow it. `sources`:
     whom each node may ask, in the order of their names; `ranks[shard][node]`: only those that stand before it.
     `orders`: in which a node wants the shards, empty if it only fetches what it is asked for. `latency`: seconds from a
@@ -35,21 +35,21 @@ class Swarm:
 
 
 @dataclass(eq=False)
-class SwarmCall:
+class ShardCall:
     """One shard that a node fetches. `begun`: its requests, the newest last."""
 
     node: int
     shard: int
     left: dict[int, None]
-    begun: list["SwarmRequest"] = field(default_factory=list)
+    begun: list["ShardRequest"] = field(default_factory=list)
     waiting: int = 0
 
 
 @dataclass(eq=False)
-class SwarmRequest:
+class ShardRequest:
     """`row` of the table, negative once it has ended, when `got` and `wrong` say what it left."""
 
-    call: SwarmCall
+    call: ShardCall
     source: int
     pace: SourcePace
     patience: float

@@ -1,0 +1,200 @@
+"""The envelope: the question groups that a member shares of one round, signed, in exactly one encoding.
+
+It is the canonical JSON {envelope, signature} and lies in the bucket as `envelopes/<sha256>.json`. The signature covers
+the Merkle root of the groups, so that one group can be shown to anybody, a contract too, without the others. What
+arrives is a stranger's: it is bounded before it is parsed, parsed by a parser that is safe with anything, and refused
+unless it is byte for byte what writing it again gives.
+"""
+
+import hashlib
+import math
+import struct
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from eth_account.signers.local import LocalAccount
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from protocol import eip712
+from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
+from protocol.encoding import canonical_json, parse_json, sha256_hex
+from protocol.errors import MusterError, first_problem
+from protocol.identity import PoolId
+from protocol.rollouts import merkle
+from protocol.swarm.document import SwarmDocument
+
+DOMAIN = "muster-swarm"
+STRUCT = "Envelope(uint256 pool,address member,bytes32 document,uint256 round,bytes32 root)"
+MAX_ROUND = 1 << 32
+_ESCAPED = 6
+"""Bytes that JSON may take for one byte of text: a control character is written as \\u and four digits."""
+_AROUND_COMPLETION, _AROUND_GROUP, _AROUND_ENVELOPE = 128, 256, 1024
+
+
+class MalformedEnvelope(MusterError):
+    """Bytes that are no envelope, or not one for this swarm."""
+
+
+class SharedCompletion(SignedBody):
+    """`text`: decoded, without the token that ended it. `ended`: whether there was one, or the length ran out.
+    `reward`: what the sharer's verifier gave, exactly a float32. `logprob`: ln p of the whole completion under the
+    sharer's policy in thousandths of a nat, null where it does not say; nobody relies on it."""
+
+    text: str
+    ended: bool
+    reward: float = Field(ge=0, le=1)
+    logprob: int | None = Field(None, le=0, gt=-(1 << 40))
+
+    @field_validator("reward")
+    @classmethod
+    def _float32(cls, value: float) -> float:
+        if math.copysign(1.0, value) < 0 or struct.unpack("<f", struct.pack("<f", value))[0] != value:
+            raise ValueError("is no float32 from 0 to 1")
+        return value
+
+
+class SharedGroup(SignedBody):
+    """All completions of one problem: that of slot `slot` of the sharer's round. `question`: SHA-256 of the problem's
+    text as the sharer's environment made it."""
+
+    slot: int = Field(ge=0, lt=1 << 16)
+    question: Hex64
+    completions: Annotated[Rows[SharedCompletion], Field(min_length=2, max_length=64)]
+
+    @property
+    def leaf(self) -> bytes:
+        return merkle.leaf(canonical_json(self.model_dump(mode="json")))
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        return tuple(one.reward for one in self.completions)
+
+
+class Envelope(SignedBody):
+    """What `member` shares of its round `round` in the swarm with the document of SHA-256 `document`; groups in the
+    order of their slots."""
+
+    version: Literal[1] = 1
+    chain_id: int = Field(ge=0, lt=1 << 64)
+    pools: Address
+    pool: int = Field(ge=0, lt=1 << 256)
+    document: Hex64
+    member: Address
+    round: int = Field(ge=0, lt=MAX_ROUND)
+    groups: Annotated[Rows[SharedGroup], Field(min_length=1, max_length=256)]
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        slots = [group.slot for group in self.groups]
+        if any(later <= earlier for earlier, later in pairwise(slots)):
+            raise ValueError("the groups' slots do not ascend")
+        return self
+
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.chain_id, self.pools, self.pool)
+
+    @property
+    def root(self) -> bytes:
+        """Merkle root of the groups."""
+        return merkle.root([group.leaf for group in self.groups])
+
+    @property
+    def signed_digest(self) -> bytes:
+        """The 32 bytes that the signature covers."""
+        place = (self.pool, self.member, bytes.fromhex(self.document), self.round, self.root)
+        return eip712.digest(self.pool_id.domain(DOMAIN), STRUCT, *place)
+
+
+class SignedEnvelope(SignedBody):
+    """As it is stored."""
+
+    envelope: Envelope
+    signature: Signature
+
+    def encode(self) -> bytes:
+        return canonical_json(self.model_dump(mode="json"))
+
+
+@dataclass(frozen=True)
+class EnvelopeLimits:
+    """What an envelope of a swarm may be: that swarm's, and no larger than its document allows."""
+
+    pool: PoolId
+    document: str
+    groups: int
+    samples: int
+    text_bytes: int
+
+    @classmethod
+    def of(cls, pool: PoolId, document: SwarmDocument) -> "EnvelopeLimits":
+        return cls(pool, document.digest.hex(), document.groups, document.samples, document.text_bytes)
+
+    @property
+    def file_bytes(self) -> int:
+        """The longest that an envelope can be."""
+        completion = _ESCAPED * self.text_bytes + _AROUND_COMPLETION
+        return self.groups * (self.samples * completion + _AROUND_GROUP) + _AROUND_ENVELOPE
+
+
+def seal(envelope: Envelope, account: LocalAccount) -> bytes:
+    """The stored bytes of an envelope of the account's own. Raises ValueError for another's."""
+    if account.address != envelope.member:
+        raise ValueError(f"an envelope of {envelope.member} cannot be signed by {account.address}")
+    signature = "0x" + eip712.sign(account, envelope.signed_digest).hex()
+    return SignedEnvelope(envelope=envelope, signature=signature).encode()
+
+
+def open_envelope(data: bytes, limits: EnvelopeLimits) -> Envelope:
+    """An envelope from anybody. Raises MalformedEnvelope, which names what is wrong, for anything but the one encoding
+    of a well-formed envelope of that swarm, signed by the member that it names."""
+    if len(data) > limits.file_bytes:
+        raise MalformedEnvelope(f"{len(data)} bytes, an envelope of this swarm has {limits.file_bytes} at most")
+    try:
+        signed = SignedEnvelope.model_validate(parse_json(data))
+        canonical = signed.encode()
+    except ValidationError as error:
+        field, problem = first_problem(error.errors(include_url=False, include_input=False, include_context=False))
+        raise MalformedEnvelope(f"`{field}`: {problem}") from None
+    except ValueError as error:
+        raise MalformedEnvelope(f"not JSON: {str(error)[:200]}") from None
+    if canonical != data:
+        raise MalformedEnvelope("not the canonical encoding of what it says")
+    _check_sizes(signed.envelope, limits)
+    _check_signature(signed)
+    return signed.envelope
+
+
+def envelope_digest(data: bytes) -> str:
+    """The stored bytes' SHA-256 in hex, which names them in the bucket."""
+    return sha256_hex(data)
+
+
+def question_digest(question: str) -> str:
+    """SHA-256 of a problem's text in hex."""
+    return hashlib.sha256(question.encode(errors="surrogatepass")).hexdigest()
+
+
+def _check_sizes(envelope: Envelope, limits: EnvelopeLimits) -> None:
+    if envelope.pool_id != limits.pool:
+        raise MalformedEnvelope(f"it is for {envelope.pool_id}, this is {limits.pool}")
+    if envelope.document != limits.document:
+        raise MalformedEnvelope(f"its swarm's document is {envelope.document[:16]}…, ours {limits.document[:16]}…")
+    if len(envelope.groups) > limits.groups or envelope.groups[-1].slot >= limits.groups:
+        raise MalformedEnvelope(f"more than {limits.groups} groups, or a slot beyond these")
+    for group in envelope.groups:
+        if len(group.completions) != limits.samples:
+            raise MalformedEnvelope(f"a group of {len(group.completions)} completions, not {limits.samples}")
+        longest = max(len(one.text.encode()) for one in group.completions)
+        if longest > limits.text_bytes:
+            raise MalformedEnvelope(f"a text of {longest} bytes, at most {limits.text_bytes} are allowed")
+
+
+def _check_signature(signed: SignedEnvelope) -> None:
+    try:
+        signer = eip712.recover(signed.envelope.signed_digest, bytes.fromhex(signed.signature[2:]))
+    except MusterError as error:
+        raise MalformedEnvelope(f"its signature: {error.what}") from None
+    if signer != signed.envelope.member:
+        raise MalformedEnvelope(f"it is not signed by {signed.envelope.member}")

@@ -1,0 +1,85 @@
+"""Where envelopes are left and found: a bucket, or a folder that several members share."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from protocol.errors import UnreachableError
+from protocol.files import write_atomic
+from storage.bucket import Bucket
+from storage.keys import MissingObjectError, check_content, object_key, parse_key
+
+PREFIX = "envelopes/"
+
+
+class Exchange(Protocol):
+    """Keys are content addresses, so whoever serves the bytes can withhold them and do nothing else. Every method
+    raises UnreachableError, within a bounded time, where the other side is gone."""
+
+    def publish(self, data: bytes) -> str:
+        """Leave an envelope there, if it is not there yet; its key."""
+        ...
+
+    def keys(self) -> Iterator[str]:
+        """Of all envelopes that are there."""
+        ...
+
+    def get(self, key: str, limit: int) -> bytes:
+        """An envelope of at most `limit` bytes. Raises IntegrityError for other bytes, MissingObjectError."""
+        ...
+
+
+def envelope_key(data: bytes) -> str:
+    return object_key("envelopes", hashlib.sha256(data).digest())
+
+
+class BucketExchange:
+    """For members who hold the bucket's access key."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def publish(self, data: bytes) -> str:
+        key = envelope_key(data)
+        self._bucket.put(key, data)
+        return key
+
+    def keys(self) -> Iterator[str]:
+        return self._bucket.list(PREFIX)
+
+    def get(self, key: str, limit: int) -> bytes:
+        return self._bucket.get(key, limit)
+
+
+class FolderExchange:
+    """The same in a folder. A folder that is not there is a bucket that is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def publish(self, data: bytes) -> str:
+        key = envelope_key(data)
+        path = self._open() / key
+        if not path.exists():
+            write_atomic(path, data)
+        return key
+
+    def keys(self) -> Iterator[str]:
+        folder = self._open() / PREFIX
+        return iter(sorted(PREFIX + path.name for path in folder.glob("*.json") if not path.name.startswith(".")))
+
+    def get(self, key: str, limit: int) -> bytes:
+        path = self._open() / str(parse_key(key))
+        try:
+            with path.open("rb") as file:
+                data = file.read(limit + 1)
+        except FileNotFoundError:
+            raise MissingObjectError(f"no object {key} in {self._folder}") from None
+        check_content(key, data)
+        return data
+
+    def _open(self) -> Path:
+        if not self._folder.is_dir():
+            raise UnreachableError(f"there is no folder {self._folder}", "make it, or mount it again")
+        return self._folder
