@@ -109,7 +109,7 @@ FAULTS: tuple[Callable[[], Fault], ...] = (
     ),
     lambda: Fault(
         "port taken",
-        r"port [0-9]+ .*in use",
+        r"cannot listen on .*:[0-9]+.*in use",
         r"muster orchestrator run",
         "service_lost",
         make.take_port,

@@ -1,6 +1,7 @@
 """How each fault is really made in a network, and undone."""
 
 import os
+import re
 import shutil
 import socket
 import time
@@ -160,8 +161,10 @@ def prepare_device(fault: Fault, network: FaultNetwork) -> None:
     fault.kept["device"] = file
     network.hold(WORKER)
     network.release(WORKER, MUSTER_FAULT_DEVICE=str(file))
-    before = network.files()
-    network.wait("a file by the stand-in", lambda: network.files() > before, 300)
+    log = network.plan.log(WORKER)
+    begun = log.stat().st_size
+    made = re.compile(rb"file \d+ of step")
+    network.wait("two files by the stand-in", lambda: len(made.findall(log.read_bytes()[begun:])) > 1, 300)
 
 
 def hang_device(fault: Fault, network: FaultNetwork) -> None:

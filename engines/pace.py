@@ -8,7 +8,7 @@ from contextlib import contextmanager
 _LEAST_SECONDS = 5.0
 _TIMES = 20.0
 _FIRST_SECONDS = 120.0
-"""The first steps of a process compile, and start the device."""
+"""The first computation of a process compiles, and starts the device: its steps are no measure of the others."""
 
 
 class StepPace:
@@ -17,8 +17,9 @@ class StepPace:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: float | None = None
+        self._warm = False
         self.longest = 0.0
-        """Seconds that a step took at most so far; 0 before the first."""
+        """Seconds that a step took at most so far, the first computation's apart; 0 before there was one."""
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -31,14 +32,15 @@ class StepPace:
         finally:
             if outermost:
                 with self._lock:
-                    self._last = None
+                    self._last, self._warm = None, True
 
     def step(self) -> None:
         """One step ended: what it computed was looked at, not only asked for."""
         with self._lock:
             if self._last is not None:
                 now = time.monotonic()
-                self.longest, self._last = max(self.longest, now - self._last), now
+                self.longest = max(self.longest, now - self._last) if self._warm else 0.0
+                self._last = now
 
     @property
     def limit(self) -> float:
