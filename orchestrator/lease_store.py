@@ -35,6 +35,7 @@ _CLOSE = text("UPDATE slots SET open = false, change = :change WHERE id = :id AN
 class LeaseStore:
     """Leases by their id. A lease is open until its file is on chain, it runs out or another replaces it.
 
+    `granted`: node → when it last got one; `reached`: node → the newest policy step that it ever got one of.
     `generation` grows with every change that was not this replica's grant. Thread-safe.
     """
 
@@ -51,8 +52,10 @@ class LeaseStore:
             f"FROM {db.rows({'id': 'text', 'expires': 'float'})} WHERE slots.id = given.id AND slots.open"
         )
         with db.reading() as session:
-            last = select(LeaseRow.node, func.max(LeaseRow.granted)).group_by(LeaseRow.node)
-            self.granted: dict[str, float] = dict(session.execute(last).all())
+            last = select(LeaseRow.node, func.max(LeaseRow.granted), func.max(LeaseRow.step)).group_by(LeaseRow.node)
+            found = session.execute(last).all()
+            self.granted: dict[str, float] = {node: when for node, when, _ in found}
+            self.reached: dict[str, int] = {node: step for node, _, step in found}
             self._seen = session.scalar(select(func.max(LeaseRow.change))) or 0
             rows = session.scalars(select(LeaseRow).where(LeaseRow.open))
             self._open = {row.id: _lease(row) for row in rows}
@@ -104,7 +107,7 @@ class LeaseStore:
             for lease, replaced in granting.added:
                 self._open.pop(replaced or "", None)
                 self._open[lease.id] = lease
-                self.granted[lease.node] = lease.granted
+                self._note(lease)
 
     def read(self) -> None:
         """Take in what other replicas changed."""
@@ -141,13 +144,17 @@ class LeaseStore:
         self.generation += news
         return news
 
+    def _note(self, lease: Lease) -> None:
+        self.granted[lease.node] = max(lease.granted, self.granted.get(lease.node, 0.0))
+        self.reached[lease.node] = max(lease.step, self.reached.get(lease.node, 0))
+
     def _changed(self, lease: Lease, is_open: bool) -> bool:
         known = self._open.get(lease.id)
         if not is_open:
             return self._open.pop(lease.id, None) is not None
         if lease.id in self._ended:
             return False
-        self.granted[lease.node] = max(lease.granted, self.granted.get(lease.node, 0.0))
+        self._note(lease)
         if known is None or known.expires < lease.expires:
             self._open[lease.id] = lease
         return known is None

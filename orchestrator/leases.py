@@ -76,14 +76,16 @@ class Leases:
         """Make renewals and ends last."""
         self._store.write()
 
-    def ask(self, address: str, counter: int | None) -> tuple[Decision, str | None]:
-        """Decide for a node; the second value is the id of the lease it holds now."""
+    def ask(self, address: str, counter: int | None, ready: int | None = None) -> tuple[Decision, str | None]:
+        """Decide for a node that says it has the weights of step `ready`; the second value is the id of the lease it
+        holds now."""
         now = self._clock()
         with self._lock:
             state = self._watch.state
             account = self._watch.account(state, address)
             why = barred(account, self._watch.pool_id)
-            node = Requester(address, account.counter if account else 0, account.joined_step if account else 0, why)
+            due, joined = (account.counter, account.joined_step) if account else (0, 0)
+            node = Requester(address, due, joined, why, ready)
             decision = decide(self._rule, self._supply(state, now), node, counter, now)
             if not isinstance(decision, Grant):
                 return decision, self._noted(address, decision, now)
@@ -172,6 +174,7 @@ class Leases:
             leases=self._store.open(now, lambda node: self._next_counter(state, node)),
             asked=self._asked,
             granted=self._store.granted,
+            reached=self._store.reached,
             closed=f"the pool is {pool.status}" if pool and pool.status not in ("open", *_HALTED) else "",
             halted=_HALTED.get(pool.status, "") if pool else "",
             affordable=facts.affordable,

@@ -20,12 +20,14 @@ from protocol.api.run import InFlightEntry
 
 @dataclass(frozen=True)
 class Requester:
-    """A node that asks for work. `counter`: its next one on chain; `barred`: why it may not submit, or empty."""
+    """A node that asks for work. `counter`: its next one on chain; `barred`: why it may not submit, or empty; `ready`:
+    the newest policy step whose weights it says it has, or None if it says nothing."""
 
     address: str
     counter: int
     joined_step: int
     barred: str = ""
+    ready: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,16 +88,27 @@ def decide(rule: Rule, supply: Supply, node: Requester, counter: int | None, now
     if isinstance(step, Wait):
         return step
     held = mine.get(wanted)
-    if held is not None and held.step == step:
-        return Keep(held, min(now + rule.lease_seconds, held.limit))
     if held is None and len(mine) >= rule.ahead:
         return Wait(2.0, f"this node has {len(mine)} open slots; submit one or let it run out")
+    if _may_finish_download(rule, supply, node, step) and (held is None or held.step < step):
+        earlier = _lease(rule, supply, node, step - 1, wanted, held, now)
+        if not isinstance(earlier, Wait):
+            return earlier
+    return _lease(rule, supply, node, step, wanted, held, now)
+
+
+def _lease(
+    rule: Rule, supply: Supply, node: Requester, step: int, counter: int, held: Lease | None, now: float
+) -> Grant | Keep | Wait:
+    """A lease of policy step `step`, in place of the one that the node may hold for this counter."""
+    if held is not None and held.step == step:
+        return Keep(held, min(now + rule.lease_seconds, held.limit))
     if held is None or held.step < oldest_step(rule, supply):
         wait = _place(rule, supply, node, step, now)
         if wait is not None:
             return wait
     limit = held.limit if held else now + rule.lease_limit
-    return Grant(step, wanted, min(now + rule.lease_seconds, limit), limit, held.id if held else None)
+    return Grant(step, counter, min(now + rule.lease_seconds, limit), limit, held.id if held else None)
 
 
 def renew(rule: Rule, lease: Lease, now: float) -> float:
@@ -113,6 +126,18 @@ def _step(rule: Rule, supply: Supply, node: Requester) -> int | Wait:
     if supply.usable < node.joined_step:
         return Wait(1.0, f"this node joined late: it may work from policy step {node.joined_step} on")
     return supply.usable
+
+
+def _may_finish_download(rule: Rule, supply: Supply, node: Requester, step: int) -> bool:
+    """Whether a node that does not have `step`, the newest usable one, may make files of the one before meanwhile.
+
+    Only who was granted that one while it was the newest may: nobody stays behind for two steps running, whatever they
+    say. Their files have to be as young as everybody's when their turn comes, so there are fewer places for them.
+    """
+    earlier = step - 1
+    if node.ready != earlier or supply.reached.get(node.address) != earlier:
+        return False
+    return earlier >= max(node.joined_step, oldest_step(rule, supply))
 
 
 def _place(rule: Rule, supply: Supply, node: Requester, step: int, now: float) -> Wait | None:

@@ -75,7 +75,7 @@ class Service:
 
     def slot(self, address: str, body: work.SlotRequest) -> work.SlotResponse:
         """Leave to make a file, or when to ask again. Raises HttpError 403 for a node that may not work."""
-        decision, slot = self.leases.ask(address, body.counter)
+        decision, slot = self.leases.ask(address, body.counter, body.ready)
         self._written()
         if isinstance(decision, Refuse):
             raise HttpError(403, decision.reason, "see `muster node status`")

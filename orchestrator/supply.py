@@ -92,9 +92,10 @@ class Supply:
 
     published: newest policy step on chain, or None; usable: newest whose seed block has its confirmations, or None;
     trained: newest step that the trainer reported as made; consumed: sequences it reported; leases: the open ones;
-    asked: node → when it was last told to wait; granted: node → when it last got a lease; closed: why no more work will
-    ever be wanted, or empty; halted: why none is taken for now, or empty; affordable: further files that the free
-    budget covers; changed: when a file was last settled or consumed or a step published.
+    asked: node → when it was last told to wait; granted: node → when it last got a lease; reached: node → the newest
+    step that it ever got a lease of; closed: why no more work will ever be wanted, or empty; halted: why none is taken
+    for now, or empty; affordable: further files that the free budget covers; changed: when a file was last settled or
+    consumed or a step published.
     """
 
     published: int | None
@@ -105,6 +106,7 @@ class Supply:
     leases: Collection[Lease]
     asked: Mapping[str, float]
     granted: Mapping[str, float]
+    reached: Mapping[str, int] = field(default_factory=dict)
     closed: str = ""
     halted: str = ""
     affordable: int = 1 << 60

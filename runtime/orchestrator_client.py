@@ -51,9 +51,9 @@ class OrchestratorClient:
         limits, transport = ClientLimits(patience=patience), bounded_transport(outside) if announced else None
         self._client = client or SignedClient(self.url, RequestSigner(account, realm), limits, transport)
 
-    def slot(self, counter: int) -> WorkSlot | NoSlot:
-        """Ask to make the file `counter`."""
-        answer = self._client.post(SLOTS, SlotRequest(counter=counter))
+    def slot(self, counter: int, ready: int | None = None) -> WorkSlot | NoSlot:
+        """Ask to make the file `counter`, while the weights of policy step `ready` are here."""
+        answer = self._client.post(SLOTS, SlotRequest(counter=counter, ready=ready))
         if isinstance(answer, WorkSlot) and answer.counter != counter:
             raise IntegrityError(f"{self.url} offers slot {answer.counter} instead of {counter}", "tell its owner")
         return answer

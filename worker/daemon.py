@@ -91,7 +91,7 @@ class Worker:
         """A slot for the due file, or None after a pause."""
         progress = self._progress
         try:
-            answer = self._collaborators.orchestrator.slot(decision.counter)
+            answer = self._collaborators.orchestrator.slot(decision.counter, self._ready(decision.steps))
         except ServiceError as error:
             progress.pause(2.0, f"no work slot: {error.detail}", "waiting")
             return None
@@ -103,6 +103,13 @@ class Worker:
             return None
         progress.slot = answer
         return answer
+
+    def _ready(self, steps: tuple[int, ...]) -> int | None:
+        """The newest of these policy steps that the engine can change to without a download."""
+        pool = self._client.pool()
+        named = [(one.step, one.manifest) for one in pool.steps if one.step in steps] if pool else []
+        here = [step for step, name in named if name == self._loaded or self._ahead.folder(name) is not None]
+        return max(here, default=None)
 
     def _make(self, slot: WorkSlot) -> None:
         """Make and journal one file; the next look at the chain hands it in."""

@@ -25,9 +25,11 @@ SlotId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class SlotRequest(RequestBody):
-    """Ask to make the node's file `counter`; without one, the next that the chain expects of it."""
+    """Ask to make the node's file `counter`; without one, the next that the chain expects of it. `ready`: the newest
+    policy step whose weights the node has here, checked; without it, the newest usable step is meant."""
 
     counter: Counter | None = None
+    ready: StepNumber | None = None
 
 
 class WorkSlot(ResponseBody):

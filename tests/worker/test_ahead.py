@@ -34,8 +34,8 @@ class TwoSteps(ScriptedService):
             self.world.game.publish()
         return receipt
 
-    def slot(self, counter: int) -> NoSlot | WorkSlot:
-        answer = super().slot(counter)
+    def slot(self, counter: int, ready: int | None = None) -> NoSlot | WorkSlot:
+        answer = super().slot(counter, ready)
         if isinstance(answer, WorkSlot) and counter == 1:
             if self.worker is None or not self.before(self.worker):
                 return NoSlot(wait=0.1, reason="not yet")

@@ -34,7 +34,7 @@ class ScriptedService:
         self.worker: Worker | None = None
         self.receipt: Callable[[bytes], UploadReceipt] = NotImplemented
 
-    def slot(self, counter: int) -> NoSlot | WorkSlot:
+    def slot(self, counter: int, ready: int | None = None) -> NoSlot | WorkSlot:
         if counter >= self.files and self.worker:
             self.worker.stop()
             return NoSlot(wait=0.1, reason="enough")
