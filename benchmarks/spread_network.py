@@ -187,7 +187,8 @@ class Simulation:
                 self._choices[call.node].overdue(request.source)
                 if call.left:
                     self._begin(call)
-        self._at(LEAST_PATIENCE, request)
+        again = request is call.begun[-1] and request.patience
+        self._at(LEAST_PATIENCE if again else REQUEST_SECONDS - taken + self._slice, request)
 
     def _whole(self, request: ShardRequest) -> None:
         """All bytes are here: do they have the hash?"""

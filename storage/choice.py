@@ -62,7 +62,10 @@ class SourceChoice(Generic[Name]):
 
     def pace(self, name: Name) -> SourcePace:
         """Of a source that left the list meanwhile, a new one."""
-        return self.paces.setdefault(name, SourcePace())
+        known = self.paces.get(name)
+        if known is None:
+            known = self.paces[name] = SourcePace()
+        return known
 
     def overdue(self, name: Name) -> None:
         """It counts as failing until it has sent something after all."""
