@@ -118,8 +118,8 @@ FAULTS: tuple[Callable[[], Fault], ...] = (
     ),
     lambda: Fault(
         "weights corrupt",
-        r"shards/",
-        r"tell the pool's owner|use another source",
+        r"does not get what it needs: .*came with other bytes",
+        r"fetch it from another source",
         "process_in_trouble",
         make.corrupt_weights,
         make.mend_weights,

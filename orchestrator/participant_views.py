@@ -111,7 +111,8 @@ def _heard(beat: Beat | None, now: float, *, ejected: bool = False, left: bool =
     if beat is None:
         return {"state": state}
     same = beat.model_dump(include={"name", "engine", "version", "phase", "last_seen", "metrics"})
-    return {**same, "state": state, "at_step": beat.step, "weights": beat.weights}
+    lacks = max(beat.waits, key=lambda wait: wait.since).what if beat.phase == "trouble" and beat.waits else ""
+    return {**same, "state": state, "trouble": lacks, "at_step": beat.step, "weights": beat.weights}
 
 
 def held_steps(beats: Mapping[str, Beat], relays: Iterable[int | None], now: float) -> list[HeldEntry]:

@@ -123,7 +123,7 @@ class PublishedEntry(ResponseBody):
 
 class ParticipantEntry(ResponseBody):
     """Somebody and what its newest heartbeat says; `last_seen` is null before the first. `at_step`: the policy step
-    that it works for; `weights`: the newest one whose weights it has."""
+    that it works for; `weights`: the newest one whose weights it has; `trouble`: what it lacks, in its own words."""
 
     address: str
     state: State
@@ -131,6 +131,7 @@ class ParticipantEntry(ResponseBody):
     engine: str = ""
     version: str = ""
     phase: str = ""
+    trouble: str = ""
     at_step: int | None = None
     weights: int | None = None
     last_seen: float | None = None

@@ -139,7 +139,9 @@ def _service(config: WatchLimits, service: ServiceFacts, facts: Facts) -> Iterat
         if not facts.process_gone:
             yield Alarm("process_gone", "no heartbeat comes from the process", _START)
     elif service.phase == "trouble" or "CANNOT SERVE" in service.phase:
-        yield Alarm("process_in_trouble", "the process does not get what it needs", "its log names what and the cure")
+        what = "the process does not get what it needs"
+        lacks = f": {service.trouble}" if service.trouble else ""
+        yield Alarm("process_in_trouble", what + lacks, "its log names what and the cure")
     elif (
         not facts.process_stalled
         and facts.progressed is not None

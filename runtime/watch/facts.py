@@ -26,7 +26,7 @@ class WatchedPool:
 class ServiceFacts:
     """From the pool's service: `problems` that it tells itself, its `version`, how far our clock is ahead of its own in
     seconds, whether the run has `finished`. `state` and `phase`: what it last heard of the process that is watched,
-    which got `done` that many files; `trainer`: the trainer's phase."""
+    which got `done` that many files; `trouble`: what that lacks; `trainer`: the trainer's phase."""
 
     ready: bool = True
     problems: tuple[str, ...] = ()
@@ -35,6 +35,7 @@ class ServiceFacts:
     finished: bool = False
     state: str = ""
     phase: str = ""
+    trouble: str = ""
     done: float | None = None
     trainer: str = ""
 

@@ -9,7 +9,7 @@ import httpx
 
 from protocol.api.endpoints import DASHBOARD, HEALTH, NODES, OBJECTS, READY, STATUS, VALIDATORS
 from protocol.encoding import parse_json
-from protocol.errors import MusterError, UnreachableError, first_line
+from protocol.errors import MusterError, UnreachableError, first_line, printable
 from protocol.http.signing import service_url
 from protocol.http.transport import bounded_transport, exchange
 from runtime.watch.facts import ServiceFacts
@@ -79,6 +79,7 @@ class ServiceView:
             "finished": status.get("phase") == "finished",
             "state": str(own.get("state", "")),
             "phase": str(own.get("phase", "")),
+            "trouble": printable(str(own.get("trouble", "")), 200),
             "done": own.get("metrics", {}).get("made", own.get("metrics", {}).get("judged")),
             "trainer": trainer[0] if trainer else "",
         }

@@ -36,7 +36,9 @@ def test_what_the_service_lacks_is_named_with_its_cure(service: FailingService) 
     service.documents["/ready"] = {"problems": ["this service has another key"]}
     assert said(service).startswith("this service has another key: ")
     service.documents[f"/v1/nodes/{ADDRESS}"]["phase"] = "trouble"
-    assert "the process does not get what it needs" in said(service)
+    assert "the process does not get what it needs: its log" in said(service)
+    service.documents[f"/v1/nodes/{ADDRESS}"]["trouble"] = "shard 00… came with\x1bother bytes; fetch it again"
+    assert "does not get what it needs: shard 00… came with?other bytes; fetch it again" in said(service)
     service.statuses |= {"/ready": 503, "/v1/status": 500, f"/v1/nodes/{ADDRESS}": 500}
     assert said(service) == "the service's database does not answer: start the database; nothing is lost"
 

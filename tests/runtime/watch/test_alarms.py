@@ -94,7 +94,11 @@ FAULTS: dict[str, list[Fault]] = {
         lambda facts: replace(facts, process_gone="no process works in /h", service=replace(SERVICE, state="dead")),
         machine(process_gone="no process works in /h", service=None),
     ],
-    "process_in_trouble": [service(phase="trouble"), service(phase="watching; CANNOT SERVE pool 2")],
+    "process_in_trouble": [
+        service(phase="trouble"),
+        service(phase="trouble", trouble="shard 00… came with other bytes"),
+        service(phase="watching; CANNOT SERVE pool 2"),
+    ],
     "process_stalled": [
         machine(progressed=NOW - 3601),
         machine(process_stalled="a step of the model does not end", progressed=NOW - 3601),
