@@ -6,20 +6,18 @@ stands in its place, every answer to which is worth 0, so that no worker and no 
 """
 
 import hashlib
-import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from environments.base import NO_PROBLEM, Declaration, Problem
+from environments.base import NO_PROBLEM, Declaration, Problem, Turns
 from environments.data import file_params
+from environments.kept import KeptAnswers, Said
 from environments.program.answers import read_problem, read_reply, read_score
-from environments.program.turns import PARAMETERS, take_turns
 from environments.sandbox.pool import shared_pool
 from environments.sandbox.program import MIB, SandboxLimits, SandboxOutcome, SandboxProgram
 from environments.threshold import credited
+from environments.turns.parameters import PARAMETERS, TOOLS, take_tools, take_turns
 from protocol.errors import ConfigError, IntegrityError
 from protocol.files import read_bounded
 
@@ -27,25 +25,23 @@ MAX_PROGRAM_BYTES = 1 << 16
 MAX_ANSWER_CHARS = 1 << 16
 LIMITS = SandboxLimits(fuel=4_000_000_000, memory=256 * MIB, output=2 * MIB, calls=2_000)
 """Of one call of `problem` or of `score`; the fuel is about a second of a usual core."""
-_KEPT, _KEPT_CHARS = 1 << 16, 1 << 25
-_Said = float | str | None
 
 
 class ProgramEnvironment:
     """The program at `path`, whose SHA-256 is `content`: `problem(seed)` and `score(problem, answer_text)`; of several
     turns `reply(problem, turns)` and `score(problem, turns)`, with the turns so far as a list of texts.
 
-    `params`: those of environments/data.py and environments/program/turns.py. Raises ConfigError for one that is wrong
-    or missing, and for a program that makes no problem of seed 0, IntegrityError for other bytes, ScoringUnavailable
-    where this machine has no sandbox."""
+    `params`: those of environments/data.py and environments/turns/parameters.py. Raises ConfigError for one that is
+    wrong or missing, and for a program that makes no problem of seed 0, IntegrityError for other bytes,
+    ScoringUnavailable where this machine has no sandbox."""
 
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
         own = dict(params)
-        turns = take_turns(own)
-        self._threshold, licence = file_params("program", own, PARAMETERS)
+        turns = take_turns(own, Turns(tools=take_tools(own)))
+        self._threshold, licence = file_params("program", own, (*PARAMETERS, TOOLS))
         self._source = _read(path, content)
         self.declared = Declaration("program", "1", content, licence, MAX_ANSWER_CHARS, LIMITS.seconds, turns)
-        self._lock, self._said, self._chars = threading.Lock(), OrderedDict[bytes, _Said](), 0
+        self._said = KeptAnswers()
         if fault := self.problem(0).fault:
             raise ConfigError(f"the program {content[:16]}… makes no problem of seed 0: {fault}", "mend the program")
 
@@ -81,38 +77,21 @@ class ProgramEnvironment:
         return credited(float(self._answer("score", problem, answer, read_score, 0.0) or 0.0), self._threshold)
 
     def _answer(
-        self, function: str, problem: Problem, about: Any, read: Callable[[SandboxOutcome], _Said], failed: _Said
-    ) -> _Said:
-        """What the program says, `failed` where it says nothing; kept, since the same is asked again."""
+        self, function: str, problem: Problem, about: Any, read: Callable[[SandboxOutcome], Said], failed: Said
+    ) -> Said:
+        """What the program says, `failed` where it says nothing."""
         made = {"question": problem.question, "answer": problem.answer, "metadata": problem.metadata}
-        key = hashlib.sha256(json.dumps([function, made, about]).encode()).digest()
-        with self._lock:
-            if key in self._said:
-                self._said.move_to_end(key)
-                return self._said[key]
-        try:
-            value = read(self._run(function, [made, about]))
-        except ValueError:
-            value = failed
-        self._keep(key, value)
-        return value
 
-    def _keep(self, key: bytes, value: _Said) -> None:
-        """Long replies are many: whoever makes an echo say 64 KiB each time must not fill this machine's memory."""
-        with self._lock:
-            if key in self._said:
-                return
-            self._said[key] = value
-            self._chars += _chars(value)
-            while len(self._said) > _KEPT or self._chars > _KEPT_CHARS:
-                self._chars -= _chars(self._said.popitem(last=False)[1])
+        def ask() -> Said:
+            try:
+                return read(self._run(function, [made, about]))
+            except ValueError:
+                return failed
+
+        return self._said.get([function, made, about], ask)
 
     def _run(self, function: str, arguments: list[Any]) -> SandboxOutcome:
         return shared_pool("python").run(SandboxProgram(self._source, function=function, arguments=arguments), LIMITS)
-
-
-def _chars(value: _Said) -> int:
-    return len(value) if isinstance(value, str) else 0
 
 
 def _read(path: Path, content: str) -> str:

@@ -34,7 +34,8 @@ class LockedWheel(Document):
 class PackageLock(Document):
     """`package`: what was asked for. `load`: a module, or `module:callable`, called with `arguments`; `split`: which of
     its datasets. `library`: version of verifiers. `python` and `machine`: where these wheels run. `rows`: how many
-    problems it makes, `data`: SHA-256 over the first 16 bytes of the SHA-256 of each."""
+    problems it makes, `data`: SHA-256 over the first 16 bytes of the SHA-256 of each, then of its most turns and its
+    tools if it has several or some."""
 
     format: Literal["muster/verifiers/1"] = "muster/verifiers/1"
     package: str = Field(max_length=200)

@@ -1,6 +1,5 @@
 """From a package's name and version to its lock: resolved, installed and loaded once, on the pool owner's machine."""
 
-import hashlib
 import importlib.metadata
 import re
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from environments.verifiers.environment import data_hash
 from environments.verifiers.install import installed, resolve
 from environments.verifiers.lock import LockedWheel, PackageLock, this_machine, this_python
 from environments.verifiers.process import PackageProcess
@@ -46,14 +46,16 @@ def lock_package(asked: AskedPackage, keep: Path) -> PackageLock:
     )
     try:
         loaded = process.load()
+        rows = len(bytes.fromhex(str(loaded["rows"]))) // _DIGEST
+        for row in sorted({0, rows - 1}):  # does it ask what a worker can sample an answer to
+            process.reply(row, [])
     finally:
         process.close()
-    digests = bytes.fromhex(str(loaded["rows"]))
     found = {
         "library": str(loaded["library"]),
         "licence": _licence(name, site),
-        "rows": len(digests) // _DIGEST,
-        "data": hashlib.sha256(digests).hexdigest(),
+        "rows": rows,
+        "data": data_hash(loaded),
     }
     lock = PackageLock.model_validate(draft.model_dump() | found)
     write_atomic(keep / lock.content, lock.document)

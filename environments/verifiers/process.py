@@ -8,10 +8,11 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 from environments.errors import ScoringUnavailable
 from environments.verifiers import guest
@@ -50,8 +51,16 @@ _ENVIRONMENT = {
     "HF_DATASETS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "OPENAI_API_KEY": "none",
+    "OPENAI_BASE_URL": "http://transcript.invalid/v1",  # guest/endpoint.py
 }
 _log = logging.getLogger(__name__)
+
+
+class Turn(TypedDict):
+    """What the model said, and the call in it: a tool's name and its arguments as JSON."""
+
+    text: str
+    call: tuple[str, str] | None
 
 
 class PackageProcess:
@@ -66,18 +75,26 @@ class PackageProcess:
         self._loaded: dict[str, Any] = {}
 
     def load(self) -> dict[str, Any]:
-        """`library`, `api`, and `rows`, the digests of all problems. Raises ConfigError where the package cannot be an
-        environment, ScoringUnavailable where it cannot be loaded here."""
+        """`library`, `api`, `rows`, the digests of all problems, `turns`, the most of a rollout (0: it names none), and
+        `tools`, their schemas. Raises ConfigError where the package cannot be an environment, ScoringUnavailable where
+        it cannot be loaded here."""
         return dict(self._thread.submit(self._retried, None, 0.0).result())
 
     def row(self, number: int) -> Any:
         """A problem's text. Raises ScoringUnavailable."""
         return self._thread.submit(self._retried, {"do": "row", "with": {"row": number}}, ROW_SECONDS).result()
 
-    def score(self, number: int, answer: str) -> Any:
-        """What the package says of an answer. Raises ScoringUnavailable."""
-        about = {"row": number, "answer": answer, "memory": SCORE_MEMORY, "seconds": int(SCORE_SECONDS)}
-        return self._thread.submit(self._retried, {"do": "score", "with": about}, SCORE_SECONDS).result()
+    def score(self, number: int, turns: Sequence[Turn]) -> Any:
+        """What the package says of a rollout. Raises ScoringUnavailable."""
+        return self._replayed("score", number, turns)
+
+    def reply(self, number: int, turns: Sequence[Turn]) -> Any:
+        """What it says after the turns so far; None where they are the end. Raises ScoringUnavailable."""
+        return self._replayed("reply", number, turns)
+
+    def _replayed(self, do: str, number: int, turns: Sequence[Turn]) -> Any:
+        about = {"row": number, "turns": list(turns), "memory": SCORE_MEMORY, "seconds": int(SCORE_SECONDS)}
+        return self._thread.submit(self._retried, {"do": do, "with": about}, SCORE_SECONDS).result()
 
     def close(self) -> None:
         """End the process; the next question starts another."""

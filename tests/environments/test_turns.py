@@ -1,6 +1,8 @@
 """Several turns: what a transcript is, what stands between its turns, and the built-in environment with a tool."""
 
 import random
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,10 @@ from hypothesis import strategies as st
 
 from environments.base import InTurns, Problem
 from environments.catalogue import load_environment
+from environments.kept import KeptAnswers
 from environments.lookup.calls import tool_call
 from environments.lookup.environment import UNKNOWN
 from environments.pool import PoolEnvironments
-from environments.program.environment import ProgramEnvironment
 from environments.turns.frame import ReplyFrame
 from environments.turns.replay import replay
 from protocol.config import ModelConfig, PoolConfig
@@ -235,15 +237,17 @@ def test_wrong_parameters_of_a_program_are_refused(tmp_path: Path, params: dict[
         load_environment(written(tmp_path, PROGRAM, params=params), tmp_path)
 
 
-def test_what_a_program_said_takes_a_bounded_part_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_environment_said_takes_a_bounded_part_of_memory() -> None:
     """An echo makes as many long replies as strangers' rollouts have turns."""
-    monkeypatch.setattr("environments.program.environment._KEPT_CHARS", 1000)
-    echo = PROGRAM.replace('f"not {turns[-1]}, try {len(turns)}"', "turns[-1] * 9")
-    environment = load_environment(written(tmp_path, echo, params={"turns": 3}), tmp_path)
-    assert isinstance(environment, ProgramEnvironment)
-    problem = environment.problem(1)
-    said = [f"{number:040}" for number in range(8)]
-    assert [environment.reply(problem, [text]) for text in said] == [text * 9 for text in said]
-    kept = [value for value in environment._said.values() if isinstance(value, str)]
-    assert 0 < sum(map(len, kept)) <= 1000
-    assert environment.reply(problem, [said[0]]) == said[0] * 9, "what was forgotten is asked for again"
+    kept, asked = KeptAnswers(chars=1000), Counter[int]()
+
+    def echo(number: int) -> str:
+        asked[number] += 1
+        return f"{number}" * 300
+
+    for number in range(8):
+        assert kept.get([number], partial(echo, number)) == f"{number}" * 300
+    assert 0 < kept.chars <= 1000
+    assert kept.get([7], lambda: echo(7)) == "7" * 300
+    assert kept.get([0], lambda: echo(0)) == "0" * 300
+    assert (asked[7], asked[0]) == (1, 2), "what was forgotten is asked for again"

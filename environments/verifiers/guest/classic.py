@@ -1,6 +1,6 @@
-"""Packages with `load_environment` (verifiers 0.2): single-turn environments and their rubrics.
+"""Packages with `load_environment` (verifiers 0.2): environments of one turn or several, their tools and rubrics.
 
-A rollout is run by the environment itself; in place of a model, a client gives the answer that is to be scored.
+A rollout is run by the environment itself; in place of a model, a script gives the turns that it is about (script.py).
 """
 
 import asyncio
@@ -8,13 +8,18 @@ import functools
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .client import scripted_client, tool_schema
+from .endpoint import answer_inside
 from .refusal import MACHINES, NoScore, Refused
-from .rows import MAX_ROWS, row_text
+from .rows import MAX_ROWS, plain_prompt, row_text
+from .script import MODEL, Script, reply_of
 
-_MODEL = "muster"
+_OUTSIDE = "InfraError", "ModelError"
+"""The library's names for what is nobody's answer's fault."""
+_Turns = Sequence[Mapping[str, Any]]
 
 
 class ClassicPackage:
@@ -30,45 +35,83 @@ class ClassicPackage:
             made = self._library.load_environment(module, **arguments)
         self._environment = self._checked(made)
         self._trouble: list[BaseException] = []
+        self._environment.timeout_seconds = None  # its clock would let two machines differ
+        if hasattr(made, "tool_map"):
+            made.tool_map = {name: self._watched(tool) for name, tool in made.tool_map.items()}
         for rubric in _all(self._environment.rubric):
             rubric.funcs = [self._watched(one) for one in rubric.funcs]
         data = made.get_dataset() if split == "train" else made.get_eval_dataset()
         if len(data) > MAX_ROWS:
             raise Refused(f"it has {len(data)} rows, {MAX_ROWS} at most", "limit them by an argument of the package")
         self._rows = [dict(data[number]) for number in range(len(data))]
+        answer_inside()
 
     @property
     def texts(self) -> list[str]:
         return [row_text(number, row.get("prompt"), row.get("answer"), row) for number, row in enumerate(self._rows)]
 
-    def score(self, number: int, answer: str) -> float:
-        """The rubric's reward. Raises NoScore where a function failed for want of something of the machine's."""
-        return asyncio.run(self._score(number, answer))
+    @property
+    def turns(self) -> int:
+        """The most turns of a rollout; 0 where the environment names none."""
+        return max(0, int(self._environment.max_turns or 0))
 
-    async def _score(self, number: int, answer: str) -> float:
-        row, environment = self._rows[number], self._environment
-        client = _client(answer)
-        state = await environment.rollout(dict(row), client, _MODEL, {})
-        if state.get("error") is not None:
-            raise NoScore(f"the environment gave up: {state['error']!r}"[:300])
-        if client.asked != 1:
-            raise NoScore(f"the environment asked its model {client.asked} times instead of once")
-        if row_text(number, client.prompt, "", None) != row_text(number, row.get("prompt"), "", None):
-            raise NoScore("the environment asks something else than its row says")
-        await environment.rubric.score_rollout(state)
-        if self._trouble:
-            raise NoScore(f"a reward function failed: {self._trouble[0]!r}"[:300])
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        return [tool_schema(one) for one in self._environment.tool_defs or ()]
+
+    def score(self, number: int, turns: _Turns) -> float:
+        """The rubric's reward. Raises NoScore where a function failed for want of something of the machine's, or the
+        environment asks what nobody may answer."""
+        return asyncio.run(self._score(number, turns))
+
+    def reply(self, number: int, turns: _Turns) -> str | None:
+        """What the environment says after these turns; None where they are the end. Raises NoScore as `score` does."""
+        return asyncio.run(self._reply(number, turns))
+
+    async def _score(self, number: int, turns: _Turns) -> float:
+        script, state = await self._rolled(number, turns)
+        if state is None or not script.whole:  # it was over before: what came after that is worth nothing
+            return 0.0
+        await self._environment.rubric.score_rollout(state)
+        self._raise_trouble(script)
         return float(state["reward"])
+
+    async def _reply(self, number: int, turns: _Turns) -> str | None:
+        script, _ = await self._rolled(number, turns)
+        return reply_of(script)
+
+    async def _rolled(self, number: int, turns: _Turns) -> tuple[Script, Any]:
+        """The script after a rollout, and the state it ended in; None where the environment broke on a turn."""
+        row, state, failure = self._rows[number], None, None
+        script = Script(turns, self.tools, plain_prompt(number, row.get("prompt")))
+        try:
+            state = await self._environment.rollout(dict(row), scripted_client(script), MODEL, {})
+            failure = state.get("error")
+        except Exception as error:
+            failure = error
+        self._raise_trouble(script)
+        asked = script.asked > 0 or script.over
+        if failure is not None and (not asked or _of_machine(failure)):
+            raise NoScore(f"the environment gave up: {failure!r}"[:300])
+        if not asked:
+            raise NoScore("the environment ends before it asks anything")
+        return script, state
+
+    def _raise_trouble(self, script: Script) -> None:
+        if script.trouble:
+            raise NoScore(script.trouble)
+        if self._trouble:
+            raise NoScore(f"a function of the package failed: {self._trouble[0]!r}"[:300])
 
     def _checked(self, made: Any) -> Any:
         library = self._library
-        if not isinstance(made, library.SingleTurnEnv):
+        if not isinstance(made, library.MultiTurnEnv):
             raise Refused(
-                f"it gives a {type(made).__name__}, which is not a single-turn environment",
-                "environments of several turns, tools and groups of environments cannot be verified this way",
+                f"it gives a {type(made).__name__}, which is no environment of one turn or several",
+                "groups of environments and those with a rollout of their own cannot be verified this way",
             )
-        if made.tool_defs:
-            raise Refused("its environment has tools", "choose an environment without tools")
+        if any(_is_client(one) for one in vars(made).values()):
+            raise Refused("its environment asks a model of its own", "choose one whose replies follow from rules")
         for rubric in _all(made.rubric):
             judges = isinstance(rubric, library.JudgeRubric) or any("judge" in one for one in rubric.class_objects)
             if judges or any(_is_client(one) for one in (*rubric.class_objects.values(), *vars(rubric).values())):
@@ -114,16 +157,13 @@ def _is_client(value: Any) -> bool:
     return type(value).__module__.split(".")[0] in ("openai", "anthropic", "litellm")
 
 
-def _client(answer: str) -> Any:
-    """In place of a model: gives the answer, and notes what it was asked."""
-    base = importlib.import_module("verifiers.clients.client").Client
-    types = importlib.import_module("verifiers.types")
-
-    async def get_response(self: Any, prompt: Any, **_: Any) -> Any:
-        self.asked, self.prompt = self.asked + 1, prompt
-        message = types.ResponseMessage(content=answer, finish_reason="stop", is_truncated=False)
-        return types.Response(id=_MODEL, created=0, model=_MODEL, message=message)
-
-    made = type("Transcript", (base,), {"get_response": get_response, "asked": 0, "prompt": ""})
-    setattr(made, "__abstractmethods__", frozenset())  # noqa: B010  the rest of a client speaks to a provider
-    return made(None)
+def _of_machine(failure: BaseException) -> bool:
+    """Whether a failure, or what it was made of, says something of the machine and nothing of the turns."""
+    seen: BaseException | None = failure
+    for _ in range(8):
+        if seen is None:
+            return False
+        if isinstance(seen, MACHINES) or any(one.__name__ in _OUTSIDE for one in type(seen).__mro__):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

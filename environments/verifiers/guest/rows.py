@@ -15,18 +15,19 @@ def row_text(number: int, messages: Any, answer: Any, rest: Any) -> str:
     """Canonical JSON. Raises Refused where the prompt is not of system's and user's texts."""
     said = {
         "answer": answer if isinstance(answer, str) else "",
-        "messages": _plain(number, messages),
+        "messages": plain_prompt(number, messages),
         "rest": hashlib.sha256(json.dumps(rest, sort_keys=True, default=repr).encode()).hexdigest(),
     }
     return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
-def _plain(number: int, messages: Any) -> list[list[str]]:
+def plain_prompt(number: int, messages: Any) -> list[list[str]]:
+    """Role and text of each message. Raises Refused."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
     if not isinstance(messages, Sequence) or not messages:
         raise Refused(f"row {number} has no prompt", "choose a package whose environment asks first")
-    plain = [[str(_field(one, "role")), _text(number, _field(one, "content"))] for one in messages]
+    plain = [list(plain_message(f"the prompt of row {number}", one)) for one in messages]
     roles = [role for role, _ in plain]
     if not set(roles) <= set(_ROLES) or "system" in roles[1:] or roles[-1] != "user":
         raise Refused(
@@ -36,14 +37,23 @@ def _plain(number: int, messages: Any) -> list[list[str]]:
     return plain
 
 
-def _field(message: Any, name: str) -> Any:
+def plain_message(where: str, message: Any) -> tuple[str, str]:
+    """Role and text; what has no role of its own is the user's. Raises Refused."""
+    role = str(field(message, "role"))
+    return "user" if role == "text" else role, _text(where, field(message, "content"))
+
+
+def field(message: Any, name: str) -> Any:
+    """Of a dictionary or of an object."""
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
 
 
-def _text(number: int, content: Any) -> str:
+def _text(where: str, content: Any) -> str:
+    if content is None:
+        return ""
     if isinstance(content, Sequence) and not isinstance(content, str):
-        parts = [_field(part, "text") for part in content if _field(part, "type") == "text"]
+        parts = [field(part, "text") for part in content if field(part, "type") == "text"]
         content = "\n".join(map(str, parts)) if len(parts) == len(content) else None
     if not isinstance(content, str):
-        raise Refused(f"the prompt of row {number} is not text alone", "images and sounds cannot be asked")
+        raise Refused(f"{where} is not text alone", "images and sounds cannot be asked")
     return content

@@ -1,7 +1,7 @@
 """Answers questions about one package, a line of JSON each, until standard input ends.
 
-The package is loaded once. Every score is made by a fork of that moment, so nothing that one leaves behind reaches the
-next, and a fork that breaks takes only itself along. What the package prints goes nowhere.
+The package is loaded once. Every reply and score is made by a fork of that moment, so nothing that one leaves behind
+reaches the next, and a fork that breaks takes only itself along. What the package prints goes nowhere.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from .confine import shut_in, shut_in_fork
 from .refusal import NoScore, Refused
 from .still import hold_still, same_luck, writable_nothing
 
-_MAX_SAID = 1 << 16
+_MAX_SAID = 1 << 20
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "urllib.Request", "http.client.connect")
 _PROGRAMS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system")
 _APIS = {"0.2": "classic", "0.4": "taskset"}
@@ -53,20 +53,34 @@ class Serving:
         if not self.texts:
             raise Refused("it has no rows", "choose another split, or other arguments")
         digests = [hashlib.sha256(one.encode()).digest()[:16] for one in self.texts]
-        return {"library": version, "api": api, "rows": b"".join(digests).hex()}
+        about = {"library": version, "api": api, "rows": b"".join(digests).hex()}
+        return about | {"turns": self.package.turns, "tools": list(self.package.tools)}
 
     def _row(self, row: int) -> str:
         return self.texts[row]
 
-    def _score(self, row: int, answer: str, memory: int, seconds: int) -> float:
+    def _score(self, **about: Any) -> float:
         """By a fork. Raises NoScore where that ends without one."""
+        found = self._forked("score", **about)
+        if not isinstance(found, float):
+            raise NoScore("its scorer gave no number")
+        return found
+
+    def _reply(self, **about: Any) -> str | None:
+        """By a fork. Raises NoScore where that ends without saying."""
+        found = self._forked("reply", **about)
+        if found is not None and not isinstance(found, str):
+            raise NoScore("its reply is no text")
+        return found
+
+    def _forked(self, do: str, row: int, turns: list[dict[str, Any]], memory: int, seconds: int) -> Any:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
             os.close(self._out)
             self._answer = writing
-            self._score_here(row, answer, memory, seconds)
+            self._do_here(do, row, turns, memory, seconds)
         os.close(writing)
         said = b""
         while len(said) <= _MAX_SAID and (part := os.read(reading, _MAX_SAID)):
@@ -77,23 +91,26 @@ class Serving:
             found = json.loads(said)
         except ValueError:
             raise NoScore(_ended(status)) from None
-        if not isinstance(found, dict) or not isinstance(found.get("value"), float):
+        if not isinstance(found, dict) or "value" not in found:
             raise NoScore(str(found.get("failed"))[:400] if isinstance(found, dict) else _ended(status))
-        return float(found["value"])
+        return found["value"]
 
-    def _score_here(self, row: int, answer: str, memory: int, seconds: int) -> None:
+    def _do_here(self, do: str, row: int, turns: list[dict[str, Any]], memory: int, seconds: int) -> None:
         """In the fork; never returns."""
         said: dict[str, Any] = {"failed": "it ended"}
         try:
             shut_in_fork(memory, seconds)
             same_luck()
-            said = {"value": float(self.package.score(row, answer))}
+            value = getattr(self.package, do)(row, turns)
+            said = {"value": float(value) if do == "score" else value}
         except BaseException as error:
             said = {"failed": str(error) if isinstance(error, NoScore) else f"{type(error).__name__}: {error}"[:300]}
         self._end(said)
 
     def _end(self, said: dict[str, Any]) -> None:
-        os.write(self._answer, json.dumps(said).encode())
+        data = json.dumps(said).encode()
+        while data:
+            data = data[os.write(self._answer, data) :]
         os._exit(0)
 
     def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -101,7 +118,7 @@ class Serving:
             what = "the network" if event in _NETWORK else "other programs"
             self.asked_for.append(f"{what} ({event})")
             if self._answer >= 0:
-                self._end({"failed": f"its scorer asked for {what} ({event})"})
+                self._end({"failed": f"it asked for {what} ({event})"})
 
 
 def _package(api: str) -> Any:
@@ -113,7 +130,7 @@ def _package(api: str) -> Any:
 
 def _ended(status: int) -> str:
     names = {-9: "it was killed", -24: "it used up its time", -31: "it asked for the network or another process"}
-    return f"its scorer gave no answer: {names.get(status, f'it ended with {status}')}"
+    return f"it gave no answer: {names.get(status, f'it ended with {status}')}"
 
 
 def main(site: str) -> None:

@@ -9,6 +9,7 @@ import functools
 import importlib
 import inspect
 import itertools
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -47,11 +48,16 @@ class TasksetPackage:
             for number, task in enumerate(self._tasks)
         ]
 
-    def score(self, number: int, answer: str) -> float:
+    turns, tools = 1, ()
+
+    def reply(self, _number: int, _turns: Sequence[Mapping[str, Any]]) -> None:
+        """None: there is one turn."""
+
+    def score(self, number: int, turns: Sequence[Mapping[str, Any]]) -> float:
         """The trace's reward. Raises NoScore where a reward failed for want of something of the machine's; other
         failures of a reward are worth 0."""
         task = self._tasks[number]
-        trace = _trace(task, answer)
+        trace = _trace(task, turns[0]["text"])
         try:
             asyncio.run(task.score(trace))
         except Exception as error:

@@ -4,6 +4,8 @@ for: what is tested with it is the process. The library itself is tested in test
 from pathlib import Path
 from textwrap import dedent
 
+from environments.verifiers.process import Turn
+
 _LIBRARY = """
 class Rubric:
     def __init__(self, funcs):
@@ -23,8 +25,8 @@ class JudgeRubric(Rubric):
     pass
 
 
-class SingleTurnEnv:
-    tool_defs = None
+class Environment:
+    tool_defs, max_turns = None, -1
 
     def __init__(self, rows, rubric):
         self.rows, self.rubric = rows, rubric
@@ -34,9 +36,38 @@ class SingleTurnEnv:
 
     get_eval_dataset = get_dataset
 
+
+class MultiTurnEnv(Environment):
+    def is_over(self, said):
+        return False
+
+    async def ask(self, client, messages, model, sampling):
+        return await client.get_response(prompt=messages, model=model, sampling_args=sampling, tools=self.tool_defs)
+
     async def rollout(self, row, client, model, sampling):
-        reply = await client.get_response(prompt=row["prompt"], model=model, sampling_args=sampling)
-        return {"answer": reply.message.content}
+        from verifiers.errors import OverlongPromptError
+        from verifiers.types import AssistantMessage
+
+        messages, said = row["prompt"], []
+        if isinstance(messages, str):
+            messages = [AssistantMessage(role="text", content=messages)]
+        state = {"answer": "", "said": said, "error": None}
+        while not self.is_over(said) and len(said) != self.max_turns:
+            if said:
+                messages = messages + self.env_response(said)
+            try:
+                reply = await self.ask(client, messages, model, sampling)
+            except OverlongPromptError:
+                break
+            one = reply.message
+            messages = messages + [AssistantMessage(role="assistant", content=one.content, tool_calls=one.tool_calls)]
+            said.append(one)
+        state["answer"] = said[-1].content if said else ""
+        return state
+
+
+class SingleTurnEnv(MultiTurnEnv):
+    max_turns = 1
 
 
 def load_environment(module, **arguments):
@@ -46,6 +77,20 @@ def load_environment(module, **arguments):
 """
 _TYPES = """
 from types import SimpleNamespace as Response, SimpleNamespace as ResponseMessage
+from types import SimpleNamespace as AssistantMessage, SimpleNamespace as ToolCall
+from types import SimpleNamespace as Tool, SimpleNamespace as UserMessage, SimpleNamespace as ToolMessage
+"""
+_ERRORS = """
+class Error(Exception):
+    pass
+
+
+class OverlongPromptError(Error):
+    pass
+
+
+class InfraError(Error):
+    pass
 """
 _CLIENT = """
 import abc
@@ -67,6 +112,79 @@ ROWS = """
     def load_environment(count=3):
         return vf.SingleTurnEnv(rows(count), vf.Rubric([score]))
 """
+GAME = """
+    import verifiers as vf
+    from verifiers.types import Tool, ToolMessage, UserMessage
+
+    seen = []
+
+    def user(text):
+        return [UserMessage(role="user", content=text)]
+
+    class Game(vf.MultiTurnEnv):
+        def is_over(self, said):
+            return bool(said) and said[-1].content == "end"
+
+        def env_response(self, said):
+            seen.append(said)
+            return self.respond(said[-1].content, said)
+
+    def respond(text, said):
+        return user(f"{len(said)}, {len(seen)}: {text}")
+
+    def score(answer):
+        return {"end": 1.0, "half": 0.5}.get(answer, 0.0)
+
+    def rows():
+        return [{"prompt": [{"role": "user", "content": f"Play {n}."}], "answer": ""} for n in range(3)]
+
+    def load_environment(most=4, **arguments):
+        made = Game(rows(), vf.Rubric([score]))
+        made.max_turns = most
+        made.respond = lambda text, said: respond(text, said)
+        change(made, **arguments)
+        return made
+
+    def change(made):
+        pass
+"""
+"""A package of several turns; `change` is for tests to make of it what they want."""
+TOOLS = """
+    def change(made, more=()):
+        about = {"type": "object", "properties": {"box": {"type": "string"}}}
+        made.tool_defs = [Tool(name=one, description="Opens a box.", parameters=about) for one in ("open", *more)]
+        made.tool_map = {"open": lambda box: str(ord(box))}
+        made.respond = call
+
+    def call(text, said):
+        import json
+
+        one = said[-1].tool_calls[0]
+        try:
+            found = made_tool(one.name)(**json.loads(one.arguments))
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        return [ToolMessage(role="tool", tool_call_id=one.id, content=found)]
+
+    def made_tool(name):
+        return current[0].tool_map[name]
+
+    current = []
+
+    class Game(Game):
+        def __init__(self, *given):
+            super().__init__(*given)
+            current[:] = [self]
+
+        def is_over(self, said):
+            return bool(said) and not said[-1].tool_calls
+"""
+"""After GAME: what it says are answers to calls of a tool."""
+
+
+def turns(*texts: str) -> list[Turn]:
+    """What a model said, without calls."""
+    return [Turn(text=text, call=None) for text in texts]
 
 
 def small_library() -> dict[str, str]:
@@ -74,6 +192,7 @@ def small_library() -> dict[str, str]:
     return {
         "verifiers/__init__.py": _LIBRARY,
         "verifiers/types.py": _TYPES,
+        "verifiers/errors.py": _ERRORS,
         "verifiers/clients/__init__.py": "",
         "verifiers/clients/client.py": _CLIENT,
     }

@@ -12,7 +12,7 @@ from environments.verifiers import process as process_module
 from environments.verifiers.process import PackageProcess
 from isolation.choose import try_mode
 from isolation.policy import Mode
-from tests.environments.verifiers.small import ROWS, small_package
+from tests.environments.verifiers.small import ROWS, small_package, turns
 
 MakeProcess = Callable[[str, str], PackageProcess]
 
@@ -59,20 +59,20 @@ def make(tmp_path: Path, mode: Mode) -> Iterator[MakeProcess]:
 def test_what_it_may_not_do(make: MakeProcess, scored: str, said: str) -> None:
     process = make(scored, "")
     with pytest.raises(ScoringUnavailable) as error:
-        process.score(0, "x")
+        process.score(0, turns("x"))
     assert said in error.value.what
-    assert process.score(0, "fair") == 0.5
+    assert process.score(0, turns("fair")) == 0.5
 
 
 def test_files_and_settings_of_the_machine_are_out_of_sight(
     make: MakeProcess, mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET", "of the user")
-    assert make("import os; return float('A_SECRET' in os.environ)", "").score(0, "x") == 0.0
+    assert make("import os; return float('A_SECRET' in os.environ)", "").score(0, turns("x")) == 0.0
     if mode is Mode.BUBBLEWRAP:
         secret = tmp_path / "secret"
         secret.write_text("of the user")
-        assert make(f"import os; return float(os.path.exists({str(secret)!r}))", "").score(0, "x") == 0.0
+        assert make(f"import os; return float(os.path.exists({str(secret)!r}))", "").score(0, turns("x")) == 0.0
 
 
 FLOOD = """import os
@@ -88,15 +88,15 @@ FLOOD = """import os
 def test_a_hundred_megabytes_in_every_stream_are_no_score(make: MakeProcess) -> None:
     process = make(FLOOD, "")
     with pytest.raises(ScoringUnavailable):
-        process.score(0, "x")
-    assert process.score(0, "fair") == 0.5
+        process.score(0, turns("x"))
+    assert process.score(0, turns("fair")) == 0.5
 
 
 def test_a_score_written_twice_is_none(make: MakeProcess) -> None:
     said = b'{"value": 1.0}'
     process = make(f"import os; [os.write(int(handle), {said!r}) for handle in os.listdir('/proc/self/fd')]", "")
     with pytest.raises(ScoringUnavailable):
-        process.score(0, "x")
+        process.score(0, turns("x"))
 
 
 LINGER = """import os, time
@@ -111,7 +111,7 @@ LINGER = """import os, time
 
 def test_what_it_leaves_running_ends_with_it(make: MakeProcess) -> None:
     process = make("return 1.0", LINGER)
-    assert process.score(0, "fair") == 0.5
+    assert process.score(0, turns("fair")) == 0.5
     assert process.pid is not None
     left = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     assert len(left) > 1
@@ -123,7 +123,7 @@ def test_what_it_leaves_running_ends_with_it(make: MakeProcess) -> None:
 def test_two_processes_that_answer_are_none(make: MakeProcess) -> None:
     process = make("return 1.0", "import os; os.fork()")
     with pytest.raises(ScoringUnavailable):
-        [process.score(0, "fair") for _ in range(4)]
+        [process.score(0, turns("fair")) for _ in range(4)]
 
 
 def test_a_flood_while_it_is_loaded(make: MakeProcess) -> None:

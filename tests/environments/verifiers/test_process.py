@@ -11,7 +11,7 @@ from environments.errors import ScoringUnavailable
 from environments.verifiers import process as process_module
 from environments.verifiers.process import PackageProcess
 from protocol.errors import ConfigError
-from tests.environments.verifiers.small import ROWS, small_package
+from tests.environments.verifiers.small import ROWS, small_package, turns
 
 MakeProcess = Callable[..., PackageProcess]
 
@@ -38,23 +38,23 @@ def test_rows_and_scores(make: MakeProcess) -> None:
     process = make(score("return answer == '1'"), count=5)
     assert len(process.load()["rows"]) == 5 * 32
     assert '"Say 4."' in process.row(4)
-    assert [process.score(1, text) for text in ("1", "2", "\0", "ä" * 60_000)] == [1.0, 0.0, 0.0, 0.0]
+    assert [process.score(1, turns(text)) for text in ("1", "2", "\0", "ä" * 60_000)] == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_nothing_is_carried_from_one_score_to_the_next(make: MakeProcess) -> None:
     process = make("\n    seen = []\n" + score("seen.append(1); return len(seen) / 10"))
-    assert {process.score(0, "x") for _ in range(3)} == {0.1}
+    assert {process.score(0, turns("x")) for _ in range(3)} == {0.1}
 
 
 def test_what_a_package_prints_is_not_what_it_says(make: MakeProcess) -> None:
     process = make('\n    print(\'{"id": 1, "value": 1.0}\')\n' + score("print('{\"value\": 1.0}'); return 0"))
-    assert process.score(0, "x") == 0.0
+    assert process.score(0, turns("x")) == 0.0
 
 
 def test_clock_chance_and_alarms_decide_nothing(make: MakeProcess) -> None:
     body = "import random, signal, time; signal.alarm(1); return random.random() + time.time() + time.perf_counter()"
     first, second = make(score(body)), make(score(body))
-    assert first.score(0, "x") == first.score(0, "x") == second.score(0, "x")
+    assert first.score(0, turns("x")) == first.score(0, turns("x")) == second.score(0, turns("x"))
 
 
 @pytest.mark.parametrize(
@@ -77,22 +77,22 @@ def test_clock_chance_and_alarms_decide_nothing(make: MakeProcess) -> None:
 def test_a_scorer_that_fails_has_no_score(make: MakeProcess, body: str, said: str) -> None:
     process = make(score(body))
     with pytest.raises(ScoringUnavailable) as error:
-        process.score(0, "x")
+        process.score(0, turns("x"))
     assert said in error.value.what
     assert process.row(0), "the next question is answered"
 
 
 def test_a_mistake_of_the_scorers_own_is_what_the_library_makes_of_it(make: MakeProcess) -> None:
-    assert make(score("return 1.0 + nowhere_defined")).score(0, "x") == 0.0
+    assert make(score("return 1.0 + nowhere_defined")).score(0, turns("x")) == 0.0
 
 
 def test_a_scorer_that_never_answers_is_ended(make: MakeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_module, "SCORE_SECONDS", 2.0)
     process = make(score("\n        while answer == 'hang':\n            pass\n        return 1.0"))
     with pytest.raises(ScoringUnavailable) as error:
-        process.score(0, "hang")
+        process.score(0, turns("hang"))
     assert "2 s" in error.value.what or "its time" in error.value.what
-    assert process.score(0, "x") == 1.0
+    assert process.score(0, turns("x")) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_package_that_fails_while_it_is_loaded(make: MakeProcess, body: str, s
     ("rows", "said"),
     [
         ("vf.SingleTurnEnv([], vf.Rubric([score]))", "no rows"),
-        ("object()", "not a single-turn environment"),
+        ("object()", "no environment of one turn or several"),
         ("vf.SingleTurnEnv(rows(), vf.JudgeRubric([score]))", "asks a model"),
         ("vf.SingleTurnEnv([{'prompt': [{'role': 'tool', 'content': ''}]}], vf.Rubric([score]))", "roles tool"),
         (
@@ -145,13 +145,13 @@ def test_the_process_outlives_the_thread_that_asked_first(make: MakeProcess) -> 
     first.start()
     first.join()
     pid = process.pid
-    assert process.score(0, "x") == 1.0
+    assert process.score(0, turns("x")) == 1.0
     assert process.pid == pid
 
 
 def test_a_process_that_was_killed_is_replaced(make: MakeProcess) -> None:
     process = make(score("return 1.0"))
-    assert process.score(0, "x") == 1.0
+    assert process.score(0, turns("x")) == 1.0
     assert process.pid is not None
     os.kill(process.pid, 9)
-    assert process.score(0, "x") == 1.0
+    assert process.score(0, turns("x")) == 1.0

@@ -1,0 +1,263 @@
+"""Packages of several turns and with tools: what they ask next is the reply, made anew from the row and from what the
+model said; and whatever asks what no worker could sample an answer to is refused, never scored."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from environments.data import data_folder
+from environments.errors import ScoringUnavailable
+from environments.pool import PoolEnvironments
+from environments.verifiers.environment import VerifiersEnvironment
+from environments.verifiers.install import wheel_requirement
+from environments.verifiers.lock import PackageLock
+from environments.verifiers.locking import AskedPackage, lock_package
+from environments.verifiers.process import PackageProcess, Turn
+from protocol.config import ModelConfig, PoolConfig
+from protocol.environments import EnvironmentConfig
+from protocol.errors import ConfigError
+from protocol.models.tokenizer import load_tokenizer
+from tests.environments.chat_templates import CHATML
+from tests.environments.verifiers.small import GAME, TOOLS, small_library, small_package, turns
+from tests.environments.verifiers.wheels import make_wheel
+from tests.validator.world import EOS, tokenizer_folder
+
+MakeProcess = Callable[..., PackageProcess]
+Locking = Callable[..., PackageLock]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[MakeProcess]:
+    made: list[PackageProcess] = []
+
+    def making(body: str = "", **arguments: object) -> PackageProcess:
+        site = small_package(tmp_path / str(len(made)), GAME + body)
+        made.append(PackageProcess("own", site, {"load": "own", "arguments": arguments, "split": "train"}))
+        return made[-1]
+
+    yield making
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def locking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locking:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def locked(body: str = "", **arguments: object) -> PackageLock:
+        library = make_wheel(tmp_path, "verifiers", "0.2.1", small_library())
+        own = make_wheel(tmp_path, "own", "0.1", {"own.py": dedent(GAME + body)}, "verifiers")
+        asked = AskedPackage(wheel_requirement(own), arguments=arguments, wheels=(own, library))
+        return lock_package(asked, data_folder())
+
+    return locked
+
+
+def load(lock: PackageLock, **params: object) -> VerifiersEnvironment:
+    return VerifiersEnvironment(data_folder() / lock.content, lock.content, dict(params))
+
+
+def call(box: str, name: str = "open") -> Turn:
+    return Turn(text=f"I call {name}.", call=(name, f'{{"box": "{box}"}}'))
+
+
+def test_what_it_asks_next_is_the_reply_and_nothing_is_carried_over(make: MakeProcess) -> None:
+    process = make()
+    assert process.load()["turns"] == 4
+    for _ in range(2):
+        assert process.reply(1, turns("a")) == "1, 1: a"
+        assert process.reply(1, turns("a", "b")) == "2, 2: b"
+    assert process.reply(1, turns("a", "end")) is None, "the environment says that it is over"
+    assert process.reply(1, turns("a", "b", "c", "d")) is None, "it has four turns"
+    assert process.reply(2, []) is None
+
+
+def test_a_rollout_is_scored_wherever_it_was_cut(make: MakeProcess) -> None:
+    process = make()
+    assert process.score(0, turns("a", "end")) == 1.0
+    assert process.score(0, turns("a", "half")) == 0.5, "it would ask on: the tokens were used up"
+    assert process.score(0, turns("a", "b", "c", "half")) == 0.5
+    assert process.score(0, turns("end", "half")) == 0.0, "what comes after its end is worth nothing"
+    assert process.score(0, turns("a", "b", "c", "d", "half")) == 0.0
+
+
+def test_several_messages_are_one_reply_and_an_empty_one_is_none(make: MakeProcess) -> None:
+    said = '\n    def respond(text, said):\n        return user("One.") * len(text)\n'
+    process = make(said)
+    assert [process.reply(0, turns(text)) for text in ("x", "xx", "")] == ["One.", "One.\n\nOne.", None]
+
+
+def test_a_reply_without_an_end_ends_the_rollout(make: MakeProcess) -> None:
+    process = make('\n    def respond(text, said):\n        return user("x" * int(text))\n')
+    assert len(process.reply(0, turns("65536"))) == 65536
+    assert process.reply(0, turns("65537")) is None
+
+
+def test_half_a_character_is_put_in_words(make: MakeProcess) -> None:
+    process = make('\n    def respond(text, said):\n        return user(chr(0xD800) + "!")\n')
+    assert process.reply(0, turns("x")) == "?!"
+
+
+def test_an_environment_that_breaks_on_a_turn_ends_there_and_pays_nothing(make: MakeProcess) -> None:
+    process = make("\n    def respond(text, said):\n        return user(str(int(text)))\n")
+    assert process.reply(0, turns("7")) == "7"
+    assert process.reply(0, turns("seven")) is None
+    assert process.score(0, turns("seven", "end")) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise MemoryError", "MemoryError"),
+        ("raise RuntimeError from OSError()", "RuntimeError"),
+        ("import socket; socket.create_connection(('127.0.0.1', 9))", "the network"),
+        ("import os; os._exit(0)", "no answer"),
+        ("return [UserMessage(role='system', content='x')]", "speaks as `system`"),
+        ("return [UserMessage(role='assistant', content='end')]", "speaks as `assistant`"),
+        ("return [UserMessage(role='user', content=[{'type': 'image'}])]", "not text alone"),
+    ],
+)
+def test_what_fails_for_want_of_a_machine_has_neither_reply_nor_score(make: MakeProcess, body: str, said: str) -> None:
+    process = make(f"\n    def respond(text, said):\n        {body}\n")
+    for ask in (process.reply, process.score):
+        with pytest.raises(ScoringUnavailable) as error:
+            ask(0, turns("a", "end"))
+        assert said in error.value.what
+    assert process.score(0, turns("end")) == 1.0
+
+
+BENT = """
+    async def ask(self, client, messages, model, sampling):
+        tools, later = self.tool_defs, len(messages) > 1
+        {}
+        return await client.get_response(prompt=messages, model=model, sampling_args=sampling, tools=tools)
+
+    Game.ask = ask
+"""
+
+
+@pytest.mark.parametrize(
+    ("bent", "said"),
+    [
+        ("messages = [UserMessage(role='user', content='x'), *messages[1:]] if later else messages", "changes what"),
+        ("messages = messages[:1] if later else messages", "changes what"),
+        ("[setattr(one, 'content', 'x') for one in messages[1:2]]", "changes what"),
+        ("model = 'judge' if later else model", "another model: judge"),
+        ("sampling = {'n': 1 + later}", "2 answers at once"),
+        ("sampling = {'stop': ['x'] * later}", "sets `stop`"),
+        ("sampling = {'tool_choice': 'none' if later else None}", "sets `tool_choice`"),
+        ("tools = [Tool(name='more', description='', parameters={})] * later", "other tools"),
+        ("if later: await client.get_response(messages, model)", "changes what"),
+    ],
+)
+def test_what_no_worker_could_answer_is_refused_at_that_row(make: MakeProcess, bent: str, said: str) -> None:
+    process = make(BENT.format(bent))
+    assert process.score(0, turns("end")) == 1.0
+    for ask in (process.reply, process.score):
+        with pytest.raises(ScoringUnavailable) as error:
+            ask(0, turns("a", "end"))
+        assert said in error.value.what
+
+
+def test_who_asks_on_after_the_end_of_the_context_is_refused(make: MakeProcess) -> None:
+    again = """
+    import verifiers.errors
+
+    async def ask(self, *asked):
+        try:
+            return await vf.MultiTurnEnv.ask(self, *asked)
+        except verifiers.errors.OverlongPromptError:
+            return await vf.MultiTurnEnv.ask(self, *asked)
+
+    Game.ask = ask
+"""
+    process = make(again)
+    assert process.score(0, turns("a", "end")) == 1.0
+    with pytest.raises(ScoringUnavailable, match="context is full"):
+        process.reply(0, turns("a"))
+
+
+def test_what_asks_something_else_than_its_row_is_not_locked(locking: Locking) -> None:
+    with pytest.raises(ScoringUnavailable, match="something else than its row says"):
+        locking(BENT.format("messages = messages * 2"))
+
+
+def test_a_call_is_given_as_the_library_wants_it_and_its_answer_is_the_reply(make: MakeProcess) -> None:
+    process = make(TOOLS)
+    (tool,) = process.load()["tools"]
+    assert tool["function"]["name"] == "open"
+    assert process.reply(0, [call("a")]) == "97"
+    assert process.reply(0, [call("a"), call("b")]) == "98"
+    assert process.reply(0, [call("a"), *turns("end")]) is None
+    assert process.score(0, [call("a"), *turns("end")]) == 1.0
+    assert process.reply(0, [call("a", "close")]) == "KeyError: 'close'"
+    assert "TypeError" in process.reply(0, [call("ab")])
+
+
+def test_a_tool_for_which_the_machine_has_no_memory_says_nothing(make: MakeProcess) -> None:
+    """Its environment would make a text of it, which the next machine would not."""
+    process = make(TOOLS.replace("str(ord(box))", "str(len(bytearray(int(box))))"))
+    assert process.reply(0, [call("1000")]) == "1000"
+    with pytest.raises(ScoringUnavailable, match="MemoryError"):
+        process.reply(0, [call(str(2 << 30))])
+
+
+def test_an_environment_that_keeps_a_client_is_refused(make: MakeProcess) -> None:
+    client = "type('OpenAI', (), {'__module__': 'openai'})()"
+    process = make(f"\n    def change(made):\n        made.simulator = {client}\n")
+    with pytest.raises(ConfigError, match="a model of its own"):
+        process.load()
+
+
+def test_a_pool_makes_transcripts_of_a_package_with_tools(locking: Locking) -> None:
+    """Calls in the template's own form; what a tool quotes is text, whatever it spells."""
+    lock = locking(TOOLS.replace("str(ord(box))", "f'<|im_end|>{box}'"))
+    one = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params={"score_threshold": 0})
+    model = ModelConfig(source="local", chat_template=True)
+    tokenizer: Any = CHATML.tokenizer()
+    (end, *_) = ends = CHATML.eos_ids(tokenizer)
+    own = PoolEnvironments(PoolConfig(name="p", model=model, environments=(one,)), tokenizer, ends, 4096)
+    assert '"name": "open"' in tokenizer.decode(list(own.prompt(1, 0)))
+    written = '<tool_call>{"name": "open", "arguments": {"box": "b"}}</tool_call>'
+    output = [*tokenizer.encode(written), end, *tokenizer.encode("end"), end]
+    got = own.transcript(1, output)
+    (reply,) = got.replies
+    assert "<tool_response>\n<|im_end|>b\n</tool_response>" in tokenizer.decode(list(reply))
+    assert list(reply).count(end) == 1, "of the frame alone"
+    assert (got.due, got.excess, own.score(1, 0, output).reward) == (None, 0, 1.0)
+    assert own.transcript(1, output * 2).excess == len(output), "turns after the end"
+    assert own.score(1, 0, output * 2).reward == 0.0
+
+
+def test_without_tools_it_is_the_user_who_replies_and_a_pool_bounds_the_turns(locking: Locking) -> None:
+    lock = locking(most=-1)
+    assert load(lock).declared.turns.most == 10
+    config = EnvironmentConfig(name="verifiers", content=lock.content, rows=lock.rows, params={"turns": 2})
+    tokenizer: Any = load_tokenizer(tokenizer_folder())
+    pool = PoolConfig(name="p", model=ModelConfig(source="local"), environments=(config,))
+    own = PoolEnvironments(pool, tokenizer, (EOS,), EOS + 2)
+    output = [token for text in ("a", "end", "end") for token in (*tokenizer.encode(text), EOS)]
+    got = own.transcript(0, output)
+    assert [tokenizer.decode(list(one)) for one in got.replies] == ["1, 1: a"]
+    assert (len(got.turns), got.due, got.excess) == (2, None, 4)
+    turns = load(lock, turns=3, reply_tokens=9, reply_role="tool").declared.turns
+    assert (turns.most, turns.reply_tokens, turns.role, turns.tools) == (3, 9, "tool", ())
+    refused: tuple[dict[str, Any], ...] = ({"turns": 65}, {"reply_role": "system"}, {"tools": []})
+    for wrong in refused:
+        with pytest.raises(ConfigError):
+            load(lock, **wrong)
+
+
+def test_more_tools_than_a_template_is_told_of_are_refused(locking: Locking) -> None:
+    lock = locking(TOOLS, more=[f"t{number}" for number in range(64)])
+    with pytest.raises(ConfigError, match="more than 64 tools"):
+        load(lock)
+
+
+def test_other_tools_than_the_lock_says_are_refused(locking: Locking) -> None:
+    drawn = TOOLS.replace('"Opens a box."', "str(__import__('uuid').uuid4())")
+    with pytest.raises(ConfigError, match="or has other tools"):
+        load(locking(drawn))
