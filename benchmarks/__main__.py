@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="of attacks, agreement, codec, environments, families, faults, genesys, spread: keep what is finished",
+        help="of attacks, agreement, codec, environments, families, faults, genesys, rehearsal, spread: go on",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="attacks: processes, one core each")
     parser.add_argument(
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         metavar="TEXT",
         help="of recipe, families, load, faults, journeys, joiner, environments, evidence, spread, turns: by name",
     )
-    parser.add_argument("--seconds", type=int, metavar="S", help="agreement, environments: end after that, and a slice")
+    parser.add_argument("--seconds", type=int, metavar="S", help="agreement, environments, rehearsal: end after that")
     parser.add_argument("--problems", type=int, metavar="N", help="environments: of each type; the result is not kept")
     parser.add_argument(
         "--size", type=int, metavar="MB", help="broadcast: beside shardcast; joiner: of the weights; not kept"

@@ -113,17 +113,18 @@ def engines(
     """(the one that makes the file, the one that judges it): the pool's dtype unless another is written; what is not
     named is the profile's, and sets the environment that both are started in. Raises ConfigError."""
     from calibration.plan import EngineSpec
+    from calibration.rehearsal import usual_verifier
     from cli.profile import ProfileEngine
     from engines.runtime import vllm_installed
     from runtime.process import EngineConfig
 
     own, dtype = profile.engine if profile else ProfileEngine(), config.model.dtype
     name = own.name if own.name != "auto" else "vllm" if vllm_installed() else "transformers"
-    made = EngineSpec.parse(worker or f"{name}:{dtype}:{own.device}", dtype, "--worker")
-    judged = EngineSpec.parse(verifier or f"transformers:{dtype}:{made.device}", dtype, "--verifier")
+    given = EngineSpec.parse(worker or f"{name}:{dtype}:{own.device}", dtype, "--worker")
     threads, batch = threads or own.threads, batch or own.batch
     EngineOptions(threads=threads).set_threads()
-    first, second = (
-        EngineConfig.model_validate(vars(spec) | {"threads": threads, "batch": batch}) for spec in (made, judged)
-    )
-    return first, second
+    made = EngineConfig.model_validate(vars(given) | {"threads": threads, "batch": batch})
+    if verifier is None:
+        return made, usual_verifier(made, dtype)
+    other = EngineSpec.parse(verifier, dtype, "--verifier")
+    return made, EngineConfig.model_validate(vars(other) | {"threads": threads, "batch": batch})

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from calibration.rehearsal import Judged, RehearsedFile
 from chain.records import Terms
 from cli.output import fields, seconds, table
-from cli.rehearsal import Judged, RehearsedFile
 from cli.views.why import MEANING
 from protocol.amounts import show_tokens
 from protocol.config import ChecksConfig

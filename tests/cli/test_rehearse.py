@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from calibration.rehearsal import Draw, judge_file, make_file
 from cli.alone import alone
 from cli.commands.node_rehearse import engines
-from cli.rehearsal import Draw, judge_file, make_file
 from cli.terms import load_terms
 from cli.views.rehearsal import rehearsal_text, rehearsal_view
 from protocol.api.endpoints import OBJECTS
