@@ -150,10 +150,9 @@ def test_answers_that_name_anything_or_take_long_never_reach_a_scorer(name: str)
     ("name", "text"),
     [
         ("countdown", "(3 + 4) * 12 / 2 - 1"),
-        ("puzzle24", "1*(7*4 - 4)"),
+        ("complex_arithmetic", "-15.5 + 3i"),
         ("polynomial_multiplication", "-417560*y**5 + 295723*y**4 - 3*(x + 2)*z"),
         ("simple_integration", "-5*X**9 - 2*X**6/3 + 4*X**3 + C"),
-        ("coin_flip", " 7/64 "),
         ("spiral_matrix", "[1, 2, -3]"),
         ("string_insertion", "['A', \"B\"]"),
         ("n_queens", "[['_', 'Q'], ['Q', '_']]"),
@@ -163,6 +162,39 @@ def test_answers_that_name_anything_or_take_long_never_reach_a_scorer(name: str)
 )
 def test_answers_as_people_write_them_do(name: str, text: str) -> None:
     assert may_be_scored(name, text, "the reference")
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "reference"),
+    [
+        ("puzzle24", "4*7*1 - 4", "1*2*3*4", "1*(7*4 - 4)"),
+        ("coin_flip", " 5/16 ", "0", "0.3125"),
+        ("game_of_life_halting", "false", "True", "False"),
+    ],
+)
+def test_scorers_that_take_what_is_no_answer_see_only_what_agrees(
+    name: str, right: str, wrong: str, reference: str
+) -> None:
+    assert may_be_scored(name, right, reference)
+    assert not may_be_scored(name, wrong, reference)
+
+
+NO_ANSWERS = ("nan", "inf", "nan+nanj", "{}", "[]", "None", "()", "''", "[[]]", "?", "*", "x", "-", "0/0", "[nan]")
+SLOW = {"futoshiki", "knight_swap", "puzzle24", "quantum_lock", "rubiks_cube", "zebra_puzzles"}
+SHARED = {"jugs", "quantum_lock", "time_intervals"}
+"""Two problems may have answers in common."""
+
+
+@pytest.mark.parametrize("name", sorted(OFFERED))
+def test_what_answers_nothing_or_another_problem_is_worth_nothing(name: str) -> None:
+    task = load_environment(EnvironmentConfig(name=f"reasoning_gym/{name}"))
+    problems = [task.problem(seed) for seed in range(2 if name in SLOW else 8)]
+    for one in problems:
+        paid = [text for text in NO_ANSWERS if text != one.answer and task.score(one, text) > 0.0]
+        assert paid == [], one.question
+    others = [(one, other.answer) for one in problems for other in problems if other.answer not in ("", one.answer)]
+    if name not in SHARED:
+        assert [pair for pair in others if task.score(*pair) > 0.0] == []
 
 
 def test_matching_the_form_of_an_answer_takes_linear_time() -> None:
