@@ -23,7 +23,7 @@ from runtime.process import ProcessConfig
 from storage.download import HttpObjects
 from storage.keys import object_key
 from storage.weights.cache import KEPT_VERSIONS
-from storage.weights.fetch import BringObject, OpenObject, fetch
+from storage.weights.fetch import BringObject, fetch
 from storage.weights.manifest import ManifestScope
 
 log = logging.getLogger("muster.pool")
@@ -55,9 +55,8 @@ class PoolClient:
         private = config.allow_private_sources
         self.objects = HttpObjects(bases, OBJECT_SECONDS, allow_private=private, announced=announced)
         self.sources = PoolSources(self.objects, config.orchestrator, lambda: self.pool_id, private, announced)
-        self.open_weights: OpenObject = self.sources.spread
+        self.bring_weights: BringObject = self.sources.spread.bring
         """Where `weights` come from; a process that serves them to others puts its relay in between."""
-        self.bring_weights: BringObject | None = self.sources.spread.bring
         self.newest_weights = -1
         """The newest policy step whose weights were fetched and checked."""
         self.before_close: list[Callable[[], None]] = []
@@ -145,7 +144,7 @@ class PoolClient:
         opened = self.sources.spread.checked
         folder = fetch(
             manifest,
-            self.open_weights,
+            self.sources.spread,
             self.config.cache,
             scope,
             step,

@@ -17,7 +17,7 @@ def serve_as_peer(client: PoolClient, account: LocalAccount | None) -> None:
     if serve is None:
         return
     relay = PoolRelay(client, serve, account)
-    client.open_weights, client.bring_weights = relay.open, None
+    client.bring_weights = relay.bring
     client.before_close.append(relay.stop)
     relay.start()
     log.info("serving the weights of pool %d at %s:%d", client.config.pool, serve.host, serve.port)

@@ -20,7 +20,9 @@ from runtime.pool_client import PoolClient
 from runtime.relay.serving import ServeWeights
 from runtime.relay.wanted import objects_of, until_snapshot, wanted_steps
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
+from storage.draft import Draft
 from storage.keys import object_key
+from storage.partial import PartialObject
 from storage.relay.app import RelayApp
 from storage.relay.flights import Flights
 from storage.relay.shelf import RelayShelf
@@ -78,19 +80,24 @@ class PoolRelay:
             if thread.is_alive():
                 thread.join(timeout=5)
 
-    def open(self, key: str, limit: int) -> bytes:
-        """The object's bytes, which are served to others from then on; for the process that it is part of."""
-        if self.shelf.size(key) is None and key.startswith("shards/"):
+    def bring(self, key: str, limit: int, drafts: Callable[[], Draft]) -> PartialObject:
+        """A shard in one of the `drafts`, by way of the shelf, from which it is served to others; for the process that
+        it is part of. Raises what the sources raise."""
+        if self.shelf.size(key) is None:
             self._name()  # the step may be newer than our last look
-        if (data := self.shelf.read(key)) is not None:
-            return data
-        flight = self.flights.bring(key) if key.startswith("shards/") else None
+        whole = PartialObject(drafts=drafts)
+        if self.shelf.copy(key, whole):
+            return whole
+        flight = self.flights.bring(key)
         if flight is not None:
             flight.ended.wait(_FLIGHT_SECONDS)
-            data = flight.data if flight.data is not None else self.shelf.read(key)
-            if data is not None:
-                return data
-        return self._client.sources.spread(key, limit)
+            if flight.data is not None:
+                whole.append(flight.data)
+                return whole
+            if self.shelf.copy(key, whole):
+                return whole
+        whole.drop()
+        return self._client.sources.spread.bring(key, limit, drafts)
 
     def _listen(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._listener]))

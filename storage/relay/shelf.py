@@ -1,5 +1,6 @@
 """What a relay holds: objects that verified manifests name, on its disk, each checked against its hash."""
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -8,11 +9,12 @@ from pathlib import Path
 from protocol.errors import IntegrityError
 from protocol.files import explained
 from storage.draft import Draft
-from storage.keys import check_content, parse_key
+from storage.keys import check_content, check_sha256, parse_key
 from storage.partial import PartialObject
 
 log = logging.getLogger("muster.relay")
 KINDS = ("manifests", "shards")
+_PIECE = 256 << 10
 
 
 class RelayShelf:
@@ -60,14 +62,22 @@ class RelayShelf:
         if size is None:
             return False
         try:
-            data = (self.folder / key).read_bytes()
-            check_content(key, data)
+            size = self._checked_size(key)
         except (OSError, IntegrityError):
             (self.folder / key).unlink(missing_ok=True)
             return False
         with self._lock:
-            self._here[key] = len(data)
+            self._here[key] = size
         return True
+
+    def _checked_size(self, key: str) -> int:
+        """Of the file; a shard is read a piece at a time. Raises OSError, IntegrityError."""
+        with (self.folder / key).open("rb") as file:
+            if parse_key(key).is_sha256:
+                check_sha256(key, hashlib.file_digest(file, "sha256").digest())
+            else:
+                check_content(key, file.read())
+            return file.tell()
 
     def path(self, key: str) -> Path | None:
         """Where the object is, if it is here; does not read it. One of another size is thrown away."""
@@ -82,19 +92,22 @@ class RelayShelf:
         self._throw_away(key)
         return None
 
-    def read(self, key: str) -> bytes | None:
-        """A named object's bytes; None if it is not here. What the disk has spoilt since it came is thrown away, and
-        fetched anew for whoever needs it."""
+    def copy(self, key: str, whole: PartialObject) -> bool:
+        """Append a named shard's bytes, a piece at a time; False, and nothing appended, if it is not here. What the
+        disk has spoilt since it came is thrown away, and fetched anew for whoever needs it."""
         if not self.has(key):
-            return None
+            return False
         try:
-            data = (self.folder / key).read_bytes()
-            check_content(key, data)
+            with (self.folder / key).open("rb") as file:
+                while data := file.read(_PIECE):
+                    whole.append(data)
+            check_sha256(key, whole.sha256)
         except (OSError, IntegrityError) as error:
             log.warning("%s is damaged on the disk: %s", key, error)
             self._throw_away(key)
-            return None
-        return data
+            whole.restart()
+            return False
+        return True
 
     def _throw_away(self, key: str) -> None:
         with self._lock:

@@ -5,8 +5,9 @@ import shutil
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from runtime.relay.peer import serve_as_peer
 from runtime.relay.pool_relay import PoolRelay
 from runtime.relay.serving import ServeWeights
 from storage.keys import object_key
-from storage.weights.manifest import Manifest
+from storage.weights.manifest import Manifest, ManifestScope
+from storage.weights.publish import publish
 from tests.chain.published_pool import PoolService, Published, pool_service
 from tests.cli.muster import Muster
 from tests.conftest import Deployed, free_port
@@ -144,6 +146,36 @@ def test_a_damaged_file_on_its_own_shelf_holds_no_node_up(published: Published, 
         assert contents(peer.step_weights(0)) == contents(published.folder / "v0")
     finally:
         peer.close()
+
+
+def test_a_peer_fetches_its_own_weights_without_a_whole_shard_in_memory(published: Published, tmp_path: Path) -> None:
+    size, folder = 24 << 20, tmp_path / "large"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(os.urandom(size))
+    scope = ManifestScope(published.pool, str(published.owner.address))
+    made = publish(folder, published.service, scope, 1, published.steps[0].digest, published.owner)
+    published.suite.pools.publish_step(published.number, 1, made.digest).send()
+    serve = ServeWeights(host="127.0.0.1", port=free_port(), public_url="", steps=1)
+    peer = PoolClient(published.config(tmp_path / "peer", serve_weights=serve), None)
+    peer.refresh()
+    serve_as_peer(peer, published.owner)
+    tracemalloc.start()
+    try:
+        assert _peak(lambda: peer.step_weights(1)) < size / 2
+        peer.config.cache.joinpath(made.digest.hex(), "model.safetensors").unlink()
+        assert _peak(lambda: peer.step_weights(1)) < size / 2, "from its own shelf"
+    finally:
+        tracemalloc.stop()
+        peer.close()
+    assert contents(peer.config.cache / made.digest.hex()) == contents(folder)
+
+
+def _peak(work: Callable[[], object]) -> int:
+    """Bytes that Python holds at most while it works, besides those that it held before."""
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    work()
+    return tracemalloc.get_traced_memory()[1] - before
 
 
 def test_announced_sources_that_are_hostile_or_private(published: Published, tmp_path: Path) -> None:
