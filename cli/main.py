@@ -28,6 +28,7 @@ from cli.commands import (
     run,
     status,
     support,
+    swarm,
     task,
     trainer,
     validator,
@@ -96,6 +97,7 @@ app.add_typer(relay.app, name="relay")
 app.add_typer(governance.app, name="governance")
 app.add_typer(report.app, name="run")
 app.add_typer(support.app, name="support")
+app.add_typer(swarm.app, name="swarm")
 run.register(app, {"trainer": trainer.app, "validator": validator.app})
 add_examples(app)
 

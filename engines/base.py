@@ -30,10 +30,12 @@ class EngineInfo:
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature > 0; a completion ends at the first of `eos_ids` or after the request's `max_new_tokens`."""
+    """temperature > 0; a completion ends at the first of `eos_ids` or after the request's `max_new_tokens`. `proven`:
+    whether proofs are wanted; without them an engine may leave them out."""
 
     temperature: float
     eos_ids: tuple[int, ...]
+    proven: bool = True
 
 
 @dataclass(frozen=True)

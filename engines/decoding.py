@@ -57,7 +57,8 @@ def decode(
     while True:
         states[range(len(active)), [row.place(step) for row in active]] = hidden.to(torch.bfloat16)
         tokens, keep = _sample(active, head(hidden), step, sampling)
-        _prove(active, states, step, keep)
+        if sampling.proven:
+            _prove(active, states, step, keep)
         PACE.step()
         if not keep:
             break

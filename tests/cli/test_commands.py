@@ -21,6 +21,7 @@ PROCESSES = {
     "trainer sft",
     "orchestrator run",
     "relay run",
+    "swarm run",
     "watch",
     "demo",
 }

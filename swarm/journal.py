@@ -1,0 +1,29 @@
+"""A member's journal: one line of canonical JSON for each round, which only grows."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from protocol.encoding import canonical_json
+
+JOURNAL, STATUS = "journal.jsonl", "status.json"
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The rounds of a journal, without a last line that a kill cut off."""
+    if not path.is_file():
+        return []
+    lines = path.read_bytes().split(b"\n")
+    return [json.loads(line) for line in lines[:-1] if line]
+
+
+def append(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Add those whose round is not there yet: a kill may have come between checkpoint and journal, or cut a line."""
+    known = {one["round"] for one in read_journal(path)}
+    with path.open("ab") as file:
+        file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        file.writelines(canonical_json(line) + b"\n" for line in lines if line["round"] not in known)
+        file.flush()
+        os.fsync(file.fileno())

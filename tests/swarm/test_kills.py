@@ -1,0 +1,131 @@
+"""Whatever a member is doing when it is killed: no group is trained on twice, and no round has two envelopes."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from engines.runtime import torch_environment
+from protocol.errors import IntegrityError
+from protocol.files import write_atomic
+from protocol.swarm.envelope import EnvelopeLimits, open_envelope
+from swarm.assembly import NO_POOL
+from swarm.journal import JOURNAL, STATUS, read_journal
+from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
+from trainer.state.checkpoint import checkpoints
+
+LIMITS = EnvelopeLimits.of(NO_POOL, DOCUMENT)
+
+
+def neighbours(world: SwarmWorld, rounds: int) -> None:
+    """Two others who have shared a while."""
+    for name in (1, 2):
+        made = world.member(name)
+        for _ in range(rounds):
+            one_round(made)
+
+
+def shared_names(home: Path) -> list[str]:
+    return [name for line in read_journal(home / JOURNAL) for name in line["shared"]]
+
+
+def test_a_round_that_was_not_written_down_is_made_again(world: SwarmWorld) -> None:
+    neighbours(world, 2)
+    made = world.member(0)
+    one_round(made)
+    before = {name: value.clone() for name, value in made.learner.policy.model.state_dict().items()}
+    lost = made.member.round(1)
+    again = world.member(0)
+    assert again.progress.state.next == 1
+    assert all(torch.equal(before[name], value) for name, value in again.learner.policy.model.state_dict().items())
+    repeated = again.member.round(1)
+    assert repeated.shared == lost.shared, "the same draw of the same offers"
+    again.progress.finished(again.learner, again.inbox, repeated)
+    names = shared_names(again.progress.home)
+    assert names
+    assert len(names) == len(set(names))
+    own = [open_envelope(path.read_bytes(), LIMITS) for path in world.exchange.glob("envelopes/*.json")]
+    rounds = [one.round for one in own if one.member == world.account(0).address]
+    assert len(rounds) == len(set(rounds)), "a round was shared twice"
+
+
+def test_a_kill_between_checkpoint_and_journal_loses_no_line(world: SwarmWorld) -> None:
+    made = world.member(0)
+    one_round(made)
+    journal = made.progress.home / JOURNAL
+    whole = journal.read_bytes()
+    for left in (b"", whole[: len(whole) // 2]):
+        journal.write_bytes(left)
+        again = world.member(0)
+        assert [line["round"] for line in read_journal(journal)] == [0]
+        one_round(again)
+        assert [line["round"] for line in read_journal(journal)] == [0, 1]
+        assert [line["round"] for line in map(json.loads, journal.read_text().splitlines())] == [0, 1]
+        for path in checkpoints(made.progress.home / "checkpoints")[1:]:
+            shutil.rmtree(path)
+
+
+def test_what_was_drawn_before_a_restart_is_not_drawn_after_it(world: SwarmWorld) -> None:
+    neighbours(world, 1)
+    made = world.member(0)
+    one_round(made)
+    drawn = shared_names(made.progress.home)
+    assert drawn
+    again = world.member(0)
+    offered = {one.offer.name for one in again.inbox.unused()}
+    assert not offered.intersection(drawn)
+    assert offered == set(made.inbox.groups) - made.inbox.state.used, "the others are there, without the exchange"
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_all_damaged_ones_stop_it(world: SwarmWorld) -> None:
+    made = world.member(0)
+    for _ in range(2):
+        one_round(made)
+    first, second = checkpoints(made.progress.home / "checkpoints")
+    state = second / "state.json"
+    write_atomic(state, state.read_bytes().replace(b'"next":2', b'"next":9'))
+    assert world.member(0).progress.state.next == 1
+    write_atomic(first / "state.json", b"{}")
+    with pytest.raises(IntegrityError, match="is intact"):
+        world.member(0)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_again_and_again(world: SwarmWorld) -> None:
+    """kill -9 at random moments of real processes, three times."""
+    neighbours(world, 2)
+    config = world.config(0, rounds=4)
+    path = world.root / "member.json"
+    path.write_text(config.model_dump_json())
+    command = [sys.executable, "-c", f"from pathlib import Path; from swarm.main import run; run(Path({str(path)!r}))"]
+    environment, rng, kills = os.environ | torch_environment(), random.Random(1), 0
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        process = subprocess.Popen(command, env=environment)
+        began = (config.home / STATUS).stat().st_mtime if (config.home / STATUS).exists() else 0.0
+        while process.poll() is None and (kills == 3 or not _moved(config.home / STATUS, began)):
+            time.sleep(0.02)
+        time.sleep(rng.random())
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        if process.wait() == 0:
+            break
+    lines = read_journal(config.home / JOURNAL)
+    assert [line["round"] for line in lines] == list(range(4))
+    names = shared_names(config.home)
+    assert names
+    assert len(names) == len(set(names))
+    assert kills > 0
+
+
+def _moved(path: Path, since: float) -> bool:
+    return path.exists() and path.stat().st_mtime > since

@@ -1,0 +1,125 @@
+"""A member with real weights: it shares, draws what others shared, trains on it, and goes on alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from protocol.errors import ConfigError
+from protocol.swarm.envelope import EnvelopeLimits, open_envelope, seal
+from storage.keys import check_content
+from swarm.assembly import NO_POOL
+from swarm.config import MixConfig
+from swarm.exchange import FolderExchange
+from swarm.journal import JOURNAL, STATUS, read_journal
+from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
+from trainer.state.checkpoint import checkpoints
+
+LIMITS = EnvelopeLimits.of(NO_POOL, DOCUMENT)
+
+
+def envelopes(world: SwarmWorld) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in world.exchange.glob("envelopes/*.json")}
+
+
+def test_two_members_learn_from_one_another(world: SwarmWorld) -> None:
+    pair = [world.member(0), world.member(1)]
+    for _ in range(3):
+        for made in pair:
+            one_round(made)
+    shared = [read_journal(made.progress.home / JOURNAL) for made in pair]
+    for key, data in envelopes(world).items():
+        check_content(f"envelopes/{key.name}", data)
+        envelope = open_envelope(data, LIMITS)
+        assert all(len(set(group.rewards)) > 1 for group in envelope.groups), "groups without advantage teach nobody"
+    for number, journal in enumerate(shared):
+        other = world.account(1 - number).address
+        names = [name for line in journal for name in line["shared"]]
+        assert names, "nothing was drawn"
+        assert all(name.startswith(f"{other}/") for name in names)
+        assert len(set(names)) == len(names), "a group was trained on twice"
+        assert all(line["own"] + len(line["shared"]) == world.mix.total for line in journal), "alone it trains as much"
+
+
+def test_shared_groups_change_the_weights(world: SwarmWorld) -> None:
+    """The same member with and without what another one shared."""
+    one_round(world.member(1))
+    assert envelopes(world)
+    together = world.member(0, mix=MixConfig(own=3, shared=3, fill=False), home=world.root / "together")
+    alone = world.member(0, mix=MixConfig(own=3, shared=0), home=world.root / "alone")
+    for made in (together, alone):
+        one_round(made)
+    assert read_journal(world.root / "together" / JOURNAL)[0]["shared"]
+    first, second = (made.learner.policy.model.state_dict() for made in (together, alone))
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+
+
+def test_it_goes_on_alone_and_sends_later(world: SwarmWorld) -> None:
+    made, away = world.member(0), world.root / "away"
+    world.exchange.rename(away)
+    for _ in range(2):
+        one_round(made)
+    assert [line["alone"] for line in read_journal(made.progress.home / JOURNAL)] == [True, True]
+    waiting = len(list((made.progress.home / "outbox").glob("[0-9]*.json")))
+    assert waiting == made.member.status(2)["unsent"] > 0
+    away.rename(world.exchange)
+    one_round(made)
+    assert not made.member.alone
+    rounds = sorted(open_envelope(data, LIMITS).round for data in envelopes(world).values())
+    assert rounds[:waiting] == list(range(waiting))
+    assert made.member.status(3)["unsent"] == 0
+
+
+def test_a_liar_is_found_out_and_not_drawn_again(world: SwarmWorld) -> None:
+    liar, made = world.member(1), world.member(0)
+    one_round(liar)
+    (path,) = envelopes(world)
+    envelope = open_envelope(path.read_bytes(), LIMITS)
+    path.unlink()
+    first = envelope.groups[0]
+    lies = [one.model_copy(update={"reward": 1.0 - one.reward}) for one in first.completions]
+    false = envelope.model_copy(update={"groups": [first.model_copy(update={"completions": lies})]})
+    FolderExchange(world.exchange).publish(seal(false, world.account(1)))
+    one_round(made)
+    address = world.account(1).address
+    assert made.inbox.state.records[address].breaches == 1
+    one_round(liar)
+    one_round(made)
+    assert made.inbox.state.records[address].true > 0, "its later groups are true"
+    assert not any(line["shared"] for line in read_journal(made.progress.home / JOURNAL)), "and not drawn"
+
+
+def test_two_envelopes_of_one_round_are_a_breach(world: SwarmWorld) -> None:
+    other, made = world.member(1), world.member(0)
+    one_round(other)
+    (path,) = envelopes(world)
+    envelope = open_envelope(path.read_bytes(), LIMITS)
+    silent = [one.model_copy(update={"logprob": None}) for one in envelope.groups[0].completions]
+    groups = [envelope.groups[0].model_copy(update={"completions": silent}), *envelope.groups[1:]]
+    second = envelope.model_copy(update={"groups": groups})
+    FolderExchange(world.exchange).publish(seal(second, world.account(1)))
+    one_round(made)
+    assert made.inbox.state.records[world.account(1).address].breaches == 1
+
+
+def test_strangers_are_not_read(world: SwarmWorld) -> None:
+    one_round(world.member(1))
+    made = world.member(0, members=(world.account(2).address,))
+    one_round(made)
+    assert made.inbox.state.records == {}
+    assert made.inbox.groups == {}
+
+
+def test_status_and_checkpoints_are_kept(world: SwarmWorld) -> None:
+    made = world.member(0)
+    for _ in range(3):
+        one_round(made)
+        made.progress.show(made.member.status(made.progress.state.next))
+    assert [path.name for path in checkpoints(made.progress.home / "checkpoints")] == ["step-000002", "step-000003"]
+    assert json.loads((made.progress.home / STATUS).read_bytes())["round"] == 3
+
+
+def test_a_round_that_no_envelope_could_hold_is_refused(world: SwarmWorld) -> None:
+    with pytest.raises(ConfigError, match="holds 6"):
+        world.member(0, mix=MixConfig(own=4, shared=3))

@@ -1,0 +1,68 @@
+"""Others' texts under the own tokenizer: only what this member's policy could have said is trained on."""
+
+from pathlib import Path
+
+import pytest
+
+from environments.prompts import completion_text
+from environments.texts import TextEnvironments
+from protocol.models.tokenizer import EOS
+from protocol.swarm.envelope import SharedCompletion, SharedGroup, question_digest
+from protocol.swarm.sampling import Offer
+from protocol.swarm.seeds import round_problem
+from swarm.generation import MemberModel
+from swarm.inspection import FoundGroup
+from swarm.retokenising import Retokeniser
+from tests.swarm.world import DOCUMENT, SwarmWorld
+from trainer.rollouts import Group
+
+TEXTS = TextEnvironments(DOCUMENT.environments, DOCUMENT.answer_after)
+SEED = round_problem(DOCUMENT.digest, "0x" + "11" * 20, 0, 0)
+
+
+@pytest.fixture
+def model(world: SwarmWorld) -> MemberModel:
+    config = world.config(0)
+    return MemberModel(DOCUMENT.pool_config(config.model, 48, 64), Path(config.model.source))
+
+
+def group(model: MemberModel, text: str, ended: bool = True) -> Group | None:
+    right = f"1 + 1</think>{TEXTS.problem(SEED).answer}"
+    made = [
+        SharedCompletion(text=one, ended=end, reward=TEXTS.score(SEED, one), logprob=None)
+        for one, end in ((right, True), (text, ended))
+    ]
+    shared = SharedGroup(slot=0, question=question_digest(TEXTS.problem(SEED).question), completions=made)
+    offer = Offer("0x" + "11" * 20, 0, 0, "p", shared.rewards)
+    return Retokeniser(model).group(FoundGroup(offer, SEED, shared))
+
+
+def test_a_text_becomes_the_own_tokens(model: MemberModel) -> None:
+    made = group(model, "so it is</think>7", ended=False)
+    assert made is not None
+    right, other = made
+    assert right.output[-1] == model.end
+    assert other.output[-1] != model.end
+    assert completion_text(model.tokenizer, other.output, model.eos) == "so it is</think>7"
+    assert right.prompt == other.prompt == model.prompts.prompt(SEED, 0)
+    assert (right.reward, right.logprobs) == (1.0, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "fits"),
+    [
+        ("a" * 47, True, True),
+        ("a" * 48, True, False),
+        ("a" * 48, False, True),
+        ("", True, True),
+        ("", False, False),
+        (f"7{EOS}</think>8", True, False),
+        (f"7{EOS}", False, False),
+        ("<|pad|>", True, False),
+        ("ü€\x00\u202e", True, True),
+    ],
+)
+def test_what_the_own_policy_could_not_have_said_is_left_out(
+    model: MemberModel, text: str, ended: bool, fits: bool
+) -> None:
+    assert (group(model, text, ended) is not None) is fits

@@ -1,0 +1,80 @@
+"""Members of a swarm of sums, with homes, keys and an exchange in one folder."""
+
+import json
+from pathlib import Path
+
+from eth_account import Account
+from eth_account.signers.local import LocalAccount
+
+from engines.hf import TransformersEngine
+from protocol.environments import EnvironmentConfig
+from protocol.swarm.document import SwarmDocument
+from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from runtime.keystore import store
+from runtime.process import KeyConfig
+from swarm.assembly import AssembledMember, assemble
+from swarm.config import MixConfig, SwarmMemberConfig
+from swarm.exchange import FolderExchange
+from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
+
+SUMS = EnvironmentConfig(
+    name="reasoning_gym/chain_sum", params={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
+)
+DOCUMENT = SwarmDocument(
+    name="sums", environments=(SUMS,), answer_after=END_OF_THOUGHT, groups=6, samples=6, text_bytes=400
+)
+TRAIN = TrainConfig(
+    steps=50,
+    files_per_step=1,
+    optimizer=OptimizerConfig(method=AdamWConfig(learning_rate=1e-3), schedule=ScheduleConfig(warmup_updates=0)),
+)
+
+
+class SwarmWorld:
+    """A folder of members' homes, keys and an exchange."""
+
+    def __init__(self, root: Path, model: Path) -> None:
+        self.root, self.mix = root, MixConfig(own=3, shared=3)
+        self.model = tiny_model_config().model_copy(update={"source": str(model)})
+        self.exchange = root / "exchange"
+        self.exchange.mkdir(parents=True)
+        self.document = root / "document.json"
+        self.document.write_text(json.dumps(DOCUMENT.model_dump(mode="json")))
+
+    def config(self, name: int, **changes: object) -> SwarmMemberConfig:
+        home = self.root / f"member-{name}"
+        home.mkdir(exist_ok=True)
+        values = {
+            "home": home,
+            "document": self.document,
+            "model": self.model,
+            "key": self.key(name),
+            "exchange": self.exchange,
+            "mix": self.mix,
+            "max_new_tokens": 48,
+            "max_prompt_tokens": 64,
+            "train": TRAIN,
+            **changes,
+        }
+        return SwarmMemberConfig.model_validate(values)
+
+    def key(self, name: int) -> KeyConfig:
+        keystore, password = self.root / f"key-{name}.json", self.root / f"password-{name}"
+        if not keystore.exists():
+            password.write_text("correct horse battery staple")
+            password.chmod(0o600)
+            store(keystore, bytes([name + 7]) * 32, password.read_text(), work_factor=1 << 10)
+        return KeyConfig(keystore=keystore, password_file=password)
+
+    def account(self, name: int) -> LocalAccount:
+        made: LocalAccount = Account.from_key(bytes([name + 7]) * 32)
+        return made
+
+    def member(self, name: int, **changes: object) -> AssembledMember:
+        return assemble(self.config(name, **changes), TransformersEngine(), FolderExchange(self.exchange))
+
+
+def one_round(made: AssembledMember) -> None:
+    """A round as the process makes it."""
+    done = made.member.round(made.progress.state.next)
+    made.progress.finished(made.learner, made.inbox, done)
