@@ -3,7 +3,8 @@ cost.
 
 A type is a dataset of reasoning_gym, a task type of GENESYS's schema (rows that are made here, so many different ones),
 or a program of one's own. `disagreements`: problems that differ, in question or in any score of a handful of answers,
-between the processes; `findings` names the first. It is done in slices, every type's first problems before any type's
+between the processes; `findings` names the first. After the first FULL_SIZE problems, four generators that search
+for most of their time make smaller ones. It is done in slices, every type's first problems before any type's
 last; they are kept in build/environments, and `--resume` goes on after them. The rest is what
 benchmarks/environments_sandbox.py measures.
 """
@@ -12,7 +13,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,13 @@ from protocol.environments import EnvironmentConfig
 
 KEPT = Path(__file__).parents[1] / "build" / "environments"
 PROBLEMS, QUICK_PROBLEMS = 10_000, 20
+FULL_SIZE = 400
+SMALLER: Mapping[str, dict[str, Any]] = {
+    "reasoning_gym/futoshiki": {"max_board_size": 5},
+    "reasoning_gym/knight_swap": {"min_pieces": 1, "max_pieces": 1},
+    "reasoning_gym/sokoban": {"max_w": 7, "max_h": 7},
+    "reasoning_gym/zebra_puzzles": {"num_people": 3, "num_characteristics": 3},
+}
 QUICK_TYPES = ("reasoning_gym/chain_sum", "reasoning_gym/ransom_note", "verifiable_math", "program")
 
 
@@ -52,6 +60,8 @@ def run(
     while (turn := slices.next(wanted, count)) and time.monotonic() < end:
         name, first, last = turn
         config = offered[name]()
+        if first >= FULL_SIZE and name in SMALLER:
+            config = config.model_copy(update={"params": SMALLER[name]})
         environment = load_environment(config, folder)
         seeds = sample_seeds(environment.rows, count)[first:last]
         slices.keep(name, check_environment(config, environment, folder, seeds, 0 if first else HOSTILE_PROBLEMS))
