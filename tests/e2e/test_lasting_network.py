@@ -15,7 +15,7 @@ import pytest
 from demo.lasting.leftovers import leftovers
 from tests.e2e.running import muster
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
 SECONDS = 900.0
 
 
