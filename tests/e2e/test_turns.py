@@ -69,7 +69,8 @@ def check_nodes(demo: ToolDemo, state: State) -> None:
 
 
 def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
-    """Accepted files have rollouts of one, two and three turns, and right sums of what the tool said."""
+    """Accepted files have rollouts of two and three turns, and right sums of what the tool said. Hardly
+    any has one turn: the base model was shown that the tool comes first."""
     environment = PoolEnvironments.of(config, base_model(config.model, config.environments[0], plan.seed))
     turns, solved = Counter[int](), 0
     for sub in state.submissions_of(POOL):
@@ -78,7 +79,7 @@ def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
                 count = len(environment.transcript(row.problem_seed, row.output_tokens).turns)
                 turns[count] += 1
                 solved += count == 3 and row.task_reward > 0.99
-    assert set(turns) == {1, 2, 3}, turns
+    assert {2, 3} <= set(turns) <= {1, 2, 3}, turns
     assert turns[3] > 20
     assert solved > 0
 

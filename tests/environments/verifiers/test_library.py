@@ -13,7 +13,7 @@ from environments.verifiers.install import installed, wheel_requirement
 from environments.verifiers.lock import PackageLock
 from environments.verifiers.locking import AskedPackage, lock_package
 from environments.verifiers.process import PackageProcess
-from protocol.errors import ConfigError
+from protocol.errors import ConfigError, MusterError
 from tests.environments.verifiers.wheels import make_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -121,8 +121,20 @@ def test_tasksets_that_cannot_be_verified_are_refused(started: PackageProcess, s
     assert said in error.value.what
 
 
-@pytest.mark.parametrize("started", ["textarena", "harbor"], indirect=True)
-def test_tasksets_that_the_library_brings_need_more_than_an_answer(started: PackageProcess) -> None:
-    """Games and containers: none of them is one prompt and one answer."""
-    with pytest.raises((ConfigError, ScoringUnavailable)):
+@pytest.mark.parametrize(
+    ("started", "error", "said"),
+    [
+        ("textarena", ScoringUnavailable, "textarena requires nltk and textarena"),
+        ("harbor", ConfigError, "it brings an environment of several agents"),
+        ("openenv", ScoringUnavailable, "pass `env` or `base_url`"),
+        ("nemo_gym", ScoringUnavailable, "NeMoGymConfig?dataset?  Field required"),
+    ],
+    indirect=["started"],
+)
+def test_tasksets_that_the_library_brings_need_more_than_an_answer(
+    started: PackageProcess, error: type[MusterError], said: str
+) -> None:
+    """A game's engine, containers, a server, a data set of its own: none of them is one prompt and one answer."""
+    with pytest.raises(error) as found:
         started.load()
+    assert said in found.value.what
