@@ -7,6 +7,7 @@ import {heading, words} from "./lib/parts.js";
 import {liveSource, Missing, reportSource} from "./lib/source.js";
 import {startTheme} from "./lib/theme.js";
 import {comparePage} from "./pages/compare.js";
+import {difficultyPage} from "./pages/difficulty.js";
 import {disputePage, disputesPage} from "./pages/disputes.js";
 import {filePage} from "./pages/file.js";
 import {filesPage} from "./pages/files.js";
@@ -24,9 +25,10 @@ import {validatorPage} from "./pages/validator.js";
 import {validatorsPage} from "./pages/validators.js";
 
 // Name in the address → [page of all, page of one].
-const ROUTES = {overview: [overviewPage], training: [trainingPage], steps: [stepsPage, stepPage], nodes: [nodesPage, nodePage],
-  files: [filesPage, filePage], validators: [validatorsPage, validatorPage], disputes: [disputesPage, disputePage],
-  money: [moneyPage], pools: [poolsPage], compare: [comparePage], join: [joinPage], search: [searchPage]};
+const ROUTES = {overview: [overviewPage], training: [trainingPage], difficulty: [difficultyPage], steps: [stepsPage, stepPage],
+  nodes: [nodesPage, nodePage], files: [filesPage, filePage], validators: [validatorsPage, validatorPage],
+  disputes: [disputesPage, disputePage], money: [moneyPage], pools: [poolsPage], compare: [comparePage], join: [joinPage],
+  search: [searchPage]};
 const byId = id => document.getElementById(id);
 const run = JSON.parse(byId("run").textContent);
 const source = run ? reportSource(run) : liveSource();

@@ -24,7 +24,7 @@ def test_every_page_is_reached_and_announced_without_a_mouse(url: str, visit: Op
     seen = visit(url)
     seen.open("")
     names = seen.page.locator("#nav a").all_inner_texts()
-    assert len(names) == 11
+    assert len(names) == 12
     for place, name in enumerate(names):
         seen.page.locator("#theme").focus()
         for _ in range(place + 1):
