@@ -92,7 +92,18 @@ def contradictions(config: PoolConfig, terms: Terms, budget: int) -> list[PoolPr
     if config.data is None and terms.maxLag < config.train.async_level:
         what = f"training uses files {config.train.async_level} steps old, `max_lag` takes {terms.maxLag}"
         found.append(PoolProblem(what, "raise `max_lag`, or lower `train.async_level`"))
-    return [*found, *curriculum_problems(config)]
+    return [*found, *judging_problems(config, terms), *curriculum_problems(config)]
+
+
+def judging_problems(config: PoolConfig, terms: Terms) -> list[PoolProblem]:
+    """Programs that could take longer than committees or juries have."""
+    from environments.judging_time import too_slow
+
+    try:
+        slow = too_slow(config, terms.commitWindow, terms.juryCommitWindow)
+    except ConfigError:  # a wrong parameter: `world_problems` names it
+        return []
+    return [] if slow is None else [PoolProblem(f"environment {slow.what}", slow.hint)]
 
 
 def curriculum_lines(config: PoolConfig) -> list[str]:

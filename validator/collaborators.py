@@ -9,7 +9,8 @@ from typing import Self
 from eth_account.signers.local import LocalAccount
 
 from chain.suite import Suite
-from protocol.errors import MusterError
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
 from protocol.identity import WorkId
 from protocol.seeds import Work
@@ -19,6 +20,7 @@ from runtime.pool_client import PoolClient
 from runtime.process import PoolSource
 from runtime.relay.peer import serve_as_peer
 from validator.ballots import BallotBox
+from validator.capacity import promised, slow_pool
 from validator.config import READY, ValidatorConfig
 from validator.custodian import Holdings
 from validator.judge_queue import JudgeQueue
@@ -124,8 +126,10 @@ class PoolOpener:
     def _opened(self, client: PoolClient, announced: bool) -> PoolCollaborators:
         config, pool = client.config, client.pool()
         private = config.allow_private_sources
+        document = client.pool_config(_OPENING_SECONDS)
+        self._refuse_slow(client, document)
         judge = FileJudge(
-            client.pool_config(_OPENING_SECONDS),
+            document,
             self._engine,
             Sources(client.objects),
             JudgedWeights(client, self._config.poll_seconds, self._kept),
@@ -143,6 +147,17 @@ class PoolOpener:
         # Half of the commit window, so that the vote is in time.
         patience = (max(1.0, (window - self._config.deadline_margin) / 2) for window in windows)
         return PoolCollaborators(client, orchestrator, judge, *patience)
+
+    def _refuse_slow(self, client: PoolClient, document: PoolConfig) -> None:
+        """Raises ConfigError for a pool that could hold the queue for longer than it gives its judges, unless a seat
+        of ours promised to judge this very one."""
+        pool, state = client.pool(), client.state
+        slow = slow_pool(document, pool) if pool is not None else None
+        if pool is None or slow is None:
+            return
+        if not promised(pool, (seat for voter in self._shared.voters for seat in state.seats_of_voter(voter))):
+            raise ConfigError(slow.what, f"its owner can mend that: {slow.hint}")
+        log.warning("pool %d may be TOO SLOW to judge in time (muster validator opt-out): %s", pool.pool, slow.what)
 
     def _warm(self, client: PoolClient, judge: FileJudge) -> None:
         """Before anything is judged at all: load the newest weights, and say in the home folder that we can judge.

@@ -40,8 +40,11 @@ def bond(
 ) -> None:
     """Open one seat per voting key; your key (--keystore) pays the bond, owns the seats and gets the fees. Seats judge
     only what they opted into."""
+    from cli.slow_pools import refuse_slow_pools
+
     session = by.open()
     seats, owner, classes = session.suite.seats, session.client.address, judge.classes(session)
+    refuse_slow_pools(session, classes)
     planned = []
     for key in voter or [owner]:
         call = seats.open_seat(key, classes)
@@ -71,14 +74,17 @@ def opt_out(judge: ClassOptions, by: Acting, seat: SeatsOption = None) -> None:
 
 def _choose(judge: ClassOptions, by: Acting, seat: list[int] | None, *, joining: bool) -> None:
     from chain.seat_classes import describe
+    from cli.slow_pools import refuse_slow_pools
     from cli.views.seats import seats_of
 
     session = by.open()
-    seats, state = session.suite.seats, session.state()
+    seats, state, classes = session.suite.seats, session.state(), judge.classes(session)
+    if joining:
+        refuse_slow_pools(session, classes)
     owned = [one for one in seats_of(state, session.client.address) if one.owner == session.client.address]
     planned = []
     for one in owned:
-        for chosen in judge.classes(session):
+        for chosen in classes:
             wanted = one.active and (chosen in one.classes) != joining
             if wanted and (seat is None or one.seat in seat):
                 call = seats.opt_in(one.seat, chosen) if joining else seats.opt_out(one.seat, chosen)

@@ -14,8 +14,9 @@ from environments.base import NO_PROBLEM, Declaration, Problem, Turns
 from environments.data import file_params
 from environments.kept import KeptAnswers, Said
 from environments.program.answers import read_problem, read_reply, read_score
+from environments.program.limits import SECONDS, take_limits
 from environments.sandbox.pool import shared_pool
-from environments.sandbox.program import MIB, SandboxLimits, SandboxOutcome, SandboxProgram
+from environments.sandbox.program import SandboxOutcome, SandboxProgram
 from environments.threshold import credited
 from environments.turns.parameters import PARAMETERS, TOOLS, take_tools, take_turns
 from protocol.errors import ConfigError, IntegrityError
@@ -23,24 +24,22 @@ from protocol.files import read_bounded
 
 MAX_PROGRAM_BYTES = 1 << 16
 MAX_ANSWER_CHARS = 1 << 16
-LIMITS = SandboxLimits(fuel=4_000_000_000, memory=256 * MIB, output=2 * MIB, calls=2_000)
-"""Of one call of `problem` or of `score`; the fuel is about a second of a usual core."""
 
 
 class ProgramEnvironment:
     """The program at `path`, whose SHA-256 is `content`: `problem(seed)` and `score(problem, answer_text)`; of several
     turns `reply(problem, turns)` and `score(problem, turns)`, with the turns so far as a list of texts.
 
-    `params`: those of environments/data.py and environments/turns/parameters.py. Raises ConfigError for one that is
-    wrong or missing, and for a program that makes no problem of seed 0, IntegrityError for other bytes,
+    `params`: those of environments/data.py, limits.py and environments/turns/parameters.py. Raises ConfigError for one
+    that is wrong or missing, and for a program that makes no problem of seed 0, IntegrityError for other bytes,
     ScoringUnavailable where this machine has no sandbox."""
 
     def __init__(self, path: Path, content: str, params: dict[str, Any]) -> None:
         own = dict(params)
-        turns = take_turns(own, Turns(tools=take_tools(own)))
-        self._threshold, licence = file_params("program", own, (*PARAMETERS, TOOLS))
+        turns, self._limits = take_turns(own, Turns(tools=take_tools(own))), take_limits(own)
+        self._threshold, licence = file_params("program", own, (SECONDS, *PARAMETERS, TOOLS))
         self._source = _read(path, content)
-        self.declared = Declaration("program", "1", content, licence, MAX_ANSWER_CHARS, LIMITS.seconds, turns)
+        self.declared = Declaration("program", "1", content, licence, MAX_ANSWER_CHARS, self._limits.seconds, turns)
         self._said = KeptAnswers()
         if fault := self.problem(0).fault:
             raise ConfigError(f"the program {content[:16]}… makes no problem of seed 0: {fault}", "mend the program")
@@ -91,7 +90,8 @@ class ProgramEnvironment:
         return self._said.get([function, made, about], ask)
 
     def _run(self, function: str, arguments: list[Any]) -> SandboxOutcome:
-        return shared_pool("python").run(SandboxProgram(self._source, function=function, arguments=arguments), LIMITS)
+        program = SandboxProgram(self._source, function=function, arguments=arguments)
+        return shared_pool("python").run(program, self._limits)
 
 
 def _read(path: Path, content: str) -> str:

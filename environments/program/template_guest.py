@@ -19,5 +19,5 @@ def problem(seed: int) -> dict[str, Any]:
 
 def score(problem: dict[str, Any], answer_text: str) -> float:
     """From 0 to 1. The text is a stranger's, who is paid for the score: compare it, never evaluate it. What raises,
-    or takes longer than about a second, is worth 0."""
+    or takes longer than `seconds` allows (about half a second), is worth 0."""
     return float(answer_text.strip() == problem["answer"])

@@ -13,16 +13,19 @@ CONFIG = PoolConfig(
 
 
 class StubService:
-    """What `up` asks of a pool's service."""
+    """What `up` asks of a pool's service, whose configuration is `config`."""
 
     def __init__(self) -> None:
         self.access: PoolAccess | None = None
+        self.config = CONFIG
         stub = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 known = self.path.startswith("/v1/objects/configs/")
-                body = CONFIG.canonical() if known else stub.access.model_dump_json().encode() if stub.access else b""
+                body = (
+                    stub.config.canonical() if known else stub.access.model_dump_json().encode() if stub.access else b""
+                )
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Content-Type", "application/json")

@@ -38,6 +38,32 @@ def test_each_contradiction_is_named_with_both_figures(terms: dict[str, Any], bu
     assert [one for one in found if words in one.what and one.hint]
 
 
+SLOW = EnvironmentConfig(name="program", label="own", content="ab" * 32, params={"seconds": 0.25})
+
+
+@pytest.mark.parametrize(
+    ("windows", "words"),
+    [
+        ({}, "own: scoring a lane of 16 files may take 2304 calls of 0.25 s, 576 s of a core; of `commit_window` 12.5"),
+        ({"commitWindow": 1151}, "of `commit_window` 575.5 s are for that"),
+        ({"commitWindow": 1152}, "own: scoring a file before a jury may take 144 calls of 0.25 s, 36 s of a core"),
+        ({"commitWindow": 1152, "juryCommitWindow": 72}, ""),
+    ],
+)
+def test_programs_that_could_take_longer_than_their_judges_have_are_named(windows: dict[str, Any], words: str) -> None:
+    config = CONFIG.model_copy(update={"environments": (*CONFIG.environments, SLOW)})
+    found = [one.line for one in contradictions(config, replace(TERMS, **windows), BUDGET)]
+    assert [words in line for line in found] == [True] * bool(words)
+
+
+def test_what_is_said_of_a_slow_program_helps() -> None:
+    config = CONFIG.model_copy(update={"environments": (SLOW,)})
+    (slow,) = contradictions(config, TERMS, BUDGET)
+    assert slow.hint == "make files smaller, or raise `commit_window`", "no program could be quick enough"
+    (slow,) = contradictions(config, replace(TERMS, commitWindow=60), BUDGET)
+    assert slow.hint == "set `params.seconds` to 0.013 or less, make files smaller, or raise `commit_window`"
+
+
 def test_a_data_pools_costs_are_those_of_its_rollouts() -> None:
     bought = CONFIG.model_copy(update={"data": DataConfig(rollouts=1000)})
     cost = costs(bought, TERMS, BUDGET)

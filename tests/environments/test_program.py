@@ -55,6 +55,20 @@ def test_global_randomness_and_hash_order_are_the_same_in_every_run(make: MakeEn
     assert make(source).problem(3) == make(source + "\n").problem(3)
 
 
+def test_a_call_may_take_as_long_as_the_pool_says_and_no_longer(make: MakeEnvironment) -> None:
+    """Counted: 60 million units of fuel, as far as a loop goes."""
+    source = PROBLEM + "def score(problem, answer_text):\n    for _ in range(300_000): pass\n    return 1.0\n"
+    for seconds, worth in ((None, 1.0), (0.5, 1.0), (0.01, 0.0)):
+        environment = make(source, **({} if seconds is None else {"seconds": seconds}))
+        assert environment.score(environment.problem(1), "x") == worth
+
+
+@pytest.mark.parametrize("seconds", [0, 0.009, 5.1, "1", True, float("nan")])
+def test_how_long_a_call_may_take_is_bounded(make: MakeEnvironment, seconds: object) -> None:
+    with pytest.raises(ConfigError, match=r"`params.seconds` is"):
+        make(PROBLEM + SCORE, seconds=seconds)
+
+
 def test_partial_credit_on_demand(make: MakeEnvironment) -> None:
     half = PROBLEM + "def score(problem, answer_text):\n    return 0.5\n"
     assert make(half).score(make(half).problem(1), "x") == 0.0
