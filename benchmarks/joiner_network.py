@@ -35,6 +35,8 @@ SHAPES: dict[int, dict[str, int]] = {
 }  # fmt: skip
 """By megabytes in bf16: about a tiny one, SmolLM2-135M's, Qwen2.5-0.5B's."""
 MOVED = 0.01
+FILES_PER_STEP = 256
+"""Far more than are made: nobody trains on them, and a pool that has as many as it can use gives no more slots."""
 
 
 def config_of(rows: int) -> PoolConfig:
@@ -47,7 +49,7 @@ def config_of(rows: int) -> PoolConfig:
         model=model,
         environments=(DEMO_ENVIRONMENT,),
         work=WorkConfig(problems_per_file=rows // 8, samples_per_problem=8, max_new_tokens=16, max_prompt_tokens=96),
-        train=training(5000),
+        train=training(5000).model_copy(update={"files_per_step": FILES_PER_STEP}),
         weights=WeightsConfig(delta_min_bytes=0),
     )
 

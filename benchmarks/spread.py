@@ -5,7 +5,7 @@ download from nine real sources, and simulated: `measured_small`, `simulated_sma
 of the nine}.
 Then two large ones. *step*: the delta of a 7B model's step at a learning rate of 1e-6, 95 MB in shards of 1 MiB (its
 14 GB in full would take 37 minutes through such lines), to 10,000 honest `peers` with 50 Mb/s up and 200 Mb/s down.
-*full*: 62 GB to 1,000 with 1 Gb/s both ways, in shards of 128 MiB, for the simulation's sake. A bucket of 10 Gb/s has
+*full*: 62 GB to 1,000 with 1 Gb/s both ways, in shards of 32 MiB, as full weights are. A bucket of 10 Gb/s has
 them at first. `tree`: everybody asks eight of 64 relays of 10 Gb/s. `peers`: everybody serves and knows 64 others.
 `both`: 16 relays, and everybody serves. `hostile_share` of all relays are hostile, and so many peers beside the honest
 ones: they send wrong bytes, a byte a second, nothing, or half a shard of wrong bytes. `seconds`: until the last honest
@@ -59,7 +59,7 @@ class SpreadCase:
 
 
 _STEP = SpreadCase("step", 95 * 10**6, 1 << 20, 10_000, 50.0, 200.0, 64, False)
-_FULL = SpreadCase("full", 62 * 10**9, 128 << 20, 1_000, 1_000.0, 1_000.0, 64, False, slice_seconds=0.5)
+_FULL = SpreadCase("full", 62 * 10**9, 32 << 20, 1_000, 1_000.0, 1_000.0, 64, False, slice_seconds=0.5)
 CASES = tuple(
     replace(case, name=f"{case.name} {mode}", relays=relays, serve=mode != "tree")
     for case in (_STEP, _FULL)
@@ -203,12 +203,15 @@ def draw(found: dict[str, dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
-    titles = {"step": "7B step, 95 MB, 10,000 peers at 50 Mb/s up", "full": "62 GB in full, 1,000 clients at 1 Gb/s"}
+    titles = {"step": "7B step, 95 MB, {:,} peers at 50 Mb/s up", "full": "62 GB in full, {:,} clients at 1 Gb/s"}
     for axes, (start, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
-        for name, one in found.items():
-            if name.startswith(start):
-                times, shares = zip(*one["curve"], strict=True)
-                axes.plot(times, [100 * share for share in shares], label=name.removeprefix(start).strip())
-        axes.set(title=title, xlabel="simulated seconds", ylabel="% of all shards delivered", ylim=(0, 102))
+        cases = {name.removeprefix(start).strip(): one for name, one in found.items() if name.startswith(start)}
+        for name, one in cases.items():
+            times, shares = zip(*one["curve"], strict=True)
+            axes.plot(times, [100 * share for share in shares], label=name)
+        peers = max(one["peers"] for one in cases.values())
+        axes.set(
+            title=title.format(peers), xlabel="simulated seconds", ylabel="% of all shards delivered", ylim=(0, 102)
+        )
         axes.legend(loc="lower right")
     figure.savefig(path, dpi=120)
