@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from cli.pool_plan import contradictions, costs, missing_model, world_problems
+from cli.pool_plan import contradictions, costs, curriculum_lines, missing_model, world_problems
 from cli.terms import load_terms
 from demo.pool import BUDGET, pool_config, pool_terms
 from protocol.amounts import GRAINS
 from protocol.config import DataConfig, PoolConfig
+from protocol.curriculum import Curriculum
 from protocol.environments import EnvironmentConfig
+from protocol.problems import ProblemFilter
 from tests.cli.actors import write_pool_files
 from tests.cli.muster import Muster
 
@@ -54,6 +56,48 @@ def test_programs_that_could_take_longer_than_their_judges_have_are_named(window
     config = CONFIG.model_copy(update={"environments": (*CONFIG.environments, SLOW)})
     found = [one.line for one in contradictions(config, replace(TERMS, **windows), BUDGET)]
     assert [words in line for line in found] == [True] * bool(words)
+
+
+def learning(weight: int = 1, **changes: int) -> PoolConfig:
+    """Two environments, of which one has 512 problems and a curriculum; four files of 128 rows for each step."""
+    learn = Curriculum.model_validate({"tries": 8, "lowest": 125, "highest": 875, "window": 16, "most": 750} | changes)
+    chosen = ProblemFilter.of(600, tuple(range(512)))
+    one = EnvironmentConfig(name="reasoning_gym/chain_sum", weight=weight, problems=chosen, curriculum=learn)
+    other = EnvironmentConfig(name="reasoning_gym/spell_backward")
+    return CONFIG.model_copy(update={"environments": (one, other)})
+
+
+def test_a_curriculum_is_said_in_words() -> None:
+    assert curriculum_lines(CONFIG) == []
+    (line,) = curriculum_lines(learning())
+    assert line == (
+        "curriculum of reasoning_gym/chain_sum: of 512 problems, those solved in fewer than 12.5% or more than 87.5% "
+        "of at least 8 tries rest, at most 75% of them at a time; files that became final during the last 16 policy "
+        "steps count, so each comes back after as many. In that time a problem is tried about 8 times"
+    )
+    assert CONFIG.train.files_per_step * CONFIG.work.rows * 16 / 2 / 512 == 8, "half of the problems are of the other"
+    assert curriculum_lines(learning(3))[0].endswith("about 12 times")
+
+
+def test_a_curriculum_by_which_nothing_would_rest_is_named() -> None:
+    assert contradictions(learning(tries=32), TERMS, BUDGET) == []
+    (found,) = contradictions(learning(tries=33), TERMS, BUDGET)
+    assert found.what == (
+        "environment reasoning_gym/chain_sum: a problem is tried about 8 times in 16 policy steps, and its curriculum "
+        "takes 33 tries: nothing would rest"
+    )
+    assert found.hint == "raise `curriculum.window`, lower `tries`, or leave `curriculum` out"
+
+
+def test_the_command_says_what_a_curriculum_does(tmp_path: Path) -> None:
+    _, terms = write_pool_files(tmp_path)
+    plain = PoolConfig.load(tmp_path / "pool.json")
+    config = plain.model_copy(update={"environments": learning().environments})
+    (tmp_path / "pool.json").write_bytes(config.canonical())
+    order = ("pool", "check", "--config", tmp_path / "pool.json", "--terms", terms, "--budget", "500")
+    done = Muster(tmp_path).run(*order, timeout=300.0)
+    (line,) = curriculum_lines(config)
+    assert line in done.out.splitlines()
 
 
 def test_what_is_said_of_a_slow_program_helps() -> None:

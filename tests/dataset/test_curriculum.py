@@ -1,13 +1,16 @@
 """Problems that are too easy or too hard leave a pool's work and come back, by a table that follows from chain and
 bucket alone; real contracts, real S3, the trainer's own code and the validators' own checks."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from chain.state import State
+from protocol.api.endpoints import OBJECTS
 from protocol.audit import AUDIT_EVERYTHING
 from protocol.config import PoolConfig
 from protocol.errors import ConfigError, IntegrityError
@@ -19,6 +22,7 @@ from runtime.solve_rates import StepNotSeenError, counted
 from storage.bucket import Bucket
 from storage.keys import MissingObjectError, object_key
 from tests.chain.game import begin
+from tests.cli.muster import CompletedCommand, Muster
 from tests.conftest import Chain, deploy_on
 from tests.dataset.curriculum_world import CONFIG, LearningPool, environment
 from tests.demo.services.running import ServiceProcess, running, settings_of
@@ -169,6 +173,75 @@ def test_a_file_that_nobody_serves_is_left_out_and_the_table_says_so(pool: Learn
     (tmp_path / "new").mkdir()
     with pytest.raises(Exception, match=f"final file {lost.sequence} waits"):
         patient.write(2, tmp_path / "new")
+
+
+@pytest.fixture(scope="module")
+def objects(pool: LearningPool) -> Iterator[str]:
+    """A source of the pool's files, as its service is: what the bucket has."""
+
+    class BucketHandler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                body, status = pool.bucket.get(self.path.removeprefix(f"{OBJECTS}/"), 1 << 24), 200
+            except MissingObjectError:
+                body, status = b"", 404
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BucketHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def asked(pool: LearningPool, objects: str, home: Path, step: int, *more: str) -> CompletedCommand:
+    """`muster dataset curriculum STEP`."""
+    deployed = pool.game.deployed
+    muster = Muster(home, deployed.folder, deployed.chain.url)
+    return muster.run("dataset", "curriculum", step, "--pool", pool.game.pool, "--orchestrator", objects, *more)
+
+
+def test_the_command_makes_the_table_anew(pool: LearningPool, objects: str, tmp_path: Path) -> None:
+    told, checked = asked(pool, objects, tmp_path, 2, "--json"), pool.check(2)
+    rests = list(pool.resting(2).values())
+    assert told.code == 0, told.err
+    assert told.json == {
+        "sound": True,
+        "step": 2,
+        "files": checked.files,
+        "left_out": [],
+        "environments": {"reasoning_gym/chain_sum": {"problems": 12, "hard": rests.count(1), "easy": rests.count(2)}},
+        "wrong": 0,
+        "findings": [],
+    }
+    assert checked.files
+    assert rests.count(1)
+    assert rests.count(2)
+    said = asked(pool, objects, tmp_path, 2)
+    assert f"counted from {checked.files} files" in said.out
+    assert "the table is the one that chain and bucket say" in said.out
+    assert "has no policy step 77" in asked(pool, objects, tmp_path, 77).err
+
+
+def test_the_command_sees_a_forged_table(pool: LearningPool, objects: str, tmp_path: Path) -> None:
+    codes = bytearray(pool.table(5).codes[0])
+    codes[2] = 2
+    pool.game.deployed.chain.later(61)
+    step = pool.publish(forged=replace(pool.table(5), codes={0: bytes(codes)}))
+    told = asked(pool, objects, tmp_path, step, "--json")
+    assert (told.code, told.json["sound"], told.json["wrong"]) == (1, False, len(told.json["findings"]))
+    lie = "problem 2 of reasoning_gym/chain_sum rests as too easy; by chain and bucket it is drawn"
+    assert lie in told.json["findings"]
+    said = asked(pool, objects, tmp_path, step)
+    assert said.code == 1
+    assert f"WRONG  {lie}" in said.out
+    assert "the table is the one" not in said.out
 
 
 def test_an_owner_who_lies_is_seen(pool: LearningPool) -> None:

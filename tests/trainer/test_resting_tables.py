@@ -53,7 +53,8 @@ def test_every_step_has_its_table_and_keeps_its_deltas(base: Path, tmp_path: Pat
     assert [manifest["snapshot"] for manifest in manifests] == [True, False, True, False]
 
 
-def test_a_kill_at_any_action_changes_no_table(base: Path, tmp_path: Path) -> None:
+def test_a_trainer_killed_at_every_fifth_action_publishes_the_same_steps(base: Path, tmp_path: Path) -> None:
+    """Chain, bucket and service; tests/trainer/test_resting_kills.py has every action of making tables."""
     steady = TrainersWorld(base, tmp_path / "steady")
     assert start(steady).run() == EXIT_DONE
     for fuse in range(1, 80, 5):
