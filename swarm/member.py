@@ -79,7 +79,7 @@ class SwarmMember:
             "round %d: reward %.3f of %d own groups, %d shared ones, %d envelopes taken, gradient %.3f%s",
             number, reward, len(own), len(names), taken, metrics.grad_norm, ", alone" if self.alone else "",
         )  # fmt: skip
-        return SwarmRound(number, reward, len(own), tuple(names), len(unfit), taken, self.alone)
+        return SwarmRound(number, reward, len(own), tuple(names), metrics.groups_used, len(unfit), taken, self.alone)
 
     def status(self, number: int) -> dict[str, Any]:
         """What others may be shown of it."""

@@ -26,12 +26,14 @@ _KEPT_CHECKPOINTS = 2
 @dataclass(frozen=True)
 class SwarmRound:
     """What a round was: mean reward of the own groups, how many of these, the names of the shared groups that were
-    trained on, those left out as unfit, how many envelopes were taken, and whether nobody could be reached."""
+    trained on, how many of all of these had an advantage (`signal`), those left out as unfit, how many envelopes were
+    taken, and whether nobody could be reached."""
 
     round: int
     reward: float
     own: int
     shared: tuple[str, ...]
+    signal: int = 0
     unfit: int = 0
     taken: int = 0
     alone: bool = False

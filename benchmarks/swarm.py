@@ -1,0 +1,102 @@
+"""SAPO's comparison at our scale: eight members with the demo's model, mixes of own and shared groups, equal compute.
+
+`python -m benchmarks swarm [--quick] [--resume] [--seconds S] [--only MIX]`. Real members (`swarm/`) in one process:
+real generation, signatures, inspection, sampling and training; a shelf in memory stands for the bucket. Each member
+trains on `own` + `shared` groups of 8 completions a round, of nine kinds of sums. Keys: mixes (mix → for each seed the
+cumulative reward: over all rounds the members' mean reward of their own completions), runs [{mix, seed, rounds,
+cumulative, last, spread, series, signal, taken, seconds}]: `last` is the mean reward of the last tenth of the rounds,
+`spread` the deviation of the round's reward from its mean over ten rounds (how much it oscillates), `signal` the share
+of trained groups that had an advantage, `seconds` processor time. Finished runs are kept at once; `--resume` repeats
+none, `--seconds` begins none after that time.
+"""
+
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.swarm_members import SwarmCase, make_members
+from demo.pool import DEMO_ENVIRONMENT
+from engines.loading import set_threads
+from protocol.files import write_atomic
+from trainer.basemodel import base_model
+from trainer.tiny_model import tiny_model_config
+
+KEPT = Path(__file__).parent / "results" / "swarm.json"
+SEEDS = (7, 1, 42)
+MIXES = ((8, 0), (4, 4), (6, 2), (2, 6))
+_SMOOTH = 10
+
+
+def run(
+    quick: bool, progress: Callable[[str], None], resume: bool = False, seconds: int | None = None, only: str = ""
+) -> dict[str, Any]:
+    set_threads(1)
+    if quick:
+        cases = [SwarmCase(1, 1, members=2, rounds=2)]
+        return summary([one_run(case, SEEDS[0], progress) for case in cases])
+    cases = [case for case in (SwarmCase(*mix) for mix in MIXES) if only in case.name]
+    runs = kept(KEPT) if resume else []
+    began = time.monotonic()
+    # Seed by seed: what is there after an interruption compares all mixes.
+    for seed in SEEDS:
+        for case in cases:
+            done = any((one["mix"], one["seed"], one["rounds"]) == (case.name, seed, case.rounds) for one in runs)
+            if done or (seconds is not None and time.monotonic() - began > seconds):
+                continue
+            runs.append(one_run(case, seed, progress))
+            write_atomic(KEPT, json.dumps(summary(runs), indent=1).encode() + b"\n")
+    return summary(runs)
+
+
+def kept(path: Path) -> list[dict[str, Any]]:
+    """The runs of former calls."""
+    runs: list[dict[str, Any]] = json.loads(path.read_bytes())["runs"] if path.is_file() else []
+    return runs
+
+
+def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    mixes: dict[str, list[float]] = {}
+    for one in runs:
+        mixes.setdefault(one["mix"], []).append(one["cumulative"])
+    return {"mixes": mixes, "runs": list(runs)}
+
+
+def one_run(case: SwarmCase, seed: int, progress: Callable[[str], None]) -> dict[str, Any]:
+    """All rounds of one swarm. Members take a round in turn, so what is shared in it reaches who comes later at once,
+    as in a network without a common beat."""
+    base = base_model(tiny_model_config(), DEMO_ENVIRONMENT, seed, progress=progress)
+    began, series, taken = time.process_time(), [], 0
+    signal = groups = 0
+    with tempfile.TemporaryDirectory(prefix="muster-swarm-") as temporary:
+        members = make_members(case, base, seed, Path(temporary))
+        for number in range(case.rounds):
+            done = [member.round(number) for member in members]
+            series.append(statistics.fmean(one.reward for one in done))
+            taken += sum(len(one.shared) for one in done)
+            signal += sum(one.signal for one in done)
+            groups += sum(one.own + len(one.shared) for one in done)
+            if number % _SMOOTH == _SMOOTH - 1 or number == case.rounds - 1:
+                progress(f"{case.name}, seed {seed}: round {number + 1}, reward {series[-1]:.3f}")
+    return {
+        "mix": case.name,
+        "seed": seed,
+        "rounds": case.rounds,
+        "cumulative": round(sum(series), 3),
+        "last": round(statistics.fmean(series[-max(1, case.rounds // 10) :]), 4),
+        "spread": round(spread(series), 4),
+        "series": [round(value, 4) for value in series],
+        "signal": round(signal / max(1, groups), 4),
+        "taken": taken,
+        "seconds": round(time.process_time() - began, 1),
+    }
+
+
+def spread(series: Sequence[float]) -> float:
+    """Root mean square of what a moving mean of ten rounds leaves of it."""
+    means = [statistics.fmean(series[max(0, at - _SMOOTH + 1) : at + 1]) for at in range(len(series))]
+    return math.sqrt(statistics.fmean((value - mean) ** 2 for value, mean in zip(series, means, strict=True)))

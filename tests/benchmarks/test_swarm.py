@@ -1,0 +1,63 @@
+"""The simulation is a swarm: the mixes train on as much, what one shares others take, and the same seed repeats."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import swarm
+from benchmarks.swarm import spread, summary
+from benchmarks.swarm_members import SwarmCase, make_members, nine_sums
+from demo.pool import DEMO_ENVIRONMENT
+from environments.catalogue import load_environment
+from protocol.folders import write_folder
+from trainer.warmup import Recipe, warm_up
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few seconds of the warm-up."""
+    task, recipe = load_environment(DEMO_ENVIRONMENT), Recipe(worked_steps=50, mixed_steps=30)
+    return write_folder(tmp_path_factory.mktemp("model") / "tiny", lambda to: warm_up(to, task, 3, recipe))
+
+
+def test_nine_tasks_of_distinct_names() -> None:
+    assert len({one.called for one in nine_sums()}) == 9
+
+
+def test_members_take_what_others_share_and_repeat_it(base: Path, tmp_path: Path) -> None:
+    case = SwarmCase(2, 2, members=3, rounds=2)
+    runs = []
+    for attempt in range(2):
+        members = make_members(case, base, 1, tmp_path / str(attempt))
+        runs.append([member.round(number) for number in range(case.rounds) for member in members])
+    assert runs[0] == runs[1]
+    assert all(one.own == 2 and len(one.shared) <= 2 for one in runs[0])
+    assert any(one.shared for one in runs[0])
+
+
+def test_spread_is_what_oscillates() -> None:
+    assert spread([0.5] * 30) == 0
+    assert spread([0.4, 0.6] * 15) > 0.09
+
+
+def test_finished_runs_are_kept_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def one_run(case: SwarmCase, seed: int, progress: object) -> dict[str, Any]:
+        made.append(f"{case.name} {seed}")
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return {"mix": case.name, "seed": seed, "rounds": case.rounds, "cumulative": float(len(made))}
+
+    monkeypatch.setattr(swarm, "one_run", one_run)
+    monkeypatch.setattr(swarm, "KEPT", tmp_path / "swarm.json")
+    with pytest.raises(KeyboardInterrupt):
+        swarm.run(False, print, resume=True)
+    assert json.loads((tmp_path / "swarm.json").read_bytes())["mixes"] == {"8/0": [1.0], "4/4": [2.0]}
+    found = swarm.run(False, print, resume=True)
+    assert made == [*made[:3], made[2], *made[4:]]
+    assert len(made) == 13
+    assert found == summary(found["runs"])
+    assert {name: len(values) for name, values in found["mixes"].items()} == dict.fromkeys(found["mixes"], 3)
