@@ -238,6 +238,10 @@ def test_the_command_sees_a_forged_table(pool: LearningPool, objects: str, tmp_p
     assert (told.code, told.json["sound"], told.json["wrong"]) == (1, False, len(told.json["findings"]))
     lie = "problem 2 of reasoning_gym/chain_sum rests as too easy; by chain and bucket it is drawn"
     assert lie in told.json["findings"]
+    rests = list(pool.resting(step).values())
+    counts = {"problems": 12, "hard": rests.count(1), "easy": rests.count(2)}
+    assert counts["hard"] != counts["easy"]
+    assert told.json["environments"] == {"reasoning_gym/chain_sum": counts}
     said = asked(pool, objects, tmp_path, step)
     assert said.code == 1
     assert f"WRONG  {lie}" in said.out
