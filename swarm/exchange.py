@@ -1,11 +1,14 @@
 """Where envelopes are left and found: a bucket, or a folder that several members share."""
 
+import errno
 import hashlib
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from protocol.errors import UnreachableError
+from protocol.errors import IntegrityError, UnreachableError
 from protocol.files import write_atomic
 from storage.bucket import Bucket
 from storage.keys import MissingObjectError, check_content, object_key, parse_key
@@ -72,10 +75,11 @@ class FolderExchange:
     def get(self, key: str, limit: int) -> bytes:
         path = self._open() / str(parse_key(key))
         try:
-            with path.open("rb") as file:
-                data = file.read(limit + 1)
+            data = _read_file(path, limit + 1)
         except FileNotFoundError:
             raise MissingObjectError(f"no object {key} in {self._folder}") from None
+        except OSError as error:
+            raise IntegrityError(f"{key} cannot be read: {error.strerror}", "remove it from the folder") from None
         check_content(key, data)
         return data
 
@@ -83,3 +87,12 @@ class FolderExchange:
         if not self._folder.is_dir():
             raise UnreachableError(f"there is no folder {self._folder}", "make it, or mount it again")
         return self._folder
+
+
+def _read_file(path: Path, most: int) -> bytes:
+    """The first `most` bytes of what another member left there: a pipe would be waited for without end. Raises
+    OSError."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return file.read(most)

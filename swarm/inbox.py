@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from environments.errors import ScoringUnavailable
-from protocol.errors import IntegrityError, MusterError, printable
+from protocol.errors import MusterError, UnreachableError, printable
 from protocol.files import write_atomic
-from protocol.swarm.envelope import Envelope, MalformedEnvelope
+from protocol.swarm.envelope import Envelope
 from protocol.swarm.record import Breach, TruthRecord
-from storage.keys import KEY_PATTERN, MissingObjectError
+from storage.keys import KEY_PATTERN
 from swarm.config import MixConfig
 from swarm.exchange import PREFIX, Exchange
 from swarm.inspection import FoundGroup, Inspected, Inspector
@@ -69,6 +69,8 @@ class EnvelopeInbox:
         self.groups: dict[str, FoundGroup] = {}
         self._keys: dict[str, list[str]] = {}
         self._known: set[str] = set()
+        self._later: dict[str, int] = {}
+        """Keys that could not be looked at, by the own round in which that was first tried."""
         self._unwritten: list[str] = []
 
     def restore(self, state: InboxState) -> None:
@@ -92,7 +94,7 @@ class EnvelopeInbox:
         the exchange is gone."""
         deadline, taken = time.monotonic() + self._mix.seconds, 0
         self._expire(number)
-        for key in self._new_keys(exchange):
+        for key in self._new_keys(exchange, number):
             if time.monotonic() > deadline:
                 log.info("inspection took %.0f s: the rest waits for the next round", self._mix.seconds)
                 break
@@ -109,10 +111,14 @@ class EnvelopeInbox:
         for name in unfit:
             self._note(self.groups[name].offer.sharer, unfit=1)
 
-    def _new_keys(self, exchange: Exchange) -> list[str]:
+    def _new_keys(self, exchange: Exchange, number: int) -> list[str]:
+        """Those that could not be looked at before come last, so that they keep no place from others."""
+        for key in [key for key, since in self._later.items() if since + self._mix.window < number]:
+            log.info("envelope %s is given up: it could not be looked at for %d rounds", key, self._mix.window)
+            self._know(key)
         listed = islice(exchange.keys(), MAX_LISTED)
         new = [key for key in listed if key not in self._known and re.fullmatch(KEY_PATTERN, key)]
-        new.sort(key=lambda key: hashlib.sha256(self._secret + key.encode()).digest())
+        new.sort(key=lambda key: (key in self._later, hashlib.sha256(self._secret + key.encode()).digest()))
         return new[: self._mix.fetch]
 
     def _take(self, exchange: Exchange, key: str, number: int) -> int:
@@ -120,9 +126,14 @@ class EnvelopeInbox:
             data = exchange.get(key, self._inspector.limits.file_bytes)
             found = self._inspector.inspect(data)
         except ScoringUnavailable as error:
+            self._later.setdefault(key, number)
             log.warning("envelope %s cannot be scored now: %s", key, error)
             return 0
-        except (MalformedEnvelope, IntegrityError, MissingObjectError) as error:
+        except UnreachableError:
+            self._later.setdefault(key, number)
+            raise
+        except MusterError as error:
+            # Of this one object: whoever may write there must not cut a member off from all others.
             self._know(key)
             log.info("envelope %s is refused: %s", printable(key), printable(str(error)))
             return 0
@@ -182,6 +193,7 @@ class EnvelopeInbox:
                 path.unlink(missing_ok=True)
 
     def _know(self, key: str) -> None:
+        self._later.pop(key, None)
         self._known.add(key)
         self._unwritten.append(key)
 

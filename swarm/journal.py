@@ -1,4 +1,4 @@
-"""A member's journal: one line of canonical JSON for each round, which only grows."""
+"""A member's journal: one line of canonical JSON for each round that its weights were trained in."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.encoding import canonical_json
+from protocol.files import write_atomic
 
 JOURNAL, STATUS = "journal.jsonl", "status.json"
 
@@ -17,6 +18,14 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_bytes().split(b"\n")
     return [json.loads(line) for line in lines[:-1] if line]
+
+
+def rewind(path: Path, number: int) -> None:
+    """Forget round `number` and what came after it: their weights are lost, and they are made again."""
+    lines = read_journal(path)
+    kept = [line for line in lines if line["round"] < number]
+    if len(kept) < len(lines):
+        write_atomic(path, b"".join(canonical_json(line) + b"\n" for line in kept))
 
 
 def append(path: Path, lines: Sequence[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from protocol.errors import IntegrityError
 from protocol.files import write_atomic
 from protocol.folders import drop_old, remove_leftovers
 from swarm.inbox import EnvelopeInbox, InboxState
-from swarm.journal import JOURNAL, STATUS, append
+from swarm.journal import JOURNAL, STATUS, append, rewind
 from trainer.learner import Learner
 from trainer.state.checkpoint import checkpoint_path, checkpoints
 
@@ -72,11 +72,12 @@ class MemberProgress:
                 continue
             self.state = MemberState(extra["next"])
             inbox.restore(InboxState.of(extra["inbox"]))
+            rewind(self.home / JOURNAL, self.state.next)
             append(self.home / JOURNAL, extra["lines"])
             log.info("resumed at round %d", self.state.next)
             return
         if found:
-            raise IntegrityError(f"no checkpoint in {self._folder} is intact", "restore one, or join with a new home")
+            raise IntegrityError(f"no checkpoint in {self._folder} is intact", "join with a new home and a new key")
 
     def finished(self, learner: Learner, inbox: EnvelopeInbox, done: SwarmRound) -> None:
         """Write down a round. Raises MusterError where the disk does not take it."""

@@ -103,9 +103,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_all_damaged_ones_stop_it(world:
     for _ in range(2):
         one_round(made)
     first, second = checkpoints(made.progress.home / "checkpoints")
-    state = second / "state.json"
+    state, journal = second / "state.json", made.progress.home / JOURNAL
     write_atomic(state, state.read_bytes().replace(b'"next":2', b'"next":9'))
+    assert [line["round"] for line in read_journal(journal)] == [0, 1]
     assert world.member(0).progress.state.next == 1
+    assert [line["round"] for line in read_journal(journal)] == [0], "it tells of weights that are lost"
     write_atomic(first / "state.json", b"{}")
     with pytest.raises(IntegrityError, match="is intact"):
         world.member(0)

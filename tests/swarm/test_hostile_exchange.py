@@ -1,0 +1,108 @@
+"""Who may write to the exchange can withhold envelopes and do nothing else: nothing there stops or starves a member."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from environments.errors import ScoringUnavailable
+from protocol.errors import ConfigError, IntegrityError, UnreachableError
+from protocol.swarm.envelope import seal
+from storage.keys import object_key
+from swarm.config import MixConfig
+from swarm.exchange import FolderExchange, envelope_key
+from swarm.inbox import EnvelopeInbox
+from swarm.inspection import Inspected, Inspector
+from tests.protocol.swarm.samples import ENVIRONMENTS, KEYS, LIMITS, honest_envelope
+
+BAD = object_key("envelopes", bytes(32))
+HONEST = seal(honest_envelope(), KEYS[0])
+
+
+class FailingExchange:
+    """Envelopes, and keys that answer with an error of their own."""
+
+    def __init__(self, envelopes: list[bytes], failing: dict[str, Exception]) -> None:
+        self.held, self.failing = {envelope_key(one): one for one in envelopes}, failing
+
+    def publish(self, data: bytes) -> str:
+        raise NotImplementedError
+
+    def keys(self) -> Iterator[str]:
+        return iter([*self.failing, *self.held])
+
+    def get(self, key: str, limit: int) -> bytes:
+        if key in self.failing:
+            raise self.failing[key]
+        return self.held[key]
+
+
+class UnscorableSharers(Inspector):
+    """As on a machine on which the texts of some sharers can never be scored."""
+
+    def __init__(self, sharers: set[str]) -> None:
+        super().__init__(LIMITS, ENVIRONMENTS, lambda _: True)
+        self._sharers, self.looks = sharers, 0
+
+    def inspect(self, data: bytes) -> Inspected:
+        found = super().inspect(data)
+        if found.envelope.member in self._sharers:
+            self.looks += 1
+            raise ScoringUnavailable("the sandbox was not done")
+        return found
+
+
+def inbox_of(inspector: Inspector | None = None, **mix: int) -> EnvelopeInbox:
+    usual = Inspector(LIMITS, ENVIRONMENTS, lambda _: True)
+    return EnvelopeInbox(inspector or usual, MixConfig.model_validate(mix), KEYS[2].address, bytes(32))
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "unreadable", "endless"])
+def test_what_is_no_file_is_refused_alone(tmp_path: Path, kind: str) -> None:
+    exchange = FolderExchange(tmp_path)
+    exchange.publish(HONEST)
+    path = tmp_path / BAD
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "unreadable":
+        path.symlink_to(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(IntegrityError):
+        exchange.get(BAD, 1000)
+    assert inbox_of().collect(exchange, 0) == 1
+
+
+def test_one_object_that_cannot_be_read_is_refused_alone() -> None:
+    exchange = FailingExchange([HONEST], {BAD: ConfigError("S3 refuses to read it (403)")})
+    assert inbox_of().collect(exchange, 0) == 1
+
+
+def test_one_object_that_is_never_answered_for_holds_up_one_round_and_no_other() -> None:
+    later = seal(honest_envelope(number=1), KEYS[0])
+    exchange, inbox = FailingExchange([HONEST], {BAD: UnreachableError("S3 does not answer (500)")}), inbox_of(window=2)
+    with pytest.raises(UnreachableError):
+        inbox.collect(exchange, 0)
+    exchange.held[envelope_key(later)] = later
+    with pytest.raises(UnreachableError):
+        inbox.collect(exchange, 1)
+    assert len(inbox.state.kept) == 2, "what answers is asked first"
+    with pytest.raises(UnreachableError):
+        inbox.collect(exchange, 2)
+    inbox.collect(exchange, 3)
+
+
+def test_what_cannot_be_scored_keeps_no_place_from_others() -> None:
+    bad = [seal(honest_envelope(1, number), KEYS[1]) for number in range(4)]
+    inspector = UnscorableSharers({KEYS[1].address})
+    inbox, exchange = inbox_of(inspector, fetch=2, window=2), FailingExchange([*bad, HONEST], {})
+    taken = sum(inbox.collect(exchange, number) for number in range(4))
+    assert taken == 1
+    for number in range(4, 20):
+        inbox.collect(exchange, number)
+    looks = inspector.looks
+    inbox.collect(exchange, 20)
+    assert inspector.looks == looks, "it is given up when it could not be drawn any more"
