@@ -135,3 +135,10 @@ def test_from_a_package_to_a_pools_configuration(muster: Muster, tmp_path: Path)
     refused = muster.run("task", "install", own, "--wheel", library, "--arg", "many=4", "--json", timeout=300)
     assert refused.code
     assert "many" in refused.err
+
+
+def test_a_hostile_text_that_is_the_right_answer_wins_nothing(muster: Muster) -> None:
+    """`True` is what some of these problems ask for."""
+    done = muster.run("task", "check", "reasoning_gym/ransom_note", "--problems", "2", "--json")
+    (found,) = done.json["environments"]
+    assert (done.code, found["won"], found["hostile"]) == (0, 0, 48), found["findings"]
