@@ -1,23 +1,23 @@
 """What an answer must be like before scorers see it that evaluate it as code, have no bound on their time, or give
 full marks to what is no answer.
 
-The first two see a list, a number or a formula that cannot name anything of the interpreter and is cheap to evaluate;
-what has another form is worth nothing. Patterns have possessive quantifiers only, so that matching is linear. The last
-see only what agrees with the reference as far as the task demands: a scorer that takes any four numbers for the
-puzzle's, or every text for `True`, would pay for knowing the scorer.
+The first two see a list, a number, a formula or moves that cannot name anything of the interpreter and are cheap to
+evaluate; what has another form is worth nothing. Patterns have possessive quantifiers only, so that matching is linear.
+The last see only what agrees with the reference as far as the task demands (agreeing.py).
 """
 
 import re
-from collections.abc import Callable, Mapping
-from fractions import Fraction
+
+from environments.gym.agreeing import AGREEING
 
 _SPACES = r"[ \t\r\n]"
 _LIST = re.compile(rf"""\[(?:{_SPACES}|[\[\],0-9-]|"[^"\\\n]*+"|'[^'\\\n]*+')*+""")
-_SUM = re.compile(r"[0-9+\-/() ]*+(?:\*(?!\*)[0-9+\-/() ]*+)*+")
+_SUM = re.compile(r"(?:[0-9+\-() ]|\*(?!\*)|/(?!/))*+")
 _NUMBER = re.compile(rf"{_SPACES}*+[0-9.,/\-]{{1,40}}+{_SPACES}*+")
 _COMPLEX = re.compile(rf"(?:{_SPACES}|[0-9.+\-ij()])*+")
-_LOGIC = re.compile(r"[A-Z∧∨¬→↔() ]*+")
-_POWER = r"(?<=[a-zX0-9])\*\*[0-9]{1,2}(?![0-9*])"
+_SHIFTS = re.compile(rf"(?:[A-Z][+-][0-9](?![0-9])|{_SPACES}|,)*+")
+_TURNS = re.compile(rf"(?:[UDLRFBMESXYZudlrfbxyz]w?+'?+[0-9]?+'?+(?:{_SPACES}++|\Z))*+")
+_POWER = r"(?<=[a-zX0-9])\*\*[0-9]{1,2}(?![0-9]|\*\*)"
 _LETTER = r"(?<![0-9])[a-zX](?![a-zA-Z(])|C(?![a-zA-Z(])"
 _POLYNOMIAL = re.compile(rf"(?:[ +\-()]|[0-9]++|{_LETTER}|/(?=[0-9])|{_POWER}|\*(?!\*))*+")
 
@@ -28,36 +28,14 @@ _FORMS: dict[str, tuple[re.Pattern[str], int]] = {
     "countdown": (_SUM, 200),
     "n_queens": (_LIST, 4096),
     "polynomial_multiplication": (_POLYNOMIAL, 1000),
-    "propositional_logic": (_LOGIC, 200),
     "puzzle24": (_SUM, 200),
+    "rubiks_cube": (_TURNS, 1000),
+    "rush_hour": (_SHIFTS, 1000),
     "simple_integration": (_POLYNOMIAL, 200),
     "spiral_matrix": (_LIST, 4096),
     "string_insertion": (_LIST, 4096),
 }
 GUARDED = frozenset(_FORMS)
-
-
-def _same_word(answer: str, reference: str) -> bool:
-    return answer.strip().lower() == reference.strip().lower()
-
-
-def _same_numbers(answer: str, reference: str) -> bool:
-    """Each as often as there."""
-    return sorted(re.findall(r"[0-9]++", answer)) == sorted(re.findall(r"[0-9]++", reference))
-
-
-def _same_probability(answer: str, reference: str) -> bool:
-    try:
-        return abs(Fraction(answer.strip()) - Fraction(reference)) <= Fraction(1, 10_000)
-    except (ValueError, ZeroDivisionError):
-        return False
-
-
-_AGREEING: Mapping[str, Callable[[str, str], bool]] = {
-    "coin_flip": _same_probability,
-    "game_of_life_halting": _same_word,
-    "puzzle24": _same_numbers,
-}
 
 
 def may_be_scored(dataset: str, answer: str, reference: str) -> bool:
@@ -68,4 +46,4 @@ def may_be_scored(dataset: str, answer: str, reference: str) -> bool:
         form, longest = _FORMS[dataset]
         if len(answer) > longest or form.fullmatch(answer.strip()) is None:
             return False
-    return dataset not in _AGREEING or _AGREEING[dataset](answer, reference)
+    return dataset not in AGREEING or AGREEING[dataset](answer, reference)

@@ -11,6 +11,7 @@ REFUSED = {
     "codeio": "it runs code snippets that depend on hash order, the clock and global randomness",
     "composite": "it is a mixture of datasets; name these as environments with weights",
     "intermediate_integration": "its scorer simplifies whatever formula an answer holds, without a bound on time",
+    "propositional_logic": "its scorer takes a premise, copied from the question, for a conclusion",
 }
 
 # The generator reads its seed whenever it makes a problem: one object serves all seeds.
@@ -23,7 +24,7 @@ _REUSE = """
         kakurasu knights_knaves largest_island lcm leg_counting letter_counting letter_jumble mahjong_puzzle
         manipulate_matrix maze mini_sudoku modulo_grid n_queens needle_haystack number_filtering number_format
         number_sequence number_sorting palindrome_generation palindrome_partitioning path_star
-        polynomial_equations power_function prime_factorization products propositional_logic puzzle24 quantum_lock
+        polynomial_equations power_function prime_factorization products puzzle24 quantum_lock
         rearc rectangle_count rotate_matrix rotten_oranges rubiks_cube rush_hour self_reference sentence_reordering
         shortest_path simple_equations simple_geometry simple_integration sokoban spell_backward spiral_matrix
         string_insertion string_manipulation string_splitting string_synthesis sudoku syllogism time_intervals
