@@ -103,9 +103,16 @@ class VerifiersEnvironment:
 
     def _turn(self, text: str) -> Turn:
         """A turn of the model's; where the package has tools, with the call in it."""
-        text = text.encode(errors="replace").decode()
+        text = _whole(text)
         call = tool_call(text) if self.declared.turns.tools else None
-        return Turn(text=text, call=None if call is None else (call[0], json.dumps(call[1])))
+        if call is None:
+            return Turn(text=text, call=None)
+        return Turn(text=text, call=(_whole(call[0]), _whole(json.dumps(call[1], ensure_ascii=False))))
+
+
+def _whole(text: str) -> str:
+    """Without half characters, which JSON may spell and the library takes in no message."""
+    return text.encode(errors="replace").decode()
 
 
 def data_hash(loaded: Mapping[str, Any]) -> str:

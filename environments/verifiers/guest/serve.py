@@ -7,10 +7,12 @@ reaches the next, and a fork that breaks takes only itself along. What the packa
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import sys
 from typing import Any
 
+from .carried import carry_nothing
 from .confine import shut_in, shut_in_fork
 from .refusal import NoScore, Refused
 from .still import hold_still, same_luck, writable_nothing
@@ -99,10 +101,11 @@ class Serving:
         """In the fork; never returns."""
         said: dict[str, Any] = {"failed": "it ended"}
         try:
+            carry_nothing(self._answer)
             shut_in_fork(memory, seconds)
             same_luck()
             value = getattr(self.package, do)(row, turns)
-            said = {"value": float(value) if do == "score" else value}
+            said = {"value": _finite(float(value)) if do == "score" else value}
         except BaseException as error:
             said = {"failed": str(error) if isinstance(error, NoScore) else f"{type(error).__name__}: {error}"[:300]}
         self._end(said)
@@ -119,6 +122,11 @@ class Serving:
             self.asked_for.append(f"{what} ({event})")
             if self._answer >= 0:
                 self._end({"failed": f"it asked for {what} ({event})"})
+
+
+def _finite(reward: float) -> float:
+    """What an answer made of a formula (`nan`) is worth nothing, and no failure."""
+    return reward if math.isfinite(reward) else 0.0
 
 
 def _package(api: str) -> Any:

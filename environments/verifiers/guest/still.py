@@ -3,6 +3,9 @@
 import builtins
 import concurrent.futures
 import concurrent.futures.process
+import ctypes
+import datetime
+import gc
 import io
 import os
 import random
@@ -14,6 +17,31 @@ from collections.abc import Callable
 from typing import Any
 
 _NOW = 946684800.0  # 1 January 2000, as in the reproducible sandbox
+_CLOCKS = "perf_counter", "process_time", "thread_time"
+
+
+class _OfNow:
+    """A function of `time` whose last argument is now where nothing is given; like a builtin one, no method of a class
+    that keeps it."""
+
+    def __init__(self, real: Callable[..., Any], place: int, now: Any) -> None:
+        self._real, self._place, self._now = real, place, now
+
+    def __call__(self, *given: Any) -> Any:
+        said = given[self._place :] not in ((), (None,))
+        return self._real(*given) if said else self._real(*given[: self._place], self._now)
+
+
+def _now(kind: Any, tz: datetime.tzinfo | None = None) -> Any:
+    return kind.fromtimestamp(_NOW, tz)
+
+
+def _today(kind: Any) -> Any:
+    return kind.fromtimestamp(_NOW)
+
+
+def _utcnow(kind: Any) -> Any:
+    return kind.utcfromtimestamp(_NOW)
 
 
 class InlineExecutor(concurrent.futures.Executor):
@@ -32,8 +60,8 @@ class InlineExecutor(concurrent.futures.Executor):
 
 
 def hold_still() -> None:
-    """The clock that measures stands still, alarms do not ring, a pool of processes is this one. What waits (asyncio)
-    keeps its own clock."""
+    """Clocks and dates stand still, alarms do not ring, a pool of processes is this one. What waits (asyncio) keeps
+    its own clock, `time.monotonic`."""
     concurrent.futures.process.ProcessPoolExecutor = InlineExecutor  # type: ignore[misc,assignment]
     concurrent.futures.ProcessPoolExecutor = InlineExecutor  # type: ignore[misc,assignment]
     tempfile.tempdir = "/tmp"  # it would try to write before it named one
@@ -41,7 +69,26 @@ def hold_still() -> None:
     signal.setitimer = lambda *_: (0.0, 0.0)
     time.time = lambda: _NOW
     time.time_ns = lambda: int(_NOW) * 10**9
-    time.perf_counter = time.process_time = lambda: 0.0
+    time.clock_gettime, time.clock_gettime_ns = lambda _: _NOW, lambda _: int(_NOW) * 10**9
+    for name in _CLOCKS:
+        setattr(time, name, lambda: 0.0)
+        setattr(time, f"{name}_ns", lambda: 0)
+    _hold_dates()
+
+
+def _hold_dates() -> None:
+    """In the classes themselves: libraries in C have taken them for their own's base, and never ask a module."""
+    moment = time.gmtime(_NOW)
+    functions = (("gmtime", 0, _NOW), ("localtime", 0, _NOW), ("ctime", 0, _NOW))
+    for name, place, now in (*functions, ("asctime", 0, moment), ("strftime", 1, moment)):
+        setattr(time, name, _OfNow(getattr(time, name), place, now))
+    modified = ctypes.pythonapi.PyType_Modified
+    modified.argtypes, modified.restype = [ctypes.py_object], None
+    of_date: dict[str, Callable[..., Any]] = {"today": _today}
+    for kind, still in ((datetime.date, of_date), (datetime.datetime, of_date | {"now": _now, "utcnow": _utcnow})):
+        (methods,) = gc.get_referents(kind.__dict__)
+        methods.update((name, classmethod(one)) for name, one in still.items())
+        modified(kind)
 
 
 def writable_nothing(handle: int) -> None:

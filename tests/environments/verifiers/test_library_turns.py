@@ -60,6 +60,7 @@ def test_tools_with_state_answer_from_the_row(locking: Locking) -> None:
         assert environment.score_turns(problem, [problem.answer]) == 0.6, "a guess without looking"
         assert environment.score_turns(problem, [opening(one), opening(other)]) == 0.0, "the tokens were used up"
         assert environment.reply(problem, [opening("z")]) == "'z'", "as the library words the tool's KeyError"
+        assert environment.reply(problem, [opening("\\ud800")]) == "'?'", "half a character"
         assert environment.reply(problem, ["{not a call"]) is None
 
 

@@ -232,6 +232,14 @@ def test_a_pool_makes_transcripts_of_a_package_with_tools(locking: Locking) -> N
     assert own.score(1, 0, output * 2).reward == 0.0
 
 
+def test_half_a_character_in_a_call_is_put_in_words(locking: Locking) -> None:
+    """JSON may spell it, and the library takes it in no message."""
+    environment = load(locking(TOOLS))
+    problem = environment.problem(0)
+    assert environment.reply(problem, ['{"name": "open\\ud800", "arguments": {}}']) == "KeyError: 'open?'"
+    assert environment.reply(problem, ['{"name": "open", "arguments": {"box": "\\udfff"}}']) == str(ord("?"))
+
+
 def test_without_tools_it_is_the_user_who_replies_and_a_pool_bounds_the_turns(locking: Locking) -> None:
     lock = locking(most=-1)
     assert load(lock).declared.turns.most == 10
