@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -62,7 +63,7 @@ class RelayShelf:
         if size is None:
             return False
         try:
-            size = self._checked_size(key)
+            size = self._checked_size(key, size)
         except (OSError, IntegrityError):
             (self.folder / key).unlink(missing_ok=True)
             return False
@@ -70,10 +71,13 @@ class RelayShelf:
             self._here[key] = size
         return True
 
-    def _checked_size(self, key: str) -> int:
-        """Of the file; a shard is read a piece at a time. Raises OSError, IntegrityError."""
+    def _checked_size(self, key: str, named: int) -> int:
+        """Of the file; a shard is read a piece at a time, one of another size than `named` not at all. Raises OSError,
+        IntegrityError."""
         with (self.folder / key).open("rb") as file:
             if parse_key(key).is_sha256:
+                if (size := os.fstat(file.fileno()).st_size) != named:
+                    raise IntegrityError(f"{key} has {size} bytes, not {named}")
                 check_sha256(key, hashlib.file_digest(file, "sha256").digest())
             else:
                 check_content(key, file.read())
@@ -95,11 +99,12 @@ class RelayShelf:
     def copy(self, key: str, whole: PartialObject) -> bool:
         """Append a named shard's bytes, a piece at a time; False, and nothing appended, if it is not here. What the
         disk has spoilt since it came is thrown away, and fetched anew for whoever needs it."""
-        if not self.has(key):
+        size = self._named.get(key)
+        if size is None or not self.has(key):
             return False
         try:
             with (self.folder / key).open("rb") as file:
-                while data := file.read(_PIECE):
+                while data := file.read(min(_PIECE, size - len(whole))):
                     whole.append(data)
             check_sha256(key, whole.sha256)
         except (OSError, IntegrityError) as error:

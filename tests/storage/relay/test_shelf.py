@@ -1,0 +1,52 @@
+"""What lies on a relay's shelf may have been spoilt or swapped: it is read no further than it may be long."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from storage.keys import object_key
+from storage.partial import PartialObject
+from storage.relay.shelf import RelayShelf
+
+DATA = b"a shard" * 1000
+KEY = object_key("shards", hashlib.sha256(DATA).digest())
+
+
+def shelf_of(folder: Path) -> RelayShelf:
+    shelf = RelayShelf(folder, 1 << 20)
+    shelf.name([(KEY, len(DATA))])
+    return shelf
+
+
+def test_a_shard_is_copied_whole(tmp_path: Path) -> None:
+    shelf, whole = shelf_of(tmp_path), PartialObject()
+    assert not shelf.copy(KEY, whole)
+    assert shelf.put(KEY, DATA)
+    assert shelf.copy(KEY, whole)
+    assert whole.whole() == DATA
+
+
+def test_a_file_that_has_grown_is_not_read_to_its_end(tmp_path: Path) -> None:
+    shelf, whole = shelf_of(tmp_path), PartialObject()
+    shelf.put(KEY, DATA)
+    os.truncate(tmp_path / KEY, 1 << 26)
+    assert shelf.copy(KEY, whole)
+    assert whole.own == len(DATA)
+    assert whole.whole() == DATA
+
+
+def test_a_swapped_file_of_the_same_length_is_thrown_away(tmp_path: Path) -> None:
+    shelf, whole = shelf_of(tmp_path), PartialObject()
+    shelf.put(KEY, DATA)
+    (tmp_path / KEY).write_bytes(DATA[::-1])
+    assert not shelf.copy(KEY, whole)
+    assert len(whole) == 0
+
+
+def test_what_a_former_process_left_is_not_hashed_where_its_length_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    path = tmp_path / KEY
+    path.touch()
+    os.truncate(path, 1 << 43)  # a sparse file: to hash it would take days
+    assert not shelf_of(tmp_path).has(KEY)
+    assert not path.exists()
