@@ -73,6 +73,11 @@ class EnvelopeInbox:
         """Keys that could not be looked at, by the own round in which that was first tried."""
         self._unwritten: list[str] = []
 
+    def look_again(self) -> None:
+        """A checkpoint is lost, and with it what was found in envelopes that are noted as known: forget that note."""
+        if self._folder is not None:
+            (self._folder / _KNOWN).unlink(missing_ok=True)
+
     def restore(self, state: InboxState) -> None:
         """Go on from a checkpoint. Envelopes that the disk lost are gone."""
         self.state, self.groups, self._keys = state, {}, {}

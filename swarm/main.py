@@ -4,11 +4,13 @@ import logging
 import os
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engines.runtime import torch_environment
 from environments.errors import ScoringUnavailable
+from protocol.locks import locked
 from runtime.process import Daemon, start
 from swarm.config import SwarmMemberConfig
 
@@ -18,15 +20,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("muster.swarm")
 _PAUSE_SECONDS = 2.0
 _MAX_PAUSES = 60
+_LOCK, _LOCK_SECONDS = "member.lock", 10.0
 
 
 class MemberDaemon:
-    """Rounds until it is stopped or has made `rounds` of them. A round that cannot be scored
-    now is tried again, for two minutes at most; whatever else fails ends the process, which resumes from what it wrote
-    down."""
+    """Rounds until it is stopped or has made `rounds` of them. A round that cannot be scored now is tried again, for two
+    minutes at most; whatever else fails ends the process, which resumes from what it wrote down. `home` is its own while
+    `held` is open."""
 
-    def __init__(self, assembled: "AssembledMember", rounds: int) -> None:
-        self._assembled, self._rounds = assembled, rounds
+    def __init__(self, assembled: "AssembledMember", rounds: int, held: ExitStack) -> None:
+        self._assembled, self._rounds, self._held = assembled, rounds, held
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -64,8 +67,11 @@ def run(config_path: Path) -> None:
 
 
 def _build(config: SwarmMemberConfig) -> Daemon:
+    """Raises MusterError where another process works in the member's home: two would sign rounds twice."""
+    held = ExitStack()
+    held.enter_context(locked(config.home / _LOCK, f"the other process in {config.home} to end", _LOCK_SECONDS))
     for name, value in torch_environment(config.engine.threads).items():
         os.environ.setdefault(name, value)
     from swarm.assembly import assemble, exchange_of
 
-    return MemberDaemon(assemble(config, config.engine.make(), exchange_of(config)), config.rounds)
+    return MemberDaemon(assemble(config, config.engine.make(), exchange_of(config)), config.rounds, held)

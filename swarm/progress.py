@@ -69,6 +69,7 @@ class MemberProgress:
                 extra = learner.load_checkpoint(path)
             except IntegrityError as error:
                 log.warning("%s", error)
+                inbox.look_again()
                 continue
             self.state = MemberState(extra["next"])
             inbox.restore(InboxState.of(extra["inbox"]))

@@ -11,6 +11,12 @@ from protocol.encoding import canonical_json
 from protocol.environments import MAX_ENVIRONMENTS, EnvironmentConfig
 from protocol.training import TrainConfig
 
+MAX_ENVELOPE_BYTES = 32 << 20
+"""Every member holds one in memory as a whole, and what it is parsed into."""
+_ESCAPED = 6
+"""Bytes that JSON may take for one byte of text: a control character is written as \\u and four digits."""
+_AROUND_COMPLETION, _AROUND_GROUP, _AROUND_ENVELOPE = 128, 256, 1024
+
 
 class SwarmDocument(Document):
     """`environments`: the problems, as in a pool's document, without targets, curricula and length penalties: a length
@@ -18,7 +24,8 @@ class SwarmDocument(Document):
     `answer_after` is scored (all of it where that is empty).
 
     An envelope holds at most `groups` question groups of exactly `samples` completions of at most `text_bytes` bytes of
-    UTF-8. Its SHA-256 names the swarm in every envelope.
+    UTF-8; a document that allows one of more than MAX_ENVELOPE_BYTES is refused. Its SHA-256 names the swarm in every
+    envelope.
     """
 
     version: Literal[1] = 1
@@ -42,6 +49,21 @@ class SwarmDocument(Document):
                     "member has tokens and training of its own"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _fits_into_memory(self) -> Self:
+        if self.envelope_bytes > MAX_ENVELOPE_BYTES:
+            raise ValueError(
+                f"an envelope could have {self.envelope_bytes} bytes, {MAX_ENVELOPE_BYTES} at most; lower `groups`, "
+                "`samples` or `text_bytes`"
+            )
+        return self
+
+    @property
+    def envelope_bytes(self) -> int:
+        """The longest that an envelope can be."""
+        completion = _ESCAPED * self.text_bytes + _AROUND_COMPLETION
+        return self.groups * (self.samples * completion + _AROUND_GROUP) + _AROUND_ENVELOPE
 
     @property
     def digest(self) -> bytes:

@@ -27,9 +27,6 @@ from protocol.swarm.document import SwarmDocument
 DOMAIN = "muster-swarm"
 STRUCT = "Envelope(uint256 pool,address member,bytes32 document,uint256 round,bytes32 root)"
 MAX_ROUND = 1 << 32
-_ESCAPED = 6
-"""Bytes that JSON may take for one byte of text: a control character is written as \\u and four digits."""
-_AROUND_COMPLETION, _AROUND_GROUP, _AROUND_ENVELOPE = 128, 256, 1024
 
 
 class MalformedEnvelope(MusterError):
@@ -119,23 +116,20 @@ class SignedEnvelope(SignedBody):
 
 @dataclass(frozen=True)
 class EnvelopeLimits:
-    """What an envelope of a swarm may be: that swarm's, and no larger than its document allows."""
+    """What an envelope of a swarm may be: that swarm's, and no larger than its document allows. `file_bytes`: the
+    longest that one can be."""
 
     pool: PoolId
     document: str
     groups: int
     samples: int
     text_bytes: int
+    file_bytes: int
 
     @classmethod
     def of(cls, pool: PoolId, document: SwarmDocument) -> "EnvelopeLimits":
-        return cls(pool, document.digest.hex(), document.groups, document.samples, document.text_bytes)
-
-    @property
-    def file_bytes(self) -> int:
-        """The longest that an envelope can be."""
-        completion = _ESCAPED * self.text_bytes + _AROUND_COMPLETION
-        return self.groups * (self.samples * completion + _AROUND_GROUP) + _AROUND_ENVELOPE
+        sizes = document.groups, document.samples, document.text_bytes, document.envelope_bytes
+        return cls(pool, document.digest.hex(), *sizes)
 
 
 def seal(envelope: Envelope, account: LocalAccount) -> bytes:

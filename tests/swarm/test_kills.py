@@ -14,12 +14,15 @@ import pytest
 import torch
 
 from engines.runtime import torch_environment
-from protocol.errors import IntegrityError
+from protocol.errors import IntegrityError, MusterError
 from protocol.files import write_atomic
+from protocol.locks import locked
 from protocol.swarm.envelope import EnvelopeLimits, open_envelope
 from swarm.assembly import NO_POOL
 from swarm.config import MixConfig
+from swarm.exchange import FolderExchange
 from swarm.journal import JOURNAL, STATUS, read_journal
+from swarm.main import run
 from tests.swarm.world import DOCUMENT, SwarmWorld, one_round
 from trainer.state.checkpoint import checkpoints
 
@@ -111,6 +114,32 @@ def test_a_damaged_checkpoint_is_passed_over_and_all_damaged_ones_stop_it(world:
     write_atomic(first / "state.json", b"{}")
     with pytest.raises(IntegrityError, match="is intact"):
         world.member(0)
+
+
+def test_what_a_damaged_checkpoint_knew_of_others_is_found_again(world: SwarmWorld) -> None:
+    """Or a liar would be trusted again once its envelope is noted as known and its breach is not."""
+    made = world.member(0)
+    one_round(made)
+    neighbours(world, 1)
+    one_round(made)
+    heard = made.inbox.state.heard
+    assert heard
+    (checkpoints(made.progress.home / "checkpoints")[-1] / "state.json").write_bytes(b"{}")
+    again = world.member(0)
+    assert not again.inbox.state.heard
+    again.inbox.collect(FolderExchange(world.exchange), 1)
+    assert again.inbox.state.heard == heard
+
+
+def test_two_processes_do_not_work_in_one_home(world: SwarmWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, path = world.config(0, rounds=1), world.root / "member.json"
+    path.write_text(config.model_dump_json())
+    monkeypatch.setattr("swarm.main._LOCK_SECONDS", 0.2)
+    with (
+        locked(config.home / "member.lock", "the test", 1),
+        pytest.raises(MusterError, match="the other process"),
+    ):
+        run(path)
 
 
 @pytest.mark.slow

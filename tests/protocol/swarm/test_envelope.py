@@ -188,5 +188,12 @@ def test_a_document_takes_nothing_that_means_something_else_to_other_members() -
         SwarmDocument(name="x", environments=(SUMS, SUMS))
 
 
+def test_a_document_allows_no_envelope_that_fills_a_members_memory() -> None:
+    with pytest.raises(ValueError, match="lower `groups`"):
+        SwarmDocument(name="x", environments=(SUMS,), groups=256, samples=64, text_bytes=1 << 16)
+    largest = SwarmDocument(name="x", environments=(SUMS,), groups=8, samples=8, text_bytes=1 << 16)
+    assert EnvelopeLimits.of(POOL, largest).file_bytes < 1 << 25
+
+
 def test_the_question_of_any_text_has_a_digest() -> None:
     assert question_digest("a\ud800") != question_digest("a")
