@@ -1,4 +1,4 @@
-"""Members of a swarm in one process: the code of real ones, with a shelf in memory for a bucket and nothing on disk."""
+"""Members of a swarm in one process: the code of real ones, with a shelf in memory for a bucket and no checkpoints."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

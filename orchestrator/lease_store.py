@@ -144,17 +144,21 @@ class LeaseStore:
         self.generation += news
         return news
 
-    def _note(self, lease: Lease) -> None:
+    def _note(self, lease: Lease) -> bool:
+        """Whether no lease of the node's was of as new a step."""
+        newer = lease.step > self.reached.get(lease.node, -1)
         self.granted[lease.node] = max(lease.granted, self.granted.get(lease.node, 0.0))
         self.reached[lease.node] = max(lease.step, self.reached.get(lease.node, 0))
+        return newer
 
     def _changed(self, lease: Lease, is_open: bool) -> bool:
+        # One that ended before this replica heard of it says all the same how far its node has come.
+        newer = self._note(lease)
         known = self._open.get(lease.id)
         if not is_open:
-            return self._open.pop(lease.id, None) is not None
+            return self._open.pop(lease.id, None) is not None or newer
         if lease.id in self._ended:
-            return False
-        self._note(lease)
+            return newer
         if known is None or known.expires < lease.expires:
             self._open[lease.id] = lease
         return known is None

@@ -17,7 +17,8 @@ class MixConfig(Document):
     for shared ones that are not to be had, so a member who is alone trains as much as one who is not.
 
     `window`: rounds of its own for which a shared group may be drawn. `per_sharer`: the most groups of one sharer among
-    which is drawn. `fetch` envelopes and `seconds` of inspection a round at most; the others wait.
+    which is drawn. `fetch` envelopes and `seconds` of inspection a round at most; the others wait. One that alone takes
+    longer is not taken.
     """
 
     own: int = Field(4, ge=1, le=256)

@@ -129,7 +129,7 @@ class EnvelopeInbox:
     def _take(self, exchange: Exchange, key: str, number: int) -> int:
         try:
             data = exchange.get(key, self._inspector.limits.file_bytes)
-            found = self._inspector.inspect(data)
+            found = self._inspector.inspect(data, self._mix.seconds)
         except ScoringUnavailable as error:
             self._later.setdefault(key, number)
             log.warning("envelope %s cannot be scored now: %s", key, error)

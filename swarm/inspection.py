@@ -1,8 +1,11 @@
 """Looking through what another member shared: what can be computed is computed again, nothing is believed."""
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from environments.errors import ScoringUnavailable
 from environments.texts import TextEnvironments
 from protocol.swarm.envelope import (
     Envelope,
@@ -46,14 +49,18 @@ class Inspector:
         self.limits, self._environments, self._is_member = limits, environments, is_member
         self._document = bytes.fromhex(limits.document)
 
-    def inspect(self, data: bytes) -> Inspected:
+    def inspect(self, data: bytes, seconds: float = math.inf) -> Inspected:
         """Raises MalformedEnvelope for what nobody answers for: what is no envelope, or that of a stranger to the
-        swarm. Raises ScoringUnavailable where this machine cannot say now; that is nobody's breach."""
+        swarm. Raises ScoringUnavailable where this machine cannot say now, or not in so many `seconds`; that is
+        nobody's breach."""
+        deadline = time.monotonic() + seconds
         envelope = open_envelope(data, self.limits)
         if not self._is_member(envelope.member):
             raise MalformedEnvelope(f"{envelope.member} is no member of this swarm")
         found: list[FoundGroup] = []
         for group in envelope.groups:
+            if time.monotonic() >= deadline:
+                raise ScoringUnavailable(f"{len(found)} of {len(envelope.groups)} groups took {seconds:g} s")
             breach, where, one = self._group(envelope, group)
             if one is None:
                 # Whoever lies about one group is not read further.

@@ -24,9 +24,9 @@ _LOCK, _LOCK_SECONDS = "member.lock", 10.0
 
 
 class MemberDaemon:
-    """Rounds until it is stopped or has made `rounds` of them. A round that cannot be scored now is tried again, for two
-    minutes at most; whatever else fails ends the process, which resumes from what it wrote down. `home` is its own while
-    `held` is open."""
+    """Rounds until it is stopped or has made `rounds` of them. A round that cannot be scored now is tried again, for
+    two minutes at most; whatever else fails ends the process, which resumes from what it wrote down. `held`: what keeps
+    other processes out of its home."""
 
     def __init__(self, assembled: "AssembledMember", rounds: int, held: ExitStack) -> None:
         self._assembled, self._rounds, self._held = assembled, rounds, held

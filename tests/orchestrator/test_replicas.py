@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,17 @@ def test_a_replica_that_grants_knows_first_what_the_others_granted(replica: Open
     assert grant(one, lease("c", counter=1), replaces="a" * 32)
     other.read()
     assert {found.id[0] for found in other.open(2.0, lambda node: 0)} == {"b", "c"}
+
+
+def test_a_lease_that_ended_before_a_replica_heard_of_it_tells_how_far_its_node_has_come(replica: Open) -> None:
+    """Or a node could ask one replica for the newest step, and another for the one before."""
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, replace(lease("a"), step=5))
+    assert one.open(2.0, lambda node: 1) == []
+    one.write()
+    assert grant(other, lease("b", BOB)), "it is news to who grants"
+    assert other.reached == {ALICE: 5, BOB: 0}
+    assert other.granted[ALICE] == 1.0
 
 
 def test_grants_of_two_replicas_at_once_all_become_known_to_both(replica: Open) -> None:

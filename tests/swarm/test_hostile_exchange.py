@@ -1,5 +1,6 @@
 """Who may write to the exchange can withhold envelopes and do nothing else: nothing there stops or starves a member."""
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,8 +46,8 @@ class UnscorableSharers(Inspector):
         super().__init__(LIMITS, ENVIRONMENTS, lambda _: True)
         self._sharers, self.looks = sharers, 0
 
-    def inspect(self, data: bytes) -> Inspected:
-        found = super().inspect(data)
+    def inspect(self, data: bytes, seconds: float = math.inf) -> Inspected:
+        found = super().inspect(data, seconds)
         if found.envelope.member in self._sharers:
             self.looks += 1
             raise ScoringUnavailable("the sandbox was not done")
@@ -106,3 +107,8 @@ def test_what_cannot_be_scored_keeps_no_place_from_others() -> None:
     looks = inspector.looks
     inbox.collect(exchange, 20)
     assert inspector.looks == looks, "it is given up when it could not be drawn any more"
+
+
+def test_one_envelope_takes_no_longer_than_a_round_has_for_all() -> None:
+    with pytest.raises(ScoringUnavailable, match="0 of 2 groups took 0 s"):
+        Inspector(LIMITS, ENVIRONMENTS, lambda _: True).inspect(HONEST, seconds=0)
