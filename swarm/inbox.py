@@ -10,12 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from environments.errors import ScoringUnavailable
-from protocol.errors import MusterError, UnreachableError, printable
+from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import write_atomic
-from protocol.swarm.envelope import Envelope
+from protocol.swarm.envelope import Envelope, MalformedEnvelope
 from protocol.swarm.record import Breach, TruthRecord
-from storage.keys import KEY_PATTERN
+from storage.keys import KEY_PATTERN, MissingObjectError
 from swarm.config import MixConfig
 from swarm.exchange import PREFIX, Exchange
 from swarm.inspection import FoundGroup, Inspected, Inspector
@@ -130,17 +129,17 @@ class EnvelopeInbox:
         try:
             data = exchange.get(key, self._inspector.limits.file_bytes)
             found = self._inspector.inspect(data, self._mix.seconds)
-        except ScoringUnavailable as error:
-            self._later.setdefault(key, number)
-            log.warning("envelope %s cannot be scored now: %s", key, error)
+        except (MalformedEnvelope, IntegrityError, MissingObjectError) as error:
+            self._know(key)
+            log.info("envelope %s is refused: %s", printable(key), printable(str(error)))
             return 0
         except UnreachableError:
             self._later.setdefault(key, number)
             raise
         except MusterError as error:
             # Of this one object: whoever may write there must not cut a member off from all others.
-            self._know(key)
-            log.info("envelope %s is refused: %s", printable(key), printable(str(error)))
+            self._later.setdefault(key, number)
+            log.warning("envelope %s cannot be looked at now: %s", key, printable(str(error)))
             return 0
         self._know(key)
         envelope = found.envelope
