@@ -72,8 +72,11 @@ def test_what_is_no_file_is_refused_alone(tmp_path: Path, kind: str) -> None:
         path.symlink_to(path)
     else:
         path.symlink_to("/dev/zero")
-    with pytest.raises(IntegrityError):
-        exchange.get(BAD, 1000)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(8):
+        with pytest.raises(IntegrityError):
+            exchange.get(BAD, 1000)
+    assert len(os.listdir("/proc/self/fd")) < before + 8
     assert inbox_of().collect(exchange, 0) == 1
 
 
