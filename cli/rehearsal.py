@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from calibration.rehearsal import Draw, Judged, RehearsedFile, judge_file, make_file
+from calibration.rehearsal import Draw as Draw
+from calibration.rehearsal import Judged, RehearsedFile, judge_file, make_file
 from cli.alone import alone
 from protocol.config import PoolConfig
 from protocol.seeds import Work

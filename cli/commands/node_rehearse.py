@@ -43,10 +43,9 @@ def rehearse(
 ) -> None:
     """Make one file from the pool's current weights as the worker would, and judge it as validators would. Needs no key
     and no stake, sends nothing. Exit code 1 if it would be refused."""
-    from calibration.rehearsal import Draw
     from cli.observer import observer_config
     from cli.profile import find_profile
-    from cli.rehearsal import judge_alone, make_alone
+    from cli.rehearsal import Draw, judge_alone, make_alone
     from cli.views.rehearsal import rehearsal_text, rehearsal_view
     from protocol.files import user_cache
     from runtime.pool_client import PoolClient
