@@ -207,6 +207,14 @@ def test_matching_the_form_of_an_answer_takes_linear_time() -> None:
     assert time.process_time() - start < 1.0
 
 
+def test_a_seed_that_a_generator_gives_up_on_has_the_problem_of_one_that_follows_from_it() -> None:
+    gives_up, stride = 3548095682027638917, 0x9E3779B97F4A7C15
+    task = load_environment(EnvironmentConfig(name="reasoning_gym/maze"))
+    problem = task.problem(gives_up)
+    assert problem == task.problem((gives_up + stride) % (1 << 64))
+    assert task.score(problem, problem.answer) == 1.0
+
+
 def test_a_dataset_in_a_process_of_its_own_survives_that_process() -> None:
     environment = load_environment(EnvironmentConfig(name="reasoning_gym/ransom_note"))
     problem = environment.problem(5)
