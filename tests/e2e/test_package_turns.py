@@ -1,0 +1,98 @@
+"""A package of the verifiers library with a tool and three turns, run by the library itself as an index has it, in a
+pool on the whole local network: honest files are accepted and trained on, who forges the tool's answers is slashed."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from chain.records import Status
+from chain.state import State
+from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
+from demo.pool import pool_config
+from demo.ports import claim_port
+from demo.settlement import settle_accounts
+from environments.base import InTurns, Problem
+from environments.catalogue import load_environment
+from environments.data import data_folder
+from environments.pool import PoolEnvironments
+from environments.verifiers.install import wheel_requirement
+from environments.verifiers.locking import AskedPackage, lock_package
+from protocol.config import PoolConfig
+from protocol.environments import EnvironmentConfig
+from tests.e2e.test_package import check_nodes, check_seats, check_training
+from tests.e2e.test_turns import ToolDemo, rows_of
+from tests.environments.verifiers.boxes import boxes_wheel
+from trainer.sft.conversations import Message
+from trainer.tiny_model import END_OF_THOUGHT
+from trainer.warmup import Recipe, warm_up
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(2400)]
+STEPS = 2
+ROWS = 64
+
+
+def test_a_tool_of_strangers_answers_pays_and_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = boxes_wheel(tmp_path)
+    lock = lock_package(
+        AskedPackage(wheel_requirement(wheel), arguments={"count": ROWS}, wheels=(wheel,)), data_folder()
+    )
+    params = {"score_threshold": 0, "reply_tokens": 16}
+    package = EnvironmentConfig(name="verifiers", label="package", content=lock.content, rows=ROWS, params=params)
+    chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
+    nodes = NodeSpec("ada", "transformers"), NodeSpec("mallory", "transformers", "forged-reply")
+    judges = (ValidatorSpec("xena", 6), ValidatorSpec("wanda", 6, engine="transformers", batch=16))
+    plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=6)
+    base = tmp_path / "base"
+    monkeypatch.setattr("trainer.warmup_data.worked_turns", called_turns)
+    warm_up(base, load_environment(EnvironmentConfig(name="lookup")), plan.seed, Recipe())
+    config = package_config(package, base)
+    demo = ToolDemo(plan, config)
+    try:
+        demo.bring_up()
+        monitor = demo.follow()
+        settle_accounts(monitor, demo.onboarding.client("deployer").now, demo.network.check, demo.say)
+        check_nodes(demo, monitor.state)
+        check_seats(monitor.state)
+        check_turns(plan, config, monitor.state)
+        check_training(plan, config)
+    finally:
+        demo.network.supervisor.stop()
+
+
+def called_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message, ...]:
+    """What the tiny model is warmed up on: the built-in boxes, opened by calls as the package's tool wants them."""
+    question = prompt.partition(" Open")[0] + prompt[prompt.index("<think>") :]
+    messages, said = [Message(role="user", content=question)], list[str]()
+    for box in problem.metadata["asked"]:
+        said.append(f'{{"name":"open","arguments":{{"box":"{box}"}}}}')
+        reply = task.reply(problem, said) or ""
+        messages += [Message(role="assistant", content=said[-1]), Message(role="user", content=reply)]
+    return (*messages, Message(role="assistant", content=f"{END_OF_THOUGHT}{problem.answer}"))
+
+
+def package_config(package: EnvironmentConfig, base: Path) -> PoolConfig:
+    """Small files: every row of one costs three replays of each seat."""
+    made = pool_config(1, STEPS)
+    work = {"problems_per_file": 4, "samples_per_problem": 8, "max_new_tokens": 96}
+    train = made.train.model_copy(update={"files_per_step": 2, "async_level": 2, "minibatches": 2})
+    changed = {
+        "environments": (package,),
+        "model": made.model.model_copy(update={"source": str(base)}),
+        "work": made.work.model_copy(update=work),
+        "train": train,
+    }
+    return made.model_copy(update=changed)
+
+
+def check_turns(plan: DemoPlan, config: PoolConfig, state: State) -> None:
+    """Accepted files have rollouts of up to three turns, and right sums of what the tool said."""
+    environment = PoolEnvironments.of(config, Path(config.model.source))
+    turns, solved = Counter[int](), 0
+    for sub in state.submissions_of(POOL):
+        for row in rows_of(plan, config, sub.sha256) if sub.status is Status.ACCEPTED else ():
+            count = len(environment.transcript(row.problem_seed, row.output_tokens).turns)
+            turns[count] += 1
+            solved += count == 3 and row.task_reward > 0.99
+    assert turns[3] > 10, turns
+    assert solved > 0
