@@ -45,7 +45,7 @@ _NODE = "0x" + "11" * 20
 
 
 class Given:
-    """An engine that has nothing to say."""
+    """An engine that is never asked: Answerer puts the given answers where a worker's engine generates."""
 
     info = EngineInfo("transformers", "given", "float32", "cpu")
 

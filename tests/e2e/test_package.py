@@ -11,7 +11,6 @@ from chain.state import State
 from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
 from demo.pool import pool_config
 from demo.ports import claim_port
-from demo.settlement import settle_accounts
 from engines.runtime import vllm_installed
 from environments.base import Problem
 from environments.catalogue import load_environment
@@ -55,16 +54,11 @@ def test_a_package_of_strangers_pays_and_teaches(tmp_path: Path) -> None:
     warm_up(base, TaggedSums(), plan.seed, Recipe())
     config = package_config(base)
     demo = ToolDemo(plan, config)
-    try:
-        demo.bring_up()
-        monitor = demo.follow()
-        settle_accounts(monitor, demo.onboarding.client("deployer").now, demo.network.check, demo.say)
-        check_nodes(demo, monitor.state)
-        check_seats(monitor.state)
-        check_rewards(plan, config, monitor.state)
+    with demo.settled() as state:
+        check_nodes(demo, state)
+        check_seats(state)
+        check_rewards(plan, config, state)
         check_training(plan, config)
-    finally:
-        demo.network.supervisor.stop()
 
 
 def package_config(base: Path) -> PoolConfig:

@@ -11,7 +11,6 @@ from chain.state import State
 from demo.plan import POOL, DemoPlan, NodeSpec, ValidatorSpec
 from demo.pool import pool_config
 from demo.ports import claim_port
-from demo.settlement import settle_accounts
 from environments.base import InTurns, Problem
 from environments.catalogue import load_environment
 from environments.data import data_folder
@@ -48,16 +47,11 @@ def test_a_tool_of_strangers_answers_pays_and_teaches(tmp_path: Path, monkeypatc
     warm_up(base, load_environment(EnvironmentConfig(name="lookup")), plan.seed, Recipe())
     config = package_config(package, base)
     demo = ToolDemo(plan, config)
-    try:
-        demo.bring_up()
-        monitor = demo.follow()
-        settle_accounts(monitor, demo.onboarding.client("deployer").now, demo.network.check, demo.say)
-        check_nodes(demo, monitor.state)
-        check_seats(monitor.state)
-        check_turns(plan, config, monitor.state)
+    with demo.settled() as state:
+        check_nodes(demo, state)
+        check_seats(state)
+        check_turns(plan, config, state)
         check_training(plan, config)
-    finally:
-        demo.network.supervisor.stop()
 
 
 def called_turns(task: InTurns, problem: Problem, prompt: str) -> tuple[Message, ...]:

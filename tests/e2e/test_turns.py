@@ -2,6 +2,8 @@
 accepted and trained on, and a worker that forges the tool's answers is slashed and ejected."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -33,6 +35,17 @@ class ToolDemo(Demo):
     def onlookers(self) -> list[Onlooker]:
         return [Disputer(self.onboarding, self.say)]
 
+    @contextmanager
+    def settled(self) -> Iterator[State]:
+        """The whole run, until everybody is paid: what the chain says then. Taken down at the end."""
+        try:
+            self.bring_up()
+            monitor = self.follow()
+            settle_accounts(monitor, self.onboarding.client("deployer").now, self.network.check, self.say)
+            yield monitor.state
+        finally:
+            self.network.supervisor.stop()
+
 
 def test_a_pool_of_three_environments_trains_on_turns_and_ejects_who_forges_a_tool(tmp_path: Path) -> None:
     chain, s3, http = (claim_port(name, 0) for name in ("chain", "s3", "http"))
@@ -46,15 +59,10 @@ def test_a_pool_of_three_environments_trains_on_turns_and_ejects_who_forges_a_to
     plan = DemoPlan(tmp_path, 1, STEPS, chain, s3, http, nodes, judges, absentee="", worker_batch=128, patience=2)
     config = mixed_config(1, STEPS)
     demo = ToolDemo(plan, config)
-    try:
-        demo.bring_up()
-        monitor = demo.follow()
-        settle_accounts(monitor, demo.onboarding.client("deployer").now, demo.network.check, demo.say)
-        check_nodes(demo, monitor.state)
-        check_turns(plan, config, monitor.state)
+    with demo.settled() as state:
+        check_nodes(demo, state)
+        check_turns(plan, config, state)
         check_training(plan, config)
-    finally:
-        demo.network.supervisor.stop()
 
 
 def check_nodes(demo: ToolDemo, state: State) -> None:
