@@ -16,16 +16,18 @@ from eth_abi.exceptions import DecodingError, EncodingError
 from eth_abi.registry import registry
 from eth_utils.abi import collapse_if_tuple
 from eth_utils.address import to_checksum_address
-from eth_utils.crypto import keccak
 
 from chain.resources import abi_folder
 from protocol.eip712 import checked_address
 from protocol.errors import ConfigError
+from protocol.keccak import keccak
 
 SUITE = ("MusterToken", "Params", "Stakes", "Seats", "Pools", "Court", "Juries", "Appeals", "Canaries")
 """The contracts that know one another, in the order of the struct `Suite`."""
-CONTRACTS = (*SUITE, "Timelock")
+CONTRACTS = (*SUITE, "Timelock", "Swarms")
 """In the order of their deployment."""
+FOLLOWED = (*SUITE, "Timelock")
+"""Whose events every process keeps. Those of swarms concern nobody in a pool, and anybody may make many of them."""
 
 Json = dict[str, Any]
 
@@ -150,7 +152,7 @@ def parse(contract: str, entries: list[Json], sha256: str = "") -> Abi:
         kind, name, components = entry["type"], entry.get("name", ""), entry.get("inputs", [])
         where = f"{contract}.{name}"
         inputs = Parameters(where, components)
-        digest = keccak(text=f"{name}({','.join(inputs.types)})")
+        digest = keccak(f"{name}({','.join(inputs.types)})".encode())
         if kind == "function":
             outputs = Parameters(where, entry["outputs"])
             abi.functions[name] = Function(contract, name, inputs, outputs, digest[:4])

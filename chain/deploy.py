@@ -13,7 +13,6 @@ from typing import Any
 
 import rlp  # type: ignore[import-untyped]
 from eth_utils.address import to_canonical_address, to_checksum_address
-from eth_utils.crypto import keccak
 
 from chain import abi
 from chain.artifacts import Artifact
@@ -25,6 +24,7 @@ from chain.transactions import Call
 from protocol.encoding import canonical_json, sha256_hex
 from protocol.errors import ConfigError, MusterError
 from protocol.files import write_atomic
+from protocol.keccak import keccak
 from protocol.waits import wait_for
 
 log = logging.getLogger("muster.deploy")
@@ -215,6 +215,7 @@ def _arguments(network: NetworkConfig, addresses: dict[str, str], governor: str)
         "Params": (timelock, config.min_window, config.block_seconds, config.unbonding, penalties),
         "Seats": (suite, config.bond, config.min_bond, config.epoch_blocks),
         "Timelock": (addresses["Params"], config.timelock_delay, governor, config.guardian or governor),
+        "Swarms": (addresses["MusterToken"], addresses["Params"]),
     }
 
 

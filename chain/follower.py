@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from chain import abi
 from chain.deployment import Deployment
 from chain.events import Batch, Event
 from chain.jsonrpc import Request, RpcError
@@ -50,7 +51,7 @@ class Follower:
         self._deployment = deployment
         self.confirmations = confirmations
         self._first = deployment.start_block
-        self._addresses = list(deployment.names())
+        self._addresses = [deployment.address(name) for name in abi.FOLLOWED]
         self._range = _RANGE
         self._behind_since: float | None = None
         self.time = 0

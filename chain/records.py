@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from eth_utils.crypto import keccak
-
 from protocol.encoding import encode_words
+from protocol.keccak import keccak
 from protocol.verdict import Code
 
 

@@ -2,11 +2,10 @@
 
 import re
 
-from eth_utils.crypto import keccak
-
 from chain.records import Pool, Seat, Terms
 from chain.state import State
 from protocol.errors import ConfigError
+from protocol.keccak import keccak
 
 FIRST_FAMILY = 1 << 24
 """Classes below are single pools; docs/contracts.md."""

@@ -17,8 +17,9 @@ from web3.types import BlockParams
 from chain.errors import ContractError, TransactionError
 from chain.jsonrpc import Request, RpcError, number
 from chain.nonce import Nonces
+from chain.prices import Price, price_limit, price_of
 from chain.reader import ChainReader
-from chain.transactions import Call, PendingTransaction, Price, Receipt, price_of, receipt_of
+from chain.transactions import Call, PendingTransaction, Receipt, receipt_of
 from protocol.errors import MusterError
 from protocol.waits import WAITS
 
@@ -30,7 +31,8 @@ _LOW_BALANCE = 20
 class Sender:
     """Sends as one account. Thread-safe.
 
-    `bump_after`: seconds until a transaction that is not mined is outbid by our own replacement.
+    `bump_after`: seconds until a transaction that is not mined is outbid by our own replacement. No offer is beyond
+    `chain.prices.price_limit`.
     """
 
     def __init__(self, chain: ChainReader, account: LocalAccount, *, poll: float, bump_after: float) -> None:
@@ -38,6 +40,7 @@ class Sender:
         self._account = account
         self._poll = poll
         self._bump_after = bump_after
+        self._limit = price_limit()
         self._nonces = Nonces(lambda: self._count("pending"))
         self._warned = 0.0
 
@@ -79,8 +82,7 @@ class Sender:
         if gas is None:
             at = ["pending"] if call.pending else []
             requests.append(("eth_estimateGas", [call.fields(self._account.address), *at]))
-        block, tip, balance, *estimate = self._chain.batch(requests)
-        price = price_of(block, tip)
+        price, balance, *estimate = self._chain.batch(requests, self._priced)
         if estimate:
             if isinstance(estimate[0], RpcError):
                 raise self._refusal(call, estimate[0])
@@ -90,6 +92,11 @@ class Sender:
         if not isinstance(balance, RpcError):
             self._check_balance(number(balance), gas * price.most + call.value)
         return gas, price
+
+    def _priced(self, answers: list[Any]) -> list[Any]:
+        """Block and tip become a price that may be paid; the rest stays as it is."""
+        block, tip, *rest = answers
+        return [price_of(block, tip, self._limit), *rest]
 
     def _check_balance(self, balance: int, need: int) -> None:
         if balance < need:
@@ -258,10 +265,18 @@ class Sender:
         pending.orphaned, pending.priced = 0, time.monotonic()
 
     def _bump(self, pending: PendingTransaction) -> None:
-        block, tip = self._chain.batch([("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])])
-        price = pending.price.raised(price_of(block, tip))
-        raw, tx_hash = self._sign(pending.call, pending.gas, price, pending.nonce)
         pending.priced = time.monotonic()
+        asked: list[Request] = [("eth_getBlockByNumber", ["latest", False]), ("eth_maxPriorityFeePerGas", [])]
+        try:
+            (floor,) = self._chain.batch(asked, self._priced)
+        except TransactionError as error:
+            log.warning("%s is offered no more: %s", pending.call.label, error)
+            return
+        price = pending.price.raised(floor)
+        if price.most > self._limit:
+            log.warning("%s is not mined at %.3f gwei per gas, the limit", pending.call.label, pending.price.most / 1e9)
+            return
+        raw, tx_hash = self._sign(pending.call, pending.gas, price, pending.nonce)
         with self._nonces.lock:
             try:
                 accepted = self._broadcast(raw, tx_hash)

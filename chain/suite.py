@@ -4,9 +4,9 @@
     suite = Suite(client, deployment)              # checks chain, addresses and ABIs
     suite.pools.submit(pool, step, counter, WorkItem(root, sha256, units, rows)).send()
 
-`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `timelock`: one facade
-per contract, in `chain.contracts`. What changes the chain is a typed call, sent as the client's account. What changes
-often is read from the projected state (`chain.state`), not by views.
+`suite.token`, `params`, `stakes`, `seats`, `pools`, `court`, `juries`, `appeals`, `canaries`, `timelock`, `swarms`: one
+facade per contract, in `chain.contracts`. What changes the chain is a typed call, sent as the client's account. What
+changes often is read from the projected state (`chain.state`), not by views.
 """
 
 from chain.client import ChainClient
@@ -14,6 +14,7 @@ from chain.contracts.appeals import Appeals, Canaries
 from chain.contracts.court import Court, Juries
 from chain.contracts.pools import Pools
 from chain.contracts.stakes import Seats, Stakes
+from chain.contracts.swarms import Swarms
 from chain.contracts.timelock import Timelock
 from chain.contracts.token import Params, Token
 from chain.deployment import Deployment
@@ -40,6 +41,7 @@ class Suite:
         self.appeals = Appeals(client, deployment)
         self.canaries = Canaries(client, deployment)
         self.timelock = Timelock(client, deployment)
+        self.swarms = Swarms(client, deployment)
 
     def step_seed(self, pool: int, step: Step, confirmations: int = 0) -> bytes | None:
         """The public seed of a published step; None until its seed block has `confirmations` blocks on top."""

@@ -1,10 +1,10 @@
-"""What is sent and what comes back: calls, prices, receipts."""
+"""What is sent and what comes back: calls, receipts."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from chain.errors import TransactionError
-from chain.jsonrpc import RpcError, number
+from chain.jsonrpc import number
+from chain.prices import Price
 from protocol.errors import UnreachableError
 
 if TYPE_CHECKING:
@@ -41,18 +41,6 @@ class Receipt:
     logs: list[dict[str, Any]] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Price:
-    """Fees of a type 2 transaction, wei per gas."""
-
-    most: int
-    tip: int
-
-    def raised(self, floor: "Price") -> "Price":
-        """Enough to replace a transaction (nodes ask for 10% more), and no less than `floor`."""
-        return Price(max(self.most * 5 // 4 + 1, floor.most), max(self.tip * 5 // 4 + 1, floor.tip))
-
-
 @dataclass
 class PendingTransaction:
     """A transaction under way: the hashes of all its offers, the newest last; `started` and `priced` (its newest offer)
@@ -78,12 +66,3 @@ def receipt_of(raw: dict[str, Any]) -> tuple[Receipt, bool]:
         return receipt, number(raw["status"]) == 1
     except (KeyError, TypeError, ValueError):
         raise UnreachableError("the chain's endpoint returns a malformed receipt", "check the endpoint") from None
-
-
-def price_of(block: Any, tip: Any) -> Price:
-    """Twice the base fee, so that six full blocks in a row do not price us out, plus the node's suggested tip."""
-    if isinstance(block, RpcError) or not isinstance(block, dict):
-        raise TransactionError("the chain's endpoint does not return its latest block", "check the endpoint")
-    base = number(block.get("baseFeePerGas") or "0x3b9aca00")
-    suggested = 1_000_000 if isinstance(tip, RpcError) else number(tip)
-    return Price(2 * base + suggested, suggested)

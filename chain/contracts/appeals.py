@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eth_account.signers.local import LocalAccount
-from eth_utils.crypto import keccak
 
 from chain.contracts.base import ContractCall
 from chain.contracts.court import Court
@@ -12,6 +11,7 @@ from chain.contracts.token import Params, TokenTaker
 from chain.records import Submission
 from chain.transactions import Receipt
 from protocol.encoding import encode_words
+from protocol.keccak import keccak
 
 CONSENT = "CarrierConsent(bytes32 leaf)"
 

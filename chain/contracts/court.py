@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eth_utils.crypto import keccak
-
 from chain.contracts.base import Contract, ContractCall
 from chain.errors import ContractError
 from chain.records import Submission, Terms
 from chain.transactions import Receipt
 from protocol.encoding import encode_words
+from protocol.keccak import keccak
 from protocol.receipts import UploadReceipt
 
 Place = tuple[int, ...]

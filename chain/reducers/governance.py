@@ -1,13 +1,12 @@
 """Governance: parameters, pause, and what the timelock is to do."""
 
-from eth_utils.crypto import keccak
-
 from chain.events import Event
 from chain.proposals import Proposal, ProposedCall
 from chain.reducers.registry import on
 from chain.state import State
+from protocol.keccak import keccak
 
-_ROLES = {keccak(text=f"{name.upper()}_ROLE"): name for name in ("proposer", "canceller", "executor", "guardian")}
+_ROLES = {keccak(f"{name.upper()}_ROLE".encode()): name for name in ("proposer", "canceller", "executor", "guardian")}
 _ROLES[bytes(32)] = "admin"
 
 

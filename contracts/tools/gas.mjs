@@ -21,6 +21,9 @@ const table = {
   register_permit: [480000, 130000],
   slash: [335000, 115000],
   opt_in: [null, 60000],
+  swarm_join: [null, 70000],
+  swarm_root: [null, 33000],
+  swarm_accuse: [null, 80000],
 };
 mkdirSync(join(root, "contracts", "cache"), { recursive: true });
 mkdirSync(join(root, "benchmarks", "results"), { recursive: true });
