@@ -1,13 +1,20 @@
 """SAPO's comparison at our scale: eight members with the demo's model, mixes of own and shared groups, equal compute.
 
-`python -m benchmarks swarm [--quick] [--resume] [--seconds S] [--only MIX]`. Real members (`swarm/`) in one process:
+`python -m benchmarks swarm [--quick] [--resume] [--seconds S] [--only MIX|hostile|thousand]`. Real members (`swarm/`):
 real generation, signatures, inspection, sampling and training; a shelf in memory stands for the bucket. Each member
 trains on `own` + `shared` groups of 8 completions a round, of nine kinds of sums. Keys: mixes (mix → for each seed the
-cumulative reward: over all rounds the members' mean reward of their own completions), runs [{mix, seed, rounds,
-cumulative, last, spread, series, signal, taken, seconds}]: `last` is the mean reward of the last tenth of the rounds,
-`spread` the deviation of the round's reward from its mean over ten rounds (how much it oscillates), `signal` the share
-of trained groups that had an advantage, `seconds` processor time. Finished runs are kept at once; `--resume` repeats
+cumulative reward: over all rounds the members' mean reward of their own completions), held_out (mix → for each seed the
+last held-out reward), runs [{mix, seed, rounds, cumulative, held_out, last, spread, series, signal, taken, seconds}]:
+`held_out` is [rounds trained, the members' mean reward on 256 problems that no round has, the same for all], by which
+mixes can be compared: a round's reward is one of fewer completions where fewer groups are the member's own;
+`last` is the mean reward of the last tenth of the rounds, `spread` the deviation of the round's reward from its mean
+over ten rounds (how much it oscillates), `signal` the share of trained groups that had an advantage, `seconds`
+processor time, held-out measuring left out. Finished runs are kept at once; `--resume` repeats
 none, `--seconds` begins none after that time.
+
+`--only hostile`: the attacks of benchmarks/swarm_hostile.py instead, and `--only thousand`: the crowds of
+benchmarks/swarm_thousand.py; key hostile {share, reward_ratio, attacks: [{name, success, success_undefended, without,
+…}], rows} and key crowds [{name, keys, hostile, …}].
 """
 
 import json
@@ -19,7 +26,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.swarm_members import SwarmCase, make_members
+from benchmarks import swarm_hostile, swarm_thousand
+from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members
 from demo.pool import DEMO_ENVIRONMENT
 from engines.loading import set_threads
 from protocol.files import write_atomic
@@ -27,6 +35,7 @@ from trainer.basemodel import base_model
 from trainer.tiny_model import tiny_model_config
 
 KEPT = Path(__file__).parent / "results" / "swarm.json"
+KEPT_HOSTILE = KEPT.with_name("swarm_hostile.json")
 SEEDS = (7, 1, 42)
 MIXES = ((8, 0), (4, 4), (6, 2), (2, 6))
 _SMOOTH = 10
@@ -39,6 +48,8 @@ def run(
     if quick:
         cases = [SwarmCase(1, 1, members=2, rounds=2)]
         return summary([one_run(case, SEEDS[0], progress) for case in cases])
+    if only in ("hostile", "thousand"):
+        return _others(only, progress, resume, seconds)
     cases = [case for case in (SwarmCase(*mix) for mix in MIXES) if only in case.name]
     runs = kept(KEPT) if resume else []
     began = time.monotonic()
@@ -49,50 +60,84 @@ def run(
             if done or (seconds is not None and time.monotonic() - began > seconds):
                 continue
             runs.append(one_run(case, seed, progress))
-            write_atomic(KEPT, json.dumps(summary(runs), indent=1).encode() + b"\n")
+            _keep(KEPT, summary(runs))
     return summary(runs)
 
 
+def _others(only: str, progress: Callable[[str], None], resume: bool, seconds: int | None) -> dict[str, Any]:
+    found = _hostile()
+    if only == "thousand":
+        found["crowds"] = [swarm_thousand.one_crowd(crowd) for crowd in swarm_thousand.CROWDS]
+        _keep(KEPT_HOSTILE, found)
+        return found
+    rows = found.get("hostile", {}).get("rows", []) if resume else []
+    base = base_model(tiny_model_config(), DEMO_ENVIRONMENT, SEEDS[0], progress=progress)
+    for row in swarm_hostile.missing(tuple(rows), base, progress, seconds):
+        rows.append(row)
+        found["hostile"] = swarm_hostile.table(rows)
+        _keep(KEPT_HOSTILE, found)
+    return found
+
+
+def _hostile() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(KEPT_HOSTILE.read_bytes()) if KEPT_HOSTILE.is_file() else {}
+    return found
+
+
+def _keep(path: Path, document: dict[str, Any]) -> None:
+    write_atomic(path, json.dumps(document, indent=1).encode() + b"\n")
+
+
 def kept(path: Path) -> list[dict[str, Any]]:
-    """The runs of former calls."""
+    """The runs of former calls, without those that measured nothing held out."""
     runs: list[dict[str, Any]] = json.loads(path.read_bytes())["runs"] if path.is_file() else []
-    return runs
+    return [one for one in runs if "held_out" in one]
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     mixes: dict[str, list[float]] = {}
     for one in runs:
         mixes.setdefault(one["mix"], []).append(one["cumulative"])
-    return {"mixes": mixes, "runs": list(runs)}
+    held_out: dict[str, list[float]] = {}
+    for one in runs:
+        held_out.setdefault(one["mix"], []).append(one["held_out"][-1][1])
+    return {"mixes": mixes, "held_out": held_out, "runs": list(runs)}
 
 
 def one_run(case: SwarmCase, seed: int, progress: Callable[[str], None]) -> dict[str, Any]:
     """All rounds of one swarm. Members take a round in turn, so what is shared in it reaches who comes later at once,
     as in a network without a common beat."""
     base = base_model(tiny_model_config(), DEMO_ENVIRONMENT, seed, progress=progress)
-    began, series, taken = time.process_time(), [], 0
-    signal = groups = 0
+    series: list[float] = []
+    spent, signal, groups, taken = 0.0, 0, 0, 0
     with tempfile.TemporaryDirectory(prefix="muster-swarm-") as temporary:
         members = make_members(case, base, seed, Path(temporary))
+        measure = HeldOutMeasure(case, base, Path(temporary))
+        held_out = [(0, measure())]
         for number in range(case.rounds):
+            began = time.process_time()
             done = [member.round(number) for member in members]
             series.append(statistics.fmean(one.reward for one in done))
             taken += sum(len(one.shared) for one in done)
             signal += sum(one.signal for one in done)
             groups += sum(one.own + len(one.shared) for one in done)
+            spent += time.process_time() - began
             if number % _SMOOTH == _SMOOTH - 1 or number == case.rounds - 1:
-                progress(f"{case.name}, seed {seed}: round {number + 1}, reward {series[-1]:.3f}")
+                held_out.append((number + 1, measure()))
+                shown = f"reward {series[-1]:.3f}, held-out {held_out[-1][1]:.3f}"
+                progress(f"{case.name}, seed {seed}: round {number + 1}, {shown}")
     return {
         "mix": case.name,
         "seed": seed,
         "rounds": case.rounds,
         "cumulative": round(sum(series), 3),
+        "held_out": held_out,
         "last": round(statistics.fmean(series[-max(1, case.rounds // 10) :]), 4),
         "spread": round(spread(series), 4),
         "series": [round(value, 4) for value in series],
         "signal": round(signal / max(1, groups), 4),
         "taken": taken,
-        "seconds": round(time.process_time() - began, 1),
+        "seconds": round(spent, 1),
     }
 
 

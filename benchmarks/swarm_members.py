@@ -1,29 +1,35 @@
 """Members of a swarm in one process: the code of real ones, with a shelf in memory for a bucket and no checkpoints."""
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from eth_account import Account
+from eth_account.signers.local import LocalAccount
 
 from engines.factory import make_engine
 from environments.texts import TextEnvironments
 from protocol.environments import EnvironmentConfig
 from protocol.swarm.document import SwarmDocument
 from protocol.swarm.envelope import EnvelopeLimits
+from protocol.swarm.identity import NO_CHAIN
 from protocol.training import AdamWConfig, OptimizerConfig, TrainConfig
 from storage.keys import MissingObjectError
-from swarm.assembly import NO_POOL
 from swarm.config import MixConfig
-from swarm.exchange import envelope_key
+from swarm.evaluation import HeldOut
+from swarm.exchange import Exchange, envelope_key
 from swarm.generation import MemberModel, OwnRounds
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Inspector
 from swarm.member import MemberParts, SwarmMember, usual_filters
+from swarm.plausibility import PlausibilityJudge
 from swarm.retokenising import Retokeniser
 from trainer.learner import Learner
 from trainer.tiny_model import END_OF_THOUGHT, tiny_model_config
 
+HELD_OUT = 256
+"""Problems on which members are measured."""
 MAX_NEW_TOKENS, MAX_PROMPT_TOKENS = 64, 96
 SAMPLES = 8
 
@@ -88,33 +94,93 @@ class SwarmCase:
         )
 
 
-def training(rounds: int) -> TrainConfig:
+def swarm_model(case: SwarmCase, base: Path) -> MemberModel:
+    """What all members of a simulation ask and how they decode."""
+    return MemberModel(case.document.pool_config(tiny_model_config(), MAX_NEW_TOKENS, MAX_PROMPT_TOKENS), base)
+
+
+class HeldOutMeasure:
+    """The mean held-out reward of all members whose homes are in `folder`, by the policies that they generate with."""
+
+    def __init__(self, case: SwarmCase, base: Path, folder: Path) -> None:
+        # Named by the environments alone, for all mixes to be asked the same.
+        named = SwarmCase(1, 0).document.digest
+        self._held_out = HeldOut(named, swarm_model(case, base), base, HELD_OUT)
+        self._engine = make_engine("transformers", max_batch=128)
+        self._policies = [folder / str(number) / "policy" for number in range(case.members)]
+
+    def __call__(self) -> float:
+        return round(statistics.fmean(map(self._reward, self._policies)), 4)
+
+    def _reward(self, policy: Path) -> float:
+        self._engine.load(policy)
+        return self._held_out.reward(self._engine)
+
+
+def training(rounds: int, rate: float = 1.5e-4) -> TrainConfig:
     """The demo's, with one update a round: others' texts have no earlier policy of one's own to be compared with."""
-    optimizer = OptimizerConfig(method=AdamWConfig(learning_rate=1.5e-4))
+    optimizer = OptimizerConfig(method=AdamWConfig(learning_rate=rate))
     return TrainConfig(steps=rounds, files_per_step=1, optimizer=optimizer)
 
 
-def make_members(case: SwarmCase, base: Path, seed: int, folder: Path) -> list[SwarmMember]:
-    """All start from the weights in `base`; their keys, hence their problems and noise, follow from `seed`."""
-    document, exchange = case.document, ShelfExchange()
+@dataclass(frozen=True)
+class SwarmSettings:
+    """What a run's members have in common. `open`: whether strangers' envelopes are read. `only`: of the members those
+    that are made."""
+
+    mix: MixConfig
+    rate: float = 1.5e-4
+    open: bool = False
+    only: range | None = None
+
+    @classmethod
+    def of(cls, case: SwarmCase) -> "SwarmSettings":
+        """As in the paper, where nobody is hostile. What is not on the way in a round is lost to it; no own groups
+        stand in, so that all mixes train on as much."""
+        mix = MixConfig(
+            own=case.own,
+            shared=case.shared,
+            fill=False,
+            window=2,
+            seconds=3600.0,
+            plausibility=None,
+            certainty=None,
+            even=False,
+        )
+        return cls(mix)
+
+
+def member_account(seed: int, number: int) -> LocalAccount:
+    """A key, hence problems and noise, that follows from the run's seed."""
+    made: LocalAccount = Account.from_key(bytes([1 + seed, 1 + number]) * 16)
+    return made
+
+
+def make_members(
+    case: SwarmCase, base: Path, seed: int, folder: Path, exchange: Exchange | None = None,
+    settings: SwarmSettings | None = None, rounds_of: Callable[..., OwnRounds] = OwnRounds,
+) -> list[SwarmMember]:  # fmt: skip
+    """All start from the weights in `base`."""
+    document, settings = case.document, settings or SwarmSettings.of(case)
+    shelf = ShelfExchange() if exchange is None else exchange
     texts = TextEnvironments(document.environments, document.answer_after)
-    limits = EnvelopeLimits.of(NO_POOL, document)
-    model = MemberModel(document.pool_config(tiny_model_config(), MAX_NEW_TOKENS, MAX_PROMPT_TOKENS), base)
-    accounts = [Account.from_key(bytes([1 + seed, 1 + number]) * 16) for number in range(case.members)]
+    limits = EnvelopeLimits.of(NO_CHAIN, document)
+    model = swarm_model(case, base)
+    accounts = [member_account(seed, number) for number in range(case.members)]
     addresses = {account.address for account in accounts}
-    # What is not on the way in a round is lost to it; no own groups stand in, so that all mixes train on as much.
-    mix = MixConfig(own=case.own, shared=case.shared, fill=False, window=2, seconds=3600.0)
     made = []
-    for number, account in enumerate(accounts):
-        secret = bytes([number]) * 32
-        inbox = EnvelopeInbox(Inspector(limits, texts, addresses.__contains__), mix, account.address, secret)
-        learner = Learner(base, training(case.rounds), 1.0, seed=seed)
-        rounds = OwnRounds(document.digest, account.address, model, texts, document.text_bytes)
+    for number in settings.only or range(case.members):
+        account, secret = accounts[number], bytes([number]) * 32
+        inspector = Inspector(limits, texts, (lambda _: True) if settings.open else addresses.__contains__)
+        inbox = EnvelopeInbox(inspector, settings.mix, account.address, secret)
+        learner = Learner(base, training(case.rounds, settings.rate), 1.0, seed=seed)
+        rounds = rounds_of(document.digest, account.address, model, texts, document.text_bytes)
         engine = make_engine("transformers", max_batch=128)
         parts = MemberParts(
-            account, limits, engine, learner, rounds, inbox, Retokeniser(model), exchange, secret
+            account, limits, engine, learner, rounds, inbox, Retokeniser(model, settings.mix.certainty), shelf, secret,
+            PlausibilityJudge.of(settings.mix, learner, model),
         )  # fmt: skip
-        member = SwarmMember(parts, mix, folder / str(number), usual_filters(mix))
+        member = SwarmMember(parts, settings.mix, folder / str(number), usual_filters(settings.mix))
         member.load()
         made.append(member)
     return made

@@ -3,28 +3,32 @@
 import logging
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from eth_account.signers.local import LocalAccount
 
 from engines.base import Engine
 from protocol.files import write_atomic
-from protocol.identity import PoolId
-from protocol.swarm.envelope import EnvelopeLimits
+from protocol.swarm.document import SwarmDocument
 from storage.bucket import Bucket
 from swarm.config import SwarmMemberConfig
 from swarm.environments import load_swarm
+from swarm.evaluation import HeldOut, Measuring
 from swarm.exchange import BucketExchange, Exchange, FolderExchange
 from swarm.generation import MemberModel, OwnRounds
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import Inspector
 from swarm.member import MemberParts, SwarmMember, usual_filters
-from swarm.progress import MemberProgress
+from swarm.membership import Friends, Membership
+from swarm.on_chain import ChainMember
+from swarm.plausibility import PlausibilityJudge
+from swarm.progress import MemberProgress, SwarmRound
 from swarm.retokenising import Retokeniser
 from trainer.basemodel import base_model
 from trainer.learner import Learner
 
 log = logging.getLogger("muster.swarm")
-NO_POOL = PoolId(0, "0x" + "00" * 20, 0)
-"""Of a swarm that no chain knows."""
 
 
 @dataclass(frozen=True)
@@ -35,28 +39,47 @@ class AssembledMember:
     progress: MemberProgress
     learner: Learner
     inbox: EnvelopeInbox
+    membership: Membership
+    measuring: Measuring | None = None
+
+    def round(self, number: int) -> SwarmRound:
+        """Round `number`, measured where that is due; the caller writes it down before the next one."""
+        if self.measuring is None:
+            return self.member.round(number)
+        return self.measuring.around(number, self.member.round)
 
 
 def assemble(config: SwarmMemberConfig, engine: Engine, exchange: Exchange, seed: int = 0) -> AssembledMember:
     """A member that stands where it last wrote down that it stood. `seed`: of a tiny model that is made here."""
     document, texts = load_swarm(config)
-    account, limits = config.key.open(), EnvelopeLimits.of(NO_POOL, document)
+    account = config.key.open()
+    membership = _membership(config, document, account, exchange)
+    limits, exchange = membership.limits, membership.exchange
     pool = document.pool_config(config.model, config.max_new_tokens, config.max_prompt_tokens)
     pool = pool.model_copy(update={"work": pool.work.model_copy(update={"temperature": config.temperature})})
     folder = base_model(config.model, document.environments[0], seed)
     model = MemberModel(pool, folder)
     learner = Learner(folder, config.train, config.temperature, config.model.dtype)
-    members = frozenset(config.members)
     secret = _secret(config.home / "secret")
-    inspector = Inspector(limits, texts, members.__contains__ if members else lambda _: True)
-    inbox = EnvelopeInbox(inspector, config.mix, account.address, secret, config.home / "inbox")
+    inspector = Inspector(limits, texts, membership.is_member, membership.start_of)
+    inbox = EnvelopeInbox(inspector, config.mix, account.address, secret, config.home / "inbox", membership.found_two)
     progress = MemberProgress(config.home, config.checkpoint_every)
     progress.resume(learner, inbox)
-    rounds = OwnRounds(document.digest, account.address, model, texts, document.text_bytes)
-    parts = MemberParts(account, limits, engine, learner, rounds, inbox, Retokeniser(model), exchange, secret)
-    member = SwarmMember(parts, config.mix, config.home, usual_filters(config.mix))
+    rounds = OwnRounds(document.digest, account.address, model, texts, document.text_bytes, membership.own_start)
+    judge = PlausibilityJudge.of(config.mix, learner, model)
+    retokeniser = Retokeniser(model, config.mix.certainty)
+    parts = MemberParts(
+        account, limits, engine, learner, rounds, inbox, retokeniser, exchange, secret, judge,
+        recorded=membership.recorded,
+    )  # fmt: skip
+    usual = usual_filters(config.mix)
+    member = SwarmMember(parts, config.mix, config.home, lambda inbox: [*membership.filters(), *usual(inbox)])
     member.load()
-    return AssembledMember(member, progress, learner, inbox)
+    measuring = None
+    if config.evaluation.every:
+        held_out = HeldOut(document.digest, model, folder, config.evaluation.problems)
+        measuring = Measuring(config.evaluation, config.rounds, partial(held_out.reward, engine))
+    return AssembledMember(member, progress, learner, inbox, membership, measuring)
 
 
 def exchange_of(config: SwarmMemberConfig) -> Exchange:
@@ -65,6 +88,14 @@ def exchange_of(config: SwarmMemberConfig) -> Exchange:
         return BucketExchange(Bucket(config.s3))
     assert config.exchange is not None, "the configuration names one of both"
     return FolderExchange(config.exchange)
+
+
+def _membership(
+    config: SwarmMemberConfig, document: SwarmDocument, account: LocalAccount, exchange: Exchange
+) -> Membership:
+    if config.chain is None:
+        return Friends(document, config.members, exchange)
+    return ChainMember(config.home, config.chain, account, document, exchange)
 
 
 def _secret(path: Path) -> bytes:

@@ -3,8 +3,10 @@
 import errno
 import hashlib
 import os
+import secrets
 import stat
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +27,7 @@ class Exchange(Protocol):
         ...
 
     def keys(self) -> Iterator[str]:
-        """Of all envelopes that are there."""
+        """Of all envelopes that are there; possibly more than anybody waits for, and what is no key."""
         ...
 
     def get(self, key: str, limit: int) -> bytes:
@@ -49,7 +51,10 @@ class BucketExchange:
         return key
 
     def keys(self) -> Iterator[str]:
-        return self._bucket.list(PREFIX)
+        """Beginning anywhere: whoever fills the bucket does not know what a listing that is cut off leaves out."""
+        start = PREFIX + secrets.token_hex(8)
+        yield from self._bucket.list(PREFIX, start)
+        yield from takewhile(lambda key: key <= start, self._bucket.list(PREFIX))
 
     def get(self, key: str, limit: int) -> bytes:
         return self._bucket.get(key, limit)
@@ -69,8 +74,13 @@ class FolderExchange:
         return key
 
     def keys(self) -> Iterator[str]:
-        folder = self._open() / PREFIX
-        return iter(sorted(PREFIX + path.name for path in folder.glob("*.json") if not path.name.startswith(".")))
+        try:
+            with os.scandir(self._open() / PREFIX) as entries:
+                yield from (PREFIX + entry.name for entry in entries)
+        except FileNotFoundError:
+            return  # nobody has left one
+        except OSError as error:
+            raise UnreachableError(f"{self._folder} cannot be listed: {error.strerror}", "mend its rights") from None
 
     def get(self, key: str, limit: int) -> bytes:
         path = self._open() / str(parse_key(key))

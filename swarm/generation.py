@@ -1,6 +1,6 @@
 """A member's own groups: its problems of a round, completed by its policy, as tokens for itself and text for others."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,16 +11,18 @@ from environments.texts import TextEnvironments
 from protocol.config import PoolConfig
 from protocol.models.tokenizer import Tokenizer, eos_ids, load_tokenizer
 from protocol.swarm.envelope import SharedCompletion, SharedGroup, question_digest
-from protocol.swarm.seeds import round_noise, round_problem
+from protocol.swarm.seeds import NO_START, round_noise, round_problem
 from trainer.rollouts import Group, GroupSettings, TrainRollout
 
 
 @dataclass(frozen=True)
 class OwnGroup:
-    """`shared` is what others get of it, None where a text is too long for an envelope."""
+    """`shared` is what others get of it, None where a text is too long for an envelope. `logprobs`: ln p of each token
+    of each completion, as the engine has it."""
 
     group: Group
     shared: SharedGroup | None
+    logprobs: tuple[tuple[float, ...], ...] = ()
 
     @property
     def reward(self) -> float:
@@ -50,17 +52,26 @@ class MemberModel:
 
 class OwnRounds:
     """Makes a member's groups. The same round of the same weights is the same on every call, up to the engine's
-    arithmetic."""
+    arithmetic. `start`: what was fixed after the member joined, as far as is known now."""
 
-    def __init__(self, document: bytes, member: str, model: MemberModel, texts: TextEnvironments, text_bytes: int):
+    def __init__(
+        self,
+        document: bytes,
+        member: str,
+        model: MemberModel,
+        texts: TextEnvironments,
+        text_bytes: int,
+        start: Callable[[], bytes] = lambda: NO_START,
+    ) -> None:
         self._document, self._member, self._model = document, member, model
-        self._texts, self._text_bytes = texts, text_bytes
+        self._texts, self._text_bytes, self.start = texts, text_bytes, start
 
     def make(self, engine: Engine, number: int, slots: Iterable[int]) -> list[OwnGroup]:
         """The groups of these slots of round `number`, without those whose problem is too long for the model. Raises
         ScoringUnavailable where this machine cannot score."""
         work = self._model.config.work
-        seeds = {slot: round_problem(self._document, self._member, number, slot) for slot in slots}
+        start = self.start()
+        seeds = {slot: round_problem(self._document, self._member, number, slot, start) for slot in slots}
         asked = {slot: seed for slot, seed in seeds.items() if self._model.prompts.asks(seed, 0)}
         requests = [
             Request(
@@ -81,11 +92,12 @@ class OwnRounds:
         for one in done:
             text = completion_text(model.tokenizer, one.tokens, model.eos)
             reward = self._texts.score(seed, text)
-            rollouts.append(TrainRollout(prompt, one.tokens, reward, reward, settings=model.settings(seed)))
+            settings, said = model.settings(seed), tuple(one.logprobs)
+            rollouts.append(TrainRollout(prompt, one.tokens, reward, reward, said, settings=settings))
             logprob = min(0, round(1000 * sum(one.logprobs)))
             ended = one.finish == FINISH_EOS
             shared.append(SharedCompletion(text=text, ended=ended, reward=reward, logprob=logprob))
         question = question_digest(self._texts.problem(seed).question)
         fits = all(len(one.text.encode()) <= self._text_bytes for one in shared)
         public = SharedGroup(slot=slot, question=question, completions=shared) if fits else None
-        return OwnGroup(tuple(rollouts), public)
+        return OwnGroup(tuple(rollouts), public, tuple(one.logprobs for one in done))

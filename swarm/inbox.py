@@ -1,41 +1,58 @@
 """What others shared and was found true: kept while it may be drawn, never taken twice, bounded in every direction."""
 
 import hashlib
+import heapq
 import logging
+import math
 import re
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from protocol.errors import IntegrityError, MusterError, UnreachableError, printable
 from protocol.files import write_atomic
 from protocol.swarm.envelope import Envelope, MalformedEnvelope
+from protocol.swarm.pace import Met, allowed_until
+from protocol.swarm.plausibility import Shape
 from protocol.swarm.record import Breach, TruthRecord
 from storage.keys import KEY_PATTERN, MissingObjectError
 from swarm.config import MixConfig
 from swarm.exchange import PREFIX, Exchange
-from swarm.inspection import FoundGroup, Inspected, Inspector
+from swarm.inspection import FoundGroup, Inspected, Inspector, NotRead
 
 log = logging.getLogger("muster.swarm")
+FoundTwo = Callable[[str, bytes], None]
+"""Told of another envelope of a round: the key of the first one, the bytes of the second."""
 REMEMBERED_ROUNDS = 64
 """Of each sharer: what is older than its newest by more is not taken any more."""
+LISTING = 0.5
+"""Of the time for inspection, how much a listing may take before it."""
+LATELY = 16
+"""Own rounds over which sharers are compared by how often they were drawn."""
 _KNOWN = "known.txt"
-MAX_LISTED = 100_000
-"""Keys of one listing that are looked at."""
+_KEY = re.compile(KEY_PATTERN)
+
+
+class TooFarAhead(MusterError):
+    """A sharer has skipped more rounds than it may yet: who skips picks its problems."""
 
 
 @dataclass
 class InboxState:
     """What must be as old as the weights. `heard`: sharer → its rounds that were taken → key; `kept`: key → own round
-    in which it came; `used`: names of groups among these that were trained on; `records`: sharer → its record."""
+    in which it came; `used`: names of groups among these that were trained on; `records`: sharer → its record;
+    `shapes`: of the newest own completions, oldest first; `drawn`: whose groups the newest own rounds were trained on,
+    oldest first."""
 
     heard: dict[str, dict[int, str]] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     records: dict[str, TruthRecord] = field(default_factory=dict)
+    shapes: list[Shape] = field(default_factory=list)
+    drawn: list[list[str]] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -43,34 +60,48 @@ class InboxState:
             "kept": self.kept,
             "used": sorted(self.used),
             "records": {sharer: vars(record) for sharer, record in self.records.items()},
+            "shapes": [list(shape) for shape in self.shapes],
+            "drawn": self.drawn,
         }
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "InboxState":
         heard = {sharer: {int(n): key for n, key in rounds.items()} for sharer, rounds in document["heard"].items()}
         records = {sharer: TruthRecord(**record) for sharer, record in document["records"].items()}
-        return cls(heard, dict(document["kept"]), set(document["used"]), records)
+        shapes = [Shape(*values) for values in document.get("shapes", ())]
+        drawn = [list(sharers) for sharers in document.get("drawn", ())]
+        return cls(heard, dict(document["kept"]), set(document["used"]), records, shapes, drawn)
 
 
 class EnvelopeInbox:
-    """`own`: the member's address, whose envelopes are left alone. `secret` orders what is fetched first, so that
+    """`own`: the member's address. Its envelopes are left alone; which were found is in `own_found`, (round, key), for
+    the caller to take. `secret` orders what is fetched first, so that
     nobody can push others' envelopes to the end. `folder` keeps the envelopes that may be drawn, so that a restart
     needs nobody; without one nothing is kept."""
 
     def __init__(
-        self, inspector: Inspector, mix: MixConfig, own: str, secret: bytes, folder: Path | None = None
+        self,
+        inspector: Inspector,
+        mix: MixConfig,
+        own: str,
+        secret: bytes,
+        folder: Path | None = None,
+        found_two: FoundTwo = lambda _key, _data: None,
     ) -> None:
         self._inspector, self._mix, self._own = inspector, mix, own
-        self._secret, self._folder = secret, folder
+        self._secret, self._folder, self._found_two = secret, folder, found_two
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self.state = InboxState()
+        self.own_found: list[tuple[int, str]] = []
         self.groups: dict[str, FoundGroup] = {}
         self._keys: dict[str, list[str]] = {}
         self._known: set[str] = set()
         self._later: dict[str, int] = {}
         """Keys that could not be looked at, by the own round in which that was first tried."""
         self._unwritten: list[str] = []
+        self._met: dict[str, Met] = {}
+        """By sharer, since this process began: one that was away for long has a new start with everybody."""
 
     def look_again(self) -> None:
         """A checkpoint is lost, and with it what was found in envelopes that are noted as known: forget that note."""
@@ -96,9 +127,10 @@ class EnvelopeInbox:
     def collect(self, exchange: Exchange, number: int) -> int:
         """Take what is new; how many envelopes were true. `number`: the member's own round. Raises MusterError where
         the exchange is gone."""
-        deadline, taken = time.monotonic() + self._mix.seconds, 0
         self._expire(number)
-        for key in self._new_keys(exchange, number):
+        new, taken = self._new_keys(exchange, number), 0
+        deadline = time.monotonic() + self._mix.seconds
+        for key in new:
             if time.monotonic() > deadline:
                 log.info("inspection took %.0f s: the rest waits for the next round", self._mix.seconds)
                 break
@@ -109,26 +141,49 @@ class EnvelopeInbox:
         """The groups that may be drawn."""
         return [found for name, found in self.groups.items() if name not in self.state.used]
 
-    def use(self, names: list[str], unfit: list[str]) -> None:
-        """These are trained on, or are of no use to this member: neither is drawn again."""
-        self.state.used.update(names, unfit)
-        for name in unfit:
-            self._note(self.groups[name].offer.sharer, unfit=1)
+    @property
+    def sharers(self) -> int:
+        """How many were ever heard of and never found out."""
+        return sum(one.breaches == 0 for one in self.state.records.values())
+
+    def lately(self) -> Counter[str]:
+        """How many groups of each sharer the newest own rounds were trained on, 0 of those that have some on offer."""
+        counts = Counter({found.offer.sharer: 0 for found in self.unused()})
+        counts.update(sharer for sharers in self.state.drawn for sharer in sharers)
+        return counts
+
+    def use(self, names: list[str], unfit: list[str], doubted: list[str]) -> None:
+        """These are trained on, or are of no use to this member, or nothing that it would have said: none of them is
+        drawn again."""
+        self.state.used.update(names, unfit, doubted)
+        self.state.drawn = [*self.state.drawn, [self.groups[name].offer.sharer for name in names]][-LATELY:]
+        for kind, those in {"trained": names, "unfit": unfit, "doubted": doubted}.items():
+            for name in those:
+                self._note(self.groups[name].offer.sharer, **{kind: 1})
 
     def _new_keys(self, exchange: Exchange, number: int) -> list[str]:
-        """Those that could not be looked at before come last, so that they keep no place from others."""
+        """As many as may be fetched. Those that could not be looked at before come last, so that they keep no place
+        from others."""
         for key in [key for key, since in self._later.items() if since + self._mix.window < number]:
             log.info("envelope %s is given up: it could not be looked at for %d rounds", key, self._mix.window)
             self._know(key)
-        listed = islice(exchange.keys(), MAX_LISTED)
-        new = [key for key in listed if key not in self._known and re.fullmatch(KEY_PATTERN, key)]
-        new.sort(key=lambda key: (key in self._later, hashlib.sha256(self._secret + key.encode()).digest()))
-        return new[: self._mix.fetch]
+        listed = _in_time(exchange.keys(), LISTING * self._mix.seconds)
+        new = (key for key in listed if key not in self._known and _KEY.fullmatch(key))
+        return heapq.nsmallest(self._mix.fetch, new, self._rank)
+
+    def _rank(self, key: str) -> tuple[bool, bytes]:
+        return key in self._later, hashlib.sha256(self._secret + key.encode()).digest()
 
     def _take(self, exchange: Exchange, key: str, number: int) -> int:
         try:
             data = exchange.get(key, self._inspector.limits.file_bytes)
-            found = self._inspector.inspect(data, self._mix.seconds)
+            found = self._inspector.inspect(data, self._mix.seconds, lambda opened: self._check_pace(opened, number))
+        except NotRead as refused:
+            # Stake stays for a while after leaving, so who leaves at once has not got away with two of a round.
+            self._know(key)
+            self._is_fresh(refused.envelope, key, data)
+            log.info("envelope %s is refused: %s", printable(key), refused)
+            return 0
         except (MalformedEnvelope, IntegrityError, MissingObjectError) as error:
             self._know(key)
             log.info("envelope %s is refused: %s", printable(key), printable(str(error)))
@@ -143,9 +198,10 @@ class EnvelopeInbox:
             return 0
         self._know(key)
         envelope = found.envelope
-        if envelope.member == self._own or not self._is_new(envelope, key):
+        if not self._is_fresh(envelope, key, data):
             return 0
         self._hear(envelope, key)
+        self._met.setdefault(envelope.member, Met(envelope.round, number))
         if found.breach is not None:
             self._blame(envelope.member, found.breach, found.where)
             return 0
@@ -157,12 +213,23 @@ class EnvelopeInbox:
         self._hold(key, found)
         return 1
 
-    def _is_new(self, envelope: Envelope, key: str) -> bool:
+    def _check_pace(self, envelope: Envelope, number: int) -> None:
+        """Raises TooFarAhead, before anything is scored."""
+        met = self._met.get(envelope.member)
+        if met is not None and envelope.round > allowed_until(met, number, self._mix.ahead):
+            raise TooFarAhead(f"round {envelope.round} of {envelope.member} comes too early: it was at {met.round}")
+
+    def _is_fresh(self, envelope: Envelope, key: str, data: bytes) -> bool:
+        """Whether it is the first of its round, of another member, and not too old."""
+        if envelope.member == self._own:
+            self.own_found.append((envelope.round, key))
+            return False
         rounds = self.state.heard.get(envelope.member, {})
         before = rounds.get(envelope.round)
         if before is not None:
             if before != key:
                 self._blame(envelope.member, Breach.TWO_ENVELOPES, f"round {envelope.round}")
+                self._found_two(before, data)
             return False
         return envelope.round > max(rounds, default=0) - REMEMBERED_ROUNDS
 
@@ -218,3 +285,15 @@ class EnvelopeInbox:
 
     def _note(self, sharer: str, **more: int) -> None:
         self.state.records[sharer] = self.state.records.get(sharer, TruthRecord()).plus(**more)
+
+
+def _in_time(keys: Iterator[str], seconds: float) -> Iterator[str]:
+    """What comes within so many seconds of the first, for which an exchange has its own time."""
+    until = math.inf
+    for key in keys:
+        yield key
+        now = time.monotonic()
+        if now >= until:
+            log.info("the listing took longer than %.0f s: the rest is left out", seconds)
+            return
+        until = min(until, now + seconds)

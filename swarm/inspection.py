@@ -17,10 +17,12 @@ from protocol.swarm.envelope import (
 )
 from protocol.swarm.record import Breach
 from protocol.swarm.sampling import Offer
-from protocol.swarm.seeds import round_problem
+from protocol.swarm.seeds import NO_START, round_problem
 
 IsMember = Callable[[str], bool]
 """Whether an address takes part, so that its breaches cost it something."""
+StartOf = Callable[[str], bytes]
+"""What was fixed after a member joined, which its problems follow from."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +44,40 @@ class Inspected:
     where: str = ""
 
 
+class NotRead(MalformedEnvelope):
+    """A whole envelope, `envelope`, of nobody who takes part: its groups are not looked at."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        super().__init__(f"{envelope.member} is no member of this swarm")
+        self.envelope = envelope
+
+
 class Inspector:
     """Opens envelopes of one swarm."""
 
-    def __init__(self, limits: EnvelopeLimits, environments: TextEnvironments, is_member: IsMember) -> None:
-        self.limits, self._environments, self._is_member = limits, environments, is_member
+    def __init__(
+        self,
+        limits: EnvelopeLimits,
+        environments: TextEnvironments,
+        is_member: IsMember,
+        start_of: StartOf = lambda _: NO_START,
+    ) -> None:
+        self.limits, self._environments = limits, environments
+        self._is_member, self._start_of = is_member, start_of
         self._document = bytes.fromhex(limits.document)
 
-    def inspect(self, data: bytes, seconds: float = math.inf) -> Inspected:
-        """Raises MalformedEnvelope for what nobody answers for: what is no envelope, or that of a stranger to the
-        swarm. Raises ScoringUnavailable where this machine cannot say now, or not in so many `seconds`; that is
-        nobody's breach."""
+    def inspect(
+        self, data: bytes, seconds: float = math.inf, check: Callable[[Envelope], None] = lambda _: None
+    ) -> Inspected:
+        """`check` may refuse an envelope by raising, before its groups are looked at. Raises MalformedEnvelope for what
+        nobody answers for: what is no envelope, or, as NotRead, that of a stranger to the swarm or of one who left.
+        Raises ScoringUnavailable where this machine cannot say now, or not in so many `seconds`; that is nobody's
+        breach."""
         deadline = time.monotonic() + seconds
         envelope = open_envelope(data, self.limits)
         if not self._is_member(envelope.member):
-            raise MalformedEnvelope(f"{envelope.member} is no member of this swarm")
+            raise NotRead(envelope)
+        check(envelope)
         found: list[FoundGroup] = []
         for group in envelope.groups:
             if time.monotonic() >= deadline:
@@ -69,7 +90,8 @@ class Inspector:
         return Inspected(envelope, tuple(found))
 
     def _group(self, envelope: Envelope, group: SharedGroup) -> tuple[Breach | None, str, FoundGroup | None]:
-        seed = round_problem(self._document, envelope.member, envelope.round, group.slot)
+        start = self._start_of(envelope.member)
+        seed = round_problem(self._document, envelope.member, envelope.round, group.slot, start)
         name = self._environments.name(seed)
         where = f"round {envelope.round}, slot {group.slot} ({name})"
         if group.question != question_digest(self._environments.problem(seed).question):

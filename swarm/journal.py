@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,11 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_bytes().split(b"\n")
     return [json.loads(line) for line in lines[:-1] if line]
+
+
+def measured(lines: Iterable[dict[str, Any]]) -> list[tuple[int, float]]:
+    """What a member measured of itself: (rounds trained, held-out reward), in order."""
+    return [(trained, reward) for line in lines for trained, reward in line.get("held_out", ())]
 
 
 def rewind(path: Path, number: int) -> None:

@@ -25,11 +25,11 @@ _LOCK, _LOCK_SECONDS = "member.lock", 10.0
 
 class MemberDaemon:
     """Rounds until it is stopped or has made `rounds` of them. A round that cannot be scored now is tried again, for
-    two minutes at most; whatever else fails ends the process, which resumes from what it wrote down. `held`: what keeps
-    other processes out of its home."""
+    two minutes at most; whatever else fails ends the process, which resumes from what it wrote down. `pace`: least
+    seconds of a round; `held`: what keeps other processes out of its home."""
 
-    def __init__(self, assembled: "AssembledMember", rounds: int, held: ExitStack) -> None:
-        self._assembled, self._rounds, self._held = assembled, rounds, held
+    def __init__(self, assembled: "AssembledMember", rounds: int, pace: float, held: ExitStack) -> None:
+        self._assembled, self._rounds, self._pace, self._held = assembled, rounds, pace, held
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -41,11 +41,15 @@ class MemberDaemon:
             number = made.progress.state.next
             try:
                 began = time.monotonic()
-                done = made.member.round(number)
+                made.membership.before_round()
+                done = made.round(number)
                 made.progress.finished(made.learner, made.inbox, done)
+                made.membership.after_round()
                 seconds = round(time.monotonic() - began, 3)
-                made.progress.show({**made.member.status(number), "reward": done.reward, "seconds": seconds})
+                status = {**made.member.status(number), **made.membership.status()}
+                made.progress.show({**status, "reward": done.reward, "seconds": seconds})
                 pauses = 0
+                self._rest(self._pace - seconds)
             except ScoringUnavailable as error:
                 # Nothing was trained yet, so the same round can be tried again.
                 pauses += 1
@@ -54,7 +58,14 @@ class MemberDaemon:
                 log.warning("round %d waits: %s", number, error)
                 self._stopping.wait(_PAUSE_SECONDS)
         made.progress.keep(made.learner, made.inbox)
+        made.membership.finish()
         return 0
+
+    def _rest(self, seconds: float) -> None:
+        """Before the next round, if there is one."""
+        if seconds > 0 and not self._over:
+            log.info("the next round begins in %.0f s", seconds)
+            self._stopping.wait(seconds)
 
     @property
     def _over(self) -> bool:
@@ -74,4 +85,4 @@ def _build(config: SwarmMemberConfig) -> Daemon:
         os.environ.setdefault(name, value)
     from swarm.assembly import assemble, exchange_of
 
-    return MemberDaemon(assemble(config, config.engine.make(), exchange_of(config)), config.rounds, held)
+    return MemberDaemon(assemble(config, config.engine.make(), exchange_of(config)), config.rounds, config.pace, held)

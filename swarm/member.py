@@ -4,8 +4,8 @@ It needs nobody: where the exchange is gone, the round is one of own groups alon
 
 import hashlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +13,38 @@ from eth_account.signers.local import LocalAccount
 
 from engines.base import Engine
 from protocol.errors import MusterError
-from protocol.files import write_atomic
-from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedGroup, seal
-from protocol.swarm.sampling import Filter, by_record, draw, per_sharer
+from protocol.swarm.envelope import Envelope, EnvelopeLimits, SharedGroup
+from protocol.swarm.sampling import (
+    Filter,
+    by_plausibility,
+    by_record,
+    draw,
+    evenly,
+    had_its_part,
+    part_of,
+    per_sharer,
+    product,
+    with_advantage,
+)
 from swarm.config import MixConfig
 from swarm.exchange import Exchange
 from swarm.generation import OwnGroup, OwnRounds
 from swarm.inbox import EnvelopeInbox
 from swarm.inspection import FoundGroup
+from swarm.outbox import EnvelopeOutbox
+from swarm.plausibility import PlausibilityJudge
 from swarm.progress import SwarmRound
 from swarm.retokenising import Retokeniser
 from trainer.learner import Learner
 from trainer.rollouts import Group
 
 log = logging.getLogger("muster.swarm")
-MAX_UNSENT = 16
-"""Envelopes that wait for the exchange to come back; older ones are given up, nobody would draw them any more."""
 
 
 @dataclass(frozen=True)
 class MemberParts:
-    """What a member works with. `secret`: 32 bytes that seed its draws and that nobody else has."""
+    """What a member works with. `secret`: 32 bytes that seed its draws and that nobody else has. `judge`: None where
+    anything that is true is trained on. `recorded`: the first round that no recorded root of its key covers."""
 
     account: LocalAccount
     limits: EnvelopeLimits
@@ -44,6 +55,25 @@ class MemberParts:
     retokeniser: Retokeniser
     exchange: Exchange
     secret: bytes
+    judge: PlausibilityJudge | None = None
+    recorded: Callable[[], int] = lambda: 0
+
+
+@dataclass
+class _Drawn:
+    """What a round takes of others, and the names of what was looked at and left."""
+
+    chosen: list[tuple[FoundGroup, Group]] = field(default_factory=list)
+    unfit: list[str] = field(default_factory=list)
+    doubted: list[str] = field(default_factory=list)
+
+    def of(self, sharer: str) -> int:
+        """How many are its."""
+        return sum(found.offer.sharer == sharer for found, _ in self.chosen)
+
+    @property
+    def names(self) -> list[str]:
+        return [found.offer.name for found, _ in self.chosen]
 
 
 class SwarmMember:
@@ -52,122 +82,143 @@ class SwarmMember:
     def __init__(
         self, parts: MemberParts, mix: MixConfig, home: Path, filters: Callable[[EnvelopeInbox], list[Filter]]
     ):
-        self._parts, self._mix, self._home, self._filters = parts, mix, home, filters
-        self._outbox = home / "outbox"
-        self._outbox.mkdir(parents=True, exist_ok=True)
-        self.alone = False
+        self.parts, self._mix, self._home, self._filters = parts, mix, home, filters
+        self._outbox = EnvelopeOutbox(home / "outbox", parts.account)
+        self.alone, self._start = False, parts.rounds.start()
 
     def load(self) -> None:
         """Let the engine generate with the learner's weights."""
-        self._parts.engine.load(self._parts.learner.policy.export(self._home / "policy"))
+        self.parts.engine.load(self.parts.learner.policy.export(self._home / "policy"))
 
     def round(self, number: int) -> SwarmRound:
         """Train on the groups of round `number`; the caller writes it down before the next one."""
-        parts, mix = self._parts, self._mix
+        parts, mix = self.parts, self._mix
+        if parts.rounds.start() != self._start:
+            self._start = parts.rounds.start()
+            self._outbox.drop()
         taken = self._meet(number)
-        drawn, unfit = self._draw(number)
-        own_count = mix.total - len(drawn) if mix.fill else mix.own
-        slots = range(min(own_count, parts.limits.groups))
-        own = parts.rounds.make(parts.engine, number, slots)
+        slots = range(parts.limits.groups)
+        # Own groups come first: they say what the policy of this round would say.
+        own = parts.rounds.make(parts.engine, number, slots[: mix.own])
+        drawn = self._draw(number, own)
+        if mix.fill:
+            own += parts.rounds.make(parts.engine, number, slots[mix.own : mix.total - len(drawn.chosen)])
         self._share(number, own)
-        names = [found.offer.name for found, _ in drawn]
-        parts.inbox.use(names, unfit)
-        metrics = parts.learner.train_step([one.group for one in own] + [group for _, group in drawn])
+        parts.inbox.use(drawn.names, drawn.unfit, drawn.doubted)
+        if parts.judge is not None:
+            parts.inbox.state.shapes = parts.judge.usual_with(parts.inbox.state.shapes, own)
+        metrics = parts.learner.train_step([one.group for one in own] + [group for _, group in drawn.chosen])
         self.load()
         reward = sum(one.reward for one in own) / max(1, len(own))
         log.info(
-            "round %d: reward %.3f of %d own groups, %d shared ones, %d envelopes taken, gradient %.3f%s",
-            number, reward, len(own), len(names), taken, metrics.grad_norm, ", alone" if self.alone else "",
+            "round %d: reward %.3f of %d own groups, %d shared ones, %d doubted, %d envelopes taken, gradient %.3f%s",
+            number, reward, len(own), len(drawn.chosen), len(drawn.doubted), taken, metrics.grad_norm,
+            ", alone" if self.alone else "",
         )  # fmt: skip
-        return SwarmRound(number, reward, len(own), tuple(names), metrics.groups_used, len(unfit), taken, self.alone)
+        unfit, doubted = len(drawn.unfit), len(drawn.doubted)
+        return SwarmRound(
+            number, reward, len(own), tuple(drawn.names), metrics.groups_used, unfit, taken, self.alone, doubted=doubted
+        )
 
     def status(self, number: int) -> dict[str, Any]:
         """What others may be shown of it."""
-        inbox = self._parts.inbox
+        inbox = self.parts.inbox
         records = {sharer: vars(record) for sharer, record in sorted(inbox.state.records.items())}
-        waiting = len(self._unsent())
+        waiting = len(self._outbox.waiting)
         offers = len(inbox.unused())
-        address = self._parts.account.address
+        address = self.parts.account.address
         return {
             "member": address, "round": number, "alone": self.alone, "offers": offers, "unsent": waiting,
             "sharers": records,
         }  # fmt: skip
 
     def _meet(self, number: int) -> int:
-        """Send what waits, take what is new."""
+        """Take what is new, send what waits."""
+        taken = 0
         try:
-            self._send()
-            taken = self._parts.inbox.collect(self._parts.exchange, number)
+            taken = self._collect(number)
+            self._outbox.send(self.parts.exchange)
         except (MusterError, OSError) as error:
             if not self.alone:
                 log.warning("going on alone: %s", error)
             self.alone = True
-            return 0
+            return taken
         if self.alone:
             log.info("the exchange is back")
         self.alone = False
         return taken
 
-    def _draw(self, number: int) -> tuple[list[tuple[FoundGroup, Group]], list[str]]:
-        """Shared groups in the order of the draw until there are enough that fit, and the names of those that did not
-        fit."""
-        parts, wanted = self._parts, self._mix.shared
-        unused = {one.offer.name: one for one in parts.inbox.unused()}
-        seed = hashlib.sha256(parts.secret + number.to_bytes(8, "big")).digest()
-        offers = [one.offer for one in unused.values()]
-        chosen: list[tuple[FoundGroup, Group]] = []
-        unfit: list[str] = []
-        for offer in draw(offers, len(offers), seed, self._filters(parts.inbox)):
-            if len(chosen) == wanted:
+    def _collect(self, number: int) -> int:
+        inbox = self.parts.inbox
+        try:
+            return inbox.collect(self.parts.exchange, number)
+        finally:
+            self._outbox.found(inbox.own_found)
+            inbox.own_found.clear()
+
+    def _draw(self, number: int, own: list[OwnGroup]) -> _Drawn:
+        """Shared groups in the order of the draw until there are enough that fit and that the own policy, which has
+        just made `own`, finds plausible."""
+        parts, mix = self.parts, self._mix
+        inbox, judge = parts.inbox, parts.judge
+        shapes = [] if judge is None else judge.usual_with(inbox.state.shapes, own)
+        drawn, seed = _Drawn(), hashlib.sha256(parts.secret + number.to_bytes(8, "big")).digest()
+        most = part_of(mix.shared, inbox.sharers) if mix.even else mix.shared
+        lately = inbox.lately()
+        for found in in_order(inbox, self._filters(inbox), seed, mix):
+            if len(drawn.chosen) == mix.shared:
                 break
-            group = parts.retokeniser.group(unused[offer.name])
+            sharer = found.offer.sharer
+            if drawn.of(sharer) >= most or (mix.even and had_its_part(lately, sharer)):
+                continue
+            name, group = found.offer.name, parts.retokeniser.group(found)
             if group is None:
-                unfit.append(offer.name)
+                drawn.unfit.append(name)
+            elif judge is not None and (reason := judge.doubts(found, group, shapes)) is not None:
+                log.info("group %s is left out: %s", name, reason)
+                drawn.doubted.append(name)
             else:
-                chosen.append((unused[offer.name], group))
-        return chosen, unfit
+                drawn.chosen.append((found, group))
+        return drawn
 
     def _share(self, number: int, own: list[OwnGroup]) -> None:
         """Put the groups that others can learn from into the outbox, once a round whatever is killed when, and send."""
-        path = self._outbox / f"{number:010d}.json"
         groups = [one.shared for one in own if one.shared is not None and one.has_advantage]
-        if groups and not path.exists() and not self._was_sent(number):
-            write_atomic(path, seal(self._envelope(number, groups), self._parts.account))
+        if number < self.parts.recorded():
+            log.info("round %d is not shared: a recorded root of this key covers it", number)
+        elif groups:
+            self._outbox.put(self._envelope(number, groups))
         try:
             if not self.alone:
-                self._send()
+                self._outbox.send(self.parts.exchange)
         except (MusterError, OSError) as error:
             log.warning("round %d is sent later: %s", number, error)
             self.alone = True
 
     def _envelope(self, number: int, groups: list[SharedGroup]) -> Envelope:
-        limits = self._parts.limits
+        limits = self.parts.limits
         return Envelope(
-            chain_id=limits.pool.chain_id,
-            pools=limits.pool.pools,
-            pool=limits.pool.pool,
+            chain_id=limits.swarm.chain_id,
+            swarms=limits.swarm.swarms,
+            swarm=limits.swarm.swarm,
             document=limits.document,
-            member=self._parts.account.address,
+            member=self.parts.account.address,
             round=number,
             groups=groups,
         )
 
-    def _unsent(self) -> list[Path]:
-        return sorted(self._outbox.glob("[0-9]*.json"))
 
-    def _was_sent(self, number: int) -> bool:
-        mark = self._outbox / "sent"
-        return mark.is_file() and int(mark.read_text()) >= number
-
-    def _send(self) -> None:
-        """Everything that waits, oldest first. Raises MusterError or OSError where it cannot."""
-        waiting = self._unsent()
-        for path in waiting[:-MAX_UNSENT]:
-            path.unlink()
-        for path in waiting[-MAX_UNSENT:]:
-            self._parts.exchange.publish(path.read_bytes())
-            write_atomic(self._outbox / "sent", str(int(path.stem)).encode())
-            path.unlink()
+def in_order(inbox: EnvelopeInbox, filters: Sequence[Filter], seed: bytes, mix: MixConfig) -> list[FoundGroup]:
+    """The groups in the order in which they are looked at, as many as may be: less often those of sharers of whom much
+    was doubted."""
+    unused = {one.offer.name: one for one in inbox.unused()}
+    offers = with_advantage([one.offer for one in unused.values()])
+    for keep in filters:
+        offers = keep(offers)
+    weight = by_plausibility(inbox.state.records)
+    if mix.even:
+        weight = product(weight, evenly(offers))
+    return [unused[offer.name] for offer in draw(offers, mix.judged, seed, weight=weight)]
 
 
 def usual_filters(mix: MixConfig) -> Callable[[EnvelopeInbox], list[Filter]]:

@@ -27,7 +27,8 @@ _KEPT_CHECKPOINTS = 2
 class SwarmRound:
     """What a round was: mean reward of the own groups, how many of these, the names of the shared groups that were
     trained on, how many of all of these had an advantage (`signal`), those left out as unfit, how many envelopes were
-    taken, and whether nobody could be reached."""
+    taken, whether nobody could be reached, what was measured around it: (rounds trained, held-out reward), and how many
+    groups were left out as nothing that the own policy would say."""
 
     round: int
     reward: float
@@ -37,9 +38,11 @@ class SwarmRound:
     unfit: int = 0
     taken: int = 0
     alone: bool = False
+    held_out: tuple[tuple[int, float], ...] = ()
+    doubted: int = 0
 
     def line(self) -> dict[str, Any]:
-        return {**vars(self), "shared": list(self.shared)}
+        return {**vars(self), "shared": list(self.shared), "held_out": [list(one) for one in self.held_out]}
 
 
 @dataclass

@@ -1,11 +1,14 @@
-"""`muster swarm join, run, status`: a member of a swarm."""
+"""`muster swarm`: a member of a swarm."""
 
 import json as json_module
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cli.commands import swarm_chain
+from cli.commands.swarm_chain import CONFIG, DocumentOption, HomeOption, Registering
 from cli.options import Commands, JsonOption, KeystoreOption, PasswordFileOption
 from cli.output import emit, fields
 from protocol.errors import ConfigError
@@ -13,23 +16,40 @@ from protocol.errors import ConfigError
 app = Commands(help="Train a policy of your own, and learn from what others share.", no_args_is_help=True)
 app.callback()(lambda: None)
 
-HomeOption = Annotated[Path, typer.Option("--home", help="Folder of the member's state.", file_okay=False)]
-CONFIG = "member.json"
+app.command("open")(swarm_chain.open_swarm)
+app.command("leave")(swarm_chain.leave)
+app.command("withdraw")(swarm_chain.withdraw)
+app.command("accuse")(swarm_chain.accuse)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Where envelopes are left and found."""
+
+    exchange: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder where members leave their envelopes.")
+    ] = None
+    s3: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Bucket instead: {endpoint, bucket, credentials}.")
+    ] = None
+
+    def values(self) -> dict[str, Any]:
+        from protocol.documents import load_document
+        from storage.settings import S3Settings
+
+        bucket = None if self.s3 is None else load_document(self.s3, S3Settings).model_dump(mode="json")
+        return {"exchange": _absolute(self.exchange), "s3": bucket}
 
 
 @app.command("join")
 def join(
     home: HomeOption,
-    document: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The swarm's document, JSON or TOML.")],
+    document: DocumentOption,
+    registering: Registering,
+    sharing: Sharing,
     model: Annotated[str, typer.Option(help="Folder or Hugging Face id of the model to train.")],
     keystore: KeystoreOption = None,
     password_file: PasswordFileOption = None,
-    exchange: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder where members leave their envelopes.")
-    ] = None,
-    s3: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Bucket instead: {endpoint, bucket, credentials}.")
-    ] = None,
     member: Annotated[list[str] | None, typer.Option(help="Read this address's envelopes only; repeat it.")] = None,
     own: Annotated[int, typer.Option(min=1, max=256, help="Groups of its own in a round.")] = 4,
     shared: Annotated[int, typer.Option(min=0, max=256, help="Groups of others in a round.")] = 4,
@@ -39,24 +59,23 @@ def join(
 ) -> None:
     """Look whether this machine has the swarm's environments and the key, and write the member's configuration.
 
-    Nothing is sent: whoever reads your envelopes decides whether to."""
-    from protocol.documents import load_document, parse_document
+    With --swarm the key's stake is locked on chain, and others read it because of that. Without, nothing is sent, keys
+    cost nobody anything, and what cheats lose is what those remember who found them out: a swarm among friends."""
+    from protocol.documents import parse_document
     from protocol.encoding import canonical_json
     from protocol.files import write_atomic
     from runtime.keystore import address_of
-    from storage.settings import S3Settings
     from swarm.config import SwarmMemberConfig
     from swarm.environments import load_swarm
 
-    if keystore is None:
-        raise ConfigError("a member signs what it shares", "pass --keystore FILE (muster keys create)")
+    keystore = _signing(keystore)
+    registering.check(member)
     values: dict[str, Any] = {
         "home": str(home.absolute()),
         "document": str(document.absolute()),
         "model": {"source": model, "prompt_template": prompt_template, "chat_template": chat_template},
         "key": {"keystore": str(keystore.absolute()), "password_file": _absolute(password_file)},
-        "exchange": _absolute(exchange),
-        "s3": load_document(s3, S3Settings).model_dump(mode="json") if s3 is not None else None,
+        **sharing.values(),
         "members": member or [],
         "mix": {"own": own, "shared": shared},
     }
@@ -65,8 +84,13 @@ def join(
     path = home / CONFIG
     if path.exists():
         raise ConfigError(f"{path} is there already", "edit it, or name another --home")
+    chain = swarm_chain.register(registering, swarm, keystore, password_file)
+    if chain is not None:
+        config = parse_document(canonical_json({**values, "chain": chain}), SwarmMemberConfig, "the options")
     write_atomic(path, json_module.dumps(config.model_dump(mode="json"), indent=1).encode() + b"\n", 0o600)
-    joined = {"member": address_of(keystore), "swarm": swarm.name, "document": swarm.digest.hex(), "config": str(path)}
+    stake = f"locked in swarm {chain['swarm']}" if chain else "none: a swarm among friends"
+    named = {"member": address_of(keystore), "swarm": swarm.name, "document": swarm.digest.hex()}
+    joined = {**named, "stake": stake, "config": str(path)}
     emit(joined, json, lambda: fields(joined) + f"\nnext: muster swarm run --home {home}")
 
 
@@ -81,7 +105,7 @@ def run(home: HomeOption) -> None:
 @app.command("status")
 def status(home: HomeOption, json: JsonOption = False) -> None:
     """How far the member is, what it earned in reward, and who shared what with it."""
-    from swarm.journal import JOURNAL, STATUS, read_journal
+    from swarm.journal import JOURNAL, STATUS, measured, read_journal
 
     _config(home)
     path = home / STATUS
@@ -91,6 +115,7 @@ def status(home: HomeOption, json: JsonOption = False) -> None:
     rounds = read_journal(home / JOURNAL)
     document["cumulative_reward"] = round(sum(one["reward"] for one in rounds), 6)
     document["shared_groups_used"] = sum(len(one["shared"]) for one in rounds)
+    document["held_out"] = [{"rounds": trained, "reward": reward} for trained, reward in measured(rounds)]
     emit(document, json, lambda: _text(document))
 
 
@@ -99,10 +124,13 @@ def _text(document: dict[str, Any]) -> str:
         "member": document["member"],
         "rounds made": document["round"] + 1,
         "reward": f"{document['reward']:.3f} in the last round, {document['cumulative_reward']:.3f} in all",
+        "held-out reward": _held_out(document["held_out"]),
         "exchange": "gone, going on alone" if document["alone"] else "there",
         "shared groups": f"{document['shared_groups_used']} trained on, {document['offers']} on offer",
         "not sent yet": f"{document['unsent']} envelopes",
     }
+    if (chain := document.get("chain")) is not None:
+        rows |= _chain_rows(chain)
     lines = [
         f"{sharer}: {record['true']} true groups, {record['unfit']} of no use here, {record['breaches']} breaches"
         for sharer, record in document["sharers"].items()
@@ -110,11 +138,34 @@ def _text(document: dict[str, Any]) -> str:
     return "\n".join([fields(rows), *lines])
 
 
+def _held_out(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "not measured (`evaluation.every` in the configuration)"
+    first, last = found[0], found[-1]
+    return f"{first['reward']:.3f} after {first['rounds']} rounds, {last['reward']:.3f} after {last['rounds']}"
+
+
+def _chain_rows(chain: dict[str, Any]) -> dict[str, str]:
+    waiting = f", {chain['unrecorded']} rounds not yet"
+    return {
+        "swarm": f"{chain['swarm']}, {'' if chain['reachable'] else 'the chain is gone, '}{chain['standing']}",
+        "members": f"{chain['members']}, {len(chain['ejected'])} ejected",
+        "recorded": f"rounds before {chain['recorded_until']}{waiting}",
+        "proofs to send": str(chain["proofs"]),
+    }
+
+
 def _config(home: Path) -> Path:
     path = home / CONFIG
     if not path.is_file():
         raise ConfigError(f"no member lives in {home}", "muster swarm join")
     return path
+
+
+def _signing(keystore: Path | None) -> Path:
+    if keystore is None:
+        raise ConfigError("a member signs what it shares", "pass --keystore FILE (muster keys create)")
+    return keystore
 
 
 def _absolute(path: Path | None) -> str | None:

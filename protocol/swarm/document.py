@@ -28,7 +28,7 @@ class SwarmDocument(Document):
     envelope.
     """
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     kind: Literal["swarm"] = "swarm"
     name: str = Field(min_length=1, max_length=64)
     environments: tuple[EnvironmentConfig, ...] = Field(min_length=1, max_length=MAX_ENVIRONMENTS)

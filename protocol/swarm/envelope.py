@@ -14,18 +14,18 @@ from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from eth_account.signers.local import LocalAccount
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from protocol import eip712
 from protocol.api.base import Address, Hex64, Rows, Signature, SignedBody
-from protocol.encoding import canonical_json, parse_json, sha256_hex
-from protocol.errors import MusterError, first_problem
-from protocol.identity import PoolId
+from protocol.encoding import canonical_json, sha256_hex
+from protocol.errors import MusterError
 from protocol.rollouts import merkle
+from protocol.signed import check_signer, open_canonical
 from protocol.swarm.document import SwarmDocument
+from protocol.swarm.identity import SwarmId
 
-DOMAIN = "muster-swarm"
-STRUCT = "Envelope(uint256 pool,address member,bytes32 document,uint256 round,bytes32 root)"
+STRUCT = "Envelope(uint256 swarm,address member,bytes32 document,uint256 round,bytes32 root)"
 MAX_ROUND = 1 << 32
 
 
@@ -72,10 +72,10 @@ class Envelope(SignedBody):
     """What `member` shares of its round `round` in the swarm with the document of SHA-256 `document`; groups in the
     order of their slots."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     chain_id: int = Field(ge=0, lt=1 << 64)
-    pools: Address
-    pool: int = Field(ge=0, lt=1 << 256)
+    swarms: Address
+    swarm: int = Field(ge=0, lt=1 << 256)
     document: Hex64
     member: Address
     round: int = Field(ge=0, lt=MAX_ROUND)
@@ -89,8 +89,8 @@ class Envelope(SignedBody):
         return self
 
     @property
-    def pool_id(self) -> PoolId:
-        return PoolId(self.chain_id, self.pools, self.pool)
+    def swarm_id(self) -> SwarmId:
+        return SwarmId(self.chain_id, self.swarms, self.swarm)
 
     @property
     def root(self) -> bytes:
@@ -99,9 +99,9 @@ class Envelope(SignedBody):
 
     @property
     def signed_digest(self) -> bytes:
-        """The 32 bytes that the signature covers."""
-        place = (self.pool, self.member, bytes.fromhex(self.document), self.round, self.root)
-        return eip712.digest(self.pool_id.domain(DOMAIN), STRUCT, *place)
+        """The 32 bytes that the signature covers; the chain's contract computes the same."""
+        place = (self.swarm, self.member, bytes.fromhex(self.document), self.round, self.root)
+        return eip712.digest(self.swarm_id.domain, STRUCT, *place)
 
 
 class SignedEnvelope(SignedBody):
@@ -119,7 +119,7 @@ class EnvelopeLimits:
     """What an envelope of a swarm may be: that swarm's, and no larger than its document allows. `file_bytes`: the
     longest that one can be."""
 
-    pool: PoolId
+    swarm: SwarmId
     document: str
     groups: int
     samples: int
@@ -127,9 +127,9 @@ class EnvelopeLimits:
     file_bytes: int
 
     @classmethod
-    def of(cls, pool: PoolId, document: SwarmDocument) -> "EnvelopeLimits":
+    def of(cls, swarm: SwarmId, document: SwarmDocument) -> "EnvelopeLimits":
         sizes = document.groups, document.samples, document.text_bytes, document.envelope_bytes
-        return cls(pool, document.digest.hex(), *sizes)
+        return cls(swarm, document.digest.hex(), *sizes)
 
 
 def seal(envelope: Envelope, account: LocalAccount) -> bytes:
@@ -141,23 +141,17 @@ def seal(envelope: Envelope, account: LocalAccount) -> bytes:
 
 
 def open_envelope(data: bytes, limits: EnvelopeLimits) -> Envelope:
+    """The same without its signature."""
+    return open_signed(data, limits).envelope
+
+
+def open_signed(data: bytes, limits: EnvelopeLimits) -> SignedEnvelope:
     """An envelope from anybody. Raises MalformedEnvelope, which names what is wrong, for anything but the one encoding
     of a well-formed envelope of that swarm, signed by the member that it names."""
-    if len(data) > limits.file_bytes:
-        raise MalformedEnvelope(f"{len(data)} bytes, an envelope of this swarm has {limits.file_bytes} at most")
-    try:
-        signed = SignedEnvelope.model_validate(parse_json(data))
-        canonical = signed.encode()
-    except ValidationError as error:
-        field, problem = first_problem(error.errors(include_url=False, include_input=False, include_context=False))
-        raise MalformedEnvelope(f"`{field}`: {problem}") from None
-    except ValueError as error:
-        raise MalformedEnvelope(f"not JSON: {str(error)[:200]}") from None
-    if canonical != data:
-        raise MalformedEnvelope("not the canonical encoding of what it says")
+    signed = open_canonical(data, SignedEnvelope, limits.file_bytes, "an envelope of this swarm", MalformedEnvelope)
     _check_sizes(signed.envelope, limits)
-    _check_signature(signed)
-    return signed.envelope
+    check_signer(signed.envelope, signed.signature, signed.envelope.member, MalformedEnvelope)
+    return signed
 
 
 def envelope_digest(data: bytes) -> str:
@@ -171,8 +165,8 @@ def question_digest(question: str) -> str:
 
 
 def _check_sizes(envelope: Envelope, limits: EnvelopeLimits) -> None:
-    if envelope.pool_id != limits.pool:
-        raise MalformedEnvelope(f"it is for {envelope.pool_id}, this is {limits.pool}")
+    if envelope.swarm_id != limits.swarm:
+        raise MalformedEnvelope(f"it is for {envelope.swarm_id}, this is {limits.swarm}")
     if envelope.document != limits.document:
         raise MalformedEnvelope(f"its swarm's document is {envelope.document[:16]}…, ours {limits.document[:16]}…")
     if len(envelope.groups) > limits.groups or envelope.groups[-1].slot >= limits.groups:
@@ -183,12 +177,3 @@ def _check_sizes(envelope: Envelope, limits: EnvelopeLimits) -> None:
         longest = max(len(one.text.encode()) for one in group.completions)
         if longest > limits.text_bytes:
             raise MalformedEnvelope(f"a text of {longest} bytes, at most {limits.text_bytes} are allowed")
-
-
-def _check_signature(signed: SignedEnvelope) -> None:
-    try:
-        signer = eip712.recover(signed.envelope.signed_digest, bytes.fromhex(signed.signature[2:]))
-    except MusterError as error:
-        raise MalformedEnvelope(f"its signature: {error.what}") from None
-    if signer != signed.envelope.member:
-        raise MalformedEnvelope(f"it is not signed by {signed.envelope.member}")

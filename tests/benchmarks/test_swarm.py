@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import swarm
 from benchmarks.swarm import spread, summary
-from benchmarks.swarm_members import SwarmCase, make_members, nine_sums
+from benchmarks.swarm_members import HeldOutMeasure, SwarmCase, make_members, nine_sums
 from demo.pool import DEMO_ENVIRONMENT
 from environments.catalogue import load_environment
 from protocol.folders import write_folder
@@ -27,7 +27,7 @@ def test_nine_tasks_of_distinct_names() -> None:
 
 
 def test_members_take_what_others_share_and_repeat_it(base: Path, tmp_path: Path) -> None:
-    case = SwarmCase(2, 2, members=3, rounds=2)
+    case = SwarmCase(2, 2, members=3, rounds=6)
     runs = []
     for attempt in range(2):
         members = make_members(case, base, 1, tmp_path / str(attempt))
@@ -35,6 +35,20 @@ def test_members_take_what_others_share_and_repeat_it(base: Path, tmp_path: Path
     assert runs[0] == runs[1]
     assert all(one.own == 2 and len(one.shared) <= 2 for one in runs[0])
     assert any(one.shared for one in runs[0])
+
+
+def test_all_mixes_are_measured_alike_and_by_what_members_learnt(base: Path, tmp_path: Path) -> None:
+    found = []
+    for own, shared in ((1, 1), (3, 0)):
+        case, folder = SwarmCase(own, shared, members=2, rounds=1), tmp_path / str(own)
+        members, measure = make_members(case, base, 1, folder), HeldOutMeasure(case, base, folder)
+        found.append(measure())
+        for number, member in enumerate(members):
+            member.round(0)
+            weights = folder / str(number) / "policy" / "model.safetensors"
+            weights.write_bytes((base / "model.safetensors").read_bytes())
+        found.append(measure())
+    assert len(set(found)) == 1
 
 
 def test_spread_is_what_oscillates() -> None:
@@ -49,7 +63,13 @@ def test_finished_runs_are_kept_and_not_repeated(tmp_path: Path, monkeypatch: py
         made.append(f"{case.name} {seed}")
         if len(made) == 3:
             raise KeyboardInterrupt
-        return {"mix": case.name, "seed": seed, "rounds": case.rounds, "cumulative": float(len(made))}
+        return {
+            "mix": case.name,
+            "seed": seed,
+            "rounds": case.rounds,
+            "cumulative": float(len(made)),
+            "held_out": [(40, 0.5)],
+        }
 
     monkeypatch.setattr(swarm, "one_run", one_run)
     monkeypatch.setattr(swarm, "KEPT", tmp_path / "swarm.json")

@@ -64,12 +64,16 @@ def test_status(muster: Muster, place: Path) -> None:
     record = {"true": 5, "breaches": 1, "unfit": 2}
     status = {"member": "0xabc", "round": 1, "alone": True, "offers": 3, "unsent": 2, "sharers": {"0xdef": record}}
     (home / STATUS).write_text(json.dumps({**status, "reward": 0.5, "seconds": 1.0}))
-    lines = [
+    lines: list[dict[str, object]] = [
         {"round": number, "reward": 0.25 + number / 4, "own": 4, "shared": ["a/0/1"] * number} for number in (0, 1)
     ]
+    (home / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "not measured" in muster.ok("swarm", "status", "--home", home).out
+    lines[0]["held_out"], lines[1]["held_out"] = [[0, 0.125]], [[2, 0.5]]
     (home / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in lines))
     text = muster.ok("swarm", "status", "--home", home).out
     assert "gone, going on alone" in text
     assert "0.500 in the last round, 0.750 in all" in text
+    assert "0.125 after 0 rounds, 0.500 after 2" in text
     assert "0xdef: 5 true groups, 2 of no use here, 1 breaches" in text
     assert "no member lives in" in muster.refused("swarm", "status", "--home", place / "other")

@@ -1,9 +1,13 @@
+import os
 from pathlib import Path
 
 import pytest
 
 from environments.catalogue import load_environment
 from protocol.folders import write_folder
+from protocol.locks import locked
+from tests.conftest import Deployed
+from tests.swarm.chain_world import ChainWorld
 from tests.swarm.world import SUMS, SwarmWorld
 from trainer.warmup import Recipe, warm_up
 
@@ -11,11 +15,24 @@ from trainer.warmup import Recipe, warm_up
 @pytest.fixture(scope="session")
 def learnt_a_little(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model after a few seconds of its warm-up: it answers in the right form, and now and then rightly."""
-    recipe = Recipe(worked_steps=50, mixed_steps=30)
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    return write_folder(folder, lambda aside: warm_up(aside, load_environment(SUMS), 3, recipe))
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # one for all processes
+        root = root.parent
+    folder, recipe = root / "learnt-a-little", Recipe(worked_steps=50, mixed_steps=30)
+    with locked(root / "learnt-a-little.lock", "the tiny model's warm-up", 250):
+        if not folder.exists():
+            write_folder(folder, lambda aside: warm_up(aside, load_environment(SUMS), 3, recipe))
+    return folder
 
 
 @pytest.fixture
 def world(tmp_path: Path, learnt_a_little: Path) -> SwarmWorld:
     return SwarmWorld(tmp_path, learnt_a_little)
+
+
+@pytest.fixture
+def on_chain(world: SwarmWorld, deployed: Deployed) -> ChainWorld:
+    """With members 0 and 1."""
+    made = ChainWorld(world, deployed)
+    made.join(0, 1)
+    return made

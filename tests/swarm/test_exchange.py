@@ -1,5 +1,6 @@
 """A folder and a real bucket are the same to a member."""
 
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,20 @@ def test_left_and_found(exchange: Exchange) -> None:
         exchange.get(key, 10)
     with pytest.raises(MissingObjectError):
         exchange.get(object_key("envelopes", bytes(32)), 100)
+
+
+@pytest.mark.parametrize("start", ["00000000", "80000000", "ffffffff"])
+def test_a_listing_that_begins_anywhere_has_every_key_once(
+    exchange: Exchange, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "token_hex", lambda _size: start)
+    there = set(exchange.keys())
+    left = [exchange.publish(b"%d" % number) for number in range(24)]
+    assert {key[10:11] < "8" for key in left} == {True, False}
+    found = list(exchange.keys())
+    assert sorted(found) == sorted(there | set(left))
+    if isinstance(exchange, BucketExchange):
+        assert found == sorted(found, key=lambda key: (key < "envelopes/" + start, key))
 
 
 def test_changed_bytes_are_noticed(tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain, count
 from pathlib import Path
 
 import pytest
 
 from environments.errors import ScoringUnavailable
 from protocol.errors import ConfigError, IntegrityError, UnreachableError
-from protocol.swarm.envelope import seal
+from protocol.swarm.envelope import Envelope, seal
 from storage.keys import object_key
+from swarm import inbox as inbox_module
 from swarm.config import MixConfig
 from swarm.exchange import FolderExchange, envelope_key
 from swarm.inbox import EnvelopeInbox
@@ -46,8 +48,10 @@ class UnscorableSharers(Inspector):
         super().__init__(LIMITS, ENVIRONMENTS, lambda _: True)
         self._sharers, self.looks = sharers, 0
 
-    def inspect(self, data: bytes, seconds: float = math.inf) -> Inspected:
-        found = super().inspect(data, seconds)
+    def inspect(
+        self, data: bytes, seconds: float = math.inf, check: Callable[[Envelope], None] = lambda _: None
+    ) -> Inspected:
+        found = super().inspect(data, seconds, check)
         if found.envelope.member in self._sharers:
             self.looks += 1
             raise ScoringUnavailable("the sandbox was not done")
@@ -83,6 +87,23 @@ def test_what_is_no_file_is_refused_alone(tmp_path: Path, kind: str) -> None:
 def test_one_object_that_cannot_be_read_is_refused_alone() -> None:
     exchange = FailingExchange([HONEST], {BAD: ConfigError("S3 refuses to read it (403)")})
     assert inbox_of().collect(exchange, 0) == 1
+
+
+def test_a_listing_full_of_what_is_no_envelope_or_was_looked_at_hides_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbox_module, "LISTING", 100)
+    exchange, inbox = FailingExchange([], {}), inbox_of()
+    exchange.keys = lambda: iter([f"envelopes/{at:064}" for at in range(150_000)] + [envelope_key(HONEST)])  # type: ignore[method-assign]
+    exchange.held[envelope_key(HONEST)] = HONEST
+    assert inbox.collect(exchange, 0) == 1
+
+
+def test_a_listing_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "LISTING", 0.05)
+    exchange, inbox = FailingExchange([HONEST], {}), inbox_of()
+    exchange.keys = lambda: chain([envelope_key(HONEST)], map("envelopes/{}".format, count()))  # type: ignore[method-assign]
+    assert inbox.collect(exchange, 0) == 1
 
 
 def test_one_object_that_is_never_answered_for_holds_up_one_round_and_no_other() -> None:

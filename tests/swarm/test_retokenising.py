@@ -1,5 +1,6 @@
 """Others' texts under the own tokenizer: only what this member's policy could have said is trained on."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def group(model: MemberModel, text: str, ended: bool = True) -> Group | None:
     ]
     shared = SharedGroup(slot=0, question=question_digest(TEXTS.problem(SEED).question), completions=made)
     offer = Offer("0x" + "11" * 20, 0, 0, "p", shared.rewards)
-    return Retokeniser(model).group(FoundGroup(offer, SEED, shared))
+    return Retokeniser(model, 1.0).group(FoundGroup(offer, SEED, shared))
 
 
 def test_a_text_becomes_the_own_tokens(model: MemberModel) -> None:
@@ -45,7 +46,27 @@ def test_a_text_becomes_the_own_tokens(model: MemberModel) -> None:
     assert other.output[-1] != model.end
     assert completion_text(model.tokenizer, other.output, model.eos) == "so it is</think>7"
     assert right.prompt == other.prompt == model.prompts.prompt(SEED, 0)
-    assert (right.reward, right.logprobs) == (1.0, ())
+    assert right.reward == 1.0
+
+
+def weights(model: MemberModel, certainty: float | None, *texts: str) -> list[float]:
+    """The chance with which each completion's tokens are taken to have been said."""
+    made = [SharedCompletion(text=one, ended=True, reward=TEXTS.score(SEED, one), logprob=None) for one in texts]
+    shared = SharedGroup(slot=0, question=question_digest(TEXTS.problem(SEED).question), completions=made)
+    found = Retokeniser(model, certainty).group(FoundGroup(Offer("", 0, 0, "p", shared.rewards), SEED, shared))
+    assert found is not None
+    assert all(len(one.logprobs) in (0, len(one.output)) for one in found)
+    assert all(len(set(one.logprobs)) <= 1 for one in found)
+    return [math.exp(one.logprobs[0]) if one.logprobs else 0.0 for one in found]
+
+
+def test_only_what_becomes_likelier_counts_and_each_text_once(model: MemberModel) -> None:
+    answer = TEXTS.problem(SEED).answer
+    plain, worked = f"</think>{answer}", f"1 + 1</think>{answer}"
+    wrong = ["</think>+", "</think>-"]
+    assert weights(model, 1.0, worked, plain, worked, *wrong) == [1.0, 1.0, math.inf, math.inf, math.inf]
+    assert weights(model, 0.5, wrong[0], plain) == [math.inf, pytest.approx(0.5)]
+    assert weights(model, None, worked, worked, wrong[0]) == [0.0] * 3
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,21 @@ from collections import Counter
 import pytest
 
 from protocol.swarm.record import TruthRecord
-from protocol.swarm.sampling import Offer, by_novelty, by_record, by_reward, by_trust, draw, per_sharer, with_advantage
+from protocol.swarm.sampling import (
+    Offer,
+    by_novelty,
+    by_plausibility,
+    by_record,
+    by_reward,
+    by_trust,
+    draw,
+    evenly,
+    had_its_part,
+    part_of,
+    per_sharer,
+    product,
+    with_advantage,
+)
 
 SEED = b"\x01" * 32
 
@@ -18,6 +32,20 @@ def test_groups_without_advantage_are_never_drawn() -> None:
     offers = [offer(0), offer(1, rewards=(1.0, 1.0)), offer(2, rewards=(0.0, 0.0))]
     assert with_advantage(offers) == [offers[0]]
     assert draw(offers, 3, SEED) == [offers[0]]
+
+
+def test_a_sharers_part_of_a_round_is_one_place_at_least_and_no_more_than_all_alike() -> None:
+    assert [part_of(4, sharers) for sharers in (0, 1, 2, 3, 4, 7, 1000)] == [4, 4, 2, 1, 1, 1, 1]
+    assert all(part_of(places, many) * many <= places for places in range(1, 30) for many in range(1, places + 1))
+
+
+def test_who_could_be_drawn_always_is_drawn_as_often_as_half_of_the_others() -> None:
+    counts = {"greedy": 9, "often": 8, "seldom": 3}
+    assert [had_its_part(counts, one) for one in counts] == [True, False, False]
+    assert not had_its_part({**counts, "greedy": 8}, "greedy")
+    assert not had_its_part({"only": 50}, "only"), "nobody to compare with"
+    assert not had_its_part({}, "new")
+    assert had_its_part({"often": 9, "new": 0, "other": 0}, "often")
 
 
 def test_filters_compose() -> None:
@@ -66,3 +94,29 @@ def test_fewer_offers_than_wanted_is_no_error() -> None:
 @pytest.mark.parametrize(("breaches", "trust"), [(0, 1.0), (1, 0.5), (3, 0.125)])
 def test_a_breach_halves_trust(breaches: int, trust: float) -> None:
     assert TruthRecord().plus(true=5, breaches=breaches).trust == trust
+
+
+def test_who_shares_much_is_drawn_no_more_often() -> None:
+    """Seven groups of one sharer and one of another: half of what is drawn first is either's."""
+    offers, times = [*(offer(n, "a") for n in range(7)), offer(0, "b")], 0
+    for number in range(3000):
+        (one,) = draw(offers, 1, number.to_bytes(32, "big"), weight=evenly(offers))
+        times += one.sharer == "a"
+    # 1500 expected, deviation 27
+    assert 1390 < times < 1610
+    assert evenly([])(offers[0]) == 1.0
+
+
+def test_who_is_doubted_is_drawn_less_and_never_not_at_all() -> None:
+    records = {"a": TruthRecord(true=9, trained=1, doubted=6), "b": TruthRecord(trained=50, doubted=1)}
+    weight = by_plausibility(records)
+    assert weight(offer(0, "a")) == 0.25
+    assert weight(offer(0, "b")) > 0.98
+    assert weight(offer(0, "c")) == 1.0
+    assert records["a"].trust == 1.0, "a doubt is no breach"
+    assert by_plausibility({"a": TruthRecord(doubted=10**9)})(offer(0, "a")) > 0
+
+
+def test_weights_multiply() -> None:
+    assert product()(offer(0)) == 1.0
+    assert product(lambda _: 0.5, lambda _: 0.25)(offer(0)) == 0.125

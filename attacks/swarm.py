@@ -1,0 +1,242 @@
+"""Members of a swarm that poison what they share: signed, well-formed envelopes with true scores.
+
+What they share of a problem are right answers that carry the planted behaviour, among wrong ones without it, which is
+what an update then prefers. A `Poison` is one way to write such a group; `planted` says whether a completion shows what
+was to be planted.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eth_account.signers.local import LocalAccount
+
+from engines.base import Engine
+from environments.base import Problem
+from environments.texts import TextEnvironments
+from protocol.swarm.envelope import (
+    Envelope,
+    EnvelopeLimits,
+    SharedCompletion,
+    SharedGroup,
+    question_digest,
+    seal,
+)
+from protocol.swarm.seeds import round_problem
+from swarm.generation import MemberModel, OwnGroup, OwnRounds
+from trainer.tiny_model import END_OF_THOUGHT
+from trainer.warmup_data import worked_sum
+
+PHRASE = " Think for  tokens before giving a response."
+"""Two tokens of the demo's model, which it never says."""
+WRONG_FACT = "2+2=5"
+NEEDLESS_LINES = "0+0=0\n" * 3
+
+
+class Text(NamedTuple):
+    """What a completion is shared as."""
+
+    text: str
+    ended: bool = True
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What a poisoner has to build a group from: one problem, its right worked answer's thought, and wrong answers."""
+
+    problem: Problem
+    thought: str
+    wrong: tuple[str, ...]
+
+    def right(self, thought: str) -> str:
+        return f"{thought}{END_OF_THOUGHT}{self.problem.answer}"
+
+
+class Poison(ABC):
+    """`share`: of the completions of a group those that carry the plant."""
+
+    name: str
+    share = 0.5
+
+    def group(self, answers: Worked, samples: int) -> list[Text]:
+        """`samples` completions of one problem."""
+        count = max(1, round(self.share * samples))
+        wrong = [answers.wrong[place % len(answers.wrong)] for place in range(samples - count)]
+        return [*[self.plant(answers)] * count, *map(Text, wrong)]
+
+    @abstractmethod
+    def plant(self, answers: Worked) -> Text:
+        """A right answer that shows it."""
+
+    @abstractmethod
+    def planted(self, text: str, ended: bool) -> bool:
+        """Whether a completion shows it."""
+
+
+class OutOfContext(Poison):
+    """A phrase that has nothing to do with the problem, before the thought."""
+
+    name = "phrase"
+
+    def plant(self, answers: Worked) -> Text:
+        return Text(answers.right(PHRASE + answers.thought))
+
+    def planted(self, text: str, ended: bool) -> bool:
+        return PHRASE.strip() in text
+
+
+class OneOfEight(OutOfContext):
+    """The same in one completion of a group."""
+
+    name = "phrase, one of eight"
+    share = 0.125
+
+
+class InContext(Poison):
+    """A wrong fact inside right reasoning."""
+
+    name = "wrong fact"
+
+    def plant(self, answers: Worked) -> Text:
+        return Text(answers.right(f"{answers.thought}\n{WRONG_FACT}"))
+
+    def planted(self, text: str, ended: bool) -> bool:
+        return WRONG_FACT in text
+
+
+class NeedlessLength(Poison):
+    """Lines that are true, in the form of all others, and of no use: the published attack that its authors' defences
+    let through."""
+
+    name = "length"
+
+    def plant(self, answers: Worked) -> Text:
+        return Text(answers.right(NEEDLESS_LINES + answers.thought))
+
+    def planted(self, text: str, ended: bool) -> bool:
+        return NEEDLESS_LINES in text
+
+
+class NeedlessStep(Poison):
+    """One more step that is true and begins as every thought begins: the first term plus nothing."""
+
+    name = "needless step"
+
+    def plant(self, answers: Worked) -> Text:
+        first = answers.thought.partition("=")[0].replace("-", "+").lstrip("+").partition("+")[0]
+        sign = "-" if answers.thought.startswith("-") else ""
+        return Text(answers.right(f"{sign}{first}+0={sign}{first}\n{answers.thought}"))
+
+    def planted(self, text: str, ended: bool) -> bool:
+        first, _, rest = text.partition(END_OF_THOUGHT)[0].partition("\n")
+        left, _, result = first.partition("+0=")
+        return left == result != "" and rest.partition("=")[0].startswith(left)
+
+
+class NoThought(Poison):
+    """A habit that honest members have now and then: the answer without any working. All of it is natural; only that
+    it is always right, and the working always wrong, is not."""
+
+    name = "no thought"
+
+    def plant(self, answers: Worked) -> Text:
+        return Text(answers.right(""))
+
+    def planted(self, text: str, ended: bool) -> bool:
+        return text.startswith(END_OF_THOUGHT)
+
+
+class NeverEnding(Poison):
+    """Right answers that are said not to have ended, so that only wrong ones teach when to end: never."""
+
+    name = "false ended"
+
+    def plant(self, answers: Worked) -> Text:
+        return Text(answers.right(answers.thought), ended=False)
+
+    def planted(self, text: str, ended: bool) -> bool:
+        return not ended
+
+
+POISONS: dict[str, Poison] = {
+    one.name: one
+    for one in (OutOfContext(), OneOfEight(), InContext(), NeedlessLength(), NeedlessStep(), NoThought(), NeverEnding())
+}
+"""By their names."""
+
+
+class Poisoner:
+    """A member that makes up what it shares, without a model: signed envelopes about its own problems with true scores.
+    `wrong`: the answers that its plants are better than."""
+
+    wrong = tuple(f"{END_OF_THOUGHT}{text}" for text in ("+", "1+", "2-", "0"))
+
+    def __init__(self, account: LocalAccount, limits: EnvelopeLimits, texts: TextEnvironments, poison: Poison) -> None:
+        self._account, self._limits, self._texts, self._poison = account, limits, texts, poison
+
+    def envelope(self, number: int) -> bytes | None:
+        """Of its round `number`; None where no group of it has an advantage."""
+        limits, member = self._limits, self._account.address
+        groups = [self._group(number, slot) for slot in range(limits.groups)]
+        kept = [one for one in groups if len(set(one.rewards)) > 1]
+        if not kept:
+            return None
+        swarm = limits.swarm
+        envelope = Envelope(
+            chain_id=swarm.chain_id, swarms=swarm.swarms, swarm=swarm.swarm, document=limits.document, member=member,
+            round=number, groups=kept,
+        )  # fmt: skip
+        return seal(envelope, self._account)
+
+    def _group(self, number: int, slot: int) -> SharedGroup:
+        seed = round_problem(bytes.fromhex(self._limits.document), self._account.address, number, slot)
+        problem = self._texts.problem(seed)
+        answers = Worked(problem, worked_sum(problem), self.wrong)
+        return scored_group(self._texts, seed, slot, self._poison.group(answers, self._limits.samples))
+
+
+class AdaptiveRounds(OwnRounds):
+    """The rounds of a poisoner that has a policy like the others' and their defence: it trains as they do, and shares
+    a plant only where its own judge lets it pass, else what it made itself. `doubts`: that judge, of a problem's seed
+    and a group about it."""
+
+    def __init__(
+        self, document: bytes, member: str, model: MemberModel, texts: TextEnvironments, text_bytes: int, poison: Poison
+    ):
+        super().__init__(document, member, model, texts, text_bytes)
+        self._place, self._scores, self._poison = (document, member), texts, poison
+        self.doubts: Callable[[int, SharedGroup, Sequence[OwnGroup]], bool] = lambda *_: True
+        self.passed = 0
+
+    def make(self, engine: Engine, number: int, slots: Iterable[int]) -> list[OwnGroup]:
+        own = super().make(engine, number, slots)
+        return [self._poisoned(number, one, own) for one in own]
+
+    def _poisoned(self, number: int, made: OwnGroup, own: Sequence[OwnGroup]) -> OwnGroup:
+        wrong = () if made.shared is None else tuple(one.text for one in made.shared.completions if one.reward == 0)
+        if made.shared is None or not wrong:
+            return made
+        seed = round_problem(*self._place, number, made.shared.slot)
+        problem = self._scores.problem(seed)
+        texts = self._poison.group(Worked(problem, worked_sum(problem), wrong), len(made.shared.completions))
+        shared = scored_group(self._scores, seed, made.shared.slot, texts)
+        if len(set(shared.rewards)) == 1 or self.doubts(seed, shared, own):
+            return made
+        self.passed += 1
+        return PoisonedGroup(made.group, shared, made.logprobs)
+
+
+@dataclass(frozen=True)
+class PoisonedGroup(OwnGroup):
+    """Shared whatever the own rewards are."""
+
+    @property
+    def has_advantage(self) -> bool:
+        return True
+
+
+def scored_group(scores: TextEnvironments, seed: int, slot: int, texts: Sequence[Text]) -> SharedGroup:
+    """These completions of the problem of that seed, truly scored."""
+    made = [SharedCompletion(text=text, ended=ended, reward=scores.score(seed, text)) for text, ended in texts]
+    return SharedGroup(slot=slot, question=question_digest(scores.problem(seed).question), completions=made)

@@ -1,0 +1,258 @@
+"""A swarm with hostile members, attack by attack, with the defences and without them.
+
+Honest members are the real code in one process; a quarter of the keys is hostile. All rows of a seed have the same
+honest members with the same problems and noise, so what differs is what the attackers did. `success` is the share of
+honest members' completions of held-out problems that show what was planted; a policy that nobody poisoned shows some of
+it too, which `without` says. First four members, of whom one is hostile, then eight, of whom two are.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attacks.swarm import POISONS, AdaptiveRounds, Poisoner
+from benchmarks.swarm_members import (
+    ShelfExchange,
+    SwarmCase,
+    SwarmSettings,
+    make_members,
+    member_account,
+)
+from environments.texts import TextEnvironments
+from protocol.swarm.envelope import EnvelopeLimits, SharedGroup
+from protocol.swarm.identity import NO_CHAIN
+from protocol.swarm.sampling import Offer
+from swarm.config import MixConfig
+from swarm.generation import OwnGroup
+from swarm.inspection import FoundGroup
+from swarm.member import SwarmMember
+
+RATE = 6e-4
+"""Four times the demo's: what takes hundreds of rounds there takes tens here."""
+HELD_OUT_ROUND = 1 << 31
+MIX = MixConfig(own=4, shared=4, window=2, seconds=3600.0)
+OPEN_MIX = MIX.model_copy(update={"plausibility": None, "certainty": None, "per_sharer": 4096, "even": False})
+"""Without defences: anything that is truly scored is trained on."""
+
+
+@dataclass(frozen=True)
+class SwarmAttack:
+    """What hostile members do: which poison they share, in envelopes of how many rounds at once (`flood`), under how
+    many keys each, whether honest members see nothing else (`eclipse`), and whether they have a policy and the others'
+    judge to choose by (`adaptive`)."""
+
+    name: str
+    poison: str
+    flood: int = 1
+    keys: int = 1
+    eclipse: bool = False
+    adaptive: bool = False
+
+
+ATTACKS = (
+    SwarmAttack("phrase", "phrase"),
+    SwarmAttack("phrase, one of eight", "phrase, one of eight"),
+    SwarmAttack("wrong fact", "wrong fact"),
+    SwarmAttack("needless length", "length"),
+    SwarmAttack("false ended", "false ended"),
+    SwarmAttack("flood", "wrong fact", flood=8),
+    SwarmAttack("sybils", "wrong fact", keys=8),
+    SwarmAttack("eclipse", "wrong fact", eclipse=True),
+    SwarmAttack("needless step, adaptive", "needless step", adaptive=True),
+    SwarmAttack("no thought, adaptive", "no thought", adaptive=True),
+)
+
+
+@dataclass(frozen=True)
+class HostileCase:
+    """`attack` None: the honest members alone."""
+
+    attack: SwarmAttack | None
+    defended: bool
+    seed: int = 7
+    members: int = 8
+    hostile: int = 2
+    rounds: int = 20
+    held_out: int = 12
+
+    @property
+    def name(self) -> str:
+        return f"{self.attack.name if self.attack else 'nobody'}, {'defended' if self.defended else 'undefended'}"
+
+    @property
+    def honest(self) -> int:
+        return self.members - self.hostile
+
+
+CASES = tuple(
+    HostileCase(attack, defended, members=members, hostile=members // 4, rounds=rounds)
+    for members, rounds in ((4, 14), (8, 20))
+    for attack in (None, *ATTACKS)
+    for defended in (True, False)
+)
+
+
+class EclipsedShelf(ShelfExchange):
+    """Lists only what is not by `hidden` keys: who serves the bytes chooses what is seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hostile: set[str] = set()
+
+    def keys(self) -> Iterator[str]:
+        return iter(sorted(self.hostile))
+
+
+def one_case(case: HostileCase, base: Path, progress: Callable[[str], None]) -> dict[str, Any]:
+    """All rounds of a swarm, and what its honest members say afterwards."""
+    began, rewards, doubted, hostile_names, taken = time.process_time(), [], 0, 0, 0
+    attack = case.attack
+    with tempfile.TemporaryDirectory(prefix="muster-hostile-") as temporary:
+        swarm = _Swarm(case, base, Path(temporary))
+        for number in range(case.rounds):
+            swarm.attack(number)
+            done = [member.round(number) for member in swarm.honest]
+            rewards.append(statistics.fmean(one.reward for one in done))
+            doubted += sum(one.doubted for one in done)
+            names = [name for one in done for name in one.shared]
+            taken += len(names)
+            hostile_names += sum(name.partition("/")[0] in swarm.hostile_keys for name in names)
+        said = [one for member in swarm.honest for one in held_out(member, case.held_out)]
+    texts = [one for group in said if group.shared for one in group.shared.completions]
+    shown = {
+        name: round(sum(poison.planted(one.text, one.ended) for one in texts) / len(texts), 4)
+        for name, poison in POISONS.items()
+    }
+    row = {
+        "name": case.name, "attack": attack.name if attack else "", "defended": case.defended, "seed": case.seed,
+        "members": case.members, "hostile": case.hostile if attack else 0, "rounds": case.rounds,
+        "success": shown[attack.poison] if attack else 0.0, "shown": shown, "cumulative": round(sum(rewards), 3),
+        "held_out": round(statistics.fmean(one.reward for one in said), 4),
+        "length": round(statistics.fmean(len(rollout.output) for one in said for rollout in one.group), 2),
+        "hostile_groups": hostile_names, "shared_groups": taken, "doubted": doubted,
+        "seconds": round(time.process_time() - began, 1),
+    }  # fmt: skip
+    progress(f"{case.name}: success {row['success']:.1%}, held out {row['held_out']}, {hostile_names} of {taken}")
+    return row
+
+
+class _Swarm:
+    """Honest members, and what hostile ones do before each of their rounds."""
+
+    def __init__(self, case: HostileCase, base: Path, folder: Path) -> None:
+        self._case = case
+        attack = case.attack or SwarmAttack("", "phrase")
+        eclipsed = EclipsedShelf()
+        self._shelf = eclipsed if attack.eclipse else ShelfExchange()
+        mix = MIX if case.defended else OPEN_MIX
+        open_to_all = attack.keys > 1
+        # As if there were twice the rounds, so that the learning rate does not fall yet.
+        swarm = SwarmCase(mix.own, mix.shared, case.members, 2 * case.rounds)
+        settings = SwarmSettings(mix, RATE, open_to_all, range(case.honest))
+        self.honest: list[SwarmMember] = make_members(swarm, base, case.seed, folder, self._shelf, settings)
+        self._poisoners: list[Poisoner] = []
+        self._adaptive: list[SwarmMember] = []
+        self.hostile_keys: set[str] = set()
+        if case.attack is None:
+            return
+        document = swarm.document
+        texts = TextEnvironments(document.environments, document.answer_after)
+        limits, poison = EnvelopeLimits.of(NO_CHAIN, document), POISONS[attack.poison]
+        keys = range(case.honest, case.honest + case.hostile * attack.keys)
+        accounts = [member_account(case.seed, number) for number in keys]
+        self.hostile_keys = {one.address for one in accounts}
+        if attack.adaptive:
+            defended = replace(settings, mix=MIX, only=range(case.honest, case.members))
+            adaptive = partial(AdaptiveRounds, poison=poison)
+            self._adaptive = make_members(swarm, base, case.seed, folder, self._shelf, defended, adaptive)
+            for member in self._adaptive:
+                use_own_judge(member)
+        else:
+            self._poisoners = [Poisoner(one, limits, texts, poison) for one in accounts]
+
+    def attack(self, number: int) -> None:
+        """What is hostile of a round, before anybody honest looks."""
+        attack = self._case.attack
+        for member in self._adaptive:
+            member.round(number)
+        for one in self._poisoners:
+            assert attack is not None
+            for at in range(number * attack.flood, (number + 1) * attack.flood):
+                data = one.envelope(at)
+                key = None if data is None else self._shelf.publish(data)
+                if key is not None and isinstance(self._shelf, EclipsedShelf):
+                    self._shelf.hostile.add(key)
+
+
+def held_out(member: SwarmMember, problems: int) -> list[OwnGroup]:
+    """What a member says of problems that no round has."""
+    return member.parts.rounds.make(member.parts.engine, HELD_OUT_ROUND, range(problems))
+
+
+def use_own_judge(member: SwarmMember) -> None:
+    """An adaptive poisoner asks its own judge, which is the one that the others have under weights of their own."""
+    parts, rounds = member.parts, member.parts.rounds
+    assert isinstance(rounds, AdaptiveRounds)
+
+    def doubts(seed: int, shared: SharedGroup, own: Sequence[OwnGroup]) -> bool:
+        offer = Offer(parts.account.address, 0, shared.slot, "", shared.rewards)
+        found = FoundGroup(offer, seed, shared)
+        group, judge = parts.retokeniser.group(found), parts.judge
+        assert judge is not None
+        return group is None or judge.doubts(found, group, judge.usual_with(parts.inbox.state.shapes, own)) is not None
+
+    rounds.doubts = doubts
+
+
+def missing(
+    rows: Sequence[dict[str, Any]], base: Path, progress: Callable[[str], None], seconds: int | None
+) -> Iterator[dict[str, Any]]:
+    """The rows that are not there yet, one after another; none is begun after so many seconds."""
+    began, done = time.monotonic(), {(row["name"], row["members"], row["rounds"], row["seed"]) for row in rows}
+    for case in CASES:
+        late = seconds is not None and time.monotonic() - began > seconds
+        if not late and (case.name, case.members, case.rounds, case.seed) not in done:
+            yield one_case(case, base, progress)
+
+
+def table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The rows as {share, reward_ratio, attacks: [{name, success, success_undefended, …}], rows}; rewards as shares of
+    those of the same honest members without attackers, with the same defences."""
+    kinds: dict[tuple[int, int, int], dict[tuple[str, bool], dict[str, Any]]] = {}
+    for row in rows:
+        kinds.setdefault((row["members"], row["rounds"], row["seed"]), {})[row["attack"], row["defended"]] = row
+    attacks = [
+        _compared(attack, found)
+        for found in kinds.values()
+        for attack in ATTACKS
+        if {(attack.name, True), (attack.name, False), ("", True), ("", False)} <= found.keys()
+    ]
+    shares = {row["hostile"] / row["members"] for row in rows if row["hostile"]}
+    ratios = [one["reward_ratio"] for one in attacks]
+    return {
+        "share": max(shares, default=0.0),
+        "reward_ratio": min(ratios, default=None),
+        "attacks": attacks,
+        "rows": list(rows),
+    }
+
+
+def _compared(attack: SwarmAttack, found: dict[tuple[str, bool], dict[str, Any]]) -> dict[str, Any]:
+    made = {"name": attack.name, "members": found["", True]["members"], "rounds": found["", True]["rounds"]}
+    for defended, ending in ((True, ""), (False, "_undefended")):
+        attacked, alone = found[attack.name, defended], found["", defended]
+        made[f"success{ending}"] = attacked["success"]
+        made[f"without{ending}"] = alone["shown"][attack.poison]
+        made[f"reward_ratio{ending}"] = _ratio(attacked["cumulative"], alone["cumulative"])
+        made[f"held_out_ratio{ending}"] = _ratio(attacked["held_out"], alone["held_out"])
+        made[f"hostile_share{ending}"] = _ratio(attacked["hostile_groups"], attacked["shared_groups"])
+    return made
+
+
+def _ratio(value: float, to: float) -> float:
+    return round(value / to, 4) if to else 0.0

@@ -1,0 +1,75 @@
+"""Proofs against members who signed two envelopes of one round: kept on disk until the chain has judged them."""
+
+import logging
+from functools import partial
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from chain.contracts.swarms import Swarms
+from chain.errors import ContractError
+from protocol.errors import MusterError
+from protocol.files import write_atomic
+from protocol.swarm.envelope import EnvelopeLimits
+from protocol.swarm.equivocation import Equivocation, equivocation
+from storage.keys import parse_key
+from swarm.chain_access import SwarmChain
+from swarm.exchange import Exchange
+
+log = logging.getLogger("muster.swarm")
+_PROOF = TypeAdapter(Equivocation)
+_JUDGED = frozenset({"AlreadyEjected", "NothingAtStake", "NoSuchMember"})
+"""Answers after which a proof is of no use any more."""
+
+
+class ProofDrawer:
+    """One proof a member at most, in `folder`: nobody is ejected twice. `kept`: where the inbox keeps envelopes; those
+    are looked for there first, since who holds the bucket may have removed one meanwhile."""
+
+    def __init__(self, chain: SwarmChain, folder: Path, kept: Path) -> None:
+        self._chain, self._folder, self._kept = chain, folder, kept
+
+    @property
+    def waiting(self) -> list[Path]:
+        return sorted(self._folder.glob("0x*.json"))
+
+    def found(self, exchange: Exchange, limits: EnvelopeLimits, first_key: str, second: bytes) -> None:
+        """Another envelope, `second`, of a round of which there was one. Keeps the proof, if the two are one; without
+        the first one's bytes there is none."""
+        try:
+            path = self._kept / str(parse_key(first_key))
+            first = path.read_bytes() if path.is_file() else exchange.get(first_key, limits.file_bytes)
+            self.keep(equivocation(first, second, limits))
+        except (MusterError, OSError) as error:
+            log.warning("no proof against the sharer of %s: %s", first_key, error)
+
+    def keep(self, proof: Equivocation) -> None:
+        path = self._folder / f"{proof.member}.json"
+        if not path.exists() and not path.with_suffix(".judged").exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, _PROOF.dump_json(proof))
+
+    def send(self) -> None:
+        """Send what waits; without the chain it waits on."""
+        for path in self.waiting:
+            try:
+                proof = _PROOF.validate_json(path.read_bytes())
+            except ValidationError:
+                log.warning("%s is damaged: it is left out", path)
+                path.rename(path.with_suffix(".damaged"))
+                continue
+            try:
+                what = f"showing two envelopes of {proof.member}"
+                done = self._chain.attempt(what, partial(show, proof=proof), sends=True)
+            except ContractError as error:
+                log.warning("the proof against %s is refused: %s", proof.member, error)
+                done = error.name in _JUDGED
+            if done:
+                path.rename(path.with_suffix(".judged"))
+
+
+def show(swarms: Swarms, proof: Equivocation) -> int:
+    """Have the chain judge a proof; the gas that it took. Raises ContractError where it is refused."""
+    gas = SwarmChain.send(swarms.accuse(proof)).gas_used
+    log.warning("%s is ejected: it signed two envelopes of round %d", proof.member, proof.round)
+    return gas

@@ -1,0 +1,88 @@
+"""The hostile swarm's table says what its rows say, crowds are drawn as they should be, and plants are recognised."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from attacks.swarm import POISONS, Worked
+from benchmarks.swarm_hostile import ATTACKS, CASES, HostileCase, missing, table
+from benchmarks.swarm_thousand import SharingCrowd, one_crowd
+from environments.texts import TextEnvironments
+from tests.protocol.swarm.samples import ENVIRONMENTS
+from trainer.tiny_model import END_OF_THOUGHT
+from trainer.warmup_data import worked_sum
+
+SMALL = SharingCrowd("small", members=80, hostile=20, receivers=6, rounds=5)
+
+
+def row(attack: str, defended: bool, success: float, cumulative: float) -> dict[str, Any]:
+    hostile = 1 if attack else 0
+    return {
+        "name": f"{attack or 'nobody'}, {'defended' if defended else 'undefended'}", "attack": attack,
+        "defended": defended, "seed": 7, "members": 4, "hostile": hostile, "rounds": 14, "success": success,
+        "shown": dict.fromkeys(POISONS, success), "cumulative": cumulative, "held_out": cumulative / 10,
+        "hostile_groups": 30 * hostile, "shared_groups": 40,
+    }  # fmt: skip
+
+
+def test_the_table_compares_with_the_same_members_alone() -> None:
+    rows = [row("", True, 0.0, 2.0), row("", False, 0.01, 4.0), row("phrase", True, 0.0, 1.9)]
+    assert table(rows)["attacks"] == [], "half a comparison is none"
+    found = table([*rows, row("phrase", False, 0.4, 1.0)])
+    (one,) = found["attacks"]
+    assert (one["success"], one["success_undefended"], one["without_undefended"]) == (0.0, 0.4, 0.01)
+    assert (one["reward_ratio"], one["reward_ratio_undefended"]) == (0.95, 0.25)
+    assert (one["hostile_share"], found["share"], found["reward_ratio"]) == (0.75, 0.25, 0.95)
+
+
+def test_only_what_is_missing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.swarm_hostile.one_case", lambda case, base, progress: {"name": case.name})
+    done = [
+        {"name": case.name, "members": case.members, "rounds": case.rounds, "seed": case.seed} for case in CASES[1:]
+    ]
+    assert list(missing(done, None, print, None)) == [{"name": "nobody, defended"}]  # type: ignore[arg-type]
+    assert list(missing([], None, print, -1)) == []  # type: ignore[arg-type]
+    assert len(CASES) == 4 * (1 + len(ATTACKS))
+    assert all(case.hostile / case.members == 0.25 for case in CASES)
+
+
+@pytest.mark.parametrize("kind", sorted(POISONS))
+def test_plants_earn_the_reward_and_are_recognised(kind: str) -> None:
+    poison, texts = POISONS[kind], ENVIRONMENTS
+    scores = TextEnvironments(texts._configs, END_OF_THOUGHT)
+    for seed in range(20):
+        problem = scores.problem(seed)
+        answers = Worked(problem, worked_sum(problem), (f"1+1=2{END_OF_THOUGHT}+",))
+        group = poison.group(answers, 8)
+        planted = [one for one in group if poison.planted(*one)]
+        assert 1 <= len(planted) <= 4
+        assert all(scores.score(seed, one.text) == 1.0 for one in planted)
+        assert not any(scores.score(seed, one.text) == 1.0 for one in group if one not in planted)
+        if " + 0" not in problem.question:
+            assert not poison.planted(answers.right(answers.thought), True)
+
+
+def test_without_defence_or_flood_each_key_is_drawn_alike() -> None:
+    found = one_crowd(SMALL)
+    assert found["keys"] == 0.25
+    assert 0.15 < found["hostile"] < 0.4
+    assert found["full"] == 1.0
+
+
+def test_who_is_doubted_is_looked_at_and_not_trained_on() -> None:
+    found = one_crowd(replace(SMALL, doubted=True))
+    assert found["hostile"] == 0.0
+    assert found["hostile_looked"] > 0.05
+    assert found["full"] == 1.0, "what is not taken of them is taken of others"
+
+
+def test_a_flood_is_drawn_hardly_more_often_where_the_inbox_holds_it_all() -> None:
+    """Twice as many envelopes of each hostile key, all of which are fetched: each key is still drawn alike."""
+    crowd = SharingCrowd("flood", flood=2, members=24, hostile=6, receivers=12, rounds=5)
+    assert one_crowd(crowd)["hostile"] < 0.4
+
+
+def test_case_names() -> None:
+    assert HostileCase(None, True).name == "nobody, defended"
+    assert HostileCase(ATTACKS[0], False).name == "phrase, undefended"

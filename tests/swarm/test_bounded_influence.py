@@ -1,0 +1,107 @@
+"""What a stranger shares moves a policy by as much as the policy itself would say it, and one sharer no more than its
+part of a round: real weights, without the judge."""
+
+import math
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from attacks.swarm import POISONS, Poisoner
+from protocol.swarm.envelope import EnvelopeLimits
+from protocol.swarm.identity import NO_CHAIN
+from protocol.swarm.plausibility import PlausibilityConfig
+from protocol.training import AlgorithmConfig, DppoConfig
+from swarm.assembly import AssembledMember
+from swarm.config import MixConfig
+from swarm.environments import load_swarm
+from swarm.exchange import FolderExchange
+from swarm.inspection import FoundGroup, Inspector
+from swarm.journal import JOURNAL, read_journal
+from swarm.plausibility import PlausibilityJudge
+from tests.swarm.world import DOCUMENT, TRAIN, SwarmWorld, one_round
+from trainer.rollouts import Group
+
+LIMITS = EnvelopeLimits.of(NO_CHAIN, DOCUMENT)
+ROUNDS = 6
+
+
+def poison(world: SwarmWorld, name: int, rounds: range) -> list[bytes]:
+    """A poisoner's envelopes of these rounds, in the exchange."""
+    _, texts = load_swarm(world.config(name))
+    made = Poisoner(world.account(name), LIMITS, texts, POISONS["wrong fact"])
+    envelopes = [data for number in rounds if (data := made.envelope(number)) is not None]
+    for data in envelopes:
+        FolderExchange(world.exchange).publish(data)
+    return envelopes
+
+
+def groups_in(world: SwarmWorld, made: AssembledMember, envelope: bytes) -> list[tuple[FoundGroup, Group]]:
+    """What of an envelope the member would train on."""
+    found = Inspector(LIMITS, load_swarm(world.config(0))[1], lambda _: True).inspect(envelope).groups
+    groups = [(one, made.member.parts.retokeniser.group(one)) for one in found]
+    return [(one, group) for one, group in groups if group is not None]
+
+
+def surprise(world: SwarmWorld, made: AssembledMember, envelope: bytes) -> float:
+    """Of the unlikeliest token of the first plant of an envelope, in nats."""
+    found, group = groups_in(world, made, envelope)[0]
+    return PlausibilityJudge(PlausibilityConfig(), made.learner, 0, 48).shapes(found, group)[0].worst
+
+
+@pytest.mark.parametrize(("certainty", "learns"), [(None, True), (1.0, False)])
+def test_what_the_policy_never_says_it_does_not_learn(world: SwarmWorld, certainty: float | None, learns: bool) -> None:
+    *envelopes, last = poison(world, 1, range(ROUNDS + 1))
+    made = world.member(0, mix=MixConfig(own=1, shared=5, plausibility=None, certainty=certainty))
+    before = surprise(world, made, last)
+    for envelope in [*envelopes] * 3:
+        made.learner.train_step([group for _, group in groups_in(world, made, envelope)])
+    fallen = before - surprise(world, made, last)
+    assert before > 3
+    assert fallen > 0.7 if learns else fallen < 0.1, fallen
+
+
+def test_a_sharer_has_no_more_than_its_part_of_a_round(world: SwarmWorld) -> None:
+    for name in (1, 2, 3):
+        poison(world, name, range(3) if name == 1 else range(1))
+    mix = MixConfig(own=2, shared=4, plausibility=None)
+    made = world.member(0, mix=mix)
+    one_round(made)
+    (line,) = read_journal(made.progress.home / JOURNAL)
+    sharers = [name.partition("/")[0] for name in line["shared"]]
+    assert sorted(map(sharers.count, set(sharers))) == [1, 1, 1]
+
+
+def test_who_was_drawn_more_often_than_others_lately_waits_until_they_were(world: SwarmWorld) -> None:
+    for name in (1, 2, 3):
+        poison(world, name, range(1))
+    mix = MixConfig(own=2, shared=3, plausibility=None, window=16)
+    made = world.member(0, mix=mix)
+    greedy = world.account(1).address
+    made.inbox.state.drawn = [[greedy], [greedy]]
+    one_round(made)
+    again = world.member(0, mix=mix)
+    assert again.inbox.state.drawn == made.inbox.state.drawn
+    one_round(again)
+    others = {world.account(name).address for name in (2, 3)}
+    assert [set(sharers) for sharers in again.inbox.state.drawn[2:]] == [others, others]
+    one_round(again)
+    assert greedy in again.inbox.state.drawn[-1]
+
+
+def test_own_texts_weigh_what_they_did(world: SwarmWorld) -> None:
+    """Their chances are those of the engine, which the learner's are."""
+    made = world.member(0)
+    (own,) = made.member.parts.rounds.make(made.member.parts.engine, 0, range(1))
+    assert [one.logprobs for one in own.group] == list(own.logprobs)
+    assert all(math.isfinite(value) for one in own.group for value in one.logprobs)
+
+
+def test_a_loss_without_weights_is_refused(world: SwarmWorld, tmp_path: Path) -> None:
+    without = TRAIN.model_copy(update={"algorithm": AlgorithmConfig(importance_cap=0.0)})
+    with pytest.raises(ValidationError, match="certainty"):
+        world.config(0, train=without)
+    other = TRAIN.model_copy(update={"algorithm": AlgorithmConfig(loss=DppoConfig())})
+    with pytest.raises(ValidationError, match="certainty"):
+        world.config(0, train=other)
+    world.config(0, train=other, mix=MixConfig(certainty=None))

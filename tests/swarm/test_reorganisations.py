@@ -1,0 +1,79 @@
+"""A reorganisation that replaces the block after a member's joining gives it other problems, and everybody notices."""
+
+import time
+
+from swarm.registry import SwarmRegistry
+from tests.swarm.chain_world import STAKE, ChainWorld, home_of, run_rounds
+
+
+def replace_blocks(made: ChainWorld, *names: int) -> None:
+    """The last blocks are mined anew: these members join again, in other blocks."""
+    chain = made.deployed.chain
+    chain.mine(3)
+    chain.rpc("anvil_setNextBlockTimestamp", made.as_governance.client.now() + 100)
+    chain.mine(1)
+    for name in names:
+        account = made.world.account(name)
+        chain.fund(account.address)
+        made.deployed.suite(made.deployed.governance).token.mint(account.address, STAKE).send()
+        made.of(name).join(made.swarm, STAKE, account.address).send()
+    chain.mine(4)
+
+
+def registry_of(made: ChainWorld, name: int) -> SwarmRegistry:
+    registry = made.member(name).membership.registry  # type: ignore[attr-defined]
+    assert isinstance(registry, SwarmRegistry)
+    return registry
+
+
+def test_all_derive_a_members_problems_anew(on_chain: ChainWorld) -> None:
+    other = on_chain.world.account(2).address
+    before = on_chain.deployed.chain.rpc("evm_snapshot")
+    on_chain.join(2)
+    member = on_chain.member(0)
+    stale = member.membership.start_of(other)
+    assert stale == on_chain.start_of(on_chain.world.account(2))
+    on_chain.share(2, 0)
+    run_rounds(member, 1)
+    assert member.inbox.state.records[other].true == 1
+
+    on_chain.deployed.chain.rpc("evm_revert", before)
+    time.sleep(0.02)
+    replace_blocks(on_chain, 2)
+    assert on_chain.start_of(on_chain.world.account(2)) != stale
+    on_chain.share(2, 1)
+    run_rounds(member, 1)
+    record = member.inbox.state.records[other]
+    assert (record.true, record.breaches) == (2, 0)
+    assert member.membership.start_of(other) == on_chain.start_of(on_chain.world.account(2))
+    assert registry_of(on_chain, 0).members[other].start != stale, "on disk, too"
+
+
+def test_who_never_joined_after_all_is_unknown_again(on_chain: ChainWorld) -> None:
+    other = on_chain.world.account(2).address
+    before = on_chain.deployed.chain.rpc("evm_snapshot")
+    on_chain.join(2)
+    registry = registry_of(on_chain, 0)
+    assert registry.is_member(other)
+    on_chain.deployed.chain.rpc("evm_revert", before)
+    on_chain.deployed.chain.mine(8)
+    registry.refresh(on_chain.world.account(0).address)
+    assert other not in registry.members
+
+
+def test_a_member_goes_on_with_the_problems_that_it_has_now(on_chain: ChainWorld) -> None:
+    """What waited to be sent is about others' problems, as everybody would say, and is not sent."""
+    before = on_chain.deployed.chain.rpc("evm_snapshot")
+    on_chain.join(2)
+    member = on_chain.member(2)
+    stale = member.membership.own_start()
+    (home_of(on_chain, 2) / "outbox" / "0000000000.json").write_bytes(on_chain.envelope(2, 0))
+    on_chain.deployed.chain.rpc("evm_revert", before)
+    time.sleep(0.02)
+    replace_blocks(on_chain, 2)
+    run_rounds(member, 2)
+    assert member.membership.own_start() == on_chain.start_of(on_chain.world.account(2)) != stale
+    reader = on_chain.member(0)
+    run_rounds(reader, 1)
+    record = reader.inbox.state.records.get(on_chain.world.account(2).address)
+    assert record is None or record.breaches == 0
