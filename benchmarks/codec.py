@@ -1,9 +1,13 @@
 """`python -m benchmarks codec`: the delta codec on real training steps, on made-up tensors and on damaged deltas.
 
-Six runs of 200 consecutive steps of a 25.7M model by our trainer: AdamW and Muon at three learning rates, recorded in
-build/codec once (`--resume` keeps what is there). Ratios are of the whole delta, hashes included, to the bf16 weights:
-the mean over steps of full ÷ delta. Speeds are in gigabytes of base per second of processor time of one thread, without
-and with the SHA-256 of the result; every tenth step is timed, and the median counts.
+Six runs of 200 consecutive steps of a 25.7M model by our trainer on real tasks: AdamW and Muon at three learning rates.
+Each delta is measured as it is made (benchmarks/codec_slices.py), so the disk holds a checkpoint of each run and no
+weights besides. All runs reach a stage before any goes on; `--seconds S` ends after so long, and `--resume` goes on.
+Ratios are of the whole delta, hashes included, to the bf16 weights: the mean over steps of full ÷ delta, and beside it
+that of PULSE's format and that of an ideal coder of single elements (`entropy`), on the same steps. Speeds are in
+gigabytes of base per second of processor time of one thread, without and with the SHA-256 of the result; every tenth
+step is timed, and the median counts. `steps`: of each run, measured so far; `seconds`: of processor time that all of
+them took.
 """
 
 import shutil
@@ -15,111 +19,118 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.codec_cases import is_accepted, is_restored, made_case, tensor_pair
-from benchmarks.codec_peers import entropy_bytes, pulse_bytes
-from benchmarks.codec_steps import Weights, recorded
-from protocol.delta.delta import apply_delta, encode_delta
-from protocol.delta.index import TensorEntry, WeightIndex
-from protocol.delta.tensor import decode_tensor, encode_tensor
+from benchmarks.codec_slices import JOURNAL
+from protocol.errors import MusterError
+from trainer.state.records import read_records, write_records
 
-RATES = ("1e-6", "1e-5", "1e-4")
-METHODS = ("adamw", "muon")
+RATES, METHODS = ("1e-6", "1e-5", "1e-4"), ("adamw", "muon")
+STEPS, QUICK_STEPS, MADE_UP, QUICK_MADE_UP = 200, 3, 10_000, 300
+STAGES = (20, 100)
+"""All runs reach one before any goes on."""
 FOLDER = Path(__file__).parent.parent / "build" / "codec"
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+_AT_ONCE = 500
 
 
-def run(quick: bool, progress: Callable[[str], None], resume: bool = False) -> dict[str, Any]:
-    steps, made_up = (3, 300) if quick else (200, 10_000)
-    folder = FOLDER / "quick" if quick else FOLDER
+def run(
+    quick: bool, progress: Callable[[str], None], resume: bool = False, seconds: int | None = None
+) -> dict[str, Any]:
+    """See the module. `seconds`: after which nothing further is begun."""
+    steps, made_up = (QUICK_STEPS, QUICK_MADE_UP) if quick else (STEPS, MADE_UP)
+    folder, end = FOLDER / ("quick" if quick else "full"), time.monotonic() + (seconds or float("inf"))
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
-    runs: dict[str, dict[str, Any]] = {}
-    for rate in RATES[:1] if quick else RATES:
-        for method in METHODS:
-            place = folder / f"{method}-{rate}"
-            progress(f"{method} at {rate}: {steps} steps")
-            command = [sys.executable, "-m", "benchmarks.codec_steps", str(place), method, rate, str(steps)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            runs[f"{method} {rate}"] = figures = measured(place, steps)
-            progress(f"{method} at {rate}: {figures}")
-    return summary(runs) | {
-        "restored": sum(is_restored(tensor_pair(number)) for number in range(made_up)),
-        "corrupted_accepted": corrupted(made_up),
-        "made_up": made_up,
-        "runs": runs,
+    names = [f"{method}-{rate}" for rate in (RATES[:1] if quick else RATES) for method in METHODS]
+    for stage in (*(one for one in STAGES if one < steps), steps):
+        for name in names:
+            _train(folder / name, stage, end)
+            progress(f"{name}: {figures(read_records(folder / name / JOURNAL))}")
+    found = {name: figures(read_records(folder / name / JOURNAL)) for name in names}
+    cases = _cases(folder / "cases.jsonl", made_up, end, progress)
+    return {"wanted": steps, **summary(found), **cases, "runs": found}
+
+
+def _train(folder: Path, last: int, end: float) -> None:
+    """A slice of a recording, in a process of its own, up to step `last`. One that is whole needs no checkpoint."""
+    if len(read_records(folder / JOURNAL)) >= last or time.monotonic() >= end:
+        return
+    method, _, rate = folder.name.partition("-")
+    left = str(end - time.monotonic())
+    command = [sys.executable, "-m", "benchmarks.codec_slices", str(folder), method, rate, str(last), left]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        why = done.stderr.decode(errors="replace").strip()
+        raise MusterError(f"{folder.name}: {why[-1000:]}", "see above")
+
+
+def figures(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of a recording, so far."""
+    if not lines:
+        return {"steps": 0}
+    means = {
+        name: round(statistics.fmean(one["full"] / one[key] for one in lines), 2)
+        for name, key in (("ratios", "delta"), ("pulse", "pulse"), ("entropy", "entropy"))
+    }
+    timed = [one for one in lines if "cpu" in one]
+    speeds = {
+        f"{key}_gb_s": round(statistics.median(one["full"] / 1e9 / one["cpu"][key] for one in timed), 3)
+        for key in (timed[0]["cpu"] if timed else ())
+    }
+    shares = [one["delta"] / one["full"] for one in lines]
+    return {
+        "steps": len(lines),
+        **means,
+        "all_together": round(1 / statistics.fmean(shares), 2),
+        "worst": round(1 / max(shares), 2),
+        "largest": round(max(shares), 5),
+        "changed": round(statistics.fmean(2 * one["changed"] / one["full"] for one in lines), 5),
+        "tokens": round(statistics.fmean(one["tokens"] for one in lines)),
+        **speeds,
+        "load": statistics.median(one["load"] for one in timed) if timed else None,
+        "seconds": round(sum(one["train_cpu"] + one["measure_cpu"] for one in lines)),
     }
 
 
 def summary(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Of each learning rate the worse optimizer's figures."""
-    found: dict[str, Any] = {}
+    some = {name: one for name, one in runs.items() if one["steps"]}
+    found: dict[str, Any] = {"steps": {name: one["steps"] for name, one in runs.items()}}
     for key in ("ratios", "pulse", "entropy", "encode_gb_s", "decode_gb_s", "decode_hash_gb_s"):
-        rates = [rate for rate in RATES if any(name.endswith(rate) for name in runs)]
-        found[key] = {rate: min(one[key] for name, one in runs.items() if name.endswith(rate)) for rate in rates}
-    return found | {"largest": max(one["largest"] for one in runs.values())}
+        values = [(name.partition("-")[2], one[key]) for name, one in some.items() if key in one]
+        found[key] = {rate: min(value for at, value in values if at == rate) for rate in dict(values)}
+    return found | {"largest": max((one["largest"] for one in some.values()), default=None)}
 
 
-def measured(folder: Path, steps: int) -> dict[str, Any]:
-    """Raises AssertionError if a step does not come back bit for bit, or its delta is as large as the weights."""
-    columns: dict[str, list[float]] = {key: [] for key in ("ratios", "pulse", "entropy", "changed", "largest")}
-    times: dict[str, list[float]] = {key: [] for key in ("encode_gb_s", "decode_gb_s", "decode_hash_gb_s")}
-    index: WeightIndex | None = None
-    for step, (before, after) in enumerate(recorded(folder, steps)):
-        base, new = _flat(before), _flat(after)
-        full = sum(data.size for data in base.values())
-        index = index or _index(before)
-        target = _index(after)
-        delta = encode_delta(base, index, new, target)
-        made, index = apply_delta(delta, base, index, target.digest)
-        assert all(np.array_equal(made[name], new[name]) for name in new), f"step {step} does not come back"
-        columns["ratios"].append(full / len(delta))
-        columns["largest"].append(len(delta) / full)
-        if step % 10 == 0 or steps < 10:
-            columns["pulse"].append(full / pulse_bytes(before, after))
-            columns["entropy"].append(full / sum(entropy_bytes(before[name], after[name]) for name in before))
-            columns["changed"].append(sum(int((before[name] != after[name]).sum()) for name in before) * 2 / full)
-            for key, seconds in _timed(base, new).items():
-                times[key].append(full / 1e9 / seconds)
-    means = {key: round(statistics.fmean(values), 4 if key == "changed" else 2) for key, values in columns.items()}
-    speeds = {key: round(statistics.median(values), 3) for key, values in times.items()}
-    return means | speeds | {"largest": round(max(columns["largest"]), 4), "worst": round(min(columns["ratios"]), 2)}
+def _cases(journal: Path, count: int, end: float, progress: Callable[[str], None]) -> dict[str, int]:
+    """`made_up` tensors of which `restored` came back bit for bit; `corrupted` deltas of which `corrupted_accepted`
+    made other weights than their maker had."""
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    lines = read_records(journal)
+    for name, counted in (("restored", restored), ("accepted", accepted)):
+        first = sum(one["count"] for one in lines if one["name"] == name)
+        while first < count and time.monotonic() < end:
+            size = min(_AT_ONCE, count - first)
+            lines.append({"name": name, "count": size, "found": counted(first, size)})
+            write_records(journal, lines)
+            first += size
+            progress(f"{name}: {first} of {count}")
+    sums = {(name, key): sum(one[key] for one in lines if one["name"] == name)
+            for name in ("restored", "accepted") for key in ("count", "found")}  # fmt: skip
+    return {
+        "made_up": sums["restored", "count"],
+        "restored": sums["restored", "found"],
+        "corrupted": sums["accepted", "count"],
+        "corrupted_accepted": sums["accepted", "found"],
+    }
 
 
-def _timed(base: dict[str, Bytes], new: dict[str, Bytes]) -> dict[str, float]:
-    """Processor seconds: the median of three times for every tensor."""
-    found = {"encode_gb_s": 0.0, "decode_gb_s": 0.0, "decode_hash_gb_s": 0.0}
-    for name, before in base.items():
-        encoding, decoding, hashing = [], [], []
-        for _ in range(3):
-            start = time.process_time()
-            delta = encode_tensor(before, new[name], "BF16")
-            coded = time.process_time()
-            made = decode_tensor(memoryview(delta), before, "BF16")
-            decoded = time.process_time()
-            TensorEntry.of(name, "BF16", (made.size // 2,), made)
-            encoding.append(coded - start)
-            decoding.append(decoded - coded)
-            hashing.append(time.process_time() - coded)
-        for key, values in zip(found, (encoding, decoding, hashing), strict=True):
-            found[key] += statistics.median(values)
-    return found
+def restored(first: int, count: int) -> int:
+    """How many of so many made-up tensors come out of their deltas bit for bit."""
+    return sum(is_restored(tensor_pair(number)) for number in range(first, first + count))
 
 
-def corrupted(count: int) -> int:
-    """How many of `count` damaged deltas, of twenty sorts of tensors, make other weights than their maker had."""
-    cases = [made_case([tensor_pair(first + one) for one in range(3 + first % 22)]) for first in range(20, 420, 20)]
+def accepted(first: int, count: int) -> int:
+    """How many of so many damaged deltas, of twenty sorts of tensors, make other weights than their maker had."""
+    cases = [made_case([tensor_pair(start + one) for one in range(3 + start % 22)]) for start in range(20, 420, 20)]
     cases = [case for case in cases if case.base_index != case.new_index]
-    return sum(is_accepted(cases[number % len(cases)], number) for number in range(count))
-
-
-def _flat(weights: Weights) -> dict[str, Bytes]:
-    return {name: values.reshape(-1).view(np.uint8) for name, values in weights.items()}
-
-
-def _index(weights: Weights) -> WeightIndex:
-    return WeightIndex.of(
-        TensorEntry.of(name, "BF16", values.shape, values.reshape(-1).view(np.uint8))
-        for name, values in weights.items()
-    )
+    return sum(is_accepted(cases[number % len(cases)], number) for number in range(first, first + count))

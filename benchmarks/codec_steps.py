@@ -1,78 +1,70 @@
-"""Real policy steps for `python -m benchmarks codec`, recorded by a process of its own:
-`python -m benchmarks.codec_steps FOLDER METHOD RATE STEPS` trains a model of 26 million parameters with our trainer and
-keeps its bf16 weights before the first step and what every step changed in them."""
+"""A model of 26 million parameters that our trainer trains on real tasks, for `python -m benchmarks codec`: policy step
+after policy step, from a checkpoint on where there is one."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import torch
 
-from benchmarks.trainer_mix import Mix, save_small_llama
-from protocol.files import write_atomic
+from benchmarks.codec_tasks import Tasks, words
+from benchmarks.trainer_mix import save_small_llama
+from engines.loading import set_threads
+from protocol.folders import drop_old, remove_leftovers
+from protocol.models.tokenizer import save_byte_tokenizer
 from protocol.training import AdamWConfig, MuonConfig, OptimizerConfig, ScheduleConfig, TrainConfig
+from trainer.config import MemoryConfig
+from trainer.learner import Learner
+from trainer.model.sharding import Placement
+from trainer.state.checkpoint import checkpoint_path, checkpoints
 
-VOCABULARY = 4096
+VOCABULARY, PROBLEMS = 4096, 2
+"""Tokens of the model; problems of a step, each with four answers."""
+SHAPE = {"heads": 8, "kv_heads": 4, "intermediate": 1408}
+"""25.7 million parameters."""
+_OWN_TOKENS = 258
 Weights = dict[str, np.ndarray]
 """Tensors by name; bf16 as uint16."""
 
 
-def record(folder: Path, method: str, rate: float, steps: int) -> None:
-    """Fill `folder` with `base.npz` and `<step>.zst`, step 1 to `steps`: the xor with the step before. A run that was
-    interrupted begins anew, one that is whole stays."""
-    from engines.loading import set_threads
-    from trainer.config import MemoryConfig
-    from trainer.learner import Learner
-    from trainer.model.sharding import Placement
+class TrainedSteps:
+    """The run of one optimizer (`adamw`, `muon`) at one peak learning rate in `folder`: constant after three updates of
+    warm-up, gradients clipped, bf16 matrix products over fp32 weights, all as pools' defaults have it. One thread, so
+    that a run which is killed and resumed gives the bits of one that was not."""
 
-    if (folder / f"{steps}.zst").exists():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    set_threads(1)
-    # 25.7 million parameters
-    save_small_llama(folder / "model", VOCABULARY, heads=8, kv_heads=4, intermediate=1408)
-    chosen = (MuonConfig if method == "muon" else AdamWConfig)(learning_rate=rate)
-    optimizer = OptimizerConfig(method=chosen, schedule=ScheduleConfig(decay_share=0.0))
-    config = TrainConfig(steps=steps, optimizer=optimizer)
-    memory = MemoryConfig(row_tokens=512, head_chunk_mib=16)
-    learner = Learner(folder / "model", config, 1.0, "bfloat16", Placement(memory=memory))
-    before = _weights(learner)
-    np.savez(folder / "base.npz", **before)  # type: ignore[arg-type]
-    codec = pa.Codec("zstd", compression_level=1)
-    for step in range(1, steps + 1):
-        mix = Mix(groups=1, samples=4, vocabulary=VOCABULARY, median=14, spread=0.5, longest=32, seed=step)
-        learner.train_step(mix.rollouts())
-        after = _weights(learner)
-        changed = np.concatenate([(before[name] ^ after[name]).reshape(-1) for name in sorted(before)])
-        write_atomic(folder / f"{step}.zst", codec.compress(changed.tobytes(), asbytes=True))
-        before = after
+    def __init__(self, folder: Path, method: str, rate: float) -> None:
+        set_threads(1)
+        self._folder = folder / "checkpoints"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self._folder)
+        model = folder / "model"
+        if not (model / "tokenizer.json").exists():
+            save_small_llama(model, VOCABULARY, **SHAPE)
+            save_byte_tokenizer(model, words(VOCABULARY - _OWN_TOKENS))
+        chosen = (MuonConfig if method == "muon" else AdamWConfig)(learning_rate=rate)
+        config = TrainConfig(optimizer=OptimizerConfig(method=chosen, schedule=ScheduleConfig(decay_share=0.0)))
+        memory = MemoryConfig(row_tokens=512, head_chunk_mib=16)
+        self._learner = Learner(model, config, 1.0, "bfloat16", Placement(memory=memory))
+        self._tasks = Tasks(model)
+        if found := checkpoints(self._folder):
+            self._learner.load_checkpoint(found[-1])
 
+    @property
+    def step(self) -> int:
+        """Steps taken."""
+        return self._learner.step
 
-def recorded(folder: Path, steps: int) -> Iterator[tuple[Weights, Weights]]:
-    """The weights before and after each step; neither may be changed."""
-    with np.load(folder / "base.npz") as file:
-        before = {name: file[name] for name in sorted(file.files)}
-    size = sum(values.nbytes for values in before.values())
-    codec = pa.Codec("zstd", compression_level=1)
-    for step in range(1, steps + 1):
-        plain = codec.decompress((folder / f"{step}.zst").read_bytes(), decompressed_size=size, asbytes=True)
-        changed, start, after = np.frombuffer(plain, np.uint16), 0, {}
-        for name, values in before.items():
-            after[name] = values ^ changed[start : start + values.size].reshape(values.shape)
-            start += values.size
-        yield before, after
-        before = after
+    def advance(self) -> int:
+        """Take a step; returns how many tokens it was trained on."""
+        groups = self._tasks.groups(self.step, PROBLEMS)
+        self._learner.train_step(groups)
+        return sum(rollout.length for group in groups for rollout in group)
 
+    def weights(self) -> Weights:
+        """The bf16 cast of the master weights, each storage once."""
+        named = dict(self._learner.policy.model.named_parameters())
+        return {name: one.detach().to(torch.bfloat16).view(torch.uint16).numpy().copy() for name, one in named.items()}
 
-def _weights(learner: Any) -> Weights:
-    """The bf16 cast of the master weights, each storage once."""
-    import torch
-
-    named = dict(learner.policy.model.named_parameters())
-    return {name: one.detach().to(torch.bfloat16).view(torch.uint16).numpy().copy() for name, one in named.items()}
-
-
-if __name__ == "__main__":
-    record(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
+    def keep(self) -> None:
+        """Write a checkpoint of this step, and remove the one before."""
+        self._learner.start_checkpoint(checkpoint_path(self._folder, self.step)).wait()
+        drop_old(checkpoints(self._folder), 1)

@@ -5,163 +5,181 @@ from typing import Any
 import numpy as np
 
 from protocol.compiled import compiled
-from protocol.delta.bits import MEAN_SHIFT, Array, Arrays, Int, rice_width, take, take_gap
-from protocol.delta.layout import (
-    DIRECT,
-    FIELD_BITS,
-    FIELD_FULL,
-    FIRST_BIG_MEAN,
-    GROUPS,
-    SPARSE_GROUPS,
-    STOP,
-    added,
-    ordered,
-    placed,
-    wrapped,
-)
-from protocol.delta.rans import LOW, SCALE, SCALE_BITS
+from protocol.delta.bits import MEAN_SHIFT, Array, Arrays, Int, ahead, at_end, read_gap, rice_width, take
+from protocol.delta.blocks import BLOCK, LANES, masks_of, move_block, number_block, place_of
+from protocol.delta.layout import DIRECT, FIRST_BIG_MEAN, SPARSE_GROUPS
+from protocol.delta.rans import LOW, take_token
+from protocol.delta.words import ones, zeros_below
 
 GOOD, BAD_GAP, BAD_STEP, BAD_STATES, BAD_END = range(5)
+_ONE = np.uint64(1)
 
 
 @compiled
-def apply(elements: Arrays, form: tuple[int, int, int], maps: Arrays, tokens: Arrays, words: Array) -> Any:
-    """Write the new elements over `out`, which holds the base's. Returns GOOD, or what is wrong with the code; then
-    `out` holds nothing of use.
+def apply(elements: Arrays, form: tuple[int, int, int], maps: Arrays, tokens: Arrays, stream: Array) -> Any:
+    """Write the new elements to `out`. Returns GOOD, or what is wrong with the code; then `out` holds nothing of use.
 
-    `form`: as `scan`. `states` and `codes` are the tokens' states and words, `words` the events, `extra` further bits.
+    `elements`: base and out. `form`: as `scan`. `maps`: as `number_block`, and the groups' mean gaps. `tokens`: the
+    table of `slots`, the states ([4] uint64, written to), the codes and BLOCK zeros behind them, the further bits.
+    `stream`: the events.
     """
-    (base, base_words, out), (group_of, adds, means), (table, states, codes, extra) = elements, maps, tokens
-    (fraction, exponent_mask, half), size, at = form, base.size, 0
-    lanes, lane_bits = (4, np.uint64(2)) if half == 1 << 15 else (2, np.uint64(1))
-    x0, x1, x2, x3 = np.uint64(states[0]), np.uint64(states[1]), np.uint64(states[2]), np.uint64(states[3])
-    code, more, more_held, more_count = 0, 0, np.uint64(0), 0
-    mean, width, left = means << MEAN_SHIFT, np.zeros(GROUPS, np.int64), np.zeros(GROUPS, np.int64)
-    place, held, count, counters, wrong = _first_gaps(words, size, means, mean, width, left)
-    while at < size and wrong == GOOD:
-        end = min(at + lanes, size)
-        if end == at + lanes:
-            ahead = counters + added(base_words[np.uint64(at) >> lane_bits], adds, fraction, exponent_mask, lanes)
-            if ahead & STOP == 0:
-                counters = ahead
-                at = end
-                continue
-        for one in range(at, end):
-            bits = np.int64(base[one])
-            group = np.int64(group_of[(bits >> fraction) & exponent_mask])
-            if group >= SPARSE_GROUPS:
-                code, x0, folded = _token(table, group - SPARSE_GROUPS, code, x0, codes)
-                x0, x1, x2, x3 = x1, x2, x3, x0
-                if folded >= DIRECT:
-                    length, top = 3 + ((folded - DIRECT) >> 1), 2 + ((folded - DIRECT) & 1)
-                    more, more_held, more_count, low = take(extra, more, more_held, more_count, length)
-                    folded = (top << length) | low
-                out[one] = placed(wrapped(ordered(bits, half) + ((folded >> 1) ^ -(folded & 1)), half), half)
-                continue
-            shift = np.uint64(FIELD_BITS * group)
-            counters += np.uint64(1) << shift
-            if (counters >> shift) & np.uint64(FIELD_FULL) == 0:
-                continue
-            if left[group] == 0:
-                place, held, count, step, wrong = _event(words, place, held, count, group, size, mean, width, left)
-                out[one] = placed(wrapped(ordered(bits, half) + step, half), half)
-                if wrong != GOOD:
-                    break
-            counters += (_loaded(left, group) - np.uint64(FIELD_FULL)) << shift
-        at = end
-    if wrong != GOOD:
-        return wrong
-    if code != codes.size or x0 != LOW or x1 != LOW or x2 != LOW or x3 != LOW:
+    (base, out), (lowest, numbers, means), (_, states, codes, extra) = elements, maps, tokens
+    groups, exponents, masks = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint8), np.empty(SPARSE_GROUPS, np.uint64)
+    steps, listed = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.uint16)
+    code, further, last = np.uint64(0), 0, np.uint64(codes.size - BLOCK)
+    gaps, width, bit, wrong = _first_gaps(stream, base.size, means)
+    for start in range(0, base.size, BLOCK):
+        before, dense = base[start : start + BLOCK], np.uint64(0)
+        steps[:] = 0
+        number_block(before, form, (lowest, numbers), exponents, groups)
+        for at in range(0, before.size, LANES):
+            others = masks_of(groups, at, masks)
+            while others:
+                listed[dense] = np.uint64(at) + zeros_below(others)
+                dense += _ONE
+                others &= others - _ONE
+            due = _due(gaps, masks)
+            if due and wrong == GOOD:
+                bit, wrong = _events(steps, base.size, at, due, (groups, masks), stream, bit, gaps, width)
+            for group in range(SPARSE_GROUPS):
+                gaps[0, group] -= np.int64(ones(masks[group]))
+        if wrong != GOOD:
+            return wrong
+        if dense:
+            code, further = _tokens(steps, (groups, listed), np.int64(dense), tokens, code, further)
+            if code > last:
+                return BAD_STATES
+        move_block(before, steps, form[2], out[start : start + BLOCK])
+    if code != last or not _all(states, LOW):
         return BAD_STATES
-    ended = _ended(words, place, held, count) and _ended(extra, more, more_held, more_count)
-    return GOOD if ended and _exhausted(counters, means, left) else BAD_END
+    if not _all(gaps[0, :SPARSE_GROUPS], 0):
+        return BAD_GAP
+    return GOOD if gaps[0, SPARSE_GROUPS] == 0 and at_end(stream, bit) and at_end(extra, further) else BAD_END
 
 
 @compiled
-def _loaded(left: Array, group: Int) -> Any:
-    """Take as many elements from `left` as fit into a group's field; returns the field, which is full when they have
-    come by."""
-    now: Int = min(left[group], FIELD_FULL)
-    left[group] -= now
-    return np.uint64(FIELD_FULL - now)
+def _all(values: Array, wanted: Int) -> Any:
+    alike = True
+    for value in values:
+        alike = alike and np.int64(value) == wanted
+    return alike
 
 
 @compiled
-def _first_gaps(words: Array, size: Int, means: Array, mean: Array, width: Array, left: Array) -> Any:
-    """Read what stands before the first event: the number of events before the first big one, into
-    `left[SPARSE_GROUPS]`, and every group's first gap. Returns the stream, the counters, and what is wrong."""
-    mean[SPARSE_GROUPS] = FIRST_BIG_MEAN
-    width[SPARSE_GROUPS] = rice_width(mean[SPARSE_GROUPS], 0)
-    place, held, count, until = take_gap(words, 0, np.uint64(0), 0, width[SPARSE_GROUPS])
-    left[SPARSE_GROUPS] = until
-    counters, wrong = np.uint64(0), BAD_GAP if until > size else GOOD
+def _first_gaps(stream: Array, size: Int, means: Array) -> Any:
+    """Read what stands before the first event. Returns `gaps` and `width`, the stream's place, and what is wrong.
+
+    `gaps` ([2, SPARSE_GROUPS + 1] int64): of each sparse group how many of its elements, from this word on, come before
+    its next change, and the mean gap; in the last place the same of big steps, counted in events. `width`: of the gaps.
+    """
+    gaps, width = np.zeros((2, SPARSE_GROUPS + 1), np.int64), np.zeros(SPARSE_GROUPS + 1, np.uint64)
+    gaps[1, SPARSE_GROUPS] = FIRST_BIG_MEAN
+    width[SPARSE_GROUPS] = rice_width(FIRST_BIG_MEAN)
+    gap, length = read_gap(ahead(stream, 0), width[SPARSE_GROUPS])
+    bit, wrong = length, BAD_GAP if gap > size else GOOD
+    gaps[0, SPARSE_GROUPS] = gap
     for group in range(SPARSE_GROUPS):
         if means[group] >= 0:
-            width[group] = rice_width(mean[group], 0)
-            place, held, count, gap = take_gap(words, place, held, count, width[group])
+            gap, length = read_gap(ahead(stream, bit), rice_width(means[group] << MEAN_SHIFT))
+            bit += length
             if gap > size:
                 wrong = BAD_GAP
-            mean[group] += gap - (mean[group] >> MEAN_SHIFT)
-            left[group] = gap + 1
-            counters |= _loaded(left, group) << np.uint64(FIELD_BITS * group)
-    return place, held, count, counters, wrong
+            gaps[0, group] = gap
+            gaps[1, group] = (means[group] << MEAN_SHIFT) + gap - means[group]
+            width[group] = rice_width(gaps[1, group])
+    return gaps, width, bit, wrong
 
 
 @compiled
-def _event(
-    words: Array, place: Int, held: Any, count: Int, group: Int, size: Int, mean: Array, width: Array, left: Array
-) -> Any:
-    """Read an element's step, and into `left[group]` the number of elements up to the group's next change, it among
-    them. Returns the stream, the step, and what is wrong."""
-    place, held, count, sign = take(words, place, held, count, 1)
-    step, wrong = 1, GOOD
-    if left[SPARSE_GROUPS] == 0:
-        place, held, count, length = take(words, place, held, count, 6)
-        place, held, count, further = take(words, place, held, count, min(length, 31))
-        step += further
-        width[SPARSE_GROUPS] = rice_width(mean[SPARSE_GROUPS], width[SPARSE_GROUPS])
-        place, held, count, until = take_gap(words, place, held, count, width[SPARSE_GROUPS])
-        if length > 31 or until > size:
-            wrong = BAD_STEP
-        mean[SPARSE_GROUPS] += until - (mean[SPARSE_GROUPS] >> MEAN_SHIFT)
-        left[SPARSE_GROUPS] = until
-    else:
-        left[SPARSE_GROUPS] -= 1
-    width[group] = rice_width(mean[group], width[group])
-    place, held, count, gap = take_gap(words, place, held, count, width[group])
-    if gap > size:
-        wrong = BAD_GAP
-    mean[group] += gap - (mean[group] >> MEAN_SHIFT)
-    left[group] = gap + 1
-    return place, held, count, -step if sign else step, wrong
-
-
-@compiled
-def _token(table: Array, group: Int, code: Int, state: Any, codes: Array) -> Any:
-    """Read one token with one state; returns the place among `codes`, the state and the token."""
-    scale, span = np.uint64(SCALE - 1), np.uint64(SCALE_BITS)
-    packed = np.uint64(table[np.uint64((group << SCALE_BITS) + np.int64(state & scale))])
-    state = ((packed & scale) + np.uint64(1)) * (state >> span) + ((packed >> span) & scale)
-    if state < np.uint64(LOW):
-        if code < codes.size:
-            state = (state << np.uint64(16)) | np.uint64(codes[code])
-        code += 1
-    return code, state, np.int64(packed >> np.uint64(2 * SCALE_BITS))
-
-
-@compiled
-def _exhausted(counters: Any, means: Array, left: Array) -> Any:
-    """Whether the last gaps end with the segment."""
-    if left[SPARSE_GROUPS]:
-        return False
+def _due(gaps: Array, masks: Array) -> Any:
+    """The sparse groups of which an element of this word changes, as bits."""
+    due: Int = 0
     for group in range(SPARSE_GROUPS):
-        field = np.int64((counters >> np.uint64(FIELD_BITS * group)) & np.uint64(FIELD_FULL - 1))
-        if means[group] >= 0 and left[group] + FIELD_FULL - field != 1:
-            return False
-    return True
+        due |= np.int64(gaps[0, group] < np.int64(ones(masks[group]))) << group
+    return np.uint64(due)
 
 
 @compiled
-def _ended(words: Array, place: Int, held: Any, count: Int) -> Any:
-    """Whether a stream was read up to its last word, and only zeros are left of that."""
-    return (place * 32 - count + 31) // 32 == words.size and held == 0
+def _events(
+    steps: Array, size: Int, at: Int, due: Any, maps: Arrays, stream: Array, bit: Int, gaps: Array, width: Array
+) -> Any:
+    """Read the steps of 64 elements of a segment of `size`. Returns the stream's place and what is wrong."""
+    (groups, masks), pending, until = maps, np.uint64(0), gaps[0, SPARSE_GROUPS]
+    while due:
+        group = np.int64(zeros_below(due))
+        pending |= _ONE << place_of(masks[group], np.uint64(gaps[0, group]))
+        due &= due - _ONE
+    while pending:
+        one = np.uint64(at) + zeros_below(pending)
+        pending &= pending - _ONE
+        group = groups[one]
+        window = ahead(stream, bit)
+        sign, step = np.int64(window & _ONE), 1
+        if until == 0:
+            bit, step, until = _big_step(stream, bit + 1, gaps, width)
+            if step == 0 or until > size:
+                return bit, BAD_STEP
+            gap, length = read_gap(ahead(stream, bit), width[group])
+            bit += length
+        else:
+            until -= 1
+            gap, length = read_gap(window >> _ONE, width[group])
+            bit += length + 1
+        if gap > size:
+            return bit, BAD_GAP
+        gaps[1, group] += gap - (gaps[1, group] >> MEAN_SHIFT)
+        width[group] = rice_width(gaps[1, group])
+        gaps[0, group] += gap + 1
+        if gaps[0, group] < np.int64(ones(masks[group])):
+            pending |= _ONE << place_of(masks[group], np.uint64(gaps[0, group]))
+        steps[one] = (step ^ -sign) + sign
+    gaps[0, SPARSE_GROUPS] = until
+    return bit, GOOD
+
+
+@compiled
+def _big_step(stream: Array, bit: Int, gaps: Array, width: Array) -> Any:
+    """Read the size of a big step, and how many events come before the next one. Returns the stream's place, the size,
+    0 if it is none, and that number."""
+    bit, length = take(stream, bit, 6)
+    bit, further = take(stream, bit, min(length, 31))
+    until, taken = read_gap(ahead(stream, bit), width[SPARSE_GROUPS])
+    gaps[1, SPARSE_GROUPS] += until - (gaps[1, SPARSE_GROUPS] >> MEAN_SHIFT)
+    width[SPARSE_GROUPS] = rice_width(gaps[1, SPARSE_GROUPS])
+    return bit + taken, further + 1 if length <= 31 else 0, until
+
+
+@compiled
+def _tokens(steps: Array, maps: Arrays, total: Int, tokens: Arrays, code: Any, bit: Int) -> Any:
+    """Read the steps of a block's elements of dense groups, which are listed. Returns the places of the next code and
+    of the next further bit; the states turn, so that the first is the next one's."""
+    (groups, listed), (table, states, codes, extra) = maps, tokens
+    x0, x1, x2, x3 = states
+    whole = total - total % 4
+    for at in range(0, whole, 4):
+        one, two, three, four = listed[at], listed[at + 1], listed[at + 2], listed[at + 3]
+        x0, code, token = take_token(x0, groups[one], table, codes, code)
+        bit, steps[one] = _step(token, extra, bit)
+        x1, code, token = take_token(x1, groups[two], table, codes, code)
+        bit, steps[two] = _step(token, extra, bit)
+        x2, code, token = take_token(x2, groups[three], table, codes, code)
+        bit, steps[three] = _step(token, extra, bit)
+        x3, code, token = take_token(x3, groups[four], table, codes, code)
+        bit, steps[four] = _step(token, extra, bit)
+    for at in range(whole, total):
+        x0, code, token = take_token(x0, groups[listed[at]], table, codes, code)
+        bit, steps[listed[at]] = _step(token, extra, bit)
+        x0, x1, x2, x3 = x1, x2, x3, x0
+    states[0], states[1], states[2], states[3] = x0, x1, x2, x3
+    return code, bit
+
+
+@compiled
+def _step(token: Int, extra: Array, bit: Int) -> Any:
+    """The place of the next further bits, and the step that a token and its own ones stand for."""
+    folded = token
+    if token >= DIRECT:
+        length, top = 3 + ((token - DIRECT) >> 1), 2 + ((token - DIRECT) & 1)
+        bit, low = take(extra, bit, length)
+        folded = (top << length) | low
+    return bit, (folded >> 1) ^ -(folded & 1)

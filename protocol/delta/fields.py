@@ -28,7 +28,10 @@ class FieldReader:
         self.at = 0
 
     def byte(self) -> int:
-        return self.take(1)[0]
+        if self.at >= len(self.data):
+            raise DeltaError("the delta ends 1 bytes too early")
+        self.at += 1
+        return self.data[self.at - 1]
 
     def varint(self, limit: int) -> int:
         """At most `limit`, in its shortest form."""

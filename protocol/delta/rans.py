@@ -6,24 +6,31 @@ import numpy as np
 
 from protocol.compiled import compiled
 from protocol.delta.bits import Array, Int
-from protocol.delta.layout import DENSE_GROUPS, TOKENS
+from protocol.delta.layout import DENSE_GROUPS, SPARSE_GROUPS, TOKENS
 
 SCALE_BITS = 11
 SCALE = 1 << SCALE_BITS
 LOW = 1 << 16
 """A state is at least LOW and less than LOW << 16 between tokens; every one begins as LOW."""
 LANES = 4
+_LIMIT_BITS = 32 - SCALE_BITS
+_INVERSE_BITS = 64 - _LIMIT_BITS
+_SLOT, _SPAN = np.uint64(SCALE - 1), np.uint64(SCALE_BITS)
 
 
 @compiled
-def frequencies(tokens: Array, tags: Array, total: Int) -> Any:
+def frequencies(symbols: Array, total: Int) -> Any:
     """[DENSE_GROUPS, TOKENS] int64: of each group's tokens, in units of 1/SCALE, at least 1 where there is any; rows of
-    groups without tokens are zero."""
-    found = np.zeros((DENSE_GROUPS, TOKENS), np.int64)
+    groups without tokens are zero. A symbol is group · TOKENS + token."""
+    # Four tables: a count that was just written is not waited for.
+    counts, found = np.zeros((LANES, DENSE_GROUPS * TOKENS), np.int64), np.zeros((DENSE_GROUPS, TOKENS), np.int64)
     for at in range(total):
-        found[tags[at], tokens[at]] += 1
+        counts[at & (LANES - 1), symbols[at]] += 1
     for group in range(DENSE_GROUPS):
         row = found[group]
+        for token in range(TOKENS):
+            symbol = group * TOKENS + token
+            row[token] = counts[0, symbol] + counts[1, symbol] + counts[2, symbol] + counts[3, symbol]
         amount = row.sum()
         if amount == 0:
             continue
@@ -38,28 +45,52 @@ def frequencies(tokens: Array, tags: Array, total: Int) -> Any:
 
 
 @compiled
-def write_tokens(tokens: Array, tags: Array, total: Int, table: Array, words: Array) -> Any:
-    """Code tokens, the last first, so that a reader meets the first first. `words` (uint16) is filled from its end; the
-    first used place is returned, negative if there is not room, and the LANES states as the reader starts with them."""
-    starts = np.zeros((DENSE_GROUPS, TOKENS), np.uint64)
+def write_tokens(symbols: Array, total: Int, table: Array, codes: Array) -> Any:
+    """Code symbols, the last first, so that a reader meets the first first. `codes` (uint16, at least one more than
+    `total`) is filled from its end; the first used place is returned, and the states as the reader starts with them."""
+    steps = _steps(table)
+    x0, x1, x2, x3, place = np.uint64(LOW), np.uint64(LOW), np.uint64(LOW), np.uint64(LOW), codes.size
+    whole = total - total % LANES
+    # Each state takes every fourth: those behind the last whole four are the first ones' as well.
+    for at in range(total - 1, whole - 1, -1):
+        if at & 3 == 2:
+            x2, place = _put_token(x2, symbols[at], steps, codes, place)
+        elif at & 3 == 1:
+            x1, place = _put_token(x1, symbols[at], steps, codes, place)
+        else:
+            x0, place = _put_token(x0, symbols[at], steps, codes, place)
+    for at in range(whole - LANES, -1, -LANES):
+        x3, place = _put_token(x3, symbols[at + 3], steps, codes, place)
+        x2, place = _put_token(x2, symbols[at + 2], steps, codes, place)
+        x1, place = _put_token(x1, symbols[at + 1], steps, codes, place)
+        x0, place = _put_token(x0, symbols[at], steps, codes, place)
+    return place, (x0, x1, x2, x3)
+
+
+@compiled
+def _steps(table: Array) -> Any:
+    """Of each symbol ([DENSE_GROUPS · TOKENS, 4] uint64): the least state that is too large for it, ⌈2^_INVERSE_BITS ÷
+    frequency⌉, SCALE − frequency, and where its slots start."""
+    steps = np.zeros((DENSE_GROUPS * TOKENS, 4), np.uint64)
     for group in range(DENSE_GROUPS):
-        for token in range(1, TOKENS):
-            starts[group, token] = starts[group, token - 1] + np.uint64(table[group, token - 1])
-    states = np.full(LANES, LOW, np.uint64)
-    place = words.size
-    for at in range(total - 1, -1, -1):
-        group, token, lane = tags[at], tokens[at], at & (LANES - 1)
-        frequency = np.uint64(table[group, token])
-        state = states[lane]
-        if state >= frequency << np.uint64(32 - SCALE_BITS):
-            place -= 1
-            if place < 0:
-                return place, states
-            words[place] = state & np.uint64(0xFFFF)
-            state >>= np.uint64(16)
-        quotient = state // frequency
-        states[lane] = (quotient << np.uint64(SCALE_BITS)) + state - quotient * frequency + starts[group, token]
-    return place, states
+        start = 0
+        for token in range(TOKENS):
+            frequency, step = table[group, token], steps[group * TOKENS + token]
+            step[0], step[2], step[3] = frequency << _LIMIT_BITS, SCALE - frequency, start
+            step[1] = ((1 << _INVERSE_BITS) + frequency - 1) // max(frequency, 1)
+            start += frequency
+    return steps
+
+
+@compiled
+def _put_token(state: Any, symbol: Int, steps: Array, codes: Array, place: Int) -> Any:
+    """Code a symbol with a state; returns the state, and the place of the last code that was written."""
+    codes[place - 1] = state & np.uint64(0xFFFF)
+    large = np.int64(state >= steps[symbol, 0])
+    state >>= np.uint64(16 * large)
+    # Exact, as the state is less than frequency · 2^_LIMIT_BITS and a frequency at most SCALE.
+    quotient = (state * steps[symbol, 1]) >> np.uint64(_INVERSE_BITS)
+    return state + quotient * steps[symbol, 2] + steps[symbol, 3], place - large
 
 
 @compiled
@@ -78,3 +109,15 @@ def slots(table: Array) -> Any:
                 made[group * SCALE + at] = packed
             start += amount
     return made
+
+
+@compiled
+def take_token(state: Any, group: Any, table: Array, codes: Array, place: Any) -> Any:
+    """Read a token of a group with a state; returns the state, the next code's place (uint64) and the token. `codes`
+    has room for a code at `place`, read or not."""
+    slot = ((np.uint64(group) - np.uint64(SPARSE_GROUPS)) << _SPAN) + (state & _SLOT)
+    packed = np.uint64(table[slot])
+    state = ((packed & _SLOT) + np.uint64(1)) * (state >> _SPAN) + ((packed >> _SPAN) & _SLOT)
+    filled = (state << np.uint64(16)) | np.uint64(codes[place])
+    small = state < np.uint64(LOW)
+    return filled if small else state, place + np.uint64(small), np.int64(packed >> np.uint64(2 * SCALE_BITS))

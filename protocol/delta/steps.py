@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.delta.apply import BAD_END, BAD_GAP, BAD_STATES, BAD_STEP, GOOD, apply
+from protocol.delta.bits import SLACK
+from protocol.delta.blocks import BLOCK
 from protocol.delta.events import write_events
 from protocol.delta.fields import DeltaError, FieldReader, varint
 from protocol.delta.groups import choose_groups
@@ -19,6 +21,7 @@ Elements = NDArray[Any]
 
 _BLOCK, _SAMPLED = 512, 1 << 15
 _DENSE = 0x80
+_VARINTS = tuple(map(varint, range(SCALE + 1)))
 _threads = threading.local()
 _WRONG = {
     BAD_GAP: "a gap reaches past the segment's end",
@@ -31,76 +34,65 @@ _WRONG = {
 def encode_steps(base: Elements, new: Elements, form: FloatFormat) -> bytes | None:
     """The code of `new`, given `base`; None if it would not be shorter than `new` itself."""
     stride = max(1, base.size // _SAMPLED)
-    counts = count_changes(base, new, form.fraction, form.exponent_mask, _BLOCK, stride)
+    counts = count_changes(base, new, form.numbers, _BLOCK, stride)
     grouping = choose_groups(counts, stride)
-    group_of, adds, means = grouping.tables()
-    *lists, words, codes = _scratch(base)
-    events, tokens, tags, gaps, steps, extra = lists
-    elements = (base, new, _words(base), _words(new))
-    changes, coded, place, held, count, last = scan(elements, form.numbers, (group_of, adds), tuple(lists))
-    if place >= extra.size:
+    lowest, numbers, means = grouping.tables()
+    *lists, symbols, extra, stream, codes = _scratch(base)
+    changes, big, coded, further = scan((base, new), form.numbers, (lowest, numbers), (*lists, symbols, extra))
+    if further > base.nbytes // 4:
         return None
-    if count:
-        extra[place], place = held, place + 1
-    used = write_events(events, gaps, steps, changes, last, means, words)
-    if used > words.size:
+    used = write_events(tuple(lists), changes, big, means, stream)
+    if used > base.nbytes // 4:
         return None
-    table = frequencies(tokens, tags, coded)
-    first, states = write_tokens(tokens, tags, coded, table, codes)
-    if first < 0:
-        return None
+    table = frequencies(symbols, coded)
     parts = [_head(grouping), _tables(grouping, table)]
     if min(grouping.means) < 0:
-        parts += [states.astype("<u4").tobytes(), varint(codes.size - first), varint(place)]
-        parts += [codes[first:].astype("<u2", copy=False).tobytes(), extra[:place].astype("<u4", copy=False).tobytes()]
-    code = b"".join((*parts, words[:used].astype("<u4", copy=False).tobytes()))
+        first, states = write_tokens(symbols, coded, table, codes)
+        parts += [np.array(states, "<u4").tobytes(), varint(codes.size - first), varint(further)]
+        parts += [codes[first:].tobytes(), extra[: 4 * further].tobytes()]
+    code = b"".join((*parts, stream[: 4 * used].tobytes()))
     return code if len(code) < new.nbytes else None
 
 
 def decode_steps(code: memoryview, base: Elements, out: Elements, form: FloatFormat) -> None:
-    """Write over `out`, which holds the base, what `encode_steps` was given. Raises DeltaError."""
+    """Write to `out` what `encode_steps` was given. Raises DeltaError."""
     reader = FieldReader(code)
     grouping = _read_head(reader, form)
     table = np.zeros((DENSE_GROUPS, TOKENS), np.int64)
-    states = np.full(LANES, LOW, np.uint32)
-    codes, extra = np.empty(0, np.uint16), np.empty(0, np.uint32)
+    states = np.full(LANES, LOW, np.uint64)
+    codes, extra = memoryview(b""), memoryview(b"")
     dense = sum(mean < 0 for mean in grouping.means)
     if dense:
         for group in range(dense):
             _read_table(reader, table[group])
-        states = np.frombuffer(reader.take(4 * LANES), "<u4").copy()
+        states = np.frombuffer(reader.take(4 * LANES), "<u4").astype(np.uint64)
         amount, further = reader.varint(2 * SEGMENT), reader.varint(SEGMENT)
-        codes = np.frombuffer(reader.take(2 * amount), "<u2").copy()
-        extra = np.frombuffer(reader.take(4 * further), "<u4").copy()
+        codes, extra = reader.take(2 * amount), reader.take(4 * further)
     if len(code) - reader.at & 3:
         raise DeltaError("the changes are not whole words")
-    words = np.frombuffer(reader.rest(), "<u4").copy()
-    tokens = (slots(table), states, codes, extra)
-    found = apply((base, _words(base), out), form.numbers, grouping.tables(), tokens, words)
+    tokens = (slots(table), states, _padded(codes, 2 * BLOCK).view("<u2"), _padded(extra, SLACK))
+    found = apply((base, out), form.numbers, grouping.tables(), tokens, _padded(reader.rest(), SLACK))
     if found != GOOD:
         raise DeltaError(_WRONG[found])
 
 
 def _scratch(base: Elements) -> list[NDArray[Any]]:
-    """A thread's memory for the lists of `scan` and the streams, which are at most as long as `base`."""
-    size, streams = base.size, base.nbytes // 4 + 1
+    """A thread's memory for the lists of `scan` and the streams, which are at most as long as `base`: events, gaps,
+    steps, big ones, symbols, further bits, the stream of events, codes."""
+    kinds = (np.uint8, np.int32, np.int32, np.int32, np.uint16, np.uint8, np.uint8, np.uint16)
     # As many elements as fit into the bytes at two each: the next tensor may have narrower ones.
+    most, streams = base.nbytes // 2, base.nbytes + 4 + SLACK
+    sizes = (most, most + SPARSE_GROUPS, most, most + 1, most, streams, streams, most + 1)
     if getattr(_threads, "size", 0) < base.nbytes:
-        types = (np.uint8, np.uint8, np.uint8, np.int32, np.int64)
-        _threads.arrays = [np.empty(base.nbytes // 2, kind) for kind in types]
-        _threads.arrays += [
-            np.empty(streams, np.uint32),
-            np.empty(streams, np.uint32),
-            np.empty(2 * streams, np.uint16),
-        ]
+        _threads.arrays = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
         _threads.size = base.nbytes
-    limits = (size,) * 5 + (streams, streams, 2 * streams)
-    return [one[:limit] for one, limit in zip(_threads.arrays, limits, strict=True)]
+    return [one[:size] for one, size in zip(_threads.arrays, sizes, strict=True)]
 
 
-def _words(elements: Elements) -> NDArray[np.uint64]:
-    """All but the last few elements, eight bytes at a time."""
-    return elements[: elements.size - elements.size % (8 // elements.itemsize)].view("<u8")
+def _padded(data: memoryview, zeros: int) -> NDArray[np.uint8]:
+    made = np.zeros(len(data) + zeros, np.uint8)
+    made[: len(data)] = data
+    return made
 
 
 def _head(grouping: Grouping) -> bytes:
@@ -135,7 +127,7 @@ def _tables(grouping: Grouping, table: NDArray[np.int64]) -> bytes:
     parts = []
     for row in table[: sum(mean < 0 for mean in grouping.means)].tolist():
         amount = max((token + 1 for token, share in enumerate(row) if share), default=0)
-        parts.append(bytes([amount]) + b"".join(map(varint, row[:amount])))
+        parts.append(bytes([amount]) + b"".join([_VARINTS[share] for share in row[:amount]]))
     return b"".join(parts)
 
 

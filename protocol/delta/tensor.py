@@ -42,9 +42,9 @@ def encode_tensor(base: Bytes, new: Bytes, dtype: str) -> bytes:
 def decode_tensor(delta: memoryview, base: Bytes, dtype: str) -> Bytes:
     """What `encode_tensor` was given as `new`, of the base's size, if `delta` was made of it; any other bytes come out
     else, so compare a hash. Raises DeltaError for what no coder writes."""
-    out = base.copy()
     if not len(delta):
-        return out
+        return base.copy()
+    out = np.empty_like(base)
     reader, form = FieldReader(delta), FORMATS.get(dtype)
     for start, end in _segments(base.size, form):
         method = reader.byte()
@@ -75,15 +75,14 @@ def _encode(base: Bytes, new: Bytes, form: FloatFormat | None) -> tuple[int, byt
 
 def _decode(method: int, code: memoryview, base: Bytes, out: Bytes, form: FloatFormat | None) -> None:
     if method == STEPS and form is not None and base.size % (form.width // 8) == 0:
-        target = _elements(out, form, writable=True)
-        decode_steps(code, _elements(base, form), target, form)
-        if not np.shares_memory(target, out):
-            out[:] = target.view(np.uint8)
+        decode_steps(code, _elements(base, form), out.view(f"<u{form.width // 8}"), form)
     elif method == XOR:
-        out ^= _unpacked(code, base.size)
+        np.bitwise_xor(base, _unpacked(code, base.size), out=out)
     elif method == FULL and len(code) == base.size:
         out[:] = np.frombuffer(code, np.uint8)
-    elif method != SAME or len(code):
+    elif method == SAME and not len(code):
+        out[:] = base
+    else:
         raise DeltaError(f"a segment of {base.size} bytes has {len(code)} in form {method}")
 
 
@@ -92,14 +91,12 @@ def _equal(base: Bytes, new: Bytes) -> bool:
     return all(np.array_equal(base[at : at + _LOOK], new[at : at + _LOOK]) for at in range(0, base.size, _LOOK))
 
 
-def _elements(data: Bytes, form: FloatFormat, writable: bool = False) -> NDArray[Any]:
+def _elements(data: Bytes, form: FloatFormat) -> NDArray[Any]:
     """The bits of floats, aligned to eight bytes; a copy if `data` is not."""
     if data.ctypes.data % 8:
         data = data.copy()
     elements = data.view(f"<u{form.width // 8}")
-    if not writable:
-        elements = elements.view()
-        elements.flags.writeable = False
+    elements.flags.writeable = False
     return elements
 
 

@@ -135,7 +135,7 @@ def test_a_tensor_of_narrower_elements_after_one_of_as_many_bytes() -> None:
     """Compiled code does not look at indices: the lists that it fills must have room for every element."""
     steps._scratch(np.zeros(1000, np.uint32))
     lists = steps._scratch(np.zeros(2000, np.uint16))
-    assert [one.size for one in lists[:5]] == [2000] * 5
+    assert min(one.size for one in lists) == 2000
     wide, narrow = np.zeros(40_000, np.uint8), np.zeros(40_000, np.uint8)
     for base, dtype in ((wide, "F32"), (narrow, "BF16")):
         new = base.copy()
