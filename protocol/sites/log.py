@@ -1,0 +1,160 @@
+"""The log of a run: one line of signed entries, each naming the one before, from which every replica computes the same
+members and the same outer steps.
+
+The keeper orders what happens. It cannot forge a contribution, nor choose which counts: both follow from published
+bytes that everybody checks. An entry of kind `boundary` begins an outer step and says all that a newcomer must know to
+follow from there.
+"""
+
+import hashlib
+from typing import Annotated, Literal
+
+from eth_account.signers.local import LocalAccount
+from pydantic import Field
+
+from protocol import eip712
+from protocol.api.base import Address, Hex64, Signature, SignedBody, UnixTime, at_most
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
+from protocol.signed import check_signer, open_canonical
+from protocol.sites.config import MAX_SITES
+from protocol.sites.contribution import MAX_STEP
+from protocol.sites.identity import DOMAIN
+from protocol.sites.notes import MAX_NOTES
+from protocol.sites.run import SitesRun
+
+STRUCT = "LogEntry(uint256 pool,uint256 number,bytes32 run,bytes32 previous,bytes32 body)"
+MAX_ENTRY_BYTES = 1 << 16
+MAX_ENTRIES = 10**10
+MAX_ITEMS = 512
+FIRST = "0" * 64
+"""What the first entry names as the one before."""
+
+_Step = Annotated[int, Field(ge=0, lt=MAX_STEP)]
+_Number = Annotated[int, Field(ge=0, lt=MAX_NOTES)]
+_Attempt = Annotated[int, Field(ge=0, lt=1 << 32)]
+_Members = Annotated[list[Address], Field(max_length=MAX_SITES)]
+_Documents = Annotated[dict[Address, Hex64], at_most(MAX_SITES)]
+_Cursors = Annotated[dict[Address, _Number], at_most(MAX_SITES)]
+
+
+class MalformedEntry(IntegrityError):
+    """Bytes that are no entry of this log, or not the one that belongs there."""
+
+
+class Boundary(SignedBody):
+    """Outer step `step` begins, from the state of `digest`, with `members`, or once those of `waiting` are enough. It
+    was made in attempt `attempt` at the
+    step before, of the documents `made_of`: all that were opened, also those that do not count. `before`: number of the
+    boundary before (null: none). `state`: SHA-256 of the list of files in which the state is published, if it is.
+    `notes`: of each site, the number of its first note that is not in the log."""
+
+    kind: Literal["boundary"] = "boundary"
+    step: _Step
+    digest: Hex64
+    attempt: _Attempt = 0
+    members: _Members = Field(default_factory=list)
+    waiting: _Members = Field(default_factory=list)
+    made_of: _Documents = Field(default_factory=dict)
+    before: _Number | None = None
+    state: Hex64 | None = None
+    notes: _Cursors = Field(default_factory=dict)
+
+
+class WorkGiven(SignedBody):
+    """What outer step `step` trains on: the items (SHA-256) that are dealt to its members."""
+
+    kind: Literal["work"] = "work"
+    step: _Step
+    items: Annotated[list[Hex64], Field(max_length=MAX_ITEMS)]
+
+
+class Noted(SignedBody):
+    """Note `note` of `site` is taken: it joined (`join`, holding the state `digest`), left (`leave`), or signed
+    (`sign`) the contribution `digest`."""
+
+    kind: Literal["noted"] = "noted"
+    site: Address
+    note: _Number
+    what: Literal["join", "leave", "sign"]
+    digest: Hex64 | None = None
+
+
+class ContributionOpened(SignedBody):
+    """The payload of `document` is published whole, and decodes."""
+
+    kind: Literal["opened"] = "opened"
+    site: Address
+    document: Hex64
+
+
+class TimeUp(SignedBody):
+    """For phase `phase` of the `attempt`-th try at the outer step under way."""
+
+    kind: Literal["time-up"] = "time-up"
+    attempt: _Attempt
+    phase: Literal["collect", "open", "settle"]
+
+
+class Failed(SignedBody):
+    """Attempt `attempt` made no outer step, because too little of what was opened counts."""
+
+    kind: Literal["failed"] = "failed"
+    attempt: _Attempt
+
+
+LogEvent = Annotated[Boundary | WorkGiven | Noted | ContributionOpened | TimeUp | Failed, Field(discriminator="kind")]
+
+
+class LogEntry(SignedBody):
+    """Entry `number` after the one of SHA-256 `previous` (of its stored bytes). `chapter`: number of the boundary that
+    began the step it is in. `time`: the keeper's clock."""
+
+    version: Literal[1] = 1
+    run: Hex64
+    number: _Number
+    previous: Hex64
+    chapter: _Number
+    time: UnixTime
+    event: LogEvent
+
+
+class BoundEntry:
+    """An entry and the run that it is signed for."""
+
+    def __init__(self, entry: LogEntry, run: SitesRun) -> None:
+        self._entry, self._run = entry, run
+
+    @property
+    def signed_digest(self) -> bytes:
+        entry, pool = self._entry, self._run.pool_id
+        body = hashlib.sha256(canonical_json(entry.model_dump(mode="json"))).digest()
+        values = (pool.pool, entry.number, bytes.fromhex(entry.run), bytes.fromhex(entry.previous), body)
+        return eip712.digest(pool.domain(DOMAIN), STRUCT, *values)
+
+
+class SignedEntry(SignedBody):
+    """As it is stored."""
+
+    entry: LogEntry
+    signature: Signature
+
+
+def seal_entry(entry: LogEntry, run: SitesRun, account: LocalAccount) -> bytes:
+    """The stored bytes. Raises ValueError for anyone but the keeper."""
+    if account.address != run.keeper:
+        raise ValueError(f"the log of {run.name} is kept by {run.keeper}, not {account.address}")
+    signature = "0x" + eip712.sign(account, BoundEntry(entry, run).signed_digest).hex()
+    return canonical_json(SignedEntry(entry=entry, signature=signature).model_dump(mode="json"))
+
+
+def open_entry(data: bytes, run: SitesRun, number: int, previous: str | None) -> LogEntry:
+    """Entry `number`, after the one of hash `previous` (None: not known). Raises MalformedEntry for anything else."""
+    signed = open_canonical(data, SignedEntry, MAX_ENTRY_BYTES, "an entry of the log", MalformedEntry)
+    entry = signed.entry
+    if (entry.run, entry.number) != (run.digest, number):
+        raise MalformedEntry(f"it is entry {entry.number} of run {entry.run[:16]}…, here belongs {number}")
+    if previous is not None and entry.previous != previous:
+        raise MalformedEntry(f"entry {number} follows {entry.previous[:16]}…, the log has {previous[:16]}… before it")
+    check_signer(BoundEntry(entry, run), signed.signature, run.keeper, MalformedEntry)
+    return entry

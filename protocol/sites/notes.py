@@ -1,0 +1,87 @@
+"""What a site tells the keeper of the log: that it joins, that it leaves, that it signed a contribution.
+
+A note is the canonical JSON {note, signature}, the `number`-th of its site; its place follows from these, so nobody can
+put it elsewhere or say it again.
+"""
+
+import hashlib
+from typing import Literal, Self
+
+from eth_account.signers.local import LocalAccount
+from pydantic import Field, model_validator
+
+from protocol import eip712
+from protocol.api.base import Address, Hex64, Signature, SignedBody
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError
+from protocol.signed import check_signer, open_canonical
+from protocol.sites.contribution import MAX_STEP
+from protocol.sites.identity import DOMAIN
+from protocol.sites.run import SitesRun
+
+STRUCT = "Note(uint256 pool,address site,uint256 number,bytes32 run,bytes32 body)"
+MAX_NOTE_BYTES = 1024
+MAX_NOTES = 10**10
+
+
+class MalformedNote(IntegrityError):
+    """Bytes that are no note, or not the one that belongs there."""
+
+
+class SiteNote(SignedBody):
+    """`join`: the site holds the outer state `step` of `digest` and asks to be a member. `leave`: it ends. `sign`: its
+    contribution to attempt `attempt` at outer step `step` is the document of SHA-256 `digest`."""
+
+    version: Literal[1] = 1
+    run: Hex64
+    site: Address
+    number: int = Field(ge=0, lt=MAX_NOTES)
+    what: Literal["join", "leave", "sign"]
+    step: int = Field(ge=0, lt=MAX_STEP)
+    attempt: int = Field(0, ge=0, lt=1 << 32)
+    digest: Hex64 | None = None
+
+    @model_validator(mode="after")
+    def _names_what_it_is_about(self) -> Self:
+        if (self.digest is None) != (self.what == "leave"):
+            raise ValueError("`digest` belongs to `join` and `sign`")
+        return self
+
+
+class BoundNote:
+    """A note and the run that it is signed for."""
+
+    def __init__(self, note: SiteNote, run: SitesRun) -> None:
+        self._note, self._run = note, run
+
+    @property
+    def signed_digest(self) -> bytes:
+        note, pool = self._note, self._run.pool_id
+        body = hashlib.sha256(canonical_json(note.model_dump(mode="json"))).digest()
+        values = (pool.pool, note.site, note.number, bytes.fromhex(note.run), body)
+        return eip712.digest(pool.domain(DOMAIN), STRUCT, *values)
+
+
+class SignedNote(SignedBody):
+    """As it is stored."""
+
+    note: SiteNote
+    signature: Signature
+
+
+def seal_note(note: SiteNote, run: SitesRun, account: LocalAccount) -> bytes:
+    """The stored bytes. Raises ValueError for another's note."""
+    if account.address != note.site:
+        raise ValueError(f"a note of {note.site} cannot be signed by {account.address}")
+    signature = "0x" + eip712.sign(account, BoundNote(note, run).signed_digest).hex()
+    return canonical_json(SignedNote(note=note, signature=signature).model_dump(mode="json"))
+
+
+def open_note(data: bytes, run: SitesRun, site: str, number: int) -> SiteNote:
+    """The `number`-th note of `site`. Raises MalformedNote for anything else."""
+    signed = open_canonical(data, SignedNote, MAX_NOTE_BYTES, "a note", MalformedNote)
+    note = signed.note
+    if (note.run, note.site, note.number) != (run.digest, site, number):
+        raise MalformedNote(f"it is note {note.number} of {note.site} in run {note.run[:16]}…, here belongs {number}")
+    check_signer(BoundNote(note, run), signed.signature, site, MalformedNote)
+    return note

@@ -1,0 +1,142 @@
+"""Notes, log and states of strangers: the one encoding, by the one signer, at the one place, or a clear refusal."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.encoding import canonical_json, sha256_hex
+from protocol.sites.config import AdmissionConfig, SitesConfig
+from protocol.sites.log import FIRST, Boundary, LogEntry, MalformedEntry, open_entry, seal_entry
+from protocol.sites.notes import MalformedNote, SiteNote, open_note, seal_note
+from protocol.sites.run import SitesRun
+from protocol.sites.state_files import MalformedState, open_list, read_state, write_state
+from tests.protocol.sites.samples import KEYS, LAYOUT, STATE
+
+SITE, OTHER, KEEPER = KEYS[0], KEYS[1], KEYS[3]
+RUN = SitesRun(
+    name="a",
+    keeper=KEEPER.address,
+    sites=tuple(str(one.address) for one in KEYS[:3]),
+    settings=SitesConfig(inner_steps=10),
+)
+NEXT = RUN.model_copy(update={"name": "b"})
+NOTE = SiteNote(run=RUN.digest, site=SITE.address, number=3, what="sign", step=1, digest="ab" * 32)
+ENTRY = LogEntry(
+    run=RUN.digest, number=0, previous=FIRST, chapter=0, time=5.0, event=Boundary(step=0, digest="cd" * 32)
+)
+STORED = seal_entry(ENTRY, RUN, KEEPER)
+
+
+def altered(**changes: Any) -> bytes:
+    """The stored note with other values under the old signature."""
+    stored = json.loads(seal_note(NOTE, RUN, SITE))
+    return canonical_json(stored | {"note": stored["note"] | changes})
+
+
+def test_a_note_is_opened_where_it_belongs_alone() -> None:
+    data = seal_note(NOTE, RUN, SITE)
+    assert open_note(data, RUN, SITE.address, 3) == NOTE
+    for run, site, number in ((NEXT, SITE, 3), (RUN, OTHER, 3), (RUN, SITE, 4)):
+        with pytest.raises(MalformedNote, match="here belongs"):
+            open_note(data, run, str(site.address), number)
+    with pytest.raises(ValueError, match="cannot be signed by"):
+        seal_note(NOTE, RUN, OTHER)
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"", "not JSON"),
+        (b"[" * 900, "not JSON"),
+        (b"x" * 2000, "at most"),
+        (seal_note(NOTE, RUN, SITE) + b" ", "canonical"),
+        (altered(what="leave"), "belongs to"),
+        (altered(digest=None), "belongs to"),
+        (altered(what="win"), "what"),
+        (altered(step=-1), "step"),
+        (altered(step=2), "not signed by"),
+    ],
+)
+def test_any_other_note_is_refused(data: bytes, word: str) -> None:
+    with pytest.raises(MalformedNote, match=word):
+        open_note(data, RUN, SITE.address, 3)
+
+
+def test_an_entry_is_opened_where_it_belongs_alone() -> None:
+    assert open_entry(STORED, RUN, 0, FIRST) == ENTRY == open_entry(STORED, RUN, 0, None)
+    for run, number, previous, word in (
+        (NEXT, 0, FIRST, "here belongs"),
+        (RUN, 1, FIRST, "here belongs"),
+        (RUN, 0, "ef" * 32, "follows"),
+    ):
+        with pytest.raises(MalformedEntry, match=word):
+            open_entry(STORED, run, number, previous)
+    with pytest.raises(ValueError, match="is kept by"):
+        seal_entry(ENTRY, RUN, SITE)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "word"),
+    [
+        (("entry", "time"), 6.0, "not signed by"),
+        (("entry", "event", "kind"), "won", "event"),
+        (("entry", "event", "members"), [SITE.address] * 65, "members"),
+        (("entry", "event", "made_of"), {"0x0": "ab" * 32}, "made_of"),
+        (("entry", "event", "extra"), 1, "extra"),
+        (("signature",), "0x" + "00" * 65, "27 or 28"),
+    ],
+)
+def test_any_other_entry_is_refused(path: tuple[str, ...], value: Any, word: str) -> None:
+    stored = json.loads(STORED)
+    place = stored
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    with pytest.raises(MalformedEntry, match=word):
+        open_entry(canonical_json(stored), RUN, 0, FIRST)
+
+
+def test_a_full_entry_fits_its_limit() -> None:
+    sites = tuple("0x" + f"{number:040x}" for number in range(10, 74))
+    digests = dict.fromkeys(sites, "ab" * 32)
+    event = Boundary(
+        step=1, digest="cd" * 32, members=list(sites), made_of=digests, notes=dict.fromkeys(sites, 10**9), before=0
+    )
+    made = seal_entry(ENTRY.model_copy(update={"event": event, "number": 10**9}), RUN, KEEPER)
+    assert len(made) < 1 << 15
+
+
+def test_a_state_comes_back_from_its_files_and_no_other_does() -> None:
+    files, shards = write_state(STATE, 3)
+    assert open_list(files.encode(), 3) == files
+    assert files.shards == [sha256_hex(one) for one in shards]
+    assert read_state(files.step, files.digest, shards, LAYOUT).digest == STATE.digest
+    flipped = bytearray(shards[1])
+    flipped[5] ^= 1
+    for wrong, word in (
+        ([shards[0], bytes(flipped), shards[2]], "are outer state"),
+        ([shards[0], b"", shards[2]], "0 bytes"),
+    ):
+        with pytest.raises(MalformedState, match=word):
+            read_state(files.step, files.digest, wrong, LAYOUT)
+    with pytest.raises(MalformedState, match="are outer state"):
+        read_state(files.step + 1, files.digest, shards, LAYOUT)
+    with pytest.raises(MalformedState, match="3 shards, not 4"):
+        open_list(files.encode(), 4)
+    nothing = np.zeros(0, np.float32).tobytes()
+    with pytest.raises(MalformedState, match="bytes, not"):
+        read_state(0, files.digest, [nothing] * 3, LAYOUT)
+
+
+def test_a_run_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="stands in it twice"):
+        SitesRun(name="a", keeper=KEEPER.address, sites=(str(SITE.address),) * 3)
+    with pytest.raises(ValueError, match="an outer step needs 3"):
+        SitesRun(name="a", keeper=KEEPER.address, sites=RUN.sites[:2])
+    with pytest.raises(ValueError, match="overlap"):
+        SitesConfig(inner_steps=5, overlap=5)
+    alone = SitesConfig(inner_steps=5, overlap=2, admission=AdmissionConfig(minimum=1, cosine=None))
+    with pytest.raises(ValueError, match="needs `work` that sites have"):
+        SitesRun(name="a", keeper=KEEPER.address, sites=RUN.sites, work="given", settings=alone)

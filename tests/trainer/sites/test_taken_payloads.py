@@ -1,0 +1,30 @@
+"""Who may write to the bucket takes a payload away after it was opened, and the keeper is killed before it settles."""
+
+import json
+from pathlib import Path
+
+from tests.trainer.sites.world import TRUSTED, MemoryBucket, SitesWorld, make_run
+from trainer.sites.schedule import OuterPhase
+
+
+def test_the_outer_step_begins_again(tmp_path: Path) -> None:
+    bucket = MemoryBucket()
+    world = SitesWorld(bucket, make_run(3, admission=TRUSTED), tmp_path)
+    for number in range(3):
+        world.start(number)
+    world.until(1)
+    for _ in range(2000):
+        if world.keeper.book.schedule.phase == OuterPhase.SETTLE:
+            break
+        for site in world.sites.values():
+            site.turn()
+        world.keeper.turn()
+    now = world.keeper.book.schedule
+    assert now.phase == OuterPhase.SETTLE
+    for document in now.contributors.values():
+        for shard in json.loads(bucket.objects[f"contributions/{document}"])["contribution"]["shards"]:
+            bucket.objects.pop(f"contributions/{shard['sha256']}")
+    world.start_keeper()
+    assert world.keeper.turn(), "it goes on instead of ending, now and at every start"
+    after = world.keeper.book.schedule
+    assert (after.step, after.attempt, after.phase) == (now.step, now.attempt + 1, OuterPhase.COLLECT)

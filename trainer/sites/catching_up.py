@@ -1,0 +1,85 @@
+"""From the state on a disk, or the run's first one, to the newest: the log says which steps are missing, and each is
+made again from what its sites published, or taken from a state that was published since."""
+
+import logging
+from collections.abc import Iterator
+
+from protocol.errors import IntegrityError, MusterError
+from protocol.sites.admission import Admitted
+from protocol.sites.contribution import ContributionLimits
+from protocol.sites.layout import Tensors
+from protocol.sites.log import Boundary
+from protocol.sites.outer import OuterState
+from trainer.sites.exchange import SiteExchange
+from trainer.sites.logbook import Logbook
+from trainer.sites.replica import judge, settled_by
+
+log = logging.getLogger("muster.sites")
+
+
+def limits_at(exchange: SiteExchange, state: OuterState) -> ContributionLimits:
+    """What a contribution to the outer step that starts from `state` may be."""
+    run = exchange.run
+    return ContributionLimits.of(run.pool_id, run.settings, state.step, state.digest, state.layout)
+
+
+def step_to(
+    exchange: SiteExchange, state: OuterState, boundary: Boundary, known: dict[str, Tensors] | None = None
+) -> tuple[OuterState, Admitted]:
+    """The state that `boundary` begins, made from `state`, the one before it, and which contributions counted. `known`:
+    pseudo-gradients that need not be fetched, by their documents' hashes.
+
+    Raises IntegrityError if the step does not lead to the state that the log names; MissingObjectError,
+    UnreachableError.
+    """
+    limits, known = limits_at(exchange, state), known or {}
+    gradients: dict[str, Tensors] = {}
+    for site, document in boundary.made_of.items():
+        gradient = known.get(document)
+        if gradient is None:
+            gradient = exchange.gradient(exchange.contribution(document, site, limits), limits, state)
+        gradients[site] = gradient
+    judged = judge(state, gradients, exchange.run.settings)
+    made = settled_by(state, gradients, judged, exchange.run.settings)
+    if made is None or made.step != boundary.step or made.digest.hex() != boundary.digest:
+        raise IntegrityError(
+            f"outer step {state.step} does not lead to the state that the log names",
+            "stop: the run's keeper is wrong, or this machine is",
+        )
+    return made, judged
+
+
+def caught_up(exchange: SiteExchange, state: OuterState, book: Logbook) -> Iterator[OuterState]:
+    """The states after `state` up to that of `book.boundary`, one by one; from a published one on where `state` is none
+    of the log's, or too old. Raises IntegrityError where neither leads there; MissingObjectError, UnreachableError."""
+    missing: list[Boundary] = []
+    for _, boundary in book.chapters_back():
+        if (boundary.step, boundary.digest) == (state.step, state.digest.hex()):
+            break
+        missing.append(boundary)
+        if boundary.state is not None:
+            published = _published(exchange, boundary, state)
+            if published is not None:
+                missing.pop()
+                state = published
+                yield state
+                break
+    else:
+        raise IntegrityError(
+            "the log does not contain the state that this process holds, nor a published one",
+            "name the run's own base model, or another home",
+        )
+    for boundary in reversed(missing):
+        state, _ = step_to(exchange, state, boundary)
+        yield state
+
+
+def _published(exchange: SiteExchange, boundary: Boundary, state: OuterState) -> OuterState | None:
+    assert boundary.state is not None
+    try:
+        made = exchange.state(boundary.state, boundary.step, boundary.digest, state.layout)
+    except MusterError as error:
+        log.warning("state %d cannot be had, looking for an older one: %s", boundary.step, error)
+        return None
+    log.info("took outer state %d from the bucket", boundary.step)
+    return made

@@ -1,0 +1,53 @@
+"""The configuration files of a run's keeper and of a site."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from protocol.documents import Document
+from protocol.training import AdamWConfig, OptimizerConfig, ScheduleConfig
+from runtime.process import DaemonConfig, KeyConfig
+from storage.settings import S3Settings
+
+_RATES = OptimizerConfig(method=AdamWConfig(learning_rate=2e-5), schedule=ScheduleConfig(decay_share=0))
+
+
+class ImitationConfig(Document):
+    """A site's inner steps on conversations (docs/training.md, *Supervised fine-tuning*): `data` is the same file on
+    all sites, each of which trains on the conversations that are dealt to it, `batch` of them an inner step. `updates`:
+    as many inner steps the schedule of the learning rate is for."""
+
+    data: Path
+    chat_template: bool = True
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    device: str = "cpu"
+    threads: int = Field(1, ge=1, le=1024)
+    batch: int = Field(64, ge=1)
+    max_tokens: int = Field(4096, ge=2)
+    heldout: int = Field(0, ge=0)
+    updates: int = Field(1_000_000, ge=1)
+    seed: int = Field(0, ge=0)
+    optimizer: OptimizerConfig = _RATES
+
+
+class RunMemberConfig(DaemonConfig):
+    """What keeper and sites of a run name alike. `run`: its document; `model`: folder or Hugging Face id of the weights
+    that it begins with; `s3`: the bucket they share. It ends after outer step `steps` (0: never)."""
+
+    run: Path
+    key: KeyConfig
+    s3: S3Settings
+    model: str
+    poll_seconds: float = Field(0.5, gt=0, le=60)
+    steps: int = Field(0, ge=0)
+
+
+class KeeperConfig(RunMemberConfig):
+    """`muster site keep`."""
+
+
+class SiteConfig(RunMemberConfig):
+    """`muster site run`."""
+
+    imitation: ImitationConfig

@@ -1,0 +1,125 @@
+"""What sites and keeper leave for one another in a bucket: contributions and outer states by their hashes, notes and
+log at the places that are theirs. Whatever comes from there is a stranger's.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from protocol.encoding import sha256_hex
+from protocol.sites.contribution import Contribution, ContributionLimits, open_contribution
+from protocol.sites.layout import TensorLayout, Tensors, cut
+from protocol.sites.log import MAX_ENTRY_BYTES, LogEntry, open_entry
+from protocol.sites.notes import MAX_NOTE_BYTES, SiteNote, open_note
+from protocol.sites.outer import OuterState
+from protocol.sites.payload import decode_shard
+from protocol.sites.run import SitesRun
+from protocol.sites.state_files import MAX_LIST_BYTES, open_list, read_state, shard_bytes, write_state
+from storage.keys import MissingObjectError, object_key
+
+
+class SiteBucket(Protocol):
+    """`storage.bucket.Bucket`. Every method ends within a bounded time, with an UnreachableError at the latest."""
+
+    def put(self, key: str, data: bytes) -> bool: ...
+
+    def get(self, key: str, limit: int) -> bytes: ...
+
+    def size(self, key: str) -> int | None: ...
+
+    def put_first(self, place: str, data: bytes) -> bool: ...
+
+    def look(self, place: str, limit: int) -> bytes | None: ...
+
+
+class SiteExchange:
+    """Of one run. Methods may be called from any thread if the bucket's may."""
+
+    def __init__(self, bucket: SiteBucket, run: SitesRun) -> None:
+        self._bucket, self.run = bucket, run
+
+    def publish(self, document: bytes) -> None:
+        """A contribution's document, or a shard of its payload."""
+        self._bucket.put(_key("contributions", sha256_hex(document)), document)
+
+    def contribution(self, document: str, site: str, limits: ContributionLimits) -> Contribution:
+        """The contribution of `site` whose bytes have the SHA-256 `document`. Raises MalformedContribution,
+        IntegrityError, MissingObjectError, UnreachableError."""
+        made = open_contribution(self._bucket.get(_key("contributions", document), limits.file_bytes), limits)
+        if made.site != site:
+            raise MissingObjectError(f"{document[:16]}… is a contribution of {made.site}, not of {site}")
+        return made
+
+    def is_open(self, made: Contribution) -> bool:
+        """Whether all shards of its payload are there, in the sizes that were signed."""
+        return all(self._bucket.size(_key("contributions", one.sha256)) == one.size for one in made.shards)
+
+    def gradient(self, made: Contribution, limits: ContributionLimits, state: OuterState) -> Tensors:
+        """The pseudo-gradient that a contribution's payload is, from the `state` that it starts from. Raises as
+        `contribution`."""
+        shards = [self._bucket.get(_key("contributions", one.sha256), one.size) for one in made.shards]
+        return decoded(shards, made.site, limits, state)
+
+    def publish_state(self, state: OuterState) -> str:
+        """The SHA-256 of the list of its files, which lies there after them."""
+        files, shards = write_state(state, self.run.settings.shards)
+        for shard in shards:
+            self._bucket.put(_key("outer", sha256_hex(shard)), shard)
+        data = files.encode()
+        self._bucket.put(_key("outer", sha256_hex(data)), data)
+        return sha256_hex(data)
+
+    def state(self, listed: str, step: int, digest: str, layout: TensorLayout) -> OuterState:
+        """The outer state `step` of `digest`, whose list of files has the SHA-256 `listed`. Raises MalformedState, and
+        as `contribution`."""
+        count = self.run.settings.shards
+        files = open_list(self._bucket.get(_key("outer", listed), MAX_LIST_BYTES), count)
+        longest = [shard_bytes(pieces) for pieces in layout.shards(count)]
+        shards = [self._bucket.get(_key("outer", one), limit) for one, limit in zip(files.shards, longest, strict=True)]
+        return read_state(step, digest, shards, layout)
+
+    def post(self, site: str, number: int, note: bytes) -> bool:
+        """Leave a site's note; False if its number is taken."""
+        return self._bucket.put_first(self._note(site, number), note)
+
+    def has_note(self, site: str, number: int) -> bool:
+        return self._bucket.look(self._note(site, number), MAX_NOTE_BYTES) is not None
+
+    def note(self, site: str, number: int) -> SiteNote | None:
+        """None if it is not there yet. Raises MalformedNote, IntegrityError, UnreachableError."""
+        data = self._bucket.look(self._note(site, number), MAX_NOTE_BYTES)
+        return None if data is None else open_note(data, self.run, site, number)
+
+    def append(self, number: int, entry: bytes) -> bool:
+        """Write an entry of the log; False if its number is taken."""
+        return self._bucket.put_first(self._entry(number), entry)
+
+    def has_entry(self, number: int) -> bool:
+        return self._bucket.look(self._entry(number), MAX_ENTRY_BYTES) is not None
+
+    def entry(self, number: int, previous: str | None) -> tuple[LogEntry, str] | None:
+        """An entry of the log and the SHA-256 of its bytes; None if it is not there yet. Raises MalformedEntry,
+        IntegrityError, UnreachableError."""
+        data = self._bucket.look(self._entry(number), MAX_ENTRY_BYTES)
+        return None if data is None else (open_entry(data, self.run, number, previous), sha256_hex(data))
+
+    def _note(self, site: str, number: int) -> str:
+        return f"sites/{self.run.digest}/notes/{site.lower()}/{number:010d}"
+
+    def _entry(self, number: int) -> str:
+        return f"sites/{self.run.digest}/log/{number:010d}"
+
+
+def decoded(payload: Sequence[bytes], site: str, limits: ContributionLimits, state: OuterState) -> Tensors:
+    """The pseudo-gradient that every reader makes of a payload. Raises MalformedContribution."""
+    layout, settings = state.layout, limits.config
+    cuts, place = layout.shards(len(payload)), limits.place(site)
+    values = [
+        decode_shard(data, place, number, pieces, settings.mode, cut(state.weights, pieces))
+        for number, (data, pieces) in enumerate(zip(payload, cuts, strict=True))
+    ]
+    return layout.joined(cuts, values)
+
+
+def _key(kind: str, sha256: str) -> str:
+    assert kind in ("contributions", "outer")
+    return object_key("outer" if kind == "outer" else "contributions", bytes.fromhex(sha256))

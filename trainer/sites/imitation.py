@@ -1,0 +1,65 @@
+"""A site's inner steps on conversations: supervised fine-tuning on those that are dealt to it."""
+
+from pathlib import Path
+
+from protocol.errors import ConfigError
+from protocol.models.tokenizer import load_tokenizer
+from protocol.sites.layout import Tensors
+from trainer.basemodel import model_folder
+from trainer.model.policy import Policy
+from trainer.model.sharding import Placement
+from trainer.sft.examples import ConversationEncoder, Example
+from trainer.sft.learner import ImitationLearner
+from trainer.sft.run import epoch_order, load_examples
+from trainer.sites.config import ImitationConfig
+from trainer.sites.inner import Share
+from trainer.sites.model_tensors import model_tensors, set_tensors
+
+
+class ImitationWork:
+    """Goes through all conversations epoch by epoch, in an order that the seed decides anew each time, and learns from
+    those that are this site's; `place` counts all that it has passed. An InnerWork."""
+
+    def __init__(self, config: ImitationConfig, model: str) -> None:
+        folder = model_folder(model)
+        encoder = ConversationEncoder(load_tokenizer(folder), config.chat_template)
+        self._config = config
+        self._examples, self._heldout = load_examples(config, encoder)
+        placement = Placement(device=config.device)
+        self._learner = ImitationLearner(Policy(folder, config.dtype, placement), config.optimizer, config.updates)
+        self.place = 0
+
+    def weights(self) -> Tensors:
+        return model_tensors(self._learner.policy.model)
+
+    def load(self, weights: Tensors) -> None:
+        set_tensors(self._learner.policy.model, weights)
+
+    def train(self, share: Share, number: int) -> int:
+        batch = self._batch(share)
+        return self._learner.update(batch).tokens if batch else 0
+
+    def heldout_loss(self) -> float:
+        """Mean loss (nats) of the conversations that are kept apart. Raises ConfigError where there are none."""
+        if not self._heldout:
+            raise ConfigError("no conversations are kept apart", "set `imitation.heldout`")
+        return self._learner.loss(self._heldout)
+
+    def save(self, folder: Path) -> None:
+        self._learner.start_checkpoint(folder, {"place": self.place}).wait()
+
+    def restore(self, folder: Path) -> None:
+        self.place = int(self._learner.load_checkpoint(folder)["place"])
+
+    def _batch(self, share: Share) -> list[Example]:
+        """The next ones of this site; none where a whole epoch has none."""
+        batch: list[Example] = []
+        count, passed = len(self._examples), 0
+        while len(batch) < self._config.batch and passed < count:
+            epoch, at = divmod(self.place, count)
+            number = epoch_order(self._config.seed, epoch, count)[at]
+            self.place, passed = self.place + 1, passed + 1
+            if share.mine(number.to_bytes(32, "big")):
+                batch.append(self._examples[number])
+                passed = 0
+        return batch

@@ -1,0 +1,59 @@
+"""What a site does between two outer steps: the inner steps on the data that is dealt to it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from protocol.sites.dealing import dealt_evenly, dealt_to
+from protocol.sites.layout import Tensors
+
+
+@dataclass(frozen=True)
+class Share:
+    """What of a run's data is `site`'s while `members` take part. `seed`: 32 bytes. `items`: what the outer step trains
+    on (32 bytes each), None where that is the work's own matter."""
+
+    seed: bytes
+    site: str
+    members: tuple[str, ...]
+    items: tuple[bytes, ...] | None = None
+
+    def mine(self, item: bytes) -> bool:
+        """Whether an item of data that all sites have is this one's: each is dealt to exactly one of the members."""
+        return dealt_to(self.seed, item, self.members) == self.site
+
+    @property
+    def own_items(self) -> tuple[bytes, ...]:
+        """Of `items`, dealt evenly."""
+        return dealt_evenly(self.seed, self.items or (), self.members).get(self.site, ())
+
+
+class InnerWork(Protocol):
+    """Weights, an optimiser of its own and a place in the data. One thread."""
+
+    def weights(self) -> Tensors:
+        """A copy, float32."""
+        ...
+
+    def load(self, weights: Tensors) -> None:
+        """Go on from these weights; optimiser and place stay."""
+        ...
+
+    def train(self, share: Share, number: int) -> int:
+        """Inner step `number` of an outer step; how many tokens it was trained on, 0 if there is nothing left to train
+        on until the next one."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write everything that going on exactly here needs into a new folder. Raises MusterError, OSError."""
+        ...
+
+    def restore(self, folder: Path) -> None:
+        """What `save` wrote. Raises IntegrityError where it is damaged."""
+        ...
+
+
+def words(items: Sequence[str]) -> tuple[bytes, ...]:
+    """Items as the log names them, in hex."""
+    return tuple(bytes.fromhex(one) for one in items)

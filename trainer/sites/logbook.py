@@ -1,0 +1,175 @@
+"""Following a run's log: each entry is checked and moves the schedule; what no honest keeper writes is refused."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from protocol.errors import IntegrityError
+from protocol.sites.log import (
+    MAX_ENTRIES,
+    Boundary,
+    ContributionOpened,
+    Failed,
+    LogEntry,
+    LogEvent,
+    Noted,
+    TimeUp,
+    WorkGiven,
+)
+from trainer.sites.exchange import SiteExchange
+from trainer.sites.schedule import (
+    Event,
+    HashesSigned,
+    OuterPhase,
+    PayloadOpened,
+    PhaseTimeUp,
+    Schedule,
+    SiteJoined,
+    SiteLeft,
+    StepSettled,
+)
+
+
+@dataclass
+class Logbook:
+    """How far the log of a run was read. `boundary`: which began the step under way, at entry `chapter`; `number`: of
+    the next entry; `tip`: hash of the newest; `since`: when the phase began by the keeper's clock; `items`: what the
+    step trains on, once that is said; `notes`: of each site, its first note that is not in the log; `dealt`: among whom
+    the data of the attempt under way is dealt, its members when it began."""
+
+    exchange: SiteExchange
+    boundary: Boundary
+    chapter: int
+    number: int
+    tip: str
+    since: float
+    schedule: Schedule
+    notes: dict[str, int] = field(default_factory=dict)
+    items: tuple[str, ...] | None = None
+    dealt: tuple[str, ...] = ()
+
+    @classmethod
+    def at(cls, exchange: SiteExchange, chapter: int) -> "Logbook":
+        """ContributionOpened at the boundary that is entry `chapter`. Raises IntegrityError if that is none."""
+        found = exchange.entry(chapter, None)
+        if found is None or not isinstance(found[0].event, Boundary):
+            raise IntegrityError(f"entry {chapter} of the log is no boundary", "ask the run's keeper")
+        entry, boundary = found[0], found[0].event
+        schedule = begun(boundary, exchange.run.settings.admission.minimum)
+        return cls(
+            exchange, boundary, chapter, chapter + 1, found[1], entry.time, schedule, dict(boundary.notes),
+            dealt=tuple(sorted(schedule.members)),
+        )  # fmt: skip
+
+    @classmethod
+    def newest(cls, exchange: SiteExchange) -> "Logbook | None":
+        """ContributionOpened at the newest boundary; None where nobody has begun a log."""
+        head = _head(exchange)
+        if head < 0:
+            return None
+        found = exchange.entry(head, None)
+        assert found is not None, "an entry stays once it is there"
+        return cls.at(exchange, found[0].chapter)
+
+    def advance(self) -> LogEntry | None:
+        """Take the next entry, if there is one. Raises MalformedEntry, and IntegrityError for an entry that no honest
+        keeper writes."""
+        found = self.exchange.entry(self.number, self.tip)
+        if found is None:
+            return None
+        self.take(*found)
+        return found[0]
+
+    def take(self, entry: LogEntry, digest: str) -> None:
+        """The next entry, of which the bytes have the SHA-256 `digest`."""
+        event = entry.event
+        if entry.chapter != (self.number if isinstance(event, Boundary) else self.chapter):
+            raise IntegrityError(f"entry {entry.number} of the log names another boundary than the newest")
+        before, self.schedule = self.schedule, self.next(event)
+        if (before.step, before.attempt, before.phase) != (
+            self.schedule.step, self.schedule.attempt, self.schedule.phase,
+        ):  # fmt: skip
+            self.since = entry.time
+        if (before.step, before.attempt) != (self.schedule.step, self.schedule.attempt):
+            self.dealt = tuple(sorted(self.schedule.members))
+        if isinstance(event, Boundary):
+            self.boundary, self.chapter, self.items, self.notes = event, self.number, None, dict(event.notes)
+        elif isinstance(event, WorkGiven):
+            self.items, self.since = tuple(event.items), entry.time
+        elif isinstance(event, Noted):
+            self.notes[event.site] = event.note + 1
+        self.number, self.tip = self.number + 1, digest
+
+    def next(self, event: LogEvent) -> Schedule:
+        """The schedule after an event. Raises IntegrityError for one that cannot come now."""
+        now = self.schedule
+        if isinstance(event, WorkGiven):
+            if self.items is not None or event.step != now.step:
+                raise IntegrityError(f"the log gives work for outer step {event.step} out of its turn")
+            return now
+        after = now.after(_told(event, now))
+        if after is now:
+            raise IntegrityError(f"the log has an event of kind {event.kind} that changes nothing")
+        if isinstance(event, Boundary):
+            self._check(event, after)
+        return after
+
+    def _check(self, boundary: Boundary, after: Schedule) -> None:
+        now, minimum = self.schedule, self.exchange.run.settings.admission.minimum
+        if (boundary.step, boundary.before, boundary.made_of) != (now.step + 1, self.chapter, dict(now.contributors)):
+            raise IntegrityError(f"the log's boundary {boundary.step} does not follow from what was opened")
+        if begun(boundary, minimum) != after:
+            raise IntegrityError(f"the log's boundary {boundary.step} has other members than follow from the log")
+
+    def chapters_back(self) -> Iterator[tuple[int, Boundary]]:
+        """This boundary and those before it, newest first, with their entries' numbers."""
+        number, boundary = self.chapter, self.boundary
+        while True:
+            yield number, boundary
+            if boundary.before is None:
+                return
+            if boundary.before >= number:
+                raise IntegrityError(f"boundary {boundary.step} of the log follows a later one")
+            number = boundary.before
+            boundary = Logbook.at(self.exchange, number).boundary
+
+
+def begun(boundary: Boundary, quorum: int) -> Schedule:
+    """The schedule that a boundary begins."""
+    members, waiting = frozenset(boundary.members), frozenset(boundary.waiting)
+    return Schedule(bytes.fromhex(boundary.digest), boundary.step, members=members, waiting=waiting, quorum=quorum)
+
+
+def first_boundary(digest: bytes, state: str) -> Boundary:
+    """Of a run that begins from the state of `digest`, whose files are listed in `state`."""
+    return Boundary(step=0, digest=digest.hex(), state=state)
+
+
+def _told(event: Boundary | Noted | ContributionOpened | TimeUp | Failed, now: Schedule) -> Event:
+    """As the schedule knows it."""
+    if isinstance(event, Boundary):
+        return StepSettled(now.step, event.attempt, bytes.fromhex(event.digest))
+    if isinstance(event, Failed):
+        return StepSettled(now.step, event.attempt, None)
+    if isinstance(event, TimeUp):
+        return PhaseTimeUp(now.step, event.attempt, OuterPhase(event.phase))
+    if isinstance(event, ContributionOpened):
+        return PayloadOpened(event.site, now.step, event.document)
+    if event.what == "leave":
+        return SiteLeft(event.site)
+    assert event.digest is not None, "a note names it"
+    if event.what == "join":
+        return SiteJoined(event.site, bytes.fromhex(event.digest))
+    return HashesSigned(event.site, now.step, now.digest, event.digest)
+
+
+def _head(exchange: SiteExchange) -> int:
+    """Number of the newest entry, −1 where there is none: entries have no gaps, so doubling and halving finds it."""
+    if not exchange.has_entry(0):
+        return -1
+    low, high = 0, 1
+    while high < MAX_ENTRIES and exchange.has_entry(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if exchange.has_entry(middle) else (low, middle)
+    return low

@@ -1,0 +1,160 @@
+"""`run_keeper(config_path)`, `run_site(config_path)`: the processes of a run over several sites."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+from eth_account.signers.local import LocalAccount
+
+from protocol.documents import load_document
+from protocol.encoding import canonical_json
+from protocol.errors import ConfigError
+from protocol.files import write_atomic
+from protocol.locks import locked
+from protocol.sites.outer import OuterState
+from protocol.sites.run import SitesRun
+from protocol.waits import WAITS
+from runtime.process import Daemon, start
+from storage.bucket import Bucket
+from trainer.sites.config import KeeperConfig, RunMemberConfig, SiteConfig
+from trainer.sites.exchange import SiteExchange
+from trainer.sites.keeper import SitesKeeper, keep
+from trainer.sites.site import Site, take_part
+from trainer.sites.timeouts import Timeouts
+
+log = logging.getLogger("muster.sites")
+STATUS = "status.json"
+_LOCK, _LOCK_SECONDS, _SHOW_SECONDS = "site.lock", 10.0, 1.0
+
+
+def run_keeper(config_path: Path) -> None:
+    """Keep the log until SIGINT or SIGTERM, or the last outer step."""
+    start(config_path, KeeperConfig, _keeper, grace=None)
+
+
+def run_site(config_path: Path) -> None:
+    """Take part until SIGINT or SIGTERM, or the last outer step."""
+    start(config_path, SiteConfig, _site, grace=None)
+
+
+class StatusFile:
+    """What `muster site status` reads: written when it changes, at most once a second."""
+
+    def __init__(self, home: Path, made: Callable[[], dict[str, Any]]) -> None:
+        self._path, self._made, self._last, self._at = home / STATUS, made, b"", 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._at >= _SHOW_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        data = canonical_json({**self._made(), "waits": WAITS.report()})
+        self._at = time.monotonic()
+        if data != self._last:
+            write_atomic(self._path, data)
+            self._last = data
+
+
+class ProcessSettings(Protocol):
+    """What a process of a run needs to know besides the run."""
+
+    @property
+    def home(self) -> Path: ...
+
+    @property
+    def poll_seconds(self) -> float: ...
+
+    @property
+    def steps(self) -> int: ...
+
+
+class KeeperDaemon:
+    def __init__(self, keeper: SitesKeeper, config: ProcessSettings, held: ExitStack) -> None:
+        self._keeper, self._config, self._held = keeper, config, held
+        self._stopping = threading.Event()
+        self._status = StatusFile(config.home, keeper.status)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> int:
+        self._keeper.start()
+        print_timeouts(self._keeper.run)
+        keep(self._keeper, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+        self._status.write()
+        return 0
+
+
+class SiteDaemon:
+    def __init__(self, site: Site, config: ProcessSettings, held: ExitStack) -> None:
+        self._site, self._config, self._held = site, config, held
+        self._stopping = threading.Event()
+        self._status = StatusFile(config.home, site.status)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> int:
+        print_timeouts(self._site.run)
+        self._site.start(self._stopping.is_set)
+        take_part(self._site, self._stopping, self._config.poll_seconds, self._status, self._config.steps)
+        self._site.leave()
+        self._status.write()
+        return 0
+
+
+def print_timeouts(run: SitesRun) -> None:
+    """Into the log, so that nobody need guess what a wait is bounded by."""
+    table = Timeouts.of(run.settings.window_seconds, run.settings.training_seconds).table()
+    log.info("time-outs of %s:\n%s", run.name, table)
+
+
+def opened(config: RunMemberConfig) -> tuple[SitesRun, LocalAccount, ExitStack]:
+    """The run, this process's key, and what keeps other processes out of its home. Raises MusterError."""
+    return load_document(config.run, SitesRun), config.key.open(), hold_home(config.home)
+
+
+def hold_home(home: Path) -> ExitStack:
+    """While it is not closed no other process works there. Raises MusterError where one does."""
+    held = ExitStack()
+    held.enter_context(locked(home / _LOCK, f"the other process in {home} to end", _LOCK_SECONDS))
+    return held
+
+
+def _keeper(config: KeeperConfig) -> Daemon:
+    run, account, held = opened(config)
+    if account.address != run.keeper:
+        raise ConfigError(f"the keeper of {run.name} is {run.keeper}, this key is {account.address}", "name its key")
+    _prepare(1)
+    from engines.loading import load_model
+    from trainer.basemodel import model_folder
+    from trainer.sites.model_tensors import model_tensors
+
+    model = load_model(model_folder(config.model), "float32").requires_grad_(True)
+    first = OuterState.start(model_tensors(model))
+    return KeeperDaemon(SitesKeeper(SiteExchange(Bucket(config.s3), run), account, first, config.home), config, held)
+
+
+def _site(config: SiteConfig) -> Daemon:
+    run, account, held = opened(config)
+    if account.address not in run.sites:
+        raise ConfigError(f"{account.address} is no site of {run.name}", "name the key of one, or add it to the run")
+    _prepare(config.imitation.threads)
+    from engines.loading import set_threads
+    from trainer.sites.imitation import ImitationWork
+
+    set_threads(config.imitation.threads)
+    inner = ImitationWork(config.imitation, config.model)
+    return SiteDaemon(Site(SiteExchange(Bucket(config.s3), run), account, inner, config.home), config, held)
+
+
+def _prepare(threads: int) -> None:
+    from engines.runtime import torch_environment
+
+    for name, value in torch_environment(threads).items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,299 @@
+"""A site: inner steps, a contribution, the outer step, again; whatever a kill interrupts is done once all the same.
+
+On disk are two kinds of folders, each complete or absent: the outer state with the inner work as it was right after it,
+and the contribution that is on its way with the inner work as it was when it was made. Nothing is told to anybody
+before it is there.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from eth_account.signers.local import LocalAccount
+
+from protocol.encoding import canonical_json
+from protocol.errors import IntegrityError, MusterError, UnreachableError
+from protocol.sites.layout import Tensors
+from protocol.sites.log import Boundary
+from protocol.sites.outer import OuterState
+from protocol.waits import WAITS, wait_for
+from storage.keys import MissingObjectError
+from trainer.sites.catching_up import caught_up, limits_at, step_to
+from trainer.sites.exchange import SiteExchange, decoded
+from trainer.sites.inner import InnerWork, Share, words
+from trainer.sites.logbook import Logbook
+from trainer.sites.mouth import SiteMouth
+from trainer.sites.replica_store import StateFolder
+from trainer.sites.schedule import OuterPhase, Schedule
+from trainer.sites.share_of_step import (
+    InnerSteps,
+    OwnContribution,
+    PendingFolder,
+    make_own,
+    read_tensors,
+    write_tensors,
+)
+from trainer.sites.timeouts import Timeouts
+
+log = logging.getLogger("muster.sites")
+_PROGRESS = "progress.json"
+
+
+@dataclass
+class _Progress:
+    """Inner steps made since the outer state, and their tokens. `beyond`: of those after the contribution was made, the
+    same; `left`: more of these are due; `sent`: the inner weights that the contribution was made of."""
+
+    made: int = 0
+    tokens: int = 0
+    beyond: int = 0
+    beyond_tokens: int = 0
+    left: int = 0
+    sent: Tensors | None = None
+
+
+class Site:
+    """One site of a run. `start` brings it to the newest state, `turn` does the next thing that can be done."""
+
+    def __init__(self, exchange: SiteExchange, account: LocalAccount, inner: InnerWork, home: Path) -> None:
+        self.exchange, self.run, self.inner = exchange, exchange.run, inner
+        self.address, settings = str(account.address), exchange.run.settings
+        self.timeouts = Timeouts.of(settings.window_seconds, settings.training_seconds)
+        self.state = OuterState.start(inner.weights())
+        self._account, self._mouth = account, SiteMouth(exchange, account)
+        self._states = StateFolder(home / "outer", self.state.layout, settings.shards)
+        self._pending = PendingFolder(home / "pending", self.state.layout)
+        self._owed: Tensors | None = None
+        self._own: OwnContribution | None = None
+        self._progress = _Progress()
+        self._book: Logbook | None = None
+        self.steps = 0
+
+    @property
+    def book(self) -> Logbook:
+        assert self._book is not None, "call `start` first"
+        return self._book
+
+    def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Load what is on disk, and follow the log to its newest boundary. Raises MusterError where there is no log
+        within the run's time for joining, or it does not fit what is on disk."""
+        kept = self._states.newest(self._restore)
+        began, newest = time.monotonic(), kept or self.state
+        what = f"the log of {self.run.name} to begin"
+        book = wait_for(what, self._newest, self.timeouts.join, 0.5, "start its keeper", stopped)
+        for state in caught_up(self.exchange, newest, book):
+            newest = state
+        if kept is None or newest is not kept:
+            self.inner.load(newest.weights)
+            self._hold(newest, self._owed, _Progress())
+        self.state, self._book = newest, book
+        self._resume(self._pending.newest(newest.digest.hex(), self.inner))
+        self._mouth.find_place(book.notes.get(self.address, 0))
+        seconds = time.monotonic() - began
+        log.info("%s stands at outer step %d, caught up in %.3f s", self.address, newest.step, seconds)
+
+    def turn(self) -> str:
+        """Do the next thing; what is waited for, empty if something was done. Raises IntegrityError where the log or
+        an outer step is wrong; UnreachableError."""
+        book = self.book
+        if book.boundary.step > self.state.step:
+            return self._take_step(book.boundary)
+        if book.advance() is not None:
+            return ""
+        now = book.schedule
+        if self.address not in now.members:
+            return self._ask_to_join(now)
+        if self.awaits_work:
+            return f"what outer step {now.step} trains on"
+        if self._own is not None and self._own.attempt != now.attempt:
+            self._offer_again(self._own)
+        if self._own is None:
+            return self._train(now)
+        return self._offer(self._own, now)
+
+    @property
+    def awaits_work(self) -> bool:
+        """Whether nobody has said yet what the outer step trains on."""
+        return self._book is not None and self.run.work == "given" and self._book.items is None
+
+    def leave(self) -> None:
+        """Tell the keeper, who need not wait for this site any more; where it cannot be told, silence tells it."""
+        now = self.book.schedule
+        if self.address not in now.members | now.waiting:
+            return
+        try:
+            self._mouth.say("leave", now, None)
+        except UnreachableError as error:
+            log.warning("leaving without a word: %s", error)
+
+    def status(self) -> dict[str, Any]:
+        """What people may be shown of it."""
+        now = self.book.schedule
+        return {
+            "site": self.address, "run": self.run.name, "step": self.state.step, "digest": self.state.digest.hex(),
+            "phase": now.phase.value, "attempt": now.attempt, "members": sorted(now.members),
+            "waiting": sorted(now.waiting), "inner_steps": self._progress.made, "outer_steps_made": self.steps,
+        }  # fmt: skip
+
+    def _newest(self) -> Logbook | None:
+        try:
+            return Logbook.newest(self.exchange)
+        except UnreachableError as error:
+            log.warning("%s", error)
+            return None
+
+    def _restore(self, folder: Path) -> None:
+        self.inner.restore(folder / "inner")
+        said, owed = json.loads((folder / _PROGRESS).read_bytes()), folder / "owed"
+        self._progress = _Progress(int(said["made"]), int(said["tokens"]))
+        self._owed = read_tensors(owed, self.state.layout) if owed.exists() else None
+
+    def _resume(self, own: OwnContribution | None) -> None:
+        """Go on with the contribution that is on its way, if there is one: the inner work is where it was then."""
+        if own is not None:
+            self._sent_off(own)
+
+    def _sent_off(self, own: OwnContribution) -> None:
+        self._own, overlap = own, self.run.settings.overlap
+        self._progress = _Progress(left=overlap, sent=self.inner.weights() if overlap else None)
+
+    def _hold(self, state: OuterState, owed: Tensors | None, progress: _Progress) -> None:
+        """Write a new state down, with the inner work that goes on from it; after this the step is made."""
+
+        def more(folder: Path) -> None:
+            self.inner.save(folder / "inner")
+            said = {"made": progress.made, "tokens": progress.tokens}
+            (folder / _PROGRESS).write_bytes(canonical_json(said))
+            if owed is not None:
+                write_tensors(folder / "owed", owed, state.layout)
+
+        self._states.keep(state, more)
+        self.state, self._owed, self._own, self._progress = state, owed, None, progress
+        self._pending.drop()
+
+    def _take_step(self, boundary: Boundary) -> str:
+        """Make the outer step that the log tells of."""
+        if self._progress.left:
+            return self._train_beyond()
+        own, known = self._own, {}
+        mine = own is not None and boundary.made_of.get(self.address) == own.digest
+        if own is not None and mine:
+            limits = limits_at(self.exchange, self.state)
+            known[own.digest] = decoded(own.payload, self.address, limits, self.state)
+        try:
+            after, judged = step_to(self.exchange, self.state, boundary, known)
+        except (UnreachableError, MissingObjectError) as error:
+            return f"the payloads of outer step {self.state.step}: {error.what}"
+        if mine and self.address in judged.excluded:
+            why = judged.excluded[self.address]
+            log.warning("our contribution to outer step %d does not count: %s", self.state.step, why)
+        counted = mine and self.address in judged.shares
+        done = self._progress
+        self.inner.load(_on_top(after.weights, self.inner.weights(), done.sent))
+        owed = own.owed if own is not None and counted else self._owed
+        self._hold(after, owed, _Progress(done.beyond, done.beyond_tokens))
+        self.steps += 1
+        log.info("outer step %d: %d of %d contributions count", after.step, len(judged.shares), len(boundary.made_of))
+        return ""
+
+    def _ask_to_join(self, now: Schedule) -> str:
+        if self.address not in now.waiting:
+            self._mouth.say("join", now, now.digest.hex())
+        if not now.members:
+            return f"other sites: {len(now.waiting)} have joined, {now.quorum} are needed"
+        return f"outer step {now.step} to end, to take part in the next"
+
+    def _share(self) -> Share:
+        items = None if self.book.items is None else words(self.book.items)
+        return Share(bytes.fromhex(self.run.seed), self.address, self.book.dealt, items)
+
+    def _train(self, now: Schedule) -> str:
+        """One inner step, or the contribution that they led to."""
+        done, wanted, tokens = self._progress, self.run.settings.inner_steps, 0
+        if done.made < wanted:
+            tokens = self.inner.train(self._share(), done.made)
+        if tokens:
+            done.made, done.tokens = done.made + 1, done.tokens + tokens
+            if done.made < wanted:
+                return ""
+        if not done.made:  # others need not wait for a site to which nothing is dealt; it takes part in the next step
+            self._mouth.say("leave", now, None)
+            return f"outer step {now.step} to end: nothing of it is dealt to this site"
+        limits = limits_at(self.exchange, self.state)
+        work = InnerSteps(done.made, done.tokens, now.attempt, self.book.dealt)
+        own = make_own(self.state, self.inner.weights(), limits, self._account, work, self._owed)
+        self._pending.keep(now.step, own, self.inner)
+        self._sent_off(own)
+        return ""
+
+    def _train_beyond(self) -> str:
+        """One inner step while the contribution is exchanged: the next outer step's first ones."""
+        done = self._progress
+        tokens = self.inner.train(self._share(), done.beyond)
+        done.left = done.left - 1 if tokens else 0
+        if tokens:
+            done.beyond, done.beyond_tokens = done.beyond + 1, done.beyond_tokens + tokens
+        return ""
+
+    def _offer(self, own: OwnContribution, now: Schedule) -> str:
+        """Sign the contribution's hash, publish its payload once all have signed, and wait for the outer step."""
+        signed = now.documents.get(self.address)
+        if now.phase == OuterPhase.COLLECT and signed is None and not self._mouth.said("sign", now, own.digest):
+            self.exchange.publish(own.document)
+            self._mouth.say("sign", now, own.digest)
+        if now.phase == OuterPhase.OPEN and signed == own.digest:
+            self._mouth.send(own)
+        if self._progress.left:
+            return self._train_beyond()
+        if now.phase == OuterPhase.COLLECT:
+            late = sorted(now.members - now.documents.keys())
+            return f"contributions to outer step {now.step} of {', '.join(late)}"
+        return f"outer step {now.step} to be settled"
+
+    def _offer_again(self, own: OwnContribution) -> None:
+        """To another attempt: the same, if it is dealt alike; else it is made anew from where the outer step began."""
+        book = self.book
+        if own.members == book.dealt:
+            self._own = replace(own, attempt=book.schedule.attempt)
+            return
+        log.info("outer step %d begins again among other sites", book.schedule.step)
+        self._pending.drop()
+        if self._states.newest(self._restore) is None:
+            raise IntegrityError("no outer state on disk is intact", "start this site with a new home")
+        self._own = None
+
+
+def _on_top(outer: Tensors, inner: Tensors, sent: Tensors | None) -> Tensors:
+    """The outer weights, with what was trained since the contribution was made of `sent` on top."""
+    if sent is None:
+        return outer
+    return {name: value + (inner[name] - sent[name]) for name, value in outer.items()}
+
+
+def take_part(
+    site: Site, stopping: threading.Event, poll_seconds: float, shown: Callable[[], None], steps: int = 0
+) -> None:
+    """Take part until `stopping`, or until `steps` outer steps exist (0: without an end). Raises MusterError where no
+    outer step is made within the run's standstill time."""
+    patience, since, newest, waiting = site.timeouts.standstill, time.monotonic(), site.state.step, ""
+    while not stopping.is_set() and not 0 < steps <= site.state.step:
+        try:
+            why = site.turn()
+        except UnreachableError as error:
+            why = f"the bucket: {error.what}"
+        if site.state.step > newest or site.awaits_work:
+            newest, since = site.state.step, time.monotonic()
+        if time.monotonic() - since > patience:
+            raise MusterError(f"no outer step in {patience:.0f} s, waiting for {why}", "look at the run's keeper")
+        if why and why != waiting:
+            log.info("waiting for %s", why)
+        waiting = why
+        shown()
+        if why:
+            with WAITS.on(why):
+                stopping.wait(poll_seconds)

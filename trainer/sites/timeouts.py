@@ -1,0 +1,47 @@
+"""All time-outs of a run over several sites, derived from one: an outer one always outlasts what it waits for."""
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """In seconds, each longer than the one before; `of` derives them from the window."""
+
+    request: float
+    collective: float
+    transfer: float
+    window: float
+    join: float
+    collect: float
+    step: float
+    standstill: float
+
+    @classmethod
+    def of(cls, window_seconds: float, training_seconds: float) -> "Timeouts":
+        """`window_seconds`: how long the payload of an outer step may take to arrive. `training_seconds`: how long the
+        slowest site that shall be waited for takes for its inner steps. Raises ValueError unless both are positive."""
+        if not (window_seconds > 0 and training_seconds > 0):
+            raise ValueError("a time-out must be longer than nothing")
+        window = float(window_seconds)
+        join = 2 * window
+        collect = training_seconds + join
+        step = collect + window
+        return cls(window / 8, window / 4, window / 2, window, join, collect, step, 2 * step)
+
+    def table(self) -> str:
+        """For a person, one line each."""
+        return "\n".join(
+            f"{one.name:11}{getattr(self, one.name):>10.1f} s  {_MEANING[one.name]}" for one in fields(self)
+        )
+
+
+_MEANING = {
+    "request": "one try of one request to a bucket",
+    "collective": "an exchange between the ranks inside a site",
+    "transfer": "one shard, with all its tries from all sources",
+    "window": "from the call for payloads until those that are missing do not count",
+    "join": "a newcomer's fetch and check of weights, momentum and data position",
+    "collect": "inner steps, and the signed hashes of what they led to; long enough for a newcomer too",
+    "step": "an outer step: collect, and a window for the payloads",
+    "standstill": "without an outer step: an alarm, and the site stops",
+}
