@@ -5,13 +5,15 @@ by the other engine, those of transformers by transformers too. What was made is
 makes and measures what is missing (`--only vllm` or `--only transformers`: of that worker alone; the result of a part
 is not kept). The law is a calibration's (half of the false accusations 1e-6 for its error, safety factor 1.1). A
 cheat's 100 nodes and the honest lives are drawn anew by problems, which are independent, from the measured files. Keys:
-attacks [{name, pair, files_median, files_p99, found, by}], lives, accused, drift (honest work after training that the
-law was not measured on), pairs {pair: files, problems, mean rates and bets}.
+attacks [{name, pair, audit, files_median, files_p99, found, by}], lives, accused, drift (honest work after training
+that the law was not measured on), pairs {pair: files, problems, mean rates and bets}. At audit rates below 1 (`audit`,
+of 65536) the same files count by the rows that such audits draw, honest ones for the law too; a node may hand in as
+many more files as there are fewer rows. Lives and drift are of rate 1.
 """
 
 import multiprocessing
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,14 +25,18 @@ from benchmarks.evidence_lives import NODES, Lives, Table, edges
 from benchmarks.offline_pool import FULL_WORK
 from calibration.envelope import Problem, as_problem, pair_law
 from engines.runtime import vllm_installed
+from protocol.audit import AUDIT_EVERYTHING, audit_sample
+from protocol.encoding import tagged_hash
+from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import PairLaw
 from protocol.evidence.process import NAMES
-from protocol.evidence.sums import file_sums
+from protocol.evidence.sums import Sum, file_sums, problem_sums
 
 HOME = Path(__file__).parent.parent / "build" / "evidence"
 PAIRS = (("vllm", "transformers"), ("transformers", "vllm"), ("transformers", "transformers"))
 SAFETY = 1.1
 MOST_FILES = 16
+AUDITS = (AUDIT_EVERYTHING, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING // 16, AUDIT_EVERYTHING // 64)
 TOGETHER = 4096
 """Files that honest lives are drawn from."""
 PILOT = 4
@@ -53,11 +59,13 @@ def run(quick: bool, progress: Progress, resume: bool = False, only: str = "") -
     out: dict[str, Any] = {"attacks": [], "lives": 0, "accused": 0, "drift": [], "pairs": {}}
     for pair in pairs:
         name = " to ".join(pair)
+        for rate in AUDITS:
+            rare, _ = _law(pair, home, quick, rate)
+            for kind in [kind for kind in kinds if kind in CHEATS]:
+                out["attacks"].append(_attack(kind, name, _table(rare, pair, kind, home, quick, rate), rng, rate))
+                progress(str(out["attacks"][-1]))
         law, about = _law(pair, home, quick)
         out["pairs"][name] = about
-        for kind in [kind for kind in kinds if kind in CHEATS]:
-            out["attacks"].append(_attack(kind, name, _table(law, pair, kind, home, quick), rng))
-            progress(str(out["attacks"][-1]))
         lives, accused = _lives(law, pair, home, quick, rng, progress)
         out["lives"] += lives
         out["accused"] += accused
@@ -84,8 +92,11 @@ def make(pairs: Sequence[tuple[str, str]], kinds: Sequence[Kind], home: Path, qu
         apart(f"{verifier} measured files of {worker}", measured, worker, verifier, kinds, home, quick)
 
 
-def _law(pair: tuple[str, str], home: Path, quick: bool) -> tuple[PairLaw, dict[str, Any]]:
-    files = [[as_problem(one) for one in file_sums(rows, SAMPLES)] for rows in figures(*pair, HONEST[0], home, quick)]
+def _law(
+    pair: tuple[str, str], home: Path, quick: bool, rate: int = AUDIT_EVERYTHING
+) -> tuple[PairLaw, dict[str, Any]]:
+    drawn = audited(figures(*pair, HONEST[0], home, quick), rate, draws=1)
+    files = [[as_problem(one) for one in problems] for problems in drawn]
     pilot: list[Problem] = [one for number, file in enumerate(files) if number % PILOT == 0 for one in file]
     rest: list[Problem] = [one for number, file in enumerate(files) if number % PILOT for one in file]
     law = pair_law(*pair, [rest], pilot, SAFETY, len(PAIRS))
@@ -95,19 +106,37 @@ def _law(pair: tuple[str, str], home: Path, quick: bool) -> tuple[PairLaw, dict[
     return law, {"files": len(files), "problems": len(rest), "honest_rates": rates, "bets": bets}
 
 
-def _table(law: PairLaw, pair: tuple[str, str], kind: Kind, home: Path, quick: bool) -> Table:
-    """What every problem of a kind's files pays."""
-    return Table.of(law, [one for rows in figures(*pair, kind, home, quick) for one in file_sums(rows, SAMPLES)])
+def _table(
+    law: PairLaw, pair: tuple[str, str], kind: Kind, home: Path, quick: bool, rate: int = AUDIT_EVERYTHING
+) -> Table:
+    """What every problem of a kind's files pays; each file audited as often as the rate leaves rows out."""
+    drawn = audited(figures(*pair, kind, home, quick), rate, draws=AUDIT_EVERYTHING // rate)
+    return Table.of(law, [one for problems in drawn for one in problems])
 
 
-def _attack(kind: Kind, pair: str, table: Table, rng: np.random.Generator) -> dict[str, Any]:
-    _, found = Lives(table, rng).run(NODES, MOST_FILES)
+def audited(files: Iterable[list[RowFigures]], rate: int, draws: int) -> Iterator[list[dict[str, Sum]]]:
+    """The sums of a file's problems over the rows that audits at a rate draw, `draws` times for each file; empty sums
+    of problems of which none is drawn, so that files have equally many."""
+    nothing = problem_sums(())
+    for number, rows in enumerate(files):
+        for draw in range(draws):
+            sample = set(audit_sample(tagged_hash("muster/benchmark-evidence-audit/1", draw), number, len(rows), rate))
+            sums = file_sums([row for row in rows if row.row in sample], SAMPLES)
+            yield sums + [nothing] * (len(rows) // SAMPLES - len(sums))
+
+
+def _attack(
+    kind: Kind, pair: str, table: Table, rng: np.random.Generator, rate: int = AUDIT_EVERYTHING
+) -> dict[str, Any]:
+    most = MOST_FILES * AUDIT_EVERYTHING // rate
+    _, found = Lives(table, rng).run(NODES, most)
     files = sorted(found.at.tolist())
     caught = [count for count in files if count]
-    waiting = [count or MOST_FILES + 1 for count in files]
+    waiting = [count or most + 1 for count in files]
     return {
         "name": kind.name,
         "pair": pair,
+        "audit": rate,
         "nodes": NODES,
         "found": len(caught),
         "files_median": statistics.median(sorted(waiting)),

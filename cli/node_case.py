@@ -1,5 +1,7 @@
-"""`muster verify node ADDRESS`: the case against a node, recomputed from chain and bucket."""
+"""The case against a node, recomputed from chain and bucket: `muster verify node ADDRESS`, `muster node status`."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +11,20 @@ from cli.output import fields, table
 from protocol.errors import ConfigError, MusterError, printable
 
 if TYPE_CHECKING:
+    from chain.records import Terms
+    from chain.state import State
+    from protocol.config import PoolConfig
+    from protocol.evidence.process import NodeCase
     from runtime.process import ProcessConfig
     from validator.node_evidence import FileEvidence, Law
 
+_DOCUMENT_SECONDS = 10.0
 
-def case_of(config: "ProcessConfig", node: str, law_file: Path, published: bool) -> dict[str, Any]:
+
+def case_of(config: "ProcessConfig", node: str, law_file: Path | None, published: bool) -> dict[str, Any]:
     """The case of one node: from the figures of our own replay of its files, or from what validators `published`, of
-    which the least counts. Raises MusterError."""
+    which the least counts; by the law in a calibration, or by the one that the pool's configuration names. Raises
+    MusterError."""
     from runtime.pool_client import PoolClient
     from validator.node_evidence import node_case
     from validator.replay import OpenedVotes, Replayer
@@ -26,7 +35,8 @@ def case_of(config: "ProcessConfig", node: str, law_file: Path, published: bool)
         state = pool_client.refresh()
         if config.pool not in state.pools:
             raise MusterError(f"the chain has no pool {config.pool}", "see muster pool list")
-        law = _law(law_file, pool_client)
+        terms = state.pools[config.pool].terms
+        law = _calibrated(law_file, pool_client) if law_file else named_law(pool_client.pool_config(), terms)
         files = state.submissions_of(config.pool, node)
         if not files:
             raise MusterError(f"{node} has submitted nothing to pool {config.pool}", "check the address")
@@ -39,14 +49,59 @@ def case_of(config: "ProcessConfig", node: str, law_file: Path, published: bool)
             case, found = node_case(files, law, lambda file: [replayer.verdict(state, file)])
     finally:
         pool_client.close()
+    return case_document(node, config.pool, case, found, len(files), law)
+
+
+def published_case(state: "State", pool: int, node: str, service: str) -> dict[str, Any]:
+    """The same for a node that looks at itself: by its pool's own law, from what judges published and the service at
+    `service` has. Raises MusterError."""
+    from cli.up.pool_document import fetch_pool_config
+    from protocol.api.endpoints import OBJECTS
+    from storage.download import HttpObjects
+    from validator.node_evidence import node_case
+    from validator.replay import OpenedVotes
+    from validator.sources import Sources
+
+    known = state.pools[pool]
+    law = named_law(fetch_pool_config(service, known.config_hash), known.terms)
+    files = state.submissions_of(pool, node)
+    objects = HttpObjects([service.rstrip("/") + OBJECTS], timeout=_DOCUMENT_SECONDS, allow_private=True)
+    try:
+        votes = OpenedVotes(Sources(objects))
+        case, found = node_case(files, law, lambda file: votes.verdicts(state, file))
+    finally:
+        objects.close()
+    return case_document(node, pool, case, found, len(files), law)
+
+
+def named_law(config: "PoolConfig", terms: "Terms") -> "Law":
+    """The law that a pool's configuration names. Raises ConfigError if it names none, or one of another audit rate."""
+    from validator.node_evidence import Law
+
+    if config.evidence is None:
+        raise ConfigError("the pool's configuration names no law of evidence", "pass --law, its owner's calibration")
+    if config.evidence.audit_rate != terms.auditRate:
+        what = f"the pool names a law of audit rate {config.evidence.audit_rate}, and its terms {terms.auditRate}"
+        raise ConfigError(what, "pass --law, a calibration of the right rate")
+    return Law(config.evidence.laws, config.work.samples_per_problem)
+
+
+def case_document(
+    node: str, pool: int, case: "NodeCase", found: "Sequence[FileEvidence]", files: int, law: "Law"
+) -> dict[str, Any]:
+    """`left`: nats that an accumulator alone would need to accuse, beyond what it has; `engines`: by pair of engines,
+    with versions, each accumulator's measured rate and the least that a bet takes for honest."""
     from protocol.evidence.process import LIMIT_NATS
 
+    alone = LIMIT_NATS + math.log(len(case.wealth))
     return {
         "node": node,
-        "pool": config.pool,
+        "pool": pool,
         "files": [_file(one) for one in found],
-        "waiting": len(files) - len(found),
+        "waiting": files - len(found),
         "nats": {name: case.nats(name) for name in case.wealth},
+        "left": {name: alone - case.nats(name) for name in case.wealth},
+        "engines": _engines(found, law),
         "total": case.total,
         "peak": case.peak,
         "limit": LIMIT_NATS,
@@ -71,12 +126,34 @@ def case_text(document: dict[str, Any]) -> str:
             "verdict": "ACCUSED: no honest node's figures add up to this" if document["accused"] else "nothing shown",
         }
     )
-    rows = [[name, f"{nats:.1f}", about[name]] for name, nats in document["nats"].items()]
-    body = table(["accumulator", "nats", "what it adds up"], rows)
-    return "\n\n".join([head, body, *(["not counted: " + "; ".join(map(printable, notes))] if notes else [])])
+    left = document["left"]
+    rows = [[name, f"{nats:.1f}", f"{left[name]:.1f}", about[name]] for name, nats in document["nats"].items()]
+    parts = [head, table(["accumulator", "nats", "to the bound", "what it adds up"], rows)]
+    for pair in document["engines"]:
+        own = [[name, f"{one['rate']:.4g}", f"{one['honest']:.4g}"] for name, one in pair["rates"].items()]
+        title = (
+            f"{pair['documents']} documents by {printable(pair['verifier'])} on files of {printable(pair['worker'])}"
+        )
+        parts.append(title + "\n" + table(["accumulator", "measured", "honest below"], own))
+    return "\n\n".join([*parts, *(["not counted: " + "; ".join(map(printable, notes))] if notes else [])])
 
 
-def _law(path: Path, pool_client: Any) -> "Law":
+def _engines(found: "Sequence[FileEvidence]", law: "Law") -> list[dict[str, Any]]:
+    """What each pair of engines measured, the pairs in order of their names."""
+    seen = [one for file in found for one in file.seen]
+    out = []
+    for worker, verifier in sorted({(one.worker, one.verifier) for one in seen}):
+        own = [one for one in seen if (one.worker, one.verifier) == (worker, verifier)]
+        rates = {}
+        for name, honest in law.rates(own[0]).items():
+            count = math.fsum(one.sums[name].count for one in own)
+            total = math.fsum(one.sums[name].total for one in own)
+            rates[name] = {"rate": total / count if count else 0.0, "honest": honest}
+        out.append({"worker": worker, "verifier": verifier, "documents": len(own), "rates": rates})
+    return out
+
+
+def _calibrated(path: Path, pool_client: Any) -> "Law":
     """The pool's law out of its owner's calibration. Raises ConfigError unless it is of this pool, and IntegrityError
     unless its owner signed it and it follows from the measurements."""
     from calibration.document import Calibration, subject

@@ -1,14 +1,15 @@
 """The case of one node, recomputed: its files in the chain's order, and what each pays the bets of its pool's law."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chain.records import Submission
 from protocol.errors import IntegrityError
-from protocol.evidence.figures import engines_of, rows_of
+from protocol.evidence.figures import engine_labels, engines_of, rows_of
 from protocol.evidence.law import PairLaw, least
 from protocol.evidence.process import DELIVERIES, NodeCase, delivery_nats
-from protocol.evidence.sums import file_sums
+from protocol.evidence.sums import ACCUMULATORS, Sum, file_sums
 from protocol.verdict import Code, Verdict
 
 Nats = Mapping[str, tuple[float, ...]]
@@ -17,13 +18,26 @@ Documents = Callable[[Submission], Iterable[Verdict]]
 
 
 @dataclass(frozen=True)
+class Seen:
+    """A file as one document saw it: engines with their versions, the same as the law's keys, and the sums of every
+    accumulator over the file."""
+
+    worker: str
+    verifier: str
+    engines: tuple[str, str]
+    sums: Mapping[str, Sum]
+
+
+@dataclass(frozen=True)
 class FileEvidence:
-    """What one file adds. `documents`: how many were used; `notes`: why others were not; `nats`: what it pays."""
+    """What one file adds. `documents`: how many were used; `notes`: why others were not; `nats`: what it pays; `seen`:
+    the used documents."""
 
     submission: Submission
     documents: int
     notes: tuple[str, ...]
     nats: dict[str, tuple[float, ...]]
+    seen: tuple[Seen, ...] = ()
 
 
 @dataclass
@@ -46,6 +60,21 @@ class Law:
             raise IntegrityError(f"no law for files of {engines[0]} seen by {engines[1]}", "calibrate that pair")
         return self._by_engines[engines].nats(file_sums(rows, self.samples))
 
+    def seen(self, verdict: Verdict) -> Seen:
+        """A document that counts, in sums over its file."""
+        problems = file_sums(rows_of(verdict), self.samples)
+        sums = {
+            name: Sum(math.fsum(one[name].total for one in problems), math.fsum(one[name].count for one in problems))
+            for name in ACCUMULATORS
+        }
+        return Seen(*engine_labels(verdict), engines_of(verdict), sums)
+
+    def rates(self, seen: Seen) -> dict[str, float]:
+        """The least rate of each accumulator that a bet against such a document takes for honest."""
+        bets = self._by_engines[seen.engines].bets
+        made = {name: [bet.rate for bet in bets[name] if bet.tilt] for name in ACCUMULATORS if name in bets}
+        return {name: min(rates) for name, rates in made.items() if rates}
+
 
 def decided(files: Iterable[Submission]) -> Iterator[Submission]:
     """A node's files in order, up to the first that is not decided: what follows waits for it, so that the case never
@@ -63,12 +92,14 @@ def evidence_of(file: Submission, law: Law, documents: Documents) -> FileEvidenc
     nats: dict[str, tuple[float, ...]] = {DELIVERIES: delivery_nats(delivered)}
     said: list[Nats] = []
     notes: list[str] = []
+    seen: list[Seen] = []
     for verdict in documents(file) if delivered else ():
         try:
             said.append(law.nats(verdict))
+            seen.append(law.seen(verdict))
         except IntegrityError as error:
             notes.append(error.what)
-    return FileEvidence(file, len(said), tuple(notes), nats | least(said))
+    return FileEvidence(file, len(said), tuple(notes), nats | least(said), tuple(seen))
 
 
 def node_case(files: Iterable[Submission], law: Law, documents: Documents) -> tuple[NodeCase, list[FileEvidence]]:

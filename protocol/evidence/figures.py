@@ -81,6 +81,13 @@ def engines_of(verdict: Verdict) -> tuple[str, str]:
     return engine_key(*said), engine_key(*own)
 
 
+def engine_labels(verdict: Verdict) -> tuple[str, str]:
+    """The same for people, with versions: what a driver or a library changes shows between them."""
+    header = next((one.measurements for one in verdict.findings if one.check == "header"), {})
+    own = [verdict.engine.get(name, "?") for name in ("name", "version", "dtype", "device")]
+    return " ".join(str(header.get(name, "?")) for name in ("engine", "dtype", "device")), " ".join(own)
+
+
 def engine_key(name: str, dtype: str, device: str) -> str:
     """`name` may carry a version after a space."""
     return ":".join([(name.split() or ["?"])[0], dtype, device])

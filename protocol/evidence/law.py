@@ -7,9 +7,9 @@ the pool's honest work is inside (calibration/envelope.py); docs/evidence.md has
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from protocol.documents import Document
 from protocol.evidence.sums import ACCUMULATORS, Sum
@@ -56,6 +56,21 @@ class PairLaw(Document):
             for name in ACCUMULATORS
             if name in self.bets
         }
+
+
+class EvidenceConfig(Document):
+    """What a pool names for adding up a node's files: laws that were learned at this audit rate (of 65536)."""
+
+    audit_rate: Annotated[int, Field(ge=1, le=65536)]
+    laws: Annotated[tuple[PairLaw, ...], Field(min_length=1, max_length=64)]
+
+    @model_validator(mode="after")
+    def _one_law_a_pair(self) -> Self:
+        if len({(law.worker, law.verifier) for law in self.laws}) < len(self.laws):
+            raise ValueError("two laws are of one pair of engines")
+        if unknown := {name for law in self.laws for name in law.bets} - set(ACCUMULATORS):
+            raise ValueError(f"no accumulator is called {min(unknown)}")
+        return self
 
 
 def least(documents: Sequence[Mapping[str, tuple[float, ...]]]) -> dict[str, tuple[float, ...]]:

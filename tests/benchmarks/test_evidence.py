@@ -5,7 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks.evidence import audited
 from benchmarks.evidence_lives import PROBLEMS, Lives, Table, edges
+from protocol.evidence.figures import RowFigures
 from protocol.evidence.law import BETS, Bet, PairLaw
 from protocol.evidence.process import LIMIT_NATS, NAMES, NodeCase
 from protocol.evidence.sums import ACCUMULATORS, Sum
@@ -46,3 +48,14 @@ def test_an_edge_is_where_a_bet_stops_losing() -> None:
         means = np.einsum("p,pnb->nb", weights, np.exp(paid.nats))
         assert means.max() == pytest.approx(1.0, abs=1e-6)
         assert weights.sum() == pytest.approx(1.0)
+
+
+def test_audits_count_the_rows_that_they_draw() -> None:
+    rows = [RowFigures(row, 10, 1, 0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0) for row in range(128)]
+    (whole,) = audited([rows], 65536, draws=1)
+    assert [problem["mantissas"] for problem in whole] == [Sum(8.0, 8.0)] * 16
+    drawn = list(audited([rows], 4096, draws=64))
+    counts = [sum(problem["mantissas"].count for problem in file) for file in drawn]
+    assert {len(file) for file in drawn} == {16}
+    assert 7 < sum(counts) / len(counts) < 11, "one row of sixteen, and one more"
+    assert len(set(counts)) > 3

@@ -1,0 +1,145 @@
+"""What audits of a share of the rows find: every attack at the audit rates that a pool may choose.
+
+`python -m benchmarks audits [--quick] [--resume] [--seconds S] [--count N]`. Files have the demo's size, 128 rollouts.
+Each is judged with one row audited, which is the least that there is, and at rates of 1/64, 1/16, 1/4 and 1; whole, as
+the attack makes it, and mixed: one row in sixteen the attack's, the others honest; eight such files of each, of which
+rates of 1/4 and 1 see one. Finished rows are kept in build/audits-<count>.jsonl; `--resume` goes on from there,
+`--seconds` ends after so long.
+
+Keys: rates (of 65536; 0: one row); attacks [{name, dtype, codes, whole, mixed}], with [refused, files] for each rate;
+`codes` are those of whole files that are audited entirely; `mixed` is null where the attack is not one on rows.
+`left`: rows that are not measured yet.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.attack_rows import Spec, producing, specs
+from benchmarks.offline_pool import BFLOAT16, ENVIRONMENT, FULL_WORK, OfflinePool, Progress
+from protocol.audit import AUDIT_EVERYTHING
+from protocol.encoding import tagged_hash
+from protocol.errors import MusterError
+from protocol.verdict import Code
+from trainer.basemodel import base_model
+from trainer.tiny_model import tiny_model_config
+from worker.produce import Produced, Producer
+
+BUILD = Path(__file__).parent.parent / "build"
+COUNT, QUICK_COUNT, MIXES = 4, 1, 8
+AUDITS = (0, AUDIT_EVERYTHING // 64, AUDIT_EVERYTHING // 16, AUDIT_EVERYTHING // 4, AUDIT_EVERYTHING)
+"""The first audits no more than the one row that is always drawn."""
+CHEATED = 16
+"""Of a mixed file, every so many-th row is the attack's."""
+Row = dict[str, Any]
+
+
+def run(quick: bool, progress: Progress, resume: bool = False, seconds: int = 0, count: int = 0) -> dict[str, Any]:
+    """See the module. The base model comes from the cache, or is trained first."""
+    ends = time.monotonic() + seconds if seconds else float("inf")
+    folder = base_model(tiny_model_config(), ENVIRONMENT, 1, progress=progress)
+    count, wanted = count or (QUICK_COUNT if quick else COUNT), rows_wanted(quick)
+    kept = Kept(BUILD / f"audits-{count}.jsonl", resume)
+    pools: dict[str, OfflinePool] = {}
+    for spec in wanted:
+        if spec.dtype not in pools:
+            pools[spec.dtype] = OfflinePool.of(folder, spec.dtype, work=FULL_WORK)
+        key = spec.key(pools[spec.dtype], count)
+        if key not in kept.rows and time.monotonic() < ends:
+            kept.add(key, measure(pools[spec.dtype], spec, count))
+            progress(f"{spec.dtype} {spec.label}: {kept.rows[key]}")
+    keys = [spec.key(pools[spec.dtype], count) for spec in wanted]
+    found = [kept.rows[key] for key in keys if key in kept.rows]
+    return {"rates": list(AUDITS), "attacks": found, "left": len(wanted) - len(found)}
+
+
+def rows_wanted(quick: bool) -> list[Spec]:
+    """Every row of the table of attacks once, in files of the demo's size."""
+    every = [replace(one, full=True) for one in specs(quick) if one.table != "fractions"]
+    chosen = [one for one in dict.fromkeys(every) if not quick or one.dtype == BFLOAT16]
+    return sorted(chosen, key=lambda one: one.dtype)
+
+
+def measure(offline: OfflinePool, spec: Spec, count: int) -> Row:
+    """How many of `count` files are refused at each rate, whole and mixed."""
+    whole, mixes = AuditCounts(), AuditCounts()
+    with producing(offline, spec) as (pool, producer):
+        honest = pool.honest()
+        for work, made in pool.files(producer, count):
+            own = honest.make(work)
+            for rate in AUDITS:
+                whole.add(rate, pool.verdict(made, work, rate).code)
+            for number in range(MIXES):
+                some = mixed(honest, own, made, number * CHEATED // MIXES + work.id.counter)
+                seed = tagged_hash("muster/benchmark-audits/1", number)
+                for rate in AUDITS[1:] if not number else AUDITS[1:3]:
+                    if some is not None:
+                        mixes.add(rate, pool.verdict(some, work, rate, seed).code)
+    return {
+        "name": spec.label.removesuffix(" in files of 128"),
+        "dtype": spec.dtype,
+        "codes": dict(whole.codes),
+        "whole": whole.refused(),
+        "mixed": mixes.refused() if mixes.files[AUDIT_EVERYTHING] == count else None,
+    }
+
+
+class AuditCounts:
+    """Verdicts by audit rate. `codes`: of what was audited entirely."""
+
+    def __init__(self) -> None:
+        self.codes, self.files, self._refused = Counter[str](), Counter[int](), Counter[int]()
+
+    def add(self, rate: int, code: Code) -> None:
+        self.files[rate] += 1
+        self._refused[rate] += not code.is_accept
+        if rate == AUDIT_EVERYTHING:
+            self.codes[code.label] += 1
+
+    def refused(self) -> list[list[int]]:
+        return [[self._refused[rate], self.files[rate]] for rate in AUDITS]
+
+
+def mixed(honest: Producer, own: Produced, made: Produced, first: int) -> Produced | None:
+    """The honest file `own` with every sixteenth row of a cheated one, from the `first`-th on; None where there is no
+    such file: the cheat is not in the rows, or not of this work."""
+    if len(made.rollouts) != len(own.rollouts) or made.header.work != own.header.work:
+        return None
+    rows = list(own.rollouts)
+    for row in range(first % CHEATED, len(rows), CHEATED):
+        rows[row] = made.rollouts[row]
+    if tuple(rows) == own.rollouts:
+        return None
+    try:
+        return honest.seal(own.header.work, rows)
+    except MusterError:
+        return None
+
+
+class Kept:
+    """Finished rows by key in a file of lines; one that a kill cut off is left out."""
+
+    def __init__(self, path: Path, resume: bool) -> None:
+        self.path, self.rows = path, dict[str, Row]()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for line in _lines(path) if resume else []:
+            try:
+                found = json.loads(line)
+                self.rows[found["key"]] = found["row"]
+            except (ValueError, KeyError, TypeError):
+                continue
+        if not resume:
+            path.write_text("")
+
+    def add(self, key: str, row: Row) -> None:
+        self.rows[key] = row
+        with self.path.open("a") as stream:
+            stream.write("\n" + json.dumps({"key": key, "row": row}) + "\n")
+
+
+def _lines(path: Path) -> Sequence[str]:
+    return path.read_text().splitlines() if path.exists() else []

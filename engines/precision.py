@@ -1,0 +1,100 @@
+"""Full precision where a pool's dtype is float32: told to torch, then measured before any work is done.
+
+A device that multiplies float32 in TF32 or bfloat16 rounds its factors to 10 or 7 bits. No honest file of such a
+machine passes a float32 pool's checks, so it must not begin. Torch can be told; some variables of the environment
+overrule it.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from protocol.errors import ConfigError, MusterError
+
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""x [n, k] and w [m, k] → x · wᵀ [n, m]."""
+
+MOST_ERROR = 2.0**-20
+"""In lengths of the two factors. Float32 stays below 2^-23 in any order of summation, TF32 errs by 2^-16 and more."""
+_ROWS, _DEPTH, _COLUMNS = 64, 512, 48
+_BITS = 24
+_OVERRULING: Mapping[str, tuple[str, ...]] = {
+    "NVIDIA_TF32_OVERRIDE": ("", "0"),
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": ("", "0"),
+    "ONEDNN_DEFAULT_FPMATH_MODE": ("", "STRICT"),
+    "DNNL_DEFAULT_FPMATH_MODE": ("", "STRICT"),
+    "VLLM_FLOAT32_MATMUL_PRECISION": ("", "highest"),
+}
+"""Variable → values that leave float32 alone. Libraries read them before torch can be told anything."""
+
+
+def require_full_precision(dtype: str, device: str) -> None:
+    """Call once in every process that computes, before its first model. Does nothing for other dtypes than float32.
+
+    Raises ConfigError that names a variable of the environment which lowers precision, MusterError where products are
+    not those of float32 for another reason.
+    """
+    if dtype != "float32":
+        return
+    check_environment(dtype)
+    _tell_torch()
+    for called, product in PRODUCTS.items():
+        if not (error := product_error(product, device)) <= MOST_ERROR:
+            raise MusterError(
+                f"{called} on {device} errs by {error:.1e} in float32, where at most {MOST_ERROR:.1e} is right",
+                "this machine multiplies in TF32 or less: look for settings of the driver and of torch that allow it, "
+                "or work in bfloat16 pools",
+            )
+
+
+def check_environment(dtype: str) -> None:
+    """The part that needs no device. Raises ConfigError as above."""
+    for name, harmless in _OVERRULING.items():
+        if dtype == "float32" and (value := os.environ.get(name, "")) not in harmless:
+            raise ConfigError(
+                f"{name}={value} lowers the precision of float32, for which an honest node would be slashed",
+                f"unset {name} and start again",
+            )
+
+
+def product_error(product: Product, device: str) -> float:
+    """The largest difference from the exact product, in lengths of the two factors. Not a number where the device gives
+    none.
+
+    The factors are multiples of 2^-24 that use all the bits of a float32, so the exact product is one of integers.
+    """
+    left, right = _integers(_ROWS, 1), _integers(_COLUMNS, 2)
+    x, w = (one.to(torch.float32).ldexp(torch.tensor(-_BITS)).to(device) for one in (left, right))
+    got = product(x, w).to("cpu", torch.float64)
+    exact = (left @ right.T).to(torch.float64).ldexp(torch.tensor(-2 * _BITS))
+    length_x, length_w = (one.cpu().double().norm(dim=1) for one in (x, w))
+    return float(((got - exact).abs() / torch.outer(length_x, length_w)).max())
+
+
+def _integers(rows: int, salt: int) -> torch.Tensor:
+    """[rows, k] odd numbers of at most 24 bits and either sign, the same on every machine: a product of 512 pairs fits
+    into 64 bits."""
+    number = torch.arange(rows * _DEPTH, dtype=torch.int64) + salt * 1_000_003
+    mixed = (number * 2_654_435_761) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 15)) * 2_246_822_519) & 0xFFFFFFFF
+    drawn = ((mixed ^ (mixed >> 13)) & ((1 << _BITS) - 1)) | 1
+    return (torch.where(mixed >> 31 == 1, -drawn, drawn)).reshape(rows, _DEPTH)
+
+
+def _batched(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """As attention multiplies: several small products at once."""
+    return torch.bmm(x[None].expand(2, -1, -1).contiguous(), w.T[None].expand(2, -1, -1).contiguous())[1]
+
+
+PRODUCTS: Mapping[str, Product] = {"a linear layer": torch.nn.functional.linear, "a batched product": _batched}
+
+
+def _tell_torch() -> None:
+    """In the whole process. The older switches last: they set the newer ones as well, and where only those were set,
+    libraries that still ask the older get an error."""
+    backends: Any = torch.backends
+    backends.fp32_precision = "ieee"
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False

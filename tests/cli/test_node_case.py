@@ -1,0 +1,92 @@
+"""A node's case by its pool's own law, from a service's documents: how near the bound is, and what moves it."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chain.judging import Round
+from cli.node_case import case_text, named_law, published_case
+from protocol.config import PoolConfig
+from protocol.errors import ConfigError
+from protocol.evidence.law import BETS, Bet, EvidenceConfig, PairLaw
+from protocol.evidence.process import LIMIT_NATS
+from protocol.verdict import BallotDocument, Code
+from storage.keys import object_key
+from tests.cli.joining import CONFIG
+from tests.storage.mirror import mirror, send
+from tests.validator.test_node_evidence import PAIR, document, file
+
+LAW = PairLaw(worker=PAIR[0], verifier=PAIR[1], bets={"misses": (Bet(tilt=1.0, rate=0.01, most=1.2),) * BETS})
+NAMED: PoolConfig = CONFIG.model_copy(
+    update={
+        "evidence": EvidenceConfig(audit_rate=65536, laws=(LAW,)),
+        "work": CONFIG.work.model_copy(update={"samples_per_problem": 2}),
+    }
+)
+
+
+def terms(rate: int = 65536) -> Any:
+    return SimpleNamespace(auditRate=rate)
+
+
+def served(misses: int, files: int) -> dict[str, Any]:
+    """The case of a node whose files a committee of one judged, and whose service has the documents."""
+    objects = {object_key("configs", NAMED.digest): NAMED.canonical()}
+    rounds, made = {}, [file(number) for number in range(files)]
+    for one in made:
+        ballot = BallotDocument("lane", "00", (replace(document(misses), sequence=one.sequence),))
+        objects[object_key("verdicts", ballot.digest)] = ballot.canonical()
+        decided: Any = Round(0, seed_block=1)
+        decided.settled, decided.codes, decided.seats = True, int(Code.ACCEPT) << 4 * one.place, [5]
+        decided.reveals = {0: (int(Code.ACCEPT) << 4 * one.place, ballot.digest)}
+        rounds[one.sequence] = SimpleNamespace(rounds=[decided])
+    pool = SimpleNamespace(config_hash=NAMED.digest, terms=terms())
+    state: Any = SimpleNamespace(
+        pools={1: pool}, submissions_of=lambda pool, node: made, lane_of=lambda one: rounds[one.sequence]
+    )
+
+    def serve(handler: Any) -> None:
+        found = objects.get(handler.path.removeprefix("/v1/objects/"))
+        send(handler, *((200, found) if found is not None else (404,)))
+
+    with mirror(serve) as service:
+        return published_case(state, 1, "0x" + "11" * 20, service)
+
+
+def test_a_node_sees_how_far_each_accumulator_is_and_which_engines_move_it() -> None:
+    case = served(misses=1, files=20)
+    assert case["accused"]
+    assert case["left"]["misses"] < 0 < case["left"]["gaps"]
+    assert case["left"]["gaps"] == pytest.approx(LIMIT_NATS + math.log(8) - case["nats"]["gaps"])
+    (pair,) = case["engines"]
+    assert (pair["worker"], pair["verifier"]) == ("vllm 0.32.0 bfloat16 cpu", "transformers 5.1 bfloat16 cpu")
+    assert pair["documents"] == 20
+    assert pair["rates"]["misses"] == {"rate": pytest.approx(0.1), "honest": 0.01}
+    text = case_text(case)
+    assert "20 documents by transformers 5.1 bfloat16 cpu on files of vllm 0.32.0 bfloat16 cpu" in text
+    assert "to the bound" in text
+    assert not served(misses=0, files=20)["accused"]
+
+
+def test_a_pool_without_a_law_or_with_one_of_another_audit_rate_has_no_case() -> None:
+    assert named_law(NAMED, terms()).samples == 2
+    with pytest.raises(ConfigError, match="names no law"):
+        named_law(CONFIG, terms())
+    with pytest.raises(ConfigError, match="audit rate 65536, and its terms 4096"):
+        named_law(NAMED, terms(4096))
+
+
+@pytest.mark.parametrize(
+    ("laws", "why"),
+    [
+        ((LAW, LAW), "two laws are of one pair"),
+        ((LAW.model_copy(update={"bets": {"luck": LAW.bets["misses"]}}),), "no accumulator is called luck"),
+        ((), "at least 1 item"),
+    ],
+)
+def test_a_law_that_nobody_could_apply_is_refused(laws: tuple[PairLaw, ...], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        EvidenceConfig.model_validate({"audit_rate": 1, "laws": [law.model_dump() for law in laws]})

@@ -1,0 +1,105 @@
+"""Engines that would multiply float32 in less than float32."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from engines import precision
+from engines.hf import TransformersEngine
+from engines.precision import MOST_ERROR, PRODUCTS, product_error, require_full_precision
+from protocol.errors import MusterError
+from tests.engines.models import save_tiny
+
+
+def rounded(numbers: torch.Tensor, bits: int) -> torch.Tensor:
+    """To so many bits of the mantissa, to the nearest, as tensor cores take their factors."""
+    dropped = 23 - bits
+    whole = numbers.contiguous().view(torch.int32) + (1 << (dropped - 1))
+    return (whole & -(1 << dropped)).view(torch.float32)
+
+
+@pytest.mark.parametrize("called", PRODUCTS)
+def test_float32_is_far_below_the_limit_whatever_the_order_of_its_sums(called: str) -> None:
+    assert product_error(PRODUCTS[called], "cpu") < MOST_ERROR / 8
+    assert product_error(lambda x, w: PRODUCTS[called](x.flip(1), w.flip(1)), "cpu") < MOST_ERROR / 8
+    one_after_the_other = lambda x, w: (x[:, None, :] * w[None]).cumsum(2)[..., -1]  # noqa: E731
+    assert product_error(one_after_the_other, "cpu") < MOST_ERROR / 8
+
+
+@pytest.mark.parametrize("bits", [7, 10])
+@pytest.mark.parametrize("both", [True, False])
+def test_factors_of_fewer_bits_are_seen(bits: int, both: bool) -> None:
+    lower = product_error(lambda x, w: linear(rounded(x, bits), rounded(w, bits) if both else w), "cpu")
+    assert lower > 4 * MOST_ERROR
+
+
+def test_a_device_that_answers_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "PRODUCTS", {"a product": lambda x, w: linear(x, w) * float("nan")})
+    with pytest.raises(MusterError, match="a product on cpu errs by nan"):
+        require_full_precision("float32", "cpu")
+
+
+def test_an_engine_does_not_start_on_a_device_that_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "PRODUCTS", {"a linear layer": lambda x, w: linear(rounded(x, 10), rounded(w, 10))})
+    with pytest.raises(MusterError, match=r"a linear layer on cpu errs by .* TF32 or less.*bfloat16 pools"):
+        TransformersEngine("float32")
+    TransformersEngine("bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NVIDIA_TF32_OVERRIDE", "1"), ("ONEDNN_DEFAULT_FPMATH_MODE", "ANY"), ("VLLM_FLOAT32_MATMUL_PRECISION", "high")],
+)
+def test_a_variable_that_overrules_torch_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(MusterError, match=f"{name}={value} lowers .*; unset {name}"):
+        TransformersEngine("float32")
+    TransformersEngine("bfloat16")
+
+
+def test_torch_is_told_and_can_still_be_asked_in_either_way() -> None:
+    program = """
+import json, torch
+torch.set_float32_matmul_precision("medium")
+torch.backends.cudnn.conv.fp32_precision = "tf32"
+from engines.hf import TransformersEngine
+TransformersEngine("float32")
+backends = torch.backends
+print(json.dumps([torch.get_float32_matmul_precision(), backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32,
+                  backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision,
+                  backends.mkldnn.matmul.fp32_precision]))
+"""
+    order = [sys.executable, "-c", program]
+    said = subprocess.run(order, capture_output=True, text=True, check=True, timeout=240, cwd=Path(__file__).parents[2])
+    assert json.loads(said.stdout.splitlines()[-1]) == ["highest", False, False, "ieee", "ieee", "ieee"]
+
+
+def test_node_check_names_the_variable_and_ends_with_one(tmp_path: Path) -> None:
+    order = [sys.executable, "-m", "cli.main", "node", "check", "--data", str(tmp_path)]
+    root = Path(__file__).parents[2]
+    for value, code, words in (("0", 0, "fit to be a node"), ("1", 1, "unset NVIDIA_TF32_OVERRIDE")):
+        said = subprocess.run(
+            order,
+            env=os.environ | {"NVIDIA_TF32_OVERRIDE": value, "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            cwd=root,
+            check=False,
+        )
+        assert (said.returncode, words in " ".join(said.stdout.split())) == (code, True), said.stdout + said.stderr
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_was_allowed_tf32_is_told_otherwise(tmp_path: Path) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert product_error(linear, "cuda") > MOST_ERROR
+    save_tiny(tmp_path)
+    TransformersEngine("float32", "cuda").load(tmp_path)
+    assert product_error(linear, "cuda") < MOST_ERROR / 8
