@@ -66,7 +66,7 @@ def run(
     keys = node_keys(NODES)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "bucket").mkdir()
-        fleet = Fleet(Path(folder), f"sqlite:///{folder}/shared.db", 1, NODES)
+        fleet = Fleet(Path(folder), f"sqlite:///{folder}/shared.db", 1, keys)
         try:
             fleet.start()
             requests = HostileRequests(keys, Realm.of(fleet.url, CHAIN_ID, POOLS), seed)

@@ -1,6 +1,6 @@
 """The pool that the load benchmark's replicas serve: 10,000 nodes, and files that go on chain by the clock.
 
-Every process derives the same keys and the same chain from the same start, so replicas need not talk to one another.
+Every process derives the same chain from the same addresses and start, so replicas need not talk to one another.
 """
 
 import hashlib
@@ -11,7 +11,6 @@ from typing import Any
 
 from coincurve import PrivateKey
 from eth_utils.address import to_checksum_address
-from eth_utils.crypto import keccak
 
 from benchmarks.made_up_chain import TERMS, address
 from chain.events import Batch, Event
@@ -19,6 +18,7 @@ from chain.records import Terms, pack_work
 from protocol.config import ModelConfig, PoolConfig
 from protocol.environments import EnvironmentConfig
 from protocol.http.signing import Realm, request_digest
+from protocol.keccak import keccak
 from protocol.training import TrainConfig
 from protocol.verdict import Code
 

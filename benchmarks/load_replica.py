@@ -12,14 +12,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import uvicorn
 from eth_account import Account
 from fastapi import FastAPI
 
-from benchmarks.load_pool import CHAIN_ID, CONFIG, POOL, POOLS, TimedPool, node_keys
+from benchmarks.load_pool import CHAIN_ID, CONFIG, POOL, POOLS, TimedPool
 from chain.projection import Projection
 from orchestrator.app import create_app
 from orchestrator.db import Database
@@ -83,16 +85,20 @@ class Sampler(threading.Thread):
                     continue
                 stack, at = set(), frame
                 while at is not None:
-                    place = f"{Path(at.f_code.co_filename).name}:{at.f_code.co_name}"
-                    stack.add(place)
+                    stack.add(_place(at.f_code))
                     at = at.f_back  # type: ignore[assignment]
                 kind = names.get(ident, "?").split("_")[0].split(" ")[0]
                 self.counts.setdefault(kind, Counter()).update(stack)
-                self.counts[kind].update([f"in {Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}", "all"])
+                self.counts[kind].update([f"in {_place(frame.f_code)}", "all"])
+
+
+@cache
+def _place(code: CodeType) -> str:
+    return f"{Path(code.co_filename).name}:{code.co_name}"
 
 
 def build(options: dict[str, Any], sampler: Sampler) -> FastAPI:
-    addresses = [key.address for key in node_keys(options["nodes"])]
+    addresses = json.loads(Path(options["addresses"]).read_text())
     watch = Watch(Projection(TimedPool(addresses, options["start"])), POOL, confirmations=0)
     db = Database(options["database"])
     receipts = ReceiptSigner(Account.from_key(b"\7" * 32), PoolId(CHAIN_ID, POOLS, POOL))

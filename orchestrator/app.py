@@ -5,11 +5,13 @@ from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
 
+from orchestrator.bodies import BodyRoom
 from orchestrator.guard import RequestGuard
 from orchestrator.http_errors import add_error_handlers
 from orchestrator.outermost import RequestLimits
 from orchestrator.routes import router, signed
 from orchestrator.service import Service
+from orchestrator.signed_route import ShortWay
 from orchestrator.views.answers import AnswerCache
 from orchestrator.views.dashboard import Dashboard
 from orchestrator.views.events import router as events
@@ -45,13 +47,14 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service, app.state.guard = service, guard
-    app.state.signers = Buckets(rate / 2, burst / 2)
+    app.state.signers, app.state.room = Buckets(rate / 2, burst / 2), BodyRoom()
     app.state.dashboard, app.state.answers = Dashboard(service, view_seconds), AnswerCache(view_seconds)
     app.state.streams = set()
     add_error_handlers(app)
-    app.add_middleware(RequestLimits, clients=Buckets(rate, burst))
     app.include_router(signed)
     app.include_router(router)
     app.include_router(views)
     app.include_router(events)
+    app.add_middleware(ShortWay, routes=app.routes)
+    app.add_middleware(RequestLimits, clients=Buckets(rate, burst))
     return app

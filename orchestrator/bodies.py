@@ -3,34 +3,78 @@ standard reader."""
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 from orchestrator.http_errors import HttpError
 from protocol.api.base import MAX_FIELDS
 from protocol.encoding import parse_json
+from protocol.http.limits import caller
 
 BODY_SECONDS = 15.0
+SHORT = 4096
+"""Bytes of a body that any connection may send."""
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body, at most `limit` bytes, within 15 s. Raises HttpError 413, 408 or 400."""
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or len(declared) > 18 or int(declared) > limit:
-        raise HttpError(413, f"the body is larger than {limit} bytes", "send less")
-    data = bytearray()
+class BodyRoom:
+    """Memory for what is longer than SHORT of bodies on their way: `most` bytes of all callers, `of_one` of each. Who
+    sends them has proven nothing yet, and may have a thousand connections. For the event loop's thread."""
+
+    def __init__(self, most: int = 256 << 20, of_one: int = 16 << 20) -> None:
+        self._most, self._of_one = most, of_one
+        self._held: Counter[str] = Counter()
+        self._all = 0
+
+    def take(self, who: str, size: int) -> bool:
+        """So many bytes more; False if there is no room for them."""
+        if self._held[who] + size > self._of_one or self._all + size > self._most:
+            return False
+        self._held[who] += size
+        self._all += size
+        return True
+
+    def give_back(self, who: str, size: int) -> None:
+        self._all -= size
+        self._held[who] -= size
+        if not self._held[who]:
+            del self._held[who]
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The body of a request, at most `limit` bytes, within 15 s. Raises HttpError 413, 408, 400, or 429 where the
+    application's BodyRoom is full."""
+    for name, declared in scope["headers"]:
+        if name == b"content-length" and (not declared.isdigit() or len(declared) > 18 or int(declared) > limit):
+            raise _too_large(limit)
+    room: BodyRoom = scope["app"].state.room
+    who, parts, size, held, more = caller(scope), [], 0, 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > limit:
-                    raise HttpError(413, f"the body is larger than {limit} bytes", "send less")
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise HttpError(400, "the connection ended before the body", "try again")
+                parts.append(message.get("body", b""))
+                size, more = size + len(parts[-1]), message.get("more_body", False)
+                if size > limit:
+                    raise _too_large(limit)
+                beyond = size - SHORT - held
+                if beyond > 0:
+                    if not room.take(who, beyond):
+                        raise HttpError(429, "too many long bodies are on their way", "send one after another", 2)
+                    held += beyond
     except TimeoutError:
         raise HttpError(408, f"the body did not arrive within {BODY_SECONDS:.0f} s", "try again") from None
-    except ClientDisconnect:
-        raise HttpError(400, "the connection ended before the body") from None
-    return bytes(data)
+    finally:
+        if held:
+            room.give_back(who, held)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> HttpError:
+    return HttpError(413, f"the body is larger than {limit} bytes", "send less")
 
 
 def strict_object(data: bytes) -> dict[str, Any]:

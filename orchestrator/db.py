@@ -1,14 +1,16 @@
 """The orchestrator's database: SQLite (WAL) by default, PostgreSQL by URL."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, NoSuchModuleError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from orchestrator.schema import migrate
@@ -18,7 +20,10 @@ from protocol.errors import ConfigError, UnreachableError
 BUSY_SECONDS = 10.0
 _POOL = 16
 """Connections of a replica to PostgreSQL, at most."""
+_IDLE_SECONDS = 1.0
+"""A connection that nobody used for so long is asked whether it still lives, before it is used."""
 Row = Sequence[str | int | float]
+_text = lru_cache(maxsize=64)(text)
 
 
 class Database:
@@ -56,20 +61,20 @@ class Database:
             yield session
 
     def rows(self, columns: Mapping[str, str]) -> str:
-        """A subquery `given` with these columns (name → `text` or `float`), out of the parameter `rows` that `bulk`
-        makes: many rows by one statement that never changes."""
+        """A subquery `given` with these columns (name → `text`, `int` or `float`), out of the parameter `rows` that
+        `bulk` makes: many rows by one statement that never changes."""
         places = enumerate(columns.items())
         if self.is_sqlite:
             parts = [f"json_extract(value, '$[{place}]') AS {name}" for place, (name, _) in places]
             return f"(SELECT {', '.join(parts)} FROM json_each(:rows)) AS given"
-        kinds = {"text": "text", "float": "float8"}
+        kinds = {"text": "text", "int": "bigint", "float": "float8"}
         parts = [f"CAST(value ->> {place} AS {kinds[kind]}) AS {name}" for place, (name, kind) in places]
         return f"(SELECT {', '.join(parts)} FROM json_array_elements(CAST(:rows AS json)) AS each(value)) AS given"
 
     @staticmethod
     def bulk(session: Session, statement: str, rows: Sequence[Row], **values: Any) -> Sequence[Any]:
         """Execute a statement over `rows`; what it returns, if it returns rows."""
-        found = session.execute(text(statement), {"rows": json.dumps(rows), **values})
+        found = session.execute(_text(statement), {"rows": json.dumps(rows), **values})
         return found.all() if found.returns_rows else ()  # type: ignore[attr-defined]
 
     def answers(self) -> None:
@@ -109,7 +114,7 @@ def _engine(url: str) -> Engine:
         sqlite = backend == "sqlite"
         if sqlite and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        shared = {"pool_pre_ping": True, "pool_size": _POOL, "max_overflow": 0}
+        shared = {"pool_size": _POOL, "max_overflow": 0}
         options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}} if sqlite else shared
         engine = create_engine(parsed, **options)
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
@@ -119,6 +124,9 @@ def _engine(url: str) -> Engine:
     if sqlite:
         event.listen(engine, "connect", _on_connect)
         event.listen(engine, "begin", _on_begin)
+    else:
+        event.listen(engine, "checkout", partial(_on_checkout, engine))
+        event.listen(engine, "checkin", _on_checkin)
     return engine
 
 
@@ -127,6 +135,20 @@ def _on_connect(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
     for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {setting}").close()
+
+
+def _on_checkout(engine: Engine, connection: Any, record: Any, _proxy: Any) -> None:
+    # SQLAlchemy's own ping comes before every transaction: another round trip for each request.
+    if time.monotonic() - record.info.get("used", 0.0) < _IDLE_SECONDS:
+        return
+    try:
+        engine.dialect.do_ping(connection)
+    except engine.dialect.loaded_dbapi.Error:
+        raise DisconnectionError("the connection ended while nobody used it") from None
+
+
+def _on_checkin(_connection: Any, record: Any) -> None:
+    record.info["used"] = time.monotonic()
 
 
 def _on_begin(connection: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import APIKeyHeader
+from starlette.types import Scope
 
 from orchestrator.http_errors import HttpError
 from orchestrator.nonces import NonceQueue, NonceStore
@@ -73,20 +74,26 @@ class RequestSignature(APIKeyHeader):
         )
 
     async def __call__(self, request: Request) -> str:
-        return await self.proven(request, await request.body())
+        return await self.proven(request.scope, await request.body())
 
-    async def proven(self, request: Request, body: bytes) -> str:
+    async def proven(self, scope: Scope, body: bytes) -> str:
         """The sender of a request whose body was read."""
-        scope, state = request.scope, request.app.state
+        state = scope["app"].state
         guard: RequestGuard = state.guard
         signers: Buckets = state.signers
         raw = scope.get("raw_path") or scope["path"].encode()
         query = scope.get("query_string", b"")
         path = (raw + (b"?" + query if query else b"")).decode("latin-1")
-        address = await guard.admit(request.method, path, request.headers.items(), body)
+        address = await guard.admit(scope["method"], path, _credentials(scope), body)
         if not signers.take(address, time.monotonic()):
             raise HttpError(429, f"{address} asks too often", "slow down", 1)
         return address
+
+
+def _credentials(scope: Scope) -> list[tuple[str, str]]:
+    """The pairs of headers that a signature may be in, repeated ones included."""
+    found = ((name.decode("latin-1"), value) for name, value in scope["headers"] if name[:9].lower() == b"x-muster-")
+    return [(name, value.decode("latin-1")) for name, value in found]
 
 
 SENDER = RequestSignature()

@@ -2,18 +2,18 @@
 
 import json
 import threading
+from collections.abc import Iterable
 
-from sqlalchemy import select
+from sqlalchemy import text
 
 from orchestrator.db import Database
 from orchestrator.liveness import Beat
-from orchestrator.tables import HeartbeatRow
 from protocol.api.work import HeartbeatRequest
-from protocol.encoding import canonical_json
 
 SYNC_SECONDS = 1.0
 _OVERLAP = 5.0
 """Seconds by which another replica's clock or writing may lag."""
+_RECENT = text("SELECT address, last_seen FROM newest_heartbeats WHERE last_seen > :since")
 
 
 class NewestHeartbeats:
@@ -30,6 +30,10 @@ class NewestHeartbeats:
             "SELECT given.address, given.last_seen, given.body "
             f"FROM {db.rows({'address': 'text', 'last_seen': 'float', 'body': 'text'})} WHERE true "
             "ON CONFLICT (address) DO UPDATE SET last_seen = excluded.last_seen, body = excluded.body"
+        )
+        self._documents = (
+            "SELECT newest_heartbeats.address, newest_heartbeats.last_seen, newest_heartbeats.body "
+            f"FROM newest_heartbeats, {db.rows({'address': 'text'})} WHERE newest_heartbeats.address = given.address"
         )
         self.read()
 
@@ -57,14 +61,20 @@ class NewestHeartbeats:
     def read(self) -> None:
         """Take in what other replicas wrote."""
         with self._db.reading() as session:
-            query = select(HeartbeatRow.address, HeartbeatRow.last_seen, HeartbeatRow.body)
-            found = session.execute(query.where(HeartbeatRow.last_seen > self._read_up_to - _OVERLAP)).all()
+            recent = session.execute(_RECENT, {"since": max(0.0, self._read_up_to - _OVERLAP)}).all()
+            # Most are this replica's own: only the others' documents are fetched and read.
+            news = [(address,) for address, last_seen in self._unknown(recent)]
+            found = self._db.bulk(session, self._documents, news) if news else ()
+        beats = {(address, last_seen): body for address, last_seen, body in found}
         with self._lock:
-            for address, last_seen, body in found:
-                known = self._newest.get(address)
-                if known is None or known.last_seen < last_seen:
-                    self._newest[address] = Beat(**json.loads(body), last_seen=last_seen)
-                self._read_up_to = max(self._read_up_to, last_seen)
+            for address, last_seen in self._unknown(beats):
+                self._newest[address] = Beat(**json.loads(beats[address, last_seen]), last_seen=last_seen)
+        self._read_up_to = max([self._read_up_to, *(last_seen for _, last_seen in recent)])
+
+    def _unknown(self, seen: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+        """Those of addresses of which nothing as new is known."""
+        newest = self._newest
+        return [(who, when) for who, when in seen if (known := newest.get(who)) is None or known.last_seen < when]
 
     def newest(self) -> dict[str, Beat]:
         """The newest heartbeat by address, as far as this replica knows."""
@@ -73,4 +83,4 @@ class NewestHeartbeats:
 
 
 def _document(beat: Beat) -> str:
-    return canonical_json(beat.model_dump(exclude={"last_seen"})).decode()
+    return beat.model_dump_json(exclude={"last_seen"})

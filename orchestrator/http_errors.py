@@ -54,19 +54,24 @@ def error_response(status: int, what: str, hint: str, retry_after: int | None = 
     return Response(content, status, headers, "application/json")
 
 
+def answer_to(error: MusterError) -> Response:
+    """What somebody is told whose request ended in `error`."""
+    if isinstance(error, HttpError):
+        return error_response(error.status, error.what, error.hint, error.retry_after)
+    if isinstance(error, RequestRefused):
+        return error_response(error.status, error.what, error.hint)
+    if isinstance(error, UnreachableError):
+        log.warning("%s", error)
+        return error_response(503, "the storage or chain behind this service does not answer", "try again", 2)
+    return error_response(400, error.what, error.hint)
+
+
 def add_error_handlers(app: FastAPI) -> None:
     """Turn every exception that a route may raise into an ErrorBody; the others are the middleware's to answer."""
 
     @app.exception_handler(MusterError)
     async def muster(_request: Request, error: MusterError) -> Response:
-        if isinstance(error, HttpError):
-            return error_response(error.status, error.what, error.hint, error.retry_after)
-        if isinstance(error, RequestRefused):
-            return error_response(error.status, error.what, error.hint)
-        if isinstance(error, UnreachableError):
-            log.warning("%s", error)
-            return error_response(503, "the storage or chain behind this service does not answer", "try again", 2)
-        return error_response(400, error.what, error.hint)
+        return answer_to(error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> Response:

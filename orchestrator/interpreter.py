@@ -4,8 +4,8 @@ import gc
 import sys
 
 SWITCH_SECONDS = 0.0005
-"""Checking a signature gives the lock up a dozen times. While another thread computes a view, each time costs as long
-as that thread may then keep it: 5 ms by default, so that ten requests would take most of a second."""
+"""Whenever the event loop has waited for its sockets it asks for the lock again. While another thread computes a view,
+that costs as long as that thread may then keep it: 5 ms by default, for every few requests."""
 THRESHOLDS = (10_000, 50, 50)
 """Objects, and younger collections, between two collections of each generation."""
 

@@ -1,18 +1,19 @@
 """The shell around the scheduler: leases from the database, the rest from the chain and the trainer's reports."""
 
-import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from chain.state import State
 from orchestrator.db import Database
+from orchestrator.deciding import Ask, Deciding, Told
 from orchestrator.lease_store import Granting, LeaseStore
 from orchestrator.ledger import escrow
 from orchestrator.pace import MEMORY_SECONDS, RECENT_FILES, Pace, measure
-from orchestrator.scheduler import Decision, Grant, Keep, Requester, Wait, decide, renew
-from orchestrator.supply import Lease, QueuedFile, Rule, Supply, in_flight
+from orchestrator.scheduler import Decision, Grant, Requester, renew
+from orchestrator.supply import QueuedFile, Rule, Supply, in_flight, with_lease
 from orchestrator.tally import FileTally
 from orchestrator.trained import Trained, load, reported
 from orchestrator.watch import Watch, barred
@@ -76,33 +77,40 @@ class Leases:
         """Make renewals and ends last."""
         self._store.write()
 
-    def ask(self, address: str, counter: int | None, ready: int | None = None) -> tuple[Decision, str | None]:
-        """Decide for a node that says it has the weights of step `ready`; the second value is the id of the lease it
-        holds now."""
-        now = self._clock()
+    def ask(self, address: str, counter: int | None, ready: int | None = None) -> Told:
+        """Decide for one node."""
+        told = self.ask_together([Ask(address, counter, ready)])[0]
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    def ask_together(self, asks: Sequence[Ask]) -> list[Told | Exception]:
+        """Decide for nodes in this order, as if each had asked alone; all leases that are granted last after one
+        transaction, or none does and it raises. Where a decision fails, its exception takes the place of its answer."""
+        now, told = self._clock(), list[Told | Exception]()
         with self._lock:
             state = self._watch.state
-            account = self._watch.account(state, address)
-            why = barred(account, self._watch.pool_id)
-            due, joined = (account.counter, account.joined_step) if account else (0, 0)
-            node = Requester(address, due, joined, why, ready)
-            decision = decide(self._rule, self._supply(state, now), node, counter, now)
-            if not isinstance(decision, Grant):
-                return decision, self._noted(address, decision, now)
-            with self._store.granting() as granting:
-                if granting.news:
-                    decision = decide(self._rule, self._supply(state, now), node, counter, now)
-                lease = self._granted(granting, address, decision, now) if isinstance(decision, Grant) else None
-            if lease is None:
-                return decision, self._noted(address, decision, now)
-            self._asked.pop(address, None)
-            self._count_in(lease, replaces=isinstance(decision, Grant) and decision.replaces is not None)
-            return decision, lease.id
+            known, generation, counters = self._supply(state, now), self._store.generation, self._next_counter(state)
+            deciding = Deciding(self._rule, known, now, lambda: self._store.open(now, counters))
+            with ExitStack() as stack:
+                granting: Granting | None = None
+                for ask in asks:
+                    decision = self._decided(deciding, state, ask)
+                    if isinstance(decision, Grant) and granting is None:
+                        granting = stack.enter_context(self._store.granting())
+                        if self._count_others() or granting.news or self._store.generation != generation:
+                            deciding.learn(self._supply(state, now))
+                            decision = self._decided(deciding, state, ask)
+                    told.append(decision if isinstance(decision, Exception) else deciding.take(ask.address, decision))
+                if granting is not None:
+                    granting.add(deciding.granted)
+            self._take_over(deciding, now)
+        return told
 
     def renew(self, address: str, lease_id: str) -> float | None:
         """A heartbeat for a lease; when it ends now, or None if the node has no such open lease."""
         expires = self.renew_known(address, lease_id)
-        if expires is None:
+        if expires is None and not self.has_ended(lease_id):
             # Another replica may have granted it.
             self._store.read()
             expires = self.renew_known(address, lease_id)
@@ -118,39 +126,50 @@ class Leases:
         self._store.renew(lease, expires)
         return expires
 
+    def has_ended(self, lease_id: str) -> bool:
+        """Whether this replica knows that a lease is open nowhere."""
+        return self._store.has_ended(lease_id)
+
     def in_flight(self) -> InFlightEntry:
         """What is in flight now."""
         now = self._clock()
         with self._lock:
             return self._counted(self._supply(self._watch.state, now), now)
 
-    def _noted(self, address: str, decision: Decision, now: float) -> str | None:
-        """What a decision other than a grant changes; the id of the lease that the node keeps."""
-        self._asked.pop(address, None)
-        if isinstance(decision, Wait) and decision.queued:
-            self._asked[address] = now
-        if not isinstance(decision, Keep):
-            return None
-        self._store.renew(decision.lease, decision.expires)
-        return decision.lease.id
+    def _decided(self, deciding: Deciding, state: State, ask: Ask) -> Decision | Exception:
+        account = self._watch.account(state, ask.address)
+        due, joined = (account.counter, account.joined_step) if account else (0, 0)
+        node = Requester(ask.address, due, joined, barred(account, self._watch.pool_id), ask.ready)
+        try:
+            return deciding.decide(node, ask.counter)
+        except Exception as error:
+            return error
 
-    def _granted(self, granting: Granting, address: str, grant: Grant, now: float) -> Lease:
-        lease = Lease(secrets.token_hex(16), address, grant.step, grant.counter, now, grant.expires, grant.limit)
-        granting.add(lease, grant.replaces)
-        self._grants[address, grant.counter, grant.step] = now
-        return lease
-
-    def _count_in(self, lease: Lease, replaces: bool) -> None:
-        """Add a new lease to what was counted; one that replaces another is counted anew."""
-        if self._supplied is None or replaces:
+    def _take_over(self, deciding: Deciding, now: float) -> None:
+        """Know what was decided, after what was granted has been written."""
+        self._asked = deciding.asked
+        for lease, _ in deciding.granted:
+            place = (lease.node, lease.counter, lease.step)
+            self._grants.pop(place, None)
+            self._grants[place] = now
+        if deciding.replaces():
             self._supplied = None
-            return
-        key, when, supply = self._supplied
-        count = supply.count
-        if count is not None:
-            expected = count.expected + supply.pace.share(lease.node)
-            count = count.model_copy(update={"leased": count.leased + 1, "expected": expected})
-        self._supplied = key, when, replace(supply, leases=[*supply.leases, lease], count=count)
+        elif deciding.granted and self._supplied is not None:
+            key, when, known = self._supplied
+            counted = deciding.supply
+            self._supplied = key, when, replace(known, leases=counted.leases, count=counted.count)
+        for kept in deciding.kept:
+            self._store.renew(kept.lease, kept.expires)
+
+    def _count_others(self) -> bool:
+        """Add what other replicas granted to what was counted; whether there was anything."""
+        granted = self._store.granted_elsewhere()
+        if self._supplied is not None:
+            key, when, supply = self._supplied
+            for lease in granted:
+                supply = with_lease(supply, lease)
+            self._supplied = key, when, supply
+        return bool(granted)
 
     def _counted(self, supply: Supply, now: float) -> InFlightEntry:
         return supply.count or in_flight(self._rule, supply, now)
@@ -162,6 +181,7 @@ class Leases:
         if marks != self._progress[0]:
             self._progress = (marks, now)
         key = (state.version, state.head, facts.trained, self._store.generation)
+        self._count_others()
         known = self._supplied
         if known is not None and known[0] == key and 0 <= now - known[1] < RECOUNT_SECONDS:
             return replace(known[2], asked=self._asked, changed=self._progress[1])
@@ -171,7 +191,7 @@ class Leases:
             trained=facts.trained.newest,
             consumed=facts.consumed,
             files=facts.files,
-            leases=self._store.open(now, lambda node: self._next_counter(state, node)),
+            leases=self._store.open(now, self._next_counter(state)),
             asked=self._asked,
             granted=self._store.granted,
             reached=self._store.reached,
@@ -185,9 +205,15 @@ class Leases:
         self._supplied = key, now, supply
         return supply
 
-    def _next_counter(self, state: State, node: str) -> int:
-        account = self._watch.account(state, node)
-        return account.counter if account else 0
+    def _next_counter(self, state: State) -> Callable[[str], int]:
+        # Asked for every lease: no more calls than it takes.
+        accounts, pool = state.accounts, self._watch.pool_id
+
+        def of(node: str) -> int:
+            account = accounts.get((pool, node))
+            return account.counter if account is not None else 0
+
+        return of
 
     def facts(self, state: State) -> PoolFacts:
         """Worked out once per change of the state or of the reports."""
@@ -202,7 +228,9 @@ class Leases:
             cost = min(self._file_units, terms.maxUnits) * terms.rate + terms.fee * terms.committee
             affordable = max(0, escrow(state, pool.pool, tally.sums).free) // max(1, cost)
             earliest = self._clock() - MEMORY_SECONDS
-            self._grants = {key: at for key, at in self._grants.items() if at > earliest}
+            # In the order of their times.
+            while self._grants and next(iter(self._grants.values())) <= earliest:
+                del self._grants[next(iter(self._grants))]
             newest = [state.submissions[pool.pool, sequence] for sequence in pool.sequences[-RECENT_FILES:]]
             pace = measure(pool, newest, self._grants)
         self._facts = PoolFacts(

@@ -1,17 +1,16 @@
 """Nonces already used, in the service's database: a request is taken once, whichever replica it is sent to."""
 
-import asyncio
 import hashlib
 from collections.abc import Sequence
 
 from sqlalchemy import text
-from starlette.concurrency import run_in_threadpool
 
 from orchestrator.db import Database
+from orchestrator.together import Together
 from protocol.http.signing import WINDOW
 
-GATHER_SECONDS = 0.005
-"""How long a nonce may wait for others: a transaction of many costs hardly more than one of one."""
+GATHER_SECONDS, MOST_SECONDS = 0.005, 0.025
+"""How long a nonce waits for others, at least and at most: a transaction of many costs hardly more than one of one."""
 _KEEP = 10 * WINDOW
 """Seconds a nonce is remembered: longer than it could be replayed, even if the clock is set back a few minutes."""
 Use = tuple[str, bytes]
@@ -57,33 +56,14 @@ class NonceQueue:
 
     def __init__(self, store: NonceStore) -> None:
         self.store = store
-        self._waiting: list[tuple[Use, float, asyncio.Future[bool]]] = []
-        self._writer: asyncio.Task[None] | None = None
+        self._together = Together("nonces", self._use, GATHER_SECONDS, MOST_SECONDS)
 
     async def use(self, address: str, nonce: bytes, now: float) -> bool:
         """As the store's, without holding up other requests."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[bool] = loop.create_future()
-        self._waiting.append(((address, nonce), now, done))
-        if self._writer is None or self._writer.done() or self._writer.get_loop() is not loop:
-            self._writer = loop.create_task(self._write())
-        return await done
+        return await self._together.ask(((address, nonce), now))
 
-    async def _write(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(GATHER_SECONDS)
-            batch, self._waiting = self._waiting, []
-            uses, times = [use for use, _, _ in batch], [now for _, now, _ in batch]
-            try:
-                answers = await run_in_threadpool(self.store.use_many, uses, max(times))
-            except Exception as error:
-                for _, _, done in batch:
-                    if not done.done():
-                        done.set_exception(error)
-                continue
-            for (_, _, done), fresh in zip(batch, answers, strict=True):
-                if not done.done():
-                    done.set_result(fresh)
+    def _use(self, uses: Sequence[tuple[Use, float]]) -> list[bool]:
+        return self.store.use_many([use for use, _ in uses], max(now for _, now in uses))
 
 
 def _id(address: str, nonce: bytes) -> str:

@@ -5,13 +5,15 @@ Plain ASGI: Starlette's own base for middleware costs as much as checking a sign
 
 import logging
 import time
+from functools import cache
 
+from prometheus_client import Histogram
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.http_errors import error_response
 from orchestrator.metrics import REQUEST_SECONDS, route_of
-from protocol.http.limits import Buckets, party
+from protocol.http.limits import Buckets, caller
 
 log = logging.getLogger("muster.http")
 SECURITY_HEADERS = (
@@ -39,10 +41,10 @@ class RequestLimits:
                 status = message["status"]
                 given = message["headers"]
                 names = {name for name, _ in given}
-                message["headers"] = [*given, *(pair for pair in SECURITY_HEADERS if pair[0] not in names)]
+                message["headers"] = [*given, *[pair for pair in SECURITY_HEADERS if pair[0] not in names]]
             await send(message)
 
-        refusal = None if self._clients.take(_client(scope), began) else _too_many()
+        refusal = None if self._clients.take(caller(scope), began) else _too_many()
         try:
             await (refusal or self._app)(scope, receive, answer)
         except Exception:
@@ -52,12 +54,12 @@ class RequestLimits:
             failed = error_response(500, "the service failed", "see its log; nothing was lost, try again", 5)
             await failed(scope, receive, answer)
         finally:
-            REQUEST_SECONDS.labels(route_of(scope), f"{status // 100}xx").observe(time.monotonic() - began)
+            _counter(route_of(scope), status // 100).observe(time.monotonic() - began)
 
 
-def _client(scope: Scope) -> str:
-    client = scope.get("client")
-    return party(client[0]) if client else "unknown"
+@cache
+def _counter(route: str, kind: int) -> Histogram:
+    return REQUEST_SECONDS.labels(route, f"{kind}xx")
 
 
 def _too_many() -> Response:

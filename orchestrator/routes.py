@@ -68,10 +68,10 @@ PublicViews = Annotated[Public, Depends(_public)]
 
 
 @signed.post(endpoints.SLOTS.path, summary="Ask for a work slot")
-def ask_for_slot(body: work.SlotRequest, sender: Sender, service: Orchestrator) -> work.SlotResponse:
+async def ask_for_slot(body: work.SlotRequest, sender: Sender, service: Orchestrator) -> work.SlotResponse:
     """Signed by a node key joined to the pool. Asking again for the same counter gives the same lease or, when a newer
     policy step is usable, a new lease for it."""
-    return service.slot(sender, body)
+    return await service.slot(sender, body)
 
 
 @signed.post(endpoints.UPLOADS.path, summary="Ask for an upload ticket", responses=documented(503))

@@ -3,13 +3,14 @@
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
 
 from orchestrator import trained
 from orchestrator.db import Database
+from orchestrator.deciding import Ask, Told
 from orchestrator.heartbeats import NewestHeartbeats
 from orchestrator.http_errors import HttpError
 from orchestrator.indexer import Indexer
@@ -20,6 +21,7 @@ from orchestrator.solve_rates import SolveRates
 from orchestrator.sources import AnnouncedSources
 from orchestrator.supply import Rule
 from orchestrator.tables import StepReportRow
+from orchestrator.together import Together
 from orchestrator.uploads import ObjectStore, Uploads
 from orchestrator.watch import Watch
 from protocol.api import work
@@ -57,7 +59,8 @@ class ServiceParts:
 
 
 class Service:
-    """Everything behind the routes. Methods may be called from any thread; `address` is a verified signer."""
+    """Everything behind the routes. Methods may be called from any thread, those that are awaited from the event
+    loop's; `address` is a verified signer."""
 
     def __init__(self, parts: ServiceParts) -> None:
         self.db, self.watch, self.config, self.clock = parts.db, parts.watch, parts.config, parts.clock
@@ -72,11 +75,11 @@ class Service:
         self.sources = AnnouncedSources(parts.uploads.pool, parts.allow_private_sources, self.clock)
         self.heartbeats = NewestHeartbeats(parts.db)
         self._batched = parts.batched
+        self._slots = Together("slots", self._told)
 
-    def slot(self, address: str, body: work.SlotRequest) -> work.SlotResponse:
+    async def slot(self, address: str, body: work.SlotRequest) -> work.SlotResponse:
         """Leave to make a file, or when to ask again. Raises HttpError 403 for a node that may not work."""
-        decision, slot = self.leases.ask(address, body.counter, body.ready)
-        self._written()
+        decision, slot = await self._slots.ask(Ask(address, body.counter, body.ready))
         if isinstance(decision, Refuse):
             raise HttpError(403, decision.reason, "see `muster node status`")
         if isinstance(decision, Wait):
@@ -84,6 +87,11 @@ class Service:
         assert slot is not None
         place = decision.lease if isinstance(decision, Keep) else decision
         return work.WorkSlot(slot=slot, step=place.step, counter=place.counter, expires=decision.expires)
+
+    def _told(self, asks: Sequence[Ask]) -> list[Told | Exception]:
+        told = self.leases.ask_together(asks)
+        self._written()
+        return told
 
     def heartbeat(self, address: str, body: work.HeartbeatRequest) -> work.HeartbeatResponse:
         return self._beaten(address, body, self.leases.renew(address, body.slot) if body.slot else None)
@@ -93,7 +101,9 @@ class Service:
         if not self._batched:
             return None
         expires = self.leases.renew_known(address, body.slot) if body.slot else None
-        return None if body.slot and expires is None else self._beaten(address, body, expires)
+        if body.slot and expires is None and not self.leases.has_ended(body.slot):
+            return None
+        return self._beaten(address, body, expires)
 
     def _beaten(self, address: str, body: work.HeartbeatRequest, expires: float | None) -> work.HeartbeatResponse:
         self.heartbeats.take(address, body, self.clock())

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from chain.records import Status
@@ -138,12 +138,27 @@ def in_flight(rule: Rule, supply: Supply, now: float) -> InFlightEntry:
     fresh = [f for f in accepted[unnamed:] if f.step >= oldest]
     pending = [f.node for f in supply.files if f.status is Status.PENDING and f.step >= oldest]
     leased = [lease for lease in live_leases(supply.leases, now) if lease.step >= oldest]
-    coming = [lease.node for lease in leased if now - lease.granted <= _patience(rule, supply.pace, lease.node)]
+    least = _patience(rule, supply.pace, "")
+    coming = [
+        lease.node
+        for lease in leased
+        if now - lease.granted <= least or now - lease.granted <= _patience(rule, supply.pace, lease.node)
+    ]
+    shares = {node: supply.pace.share(node) for node in supply.pace.useful}
     needed = rule.bought or max(0, rule.steps - made) * rule.most_files
-    expected = len(fresh) + sum(supply.pace.share(node) for node in pending + coming)
+    expected = len(fresh) + sum([shares.get(node, 1.0) for node in pending + coming])
     return InFlightEntry(
         leased=len(leased), pending=len(pending), accepted=len(fresh), needed=needed, expected=expected
     )
+
+
+def with_lease(supply: Supply, lease: Lease) -> Supply:
+    """A new lease beside those that were counted; one that replaces another takes a new count."""
+    count = supply.count
+    if count is not None:
+        expected = count.expected + supply.pace.share(lease.node)
+        count = count.model_copy(update={"leased": count.leased + 1, "expected": expected})
+    return replace(supply, leases=[*supply.leases, lease], count=count)
 
 
 def _unnamed(rule: Rule, supply: Supply) -> int:

@@ -17,7 +17,7 @@ class MetaRow(Base):
 
 
 class HeartbeatRow(Base):
-    """The newest heartbeat of each address; `body` is canonical JSON."""
+    """The newest heartbeat of each address; `body` is JSON."""
 
     __tablename__ = "newest_heartbeats"
     address: Mapped[str] = mapped_column(String(42), primary_key=True)

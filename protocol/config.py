@@ -12,6 +12,7 @@ from pydantic import Field, PositiveInt, model_validator
 from protocol.documents import Document, load_document, parse_document
 from protocol.encoding import canonical_json
 from protocol.environments import MAX_ENVIRONMENTS, MAX_ROWS, EnvironmentConfig
+from protocol.evidence.law import EvidenceConfig
 from protocol.training import AdvantageName, TrainConfig
 
 LEAST_SHARE = 64
@@ -164,7 +165,7 @@ class DataConfig(Document):
 
 class PoolConfig(Document):
     """Everything a stranger needs to redo a pool's work, besides weights. With `data` it is a data pool: `train` and
-    `evaluation` do nothing."""
+    `evaluation` do nothing. With `evidence` anybody can add up a node's files (docs/evidence.md)."""
 
     version: Literal[1] = 1
     name: str
@@ -176,6 +177,7 @@ class PoolConfig(Document):
     evaluation: EvaluationConfig = EvaluationConfig()
     weights: WeightsConfig = WeightsConfig()
     data: DataConfig | None = None
+    evidence: EvidenceConfig | None = None
 
     @model_validator(mode="after")
     def _trainable(self) -> "PoolConfig":

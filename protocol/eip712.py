@@ -9,13 +9,12 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from coincurve import PublicKey
 from eth_account.signers.local import LocalAccount
 from eth_typing import Hash32
-from eth_utils.address import is_checksum_address, to_checksum_address
-from eth_utils.crypto import keccak
 
 from protocol.errors import IntegrityError
+from protocol.keccak import checksum_address, keccak
+from protocol.secp256k1 import recover as recover_key
 
 Value = int | str | bytes | bool
 HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
@@ -53,17 +52,16 @@ def recover(digest32: bytes, signature: bytes) -> str:
         raise IntegrityError(f"a signature ends in 27 or 28, not {v}")
     if not 0 < s <= HALF_ORDER:
         raise IntegrityError("the signature's s is not in the lower half of the order")
-    try:
-        key = PublicKey.from_signature_and_message(signature[:64] + bytes([v - 27]), digest32, hasher=None)
-    except Exception:  # libsecp256k1's binding raises nothing more special
-        raise IntegrityError("the signature fits no key") from None
-    return _address_of(key.format(compressed=False))
+    key = recover_key(digest32, signature[:64], v - 27)
+    if key is None:
+        raise IntegrityError("the signature fits no key")
+    return _address_of(key)
 
 
 @lru_cache(maxsize=65_536)
 def _address_of(key: bytes) -> str:
-    """Checksum address of an uncompressed public key. Remembered: it costs two hashes, and keys return for ever."""
-    return str(to_checksum_address(keccak(key[1:])[12:]))
+    """Checksum address of a public key, x ‖ y. Remembered: it costs two hashes, and keys return for ever."""
+    return checksum_address(keccak(key)[12:])
 
 
 @lru_cache(maxsize=64)
@@ -75,14 +73,14 @@ def _hash(struct: str, values: tuple[Value, ...]) -> bytes:
     types = _members(struct)
     if len(types) != len(values):
         raise ValueError(f"{struct} has {len(types)} members, not {len(values)}")
-    words = (_word(kind, value) for kind, value in zip(types, values, strict=True))
+    words = [_word(kind, value) for kind, value in zip(types, values, strict=True)]
     return keccak(_text_hash(struct) + b"".join(words))
 
 
 @lru_cache(maxsize=1024)
 def _text_hash(text: str) -> bytes:
     """Remembered: methods, paths and audiences return with every request."""
-    return keccak(text=text)
+    return keccak(text.encode())
 
 
 @lru_cache(maxsize=64)
@@ -120,8 +118,7 @@ def checked_address(value: str) -> str:
     """The checksum form of an address given in lower case or with a right checksum; ValueError otherwise."""
     if not re.fullmatch(r"0x[0-9a-fA-F]{40}", value):
         raise ValueError(f"{value!r} is not an address")
-    if value[2:].islower() or value[2:].isdigit():
-        return str(to_checksum_address(value))
-    if not is_checksum_address(value):
+    known = checksum_address(bytes.fromhex(value[2:]))
+    if value not in (known, value.lower()):
         raise ValueError(f"{value} has a wrong checksum: a digit or letter may be mistyped")
-    return value
+    return known

@@ -7,9 +7,10 @@ import tomllib
 from functools import lru_cache
 from typing import Annotated, Any
 
-from eth_utils.crypto import keccak
 from pydantic import ConfigDict, Field
 from pydantic_core import from_json
+
+from protocol.keccak import keccak
 
 Word = int | str | bytes
 _ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
@@ -25,7 +26,7 @@ def tagged_hash(tag: str, *fields: Word) -> bytes:
 
 @lru_cache(256)
 def _tag(tag: str) -> bytes:
-    return keccak(text=tag)
+    return keccak(tag.encode())
 
 
 def encode_words(*fields: Word) -> bytes:

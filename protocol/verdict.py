@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Literal
 
-from eth_utils.crypto import keccak
 from pydantic import TypeAdapter
 
 from protocol.encoding import canonical_json
 from protocol.errors import IntegrityError, first_line
+from protocol.keccak import keccak
 
 LANE = 16
 """Submissions of one lane, and codes of one vote."""

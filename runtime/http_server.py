@@ -148,8 +148,10 @@ class BoundedProtocol(HttpToolsProtocol):
         limit, of_one = self.limit_concurrency, getattr(self.config, "of_one", None)
         if limit is not None and len(self.connections) > limit + _SPARE:
             return True
+        if of_one is None:
+            return False  # without a look at all the others
         mine = sum(getattr(one, "party", None) == self.party for one in self.connections)
-        return of_one is not None and mine > of_one
+        return bool(mine > of_one)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()

@@ -4,7 +4,6 @@ import hashlib
 from dataclasses import replace
 
 from eth_account.signers.local import LocalAccount
-from eth_utils.crypto import keccak
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from protocol.api.endpoints import HEARTBEATS, RECEIPTS, SLOTS, STEPS, UPLOADS
@@ -15,6 +14,7 @@ from protocol.http.reach import Reach
 from protocol.http.signing import Realm
 from protocol.http.transport import bounded_transport
 from protocol.identity import PoolId
+from protocol.keccak import keccak
 from protocol.receipts import UploadReceipt
 from runtime.signed_client import ClientLimits, RequestSigner, SignedClient
 from storage.keys import object_key

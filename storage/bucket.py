@@ -10,7 +10,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from protocol.errors import ConfigError, IntegrityError, MusterError, UnreachableError
-from storage.keys import MissingObjectError, check_content, parse_key
+from storage.keys import MissingObjectError, check_content, check_place, parse_key
 from storage.presign import Presigner
 from storage.settings import AccessKey, S3Settings
 
@@ -49,27 +49,25 @@ class Bucket(Presigner):
         check_content(key, data)
         if self.size(key) == len(data):
             return False
-        checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
-        options = {"Bucket": self.settings.bucket, "Key": key, "IfNoneMatch": "*", "ChecksumSHA256": checksum}
-        stored = self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,))
-        return stored is not None
+        return self._put(key, data)
+
+    def put_first(self, place: str, data: bytes) -> bool:
+        """Store what is signed at its place, unless something is there already; whether it was stored. Of two who do it
+        at once one is told False."""
+        return self._put(check_place(place), data)
 
     def get(self, key: str, limit: int = MAX_OBJECT_BYTES) -> bytes:
         """The object's bytes (at most `limit`), checked against the hash in its key."""
         parse_key(key)
-
-        def read() -> bytes:
-            answer = self._client.get_object(Bucket=self.settings.bucket, Key=key)
-            if answer["ContentLength"] > limit:
-                raise IntegrityError(f"{key} has {answer['ContentLength']} bytes, at most {limit} are expected")
-            body: bytes = answer["Body"].read()
-            return body
-
-        data = self._call(f"read {key}", read, (404,))
+        data = self._read(key, limit)
         if data is None:
             raise MissingObjectError(f"no object {key} in bucket {self.settings.bucket}")
         check_content(key, data)
         return data
+
+    def look(self, place: str, limit: int) -> bytes | None:
+        """What is at a place (at most `limit` bytes), None if nothing: whether it is right its signature must tell."""
+        return self._read(check_place(place), limit)
 
     def size(self, key: str) -> int | None:
         """The object's size in bytes, or None if there is none."""
@@ -78,11 +76,28 @@ class Bucket(Presigner):
         answer = self._call(f"look for {key}", lambda: self._client.head_object(**place), (404,))
         return None if answer is None else int(answer["ContentLength"])
 
-    def list(self, prefix: str) -> Iterator[str]:
-        """Every key under `prefix` (such as `shards/`), in order."""
-        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=self.settings.bucket, Prefix=prefix))
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
+        """Every key under `prefix` (such as `shards/`) that comes after `after`, in order."""
+        asked = {"Bucket": self.settings.bucket, "Prefix": prefix} | ({"StartAfter": after} if after else {})
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(**asked))
         while (page := self._call(f"list {prefix}", lambda: next(pages, None))) is not None:
             yield from (entry["Key"] for entry in page.get("Contents", ()))
+
+    def _put(self, key: str, data: bytes) -> bool:
+        checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        options = {"Bucket": self.settings.bucket, "Key": key, "IfNoneMatch": "*", "ChecksumSHA256": checksum}
+        stored = self._call(f"store {key}", lambda: self._client.put_object(Body=data, **options), (412,))
+        return stored is not None
+
+    def _read(self, key: str, limit: int) -> bytes | None:
+        def read() -> bytes:
+            answer = self._client.get_object(Bucket=self.settings.bucket, Key=key)
+            if answer["ContentLength"] > limit:
+                raise IntegrityError(f"{key} has {answer['ContentLength']} bytes, at most {limit} are expected")
+            body: bytes = answer["Body"].read()
+            return body
+
+        return self._call(f"read {key}", read, (404,))
 
     def _call(self, what: str, request: Callable[[], T], expected: Collection[int] = ()) -> T | None:
         """The answer, or None for a refusal with one of the `expected` statuses."""

@@ -5,12 +5,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from eth_utils.crypto import keccak
-
 from protocol.encoding import canonical_json, parse_json
 from protocol.errors import ConfigError, IntegrityError, MusterError
+from protocol.keccak import keccak
 
-Kind = Literal["rollouts", "shards", "manifests", "verdicts", "configs", "environments", "envelopes"]
+Kind = Literal[
+    "rollouts", "shards", "manifests", "verdicts", "configs", "environments", "envelopes", "contributions", "outer"
+]
 _SUFFIX: dict[Kind, str] = {
     "rollouts": ".parquet",
     "shards": "",
@@ -19,10 +20,13 @@ _SUFFIX: dict[Kind, str] = {
     "configs": ".json",
     "environments": "",
     "envelopes": ".json",
+    "contributions": "",
+    "outer": "",
 }
 KEY_PATTERN = "|".join(f"{kind}/[0-9a-f]{{64}}{re.escape(suffix)}" for kind, suffix in _SUFFIX.items())
 """What a whole key matches."""
 _KEY = re.compile(KEY_PATTERN)
+_PLACE = re.compile(r"sites/[0-9a-f]{64}/(log|notes/0x[0-9a-f]{40})/[0-9]{10}")
 
 
 class MissingObjectError(MusterError):
@@ -60,6 +64,14 @@ def parse_key(text: str) -> ObjectKey:
         )
     kind, _, rest = text.partition("/")
     return ObjectKey(cast(Kind, kind), bytes.fromhex(rest[:64]))
+
+
+def check_place(text: str) -> str:
+    """A place of something that is signed: it follows from what is signed there, not from a hash. Raises ConfigError
+    for anything but an entry of a log of sites, or a note of a site."""
+    if len(text) > 160 or not _PLACE.fullmatch(text):
+        raise ConfigError(f"{text[:160]!r} is no place of a signed document", "use those of docs/sites.md")
+    return text
 
 
 def check_content(key: str, data: bytes) -> None:

@@ -3,8 +3,12 @@
 import ipaddress
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
 
+@lru_cache(4096)
 def party(address: str) -> str:
     """Whom an address stands for: whoever has one IPv6 address has all 2⁶⁴ of its network."""
     try:
@@ -16,6 +20,12 @@ def party(address: str) -> str:
             return f"{int(ip) >> 64:x}/64"
         ip = ip.ipv4_mapped
     return str(ip)
+
+
+def caller(scope: Mapping[str, Any]) -> str:
+    """Whom a request comes from, by its ASGI scope."""
+    client = scope.get("client")
+    return party(client[0]) if client else "unknown"
 
 
 class Buckets:

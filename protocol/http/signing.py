@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import urlsplit
 
 from eth_account.signers.local import LocalAccount
@@ -53,7 +54,7 @@ class Realm:
         except ValueError as error:
             raise ConfigError(str(error), "check the deployment file") from None
 
-    @property
+    @cached_property
     def domain(self) -> eip712.Domain:
         return eip712.Domain(DOMAIN, "1", self.chain_id, self.pools)
 

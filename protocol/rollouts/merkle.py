@@ -5,7 +5,7 @@ Leaves are hashed twice, pairs are sorted before hashing, an odd node is promote
 
 from collections.abc import Sequence
 
-from eth_utils.crypto import keccak
+from protocol.keccak import keccak
 
 
 def leaf(row_bytes: bytes) -> bytes:
@@ -44,6 +44,13 @@ def proofs(leaves: Sequence[bytes]) -> list[list[bytes]]:
     """The same for every leaf, with the tree's hashes computed once."""
     levels = _levels(leaves)
     return [_siblings(levels, index) for index in range(len(leaves))]
+
+
+def root_above(leaf32: bytes, siblings: Sequence[bytes]) -> bytes:
+    """The root to which a leaf and its proof lead, as OpenZeppelin's `processProof` computes it."""
+    for sibling in siblings:
+        leaf32 = _parent(leaf32, sibling)
+    return leaf32
 
 
 def _siblings(levels: Sequence[list[bytes]], index: int) -> list[bytes]:

@@ -1,13 +1,16 @@
 """Heads of requests that are too long or too slow, against the server as it is served."""
 
 import asyncio
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 import uvicorn
 
+from orchestrator.bodies import BodyRoom
 from runtime import http_server
 from runtime.http_server import bound, server_options
 from tests.conftest import free_port
@@ -64,3 +67,34 @@ def test_a_slow_head_ends_its_connection_and_an_answered_one_may_go_on(port: int
                 found += line.recv(65536)
         line.sendall(ASK)
         assert line.recv(65536) == b""
+
+
+def test_long_bodies_of_strangers_share_one_room(desk: Desk, port: int) -> None:
+    """Unsigned, and never ended: without a bound each connection would hold as much as its route allows."""
+    desk.app.state.room = BodyRoom(most=125 << 10, of_one=64 << 10)
+    with contextlib.ExitStack() as stack:
+
+        def begun(source: str, sent: int) -> socket.socket:
+            line = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5, (source, 0)))
+            line.sendall(b"POST /v1/steps HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n" + b" " * sent)
+            return line
+
+        def status(line: socket.socket) -> bytes:
+            return line.recv(4096)[9:12]
+
+        held = begun("127.0.0.1", 40_000)
+        assert status(begun("127.0.0.1", 40_000)) == b"429", "one caller's room is full"
+        assert status(begun("127.0.0.1", 60_000)) == b"429"
+        others = [begun(f"127.0.0.{number}", 40_000) for number in (2, 3)]
+        assert status(begun("127.0.0.4", 40_000)) == b"429", "all callers' room is full"
+        short = b"POST /v1/steps HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4096\r\n\r\n" + b" " * 4096
+        assert b" 401 " in answer(port, short), "short ones need none"
+        held.sendall(b" " * 20_000)
+        assert status(held) == b"401", "what was begun and fits is read to its end"
+        for line in others:
+            line.close()
+        assert status(begun("127.0.0.1", 60_000)) == b"401", "room that was given back"
+    end = time.monotonic() + 10
+    while desk.app.state.room._held and time.monotonic() < end:
+        time.sleep(0.01)
+    assert (desk.app.state.room._held, desk.app.state.room._all) == ({}, 0)

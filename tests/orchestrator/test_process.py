@@ -68,13 +68,13 @@ class Process:
             except httpx.HTTPError:
                 return False
 
-        wait_for("the orchestrator", ready, 60)
+        wait_for("the orchestrator", ready, 120)
 
     def end(self, number: int) -> int:
         assert self.child is not None
         if self.child.poll() is None:
             os.kill(self.child.pid, number)
-        return self.child.wait(20)
+        return self.child.wait(60)
 
     def fails(self, values: dict[str, Any]) -> str:
         """Run with these values in this process; what it ends with."""
@@ -87,7 +87,7 @@ class Process:
     def ends(self, values: dict[str, Any]) -> str:
         """Run with these values; the one line it prints before it exits with 2."""
         self.values = values
-        code = self.spawn().wait(60)
+        code = self.spawn().wait(120)
         lines = [line for line in self.log.read_text().splitlines() if line.startswith("muster: ")]
         assert code == 2, self.log.read_text()
         assert len(lines) == 1, self.log.read_text()
@@ -187,7 +187,7 @@ def test_a_file_from_slot_to_receipt_through_kills(process: Process, game: Game,
     process.end(signal.SIGKILL)
     process.start()
     game.mine_to(file.block + 4)
-    wait_for("the attestation", lambda: game.state.lane_of(file).attested == 1, 20)
+    wait_for("the attestation", lambda: game.state.lane_of(file).attested == 1, 60)
     assert process.end(signal.SIGTERM) == 0
 
 

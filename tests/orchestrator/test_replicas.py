@@ -9,15 +9,23 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect, text
 
-from orchestrator.db import Database
+from orchestrator.db import Database, default_url
 from orchestrator.heartbeats import NewestHeartbeats
+from orchestrator.http_errors import HttpError
 from orchestrator.leader import Leader
-from orchestrator.lease_store import GRACE, LeaseStore
+from orchestrator.lease_store import GRACE, PAST, LeaseStore
+from orchestrator.leases import Leases
 from orchestrator.nonces import NonceQueue, NonceStore
-from orchestrator.supply import Lease
+from orchestrator.scheduler import Refuse
+from orchestrator.supply import Lease, Rule
 from orchestrator.tables import Base
+from orchestrator.uploads import TICKETS_AT_ONCE, Uploads
+from protocol.api.uploads import ReceiptRequest, UploadNeeded, UploadRequest
 from protocol.api.work import HeartbeatRequest
 from protocol.errors import ConfigError
+from protocol.receipts import ReceiptSigner
+from tests.orchestrator.chain import CHEAT, NODE, OWNER, TERMS, VOTER
+from tests.orchestrator.conftest import POOL, SHA, Desk
 from tests.orchestrator.databases import KINDS, empty_database
 
 ALICE, BOB = "0x" + "11" * 20, "0x" + "22" * 20
@@ -44,7 +52,7 @@ def lease(letter: str, node: str = ALICE, counter: int = 0, expires: float = 31.
 
 def grant(store: LeaseStore, made: Lease, replaces: str | None = None) -> bool:
     with store.granting() as granting:
-        granting.add(made, replaces)
+        granting.add([(made, replaces)])
     return granting.news
 
 
@@ -127,7 +135,7 @@ def test_grants_of_two_replicas_at_once_all_become_known_to_both(replica: Open) 
         for number in range(15):
             made = Lease(f"{place:016x}{number:016x}", ALICE, 0, number, 1.0, 31.0, 600.0)
             with stores[place].granting() as granting:
-                granting.add(made, None)
+                granting.add([(made, None)])
             stores[place].renew(made, 50.0)
             stores[place].write()
 
@@ -150,6 +158,91 @@ def test_a_lease_ends_with_its_file_or_its_time_and_stays_ended(replica: Open) -
     assert one.open(31.0 + GRACE, lambda node: 0) == []
     one.write()
     assert LeaseStore(replica()).open(2.0, lambda node: 0) == []
+
+
+def test_what_a_replica_closed_or_heard_closed_is_known_to_have_ended(replica: Open) -> None:
+    """So that a node which goes on naming it costs no look into the database."""
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, lease("a"))
+    grant(one, lease("b", BOB))
+    grant(one, lease("c", BOB), replaces="b" * 32)
+    one.open(2.0, lambda node: int(node == ALICE))
+    assert [one.has_ended(letter * 32) for letter in "abcd"] == [True, True, False, False]
+    assert not other.has_ended("a" * 32)
+    one.write()
+    other.read()
+    assert [other.has_ended(letter * 32) for letter in "abcd"] == [True, True, False, False]
+    for number in range(PAST):
+        one._forget(f"{number:032d}")
+    assert not one.has_ended("a" * 32), "so many are remembered, and no more"
+
+
+def test_a_replica_does_not_read_what_it_wrote_and_does_not_miss_what_came_between(replica: Open) -> None:
+    one, other = LeaseStore(replica()), LeaseStore(replica())
+    grant(one, lease("a"))
+    other.read()
+    one.renew(lease("a"), 40.0)
+    grant(other, lease("b", BOB))
+    one.write()
+    assert one.find("b" * 32, BOB, 2.0) == lease("b", BOB), "its writing took in what another had granted"
+    assert one.granted_elsewhere() == [lease("b", BOB)]
+    assert one.granted_elsewhere() == []
+    seen = one._seen
+    one.read()
+    assert one._seen == seen, "there was nothing to read but its own"
+    other.read()
+    assert other.find("a" * 32, ALICE, 2.0) == lease("a", expires=40.0)
+
+
+def test_tickets_and_receipts_are_the_same_on_every_replica(replica: Open, desk: Desk) -> None:
+    one, other = (
+        Uploads(replica(), desk.watch, desk.shelf, ReceiptSigner(OWNER, POOL), clock=lambda: desk.now) for _ in range(2)
+    )
+    for number in range(TICKETS_AT_ONCE):
+        (one, other)[number % 2].ticket(NODE.address, UploadRequest(kind="rollouts", sha256=f"{number:064x}", size=5))
+    wanted = UploadRequest(kind="rollouts", sha256=SHA, size=5)
+    for uploads in (one, other):
+        with pytest.raises(HttpError, match="64 tickets are open"):
+            uploads.ticket(NODE.address, wanted)
+    one.ticket(NODE.address, UploadRequest(kind="rollouts", sha256=f"{3:064x}", size=5))
+    desk.shelf.sizes[f"rollouts/{3:064x}.parquet"] = 5
+    assert isinstance(other.ticket(NODE.address, wanted), UploadNeeded)
+    desk.shelf.sizes[f"rollouts/{SHA}.parquet"] = 5
+    ask = ReceiptRequest(sha256=SHA, size=5)
+    first = one.receipt(NODE.address, ask)
+    desk.now += 5
+    assert other.receipt(NODE.address, ask) == first
+    desk.now += TERMS.receiptWindow
+    assert one.receipt(NODE.address, ask).receipt.time == int(desk.now)
+
+
+def test_a_grant_of_another_replica_is_counted_at_once(desk: Desk) -> None:
+    """Without counting everything anew: two replicas that grant in turn would count for ever."""
+    config = desk.service.config
+    rule = Rule.of(config, 30.0, 600.0, 60.0)
+    one, other = (Leases(Database(default_url(desk.home)), desk.watch, rule, 100, lambda: desk.now) for _ in range(2))
+    assert one.in_flight().leased == other.in_flight().leased == 0
+    for counter in (0, 1):
+        one.ask(NODE.address, counter)
+    other.ask(CHEAT.address, 0)
+    assert other.in_flight().leased == 3
+    one.ask(CHEAT.address, 1)
+    assert one.in_flight().leased == 4
+    assert isinstance(other.ask(VOTER.address, 0)[0], Refuse)
+
+
+def test_a_connection_that_ended_unused_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.db._IDLE_SECONDS", 0.0)
+    db = Database(empty_database("postgresql", tmp_path))
+    with db.reading() as session:
+        ended = session.scalar(text("SELECT pg_backend_pid()"))
+    killer = Database(db.engine.url.render_as_string(hide_password=False))
+    with killer.reading() as session:
+        assert session.scalar(text("SELECT pg_terminate_backend(:pid)"), {"pid": ended})
+    with db.reading() as session:
+        assert session.scalar(text("SELECT pg_backend_pid()")) != ended
+    for one in (db, killer):
+        one.close()
 
 
 def test_one_replica_leads_and_another_takes_over(replica: Open) -> None:

@@ -80,7 +80,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_one: int | None) 
     made.thread.join(10)
 
 
-def until(what: str, reached: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(what: str, reached: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < end, what

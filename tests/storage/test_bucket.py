@@ -36,6 +36,28 @@ def test_put_get_list(bucket: Bucket) -> None:
     assert key in list(bucket.list("shards/"))
 
 
+def test_a_place_is_taken_once(bucket: Bucket) -> None:
+    run = os.urandom(32).hex()
+    entry, note = f"sites/{run}/log/0000000000", f"sites/{run}/notes/0x{run[:40]}/0000000007"
+    for place in (entry, note):
+        assert bucket.look(place, 100) is None
+        assert bucket.put_first(place, b"first")
+        assert not bucket.put_first(place, b"second")
+        assert bucket.look(place, 5) == b"first"
+        with pytest.raises(IntegrityError, match="at most 4"):
+            bucket.look(place, 4)
+    for wrong in (
+        f"sites/{run}/log/1",
+        f"sites/{run}/log/0000000000/x",
+        f"sites/{run[:-1]}/log/0000000000",
+        "log/../x",
+    ):
+        with pytest.raises(ConfigError, match="is no place"):
+            bucket.put_first(wrong, b"x")
+        with pytest.raises(ConfigError, match="is no place"):
+            bucket.look(wrong, 100)
+
+
 def test_refuses_what_the_key_does_not_name(bucket: Bucket) -> None:
     key, data = fresh()
     with pytest.raises(IntegrityError):

@@ -21,13 +21,25 @@ def honest(handler: BaseHTTPRequestHandler) -> None:
 
 
 def test_second_mirror_takes_over_and_is_preferred_afterwards() -> None:
+    asked = []
+
+    def poison(handler: BaseHTTPRequestHandler) -> None:
+        asked.append("poisoned")
+        send(handler, 200, b"poison" * 100)
+
+    def good_one(handler: BaseHTTPRequestHandler) -> None:
+        asked.append("good")
+        honest(handler)
+
     dead = f"http://127.0.0.1:{free_port()}"
-    with mirror(lambda h: send(h, 200, b"poison" * 100)) as poisoned, mirror(honest) as good:
+    with mirror(poison) as poisoned, mirror(good_one) as good:
         objects = HttpObjects([poisoned, dead, good])
         assert objects(KEY, 1000) == DATA
-        start = time.monotonic()
+        assert asked[0] == "poisoned"
+        assert asked[-1] == "good"
+        asked.clear()
         assert objects(KEY, 1000) == DATA
-        assert time.monotonic() - start < 0.5, "the dead mirror is not asked again first"
+        assert asked == ["good"], "the others are not asked again first"
         objects.close()
 
 
@@ -66,7 +78,7 @@ def test_dripping_answer_is_bounded() -> None:
     start = time.monotonic()
     with mirror(drip) as base, pytest.raises(UnreachableError):
         download(f"{base}/{KEY}", KEY, 1000, NEAR, timeout=1.5)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
 def test_redirects() -> None:
@@ -144,6 +156,6 @@ def test_a_large_object_that_drips_or_never_ends_is_bounded() -> None:
     start = time.monotonic()
     with mirror(dripping) as base, pytest.raises(UnreachableError):
         download(f"{base}/{LARGE_KEY}", LARGE_KEY, len(LARGE), NEAR, timeout=1.5)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
     with mirror(lambda h: send(h, 200, LARGE + b"x")) as base, pytest.raises(IntegrityError, match="more than"):
         download(f"{base}/{LARGE_KEY}", LARGE_KEY, len(LARGE), NEAR)

@@ -80,8 +80,9 @@ class Visit:
 Opening = Callable[..., Visit]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Not for the whole session: while it is open, no other test of the process can run an event loop of its own."""
     if CHROMIUM is None:
         pytest.skip("there is no chromium on the PATH: apt-get install chromium")
     with sync_playwright() as playwright:

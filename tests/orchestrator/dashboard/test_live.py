@@ -36,7 +36,7 @@ def test_a_change_is_shown_at_once_and_takes_nothing_from_the_reader(run: Desk, 
     seen.page.get_by_role("link", name="All nodes").focus()
     seen.page.evaluate("document.querySelector('.plot canvas').dataset.mine = 'yes'")
     advance(run, 4321)
-    seen.page.get_by_text("block 4,321").wait_for(timeout=8000)
+    seen.page.get_by_text("block 4,321").wait_for()
     assert seen.page.evaluate("document.activeElement.textContent") == "All nodes"
     assert seen.page.locator("run-chart details[open]").count() == 1
     assert seen.page.locator("canvas[data-mine=yes]").count() == 1
@@ -48,7 +48,7 @@ def test_without_a_stream_the_page_asks_again_and_again(run: Desk, base: str, vi
     seen.page.route("**/v1/events", lambda route: route.abort())
     seen.open("")
     advance(run, 4321)
-    seen.page.get_by_text("block 4,321").wait_for(timeout=20_000)
+    seen.page.get_by_text("block 4,321").wait_for()
     assert seen.page.get_by_text("block 4,321").is_visible()
 
 
